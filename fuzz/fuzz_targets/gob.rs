@@ -1,6 +1,6 @@
 #![no_main]
 
 use seawall_invariants::load::results;
-use seawall_load::results::Format;
+use seawall_load::results::ResultFormat;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| results::check(Format::Gob, input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| results::check(ResultFormat::Gob, input));

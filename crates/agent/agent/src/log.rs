@@ -1,12 +1,12 @@
-//! The log: JSON lines on standard error, written by a thread of their own.
+//! The log: JSON lines on standard error, which a thread of its own writes.
 //!
-//! Whoever reads standard error may stall: a full disk behind the container runtime, a paused terminal. A pipe holds 64 KiB; after
-//! that each write waits, and a thread that waits there answers nobody (the agent used to stop for good, SIGTERM and all,
-//! and a pod could fill the pipe). So nobody but this thread writes: a line goes into a queue, or is lost and counted where the queue
-//! is full. The reader is told how many were lost as soon as it reads again.
+//! The reader of standard error may stall: a full disk behind the container runtime, a paused terminal. A pipe holds 64 KiB. After
+//! that each write waits, and a thread that waits there answers no client (the agent used to stop for good, SIGTERM and all, and a
+//! pod could fill the pipe). So only this thread writes. Other threads put a line into a queue; if the queue is full, the line is
+//! lost and counted. The log reports the number of lost lines as soon as the reader reads again.
 //!
-//! The queue is one run of bytes with a bound, not `tracing-appender`'s channel of lines: that one bounds their number only,
-//! allocates each, and cannot say when reading goes on. While everybody reads, it holds nothing.
+//! The queue is one run of bytes with a limit, not `tracing-appender`'s channel of lines: that one limits only the number of lines,
+//! allocates each, and cannot report when reading continues. While the reader keeps up, the queue holds nothing.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -25,50 +25,52 @@ use tracing_subscriber::{Registry, fmt as fmt_layer, reload};
 
 use crate::sandbox;
 
-/// What may wait to be written, in bytes: a pipe's worth, some 250 lines. As much again may be with the thread that writes.
+/// The maximum number of waiting bytes: a pipe's worth, some 250 lines. The writing thread may hold as many again.
 const ROOM: usize = 64 * 1024;
 
-/// What may wait in lines, so that short ones cannot make a batch that takes long to count.
+/// The maximum number of waiting lines, so that short lines cannot make a batch that takes long to count.
 const LINES: usize = 1024;
 
-/// Room that is kept between batches: what an agent says now and then.
+/// The capacity that is kept between batches, for occasional lines.
 const KEPT: usize = 4 * 1024;
 
-/// How often the end looks whether the last lines are written: ten looks at a pipe that nobody reads are its patience (half a
-/// second, which with `serve::DRAIN` stays below 5 s), sixty where somebody reads and the writing thread lacks only CPU.
+/// The interval at which [`AgentLog::finish`] checks whether the last lines are written, and the limits on its checks.
+/// It stops after ten checks of a pipe without a reader: half a second, which with `seawall_server::thread`'s `DRAIN` stays below 5
+/// s. If the pipe has a reader and the writing thread lacks only CPU, it stops after sixty.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS_UNREAD: usize = 10;
 const LOOKS: usize = 60;
 
-/// How long a complaint waits for its reader: there is no drain before it, and people are told of mistakes by it.
+/// The time that [`print_error`] waits for the reader. No drain precedes it, and people learn of mistakes by it.
 const COMPLAINT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
-/// Pause before another try where standard error is non-blocking, which is the choice of whoever shares it.
+/// The pause before another try where standard error is non-blocking, because a process that shares it chose so.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// What the targets of the product's own crates begin with.
+/// The prefix of the log targets of the product's own crates.
 const OWN: &str = "seawall_";
 
-/// The log, to be said to, counted and ended. Cheap to clone.
+/// The handle of the log: writes text, counts lost lines, and waits for the last lines. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentLog(Arc<Queue>);
 
-/// Who sets how much is heard, while it runs.
+/// The handle that sets the log level while the agent runs.
 #[derive(Clone, Debug)]
 pub(crate) struct LogLevelHandle(reload::Handle<Targets, Lines>);
 
-/// Beneath it, the lines of all that is heard.
+/// The layers below the filter, which write the lines.
 type Lines = Layered<fmt_layer::Layer<Registry, JsonFields, Format<Json>, AgentLog>, Registry>;
 
 impl LogLevelHandle {
-    /// Hears this level from now on.
+    /// Sets the level from now on.
     pub(crate) fn set(&self, level: Level) {
         // It fails only where there is no log any more.
         let _ = self.0.reload(heard(level));
     }
 }
 
-/// What is heard at a level: what the product says itself; of libraries, what they warn of ([`AgentLog::subscriber`]).
+/// Returns the filter for a level.
+/// The product's own events pass from this level on, events of libraries only from warnings on ([`AgentLog::subscriber`]).
 fn heard(level: Level) -> Targets {
     Targets::new().with_default(level.min(Level::WARN)).with_target(OWN, level)
 }
@@ -85,12 +87,12 @@ struct Queue {
 struct Waiting {
     bytes: Vec<u8>,
     lines: usize,
-    /// Whether a batch has been taken and is not written yet.
+    /// True if a batch has been taken and is not written yet.
     is_writing: bool,
 }
 
 impl AgentLog {
-    /// Starts the thread that writes, and makes every `tracing` event that is to be heard at this level, and every panic, a line.
+    /// Starts the writing thread, and logs every panic and every `tracing` event that passes at this level.
     ///
     /// # Errors
     /// The thread cannot be started, or there is a log already.
@@ -108,9 +110,10 @@ impl AgentLog {
         Ok((log, loudness))
     }
 
-    /// Makes lines of events that are of this level and are said by the product itself. What libraries say is heard from warnings on:
-    /// below, each says a dozen lines of each call to a cloud (41,600 of hyper's in five seconds were measured), so whoever has calls
-    /// made would fill the log, and what it is turned up for would be lost.
+    /// Returns a subscriber that writes a line for each of the product's own events of this level.
+    /// Events of libraries are logged from warnings on. Below that, each library logs a dozen lines of each call to a cloud (41,600
+    /// of hyper's in five seconds were measured). A client that causes calls would fill the log and displace the lines that an
+    /// operator raised the level for.
     fn subscriber(&self, level: Level) -> (impl Subscriber + Send + Sync + 'static, LogLevelHandle) {
         let lines = fmt_layer::layer()
             .json()
@@ -121,17 +124,17 @@ impl AgentLog {
         (Registry::default().with(lines).with(heard), LogLevelHandle(loudness))
     }
 
-    /// Lines lost so far.
+    /// Returns the number of lines lost so far.
     pub(crate) fn lost_lines(&self) -> u64 {
         self.0.lost.load(Ordering::Relaxed)
     }
 
-    /// Says what is no event: the error that ends the program.
+    /// Writes text that is not an event: the error that ends the program.
     pub(crate) fn write_text(&self, text: &str) {
         self.0.put(text.as_bytes());
     }
 
-    /// Waits until everything is written, or for as long as a reader is waited for.
+    /// Waits until everything is written, but only for a limited time ([`LOOK`]).
     pub(crate) fn finish(&self) {
         let mut unread = 0;
         for _ in 0..LOOKS {
@@ -168,7 +171,7 @@ impl AgentLog {
 }
 
 impl AgentLog {
-    /// Says how many lines were lost beyond those told of; returns how many are told of now.
+    /// Logs the number of lost lines beyond `told`. Returns the number that is now reported.
     fn tell(&self, told: u64) -> u64 {
         let lost_in_all = self.lost_lines();
         if let lost @ 1.. = lost_in_all - told {
@@ -183,7 +186,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a line whole, or counts it as lost.
+    /// Queues a whole line, or counts it as lost.
     fn put(&self, line: &[u8]) {
         let mut waiting = self.waiting();
         if waiting.lines >= LINES || waiting.bytes.len() + line.len() > ROOM {
@@ -201,7 +204,7 @@ impl Queue {
         lines
     }
 
-    /// Everything that waits, once something does.
+    /// Waits until lines are queued, and takes all of them.
     fn take(&self) -> (Vec<u8>, usize) {
         let is_empty = |waiting: &mut Waiting| waiting.bytes.is_empty();
         let mut waiting =
@@ -217,7 +220,7 @@ impl Queue {
     }
 }
 
-/// Writes to standard error without the lock that `std` has for it, which a write that waits would keep from everybody.
+/// Writes to standard error without the lock of `std`, which a waiting write would keep from all other threads.
 fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
     let stderr = io::stderr();
     while !bytes.is_empty() {
@@ -233,7 +236,7 @@ fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
 }
 
 impl Write for &AgentLog {
-    /// One event is one call.
+    /// Queues one event per call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.put(line);
         Ok(line.len())
@@ -252,7 +255,8 @@ impl<'a> MakeWriter<'a> for AgentLog {
     }
 }
 
-/// Says on standard error what is wrong before there is a log, and waits for its reader for as long as somebody who types would.
+/// Prints an error to standard error before there is a log.
+/// It waits for the reader for as long as a person at a terminal may need.
 pub(crate) fn print_error(text: &str) {
     // A pipe that is said to be writable takes as much as this without waiting (PIPE_BUF, pipe(7)).
     const AT_ONCE: usize = 4096;
@@ -266,7 +270,7 @@ pub(crate) fn print_error(text: &str) {
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Whether standard error takes something without waiting, or does so before the time is over.
+/// True if standard error accepts a write now, or within the time limit.
 fn is_writable(within: &Timespec) -> bool {
     let stderr = io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -277,7 +281,7 @@ fn is_writable(within: &Timespec) -> bool {
 mod tests {
     use super::*;
 
-    /// At `debug`, hyper alone used to say a line of nearly everything that it did.
+    /// At `debug`, hyper alone used to log a line for nearly every step.
     #[test]
     fn below_a_warning_only_the_product_itself_is_heard() {
         for (level, lines) in [

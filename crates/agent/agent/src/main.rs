@@ -1,4 +1,4 @@
-//! `seawall-agent`, the node's metadata server. Here the word of the command line is given to whoever does what it says.
+//! `seawall-agent`, the node's metadata server. `main` dispatches the command of the command line.
 
 mod app;
 mod cli;
@@ -47,7 +47,7 @@ fn start(path: &Path) -> anyhow::Result<(LoadedConfig, AgentLog, LogLevelHandle)
     Ok((loaded, log, loudness))
 }
 
-/// Serves until told to stop. The last lines are given a moment to be read, and nothing waits for a reader beyond it.
+/// Serves until a signal stops the agent. Then the last lines have a moment to be read; nothing waits longer for a reader.
 fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> ExitCode {
     let result = app::serve(loaded, log, loudness);
     if let Err(error) = &result {
@@ -62,7 +62,7 @@ fn import(request: &import::ImportCommand) -> anyhow::Result<()> {
     tell((imported.remarks, imported.yaml))
 }
 
-/// What was found, for standard error, and what was asked for.
+/// Prints the remarks to standard error, and the text to standard output.
 fn tell((remarks, text): (String, String)) -> anyhow::Result<()> {
     print_error(&remarks);
     say(&text)

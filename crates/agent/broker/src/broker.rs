@@ -1,4 +1,4 @@
-//! One cloud's broker, as the agent has it.
+//! One cloud's broker: the type that the agent starts and asks.
 
 use std::sync::{Arc, Weak};
 
@@ -15,12 +15,12 @@ use crate::renew::Renewals;
 use crate::renewal_schedule::{self, ScheduleMessage};
 use crate::settings::BrokerSettings;
 
-/// The broker of one cloud, with a floor, a limiter and counters of its own; cheap to clone. Its renewals end with its last
-/// clone and last [`PodLeaseClient`](crate::PodLeaseClient).
+/// The broker of one cloud, with its own floor, limiter and counters. Cheap to clone. Its renewals end when the last clone and the
+/// last [`PodLeaseClient`](crate::PodLeaseClient) are dropped.
 #[derive(Debug)]
 pub struct Broker<X: TokenExchange>(Arc<BrokerState<X>>);
 
-/// Where the schedule hears of slots.
+/// The channel on which the renewal schedule receives messages about cache entries.
 type ScheduleReceiver<X> =
     mpsc::UnboundedReceiver<ScheduleMessage<Weak<CacheEntry<X>>, <X as TokenExchange>::Principal>>;
 
@@ -31,12 +31,12 @@ impl<X: TokenExchange> Clone for Broker<X> {
 }
 
 impl<X: TokenExchange> Broker<X> {
-    /// What its parts have in common.
+    /// The state that the broker's parts share.
     pub(crate) fn state(&self) -> Arc<BrokerState<X>> {
         self.0.clone()
     }
 
-    /// A broker whose calls and renewals run on `runtime`.
+    /// Starts a broker whose calls and renewals run on `runtime`.
     pub fn start(settings: BrokerSettings, clock: Clock, exchange: Arc<X>, runtime: Handle) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         let shared = Arc::new(BrokerState::new(settings, clock.clone(), exchange, runtime, sender));
@@ -44,9 +44,9 @@ impl<X: TokenExchange> Broker<X> {
         Self::renewing(shared, notices)
     }
 
-    /// The broker of the same cloud that is asked in another way from now on. It holds nothing of what this one does: a credential is
-    /// right for the way in which it was asked for. The pace that the cloud was found to stand is theirs together, or a change of
-    /// the way would be a burst of calls; so is what is counted.
+    /// Returns a broker for the same cloud that uses another exchange from now on. It starts with an empty cache: a credential is
+    /// right only for the exchange that issued it. Both brokers share the limiter, so that a change of the exchange does not cause
+    /// a burst of calls. They share the counters, too.
     pub fn with_exchange(&self, exchange: Arc<X>) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         Self::renewing(Arc::new(self.0.with_exchange(exchange, sender)), notices)
@@ -62,22 +62,23 @@ impl<X: TokenExchange> Broker<X> {
         Arc::ptr_eq(&self.0, shared)
     }
 
-    /// The least life that answers carry while the cloud answers, and that at which renewal starts.
+    /// The least remaining life of responses while the cloud responds, and the remaining life at which renewal starts.
     pub fn floor(&self) -> Floor {
         self.0.settings.floor
     }
 
-    /// What happened so far.
+    /// The counters of this broker.
     pub fn counters(&self) -> &BrokerCounters {
         &self.0.counters
     }
 
-    /// Chains of upstream calls that may start per second right now.
+    /// The number of upstream call chains that may start per second right now.
     pub fn upstream_rate(&self) -> f64 {
         self.0.limiter.per_second()
     }
 
-    /// Every principal in use. Each is copied as it is come to: a list of all would leave a hole of its size in the heap at each scrape.
+    /// Returns every principal in use. Copies each view on iteration: one list of all copies would leave a hole of its size in the
+    /// heap at each scrape.
     pub fn principals(&self) -> impl ExactSizeIterator<Item = PrincipalView<X::Principal>> {
         self.0.live_entries().into_iter().map(|slot| PrincipalView::of(&slot))
     }

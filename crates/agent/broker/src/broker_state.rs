@@ -1,4 +1,4 @@
-//! What the parts of one cloud's broker share: its numbers, its clock and limiter, and the slot of each principal in use.
+//! The state that the parts of one cloud's broker share: settings, clock, limiter, and the cache entry of each principal in use.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,9 @@ pub(crate) struct BrokerState<X: TokenExchange> {
     pub(crate) counters: Arc<BrokerCounters>,
     pub(crate) log: Arc<FetchLog>,
     notices: ScheduleSender<X>,
-    /// Slots and holders made so far: the number of the next.
+    /// The number of cache entries and pod clients created so far, which is the next id.
     made: Arc<AtomicU64>,
-    /// Every principal that some holder uses. Weak: holders own the slots.
+    /// The cache entries of all principals in use. Weak, because pod clients own the entries.
     slots: Mutex<CacheEntries<X>>,
 }
 
@@ -55,8 +55,8 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// The same cloud asked in another way: what it was found to stand and what was counted goes on, and nothing is held. Numbers go on,
-    /// too: holders of both have turns in one limiter.
+    /// Returns the state of a broker for the same cloud that uses another exchange. Limiter and counters go on; the cache starts
+    /// empty. Ids go on, too, because pods of both brokers queue in one limiter.
     pub(crate) fn with_exchange(&self, exchange: Arc<X>, notices: ScheduleSender<X>) -> Self {
         Self {
             settings: self.settings,
@@ -76,12 +76,12 @@ impl<X: TokenExchange> BrokerState<X> {
         self.clock.now()
     }
 
-    /// The number of the next slot or holder.
+    /// Returns the next id of a cache entry or pod client.
     pub(crate) fn next_id(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The slot of a principal, shared by everybody who is equal in every field.
+    /// Returns the cache entry of a principal. All pods whose principals are equal in every field share it.
     pub(crate) fn cache_entry(&self, principal: X::Principal) -> Arc<CacheEntry<X>> {
         let mut slots = self.slots();
         if let Some(slot) = slots.get(&principal).and_then(Weak::upgrade) {
@@ -94,12 +94,12 @@ impl<X: TokenExchange> BrokerState<X> {
         slot
     }
 
-    /// The slots of all principals in use.
+    /// Returns the cache entries of all principals in use.
     pub(crate) fn live_entries(&self) -> Vec<Arc<CacheEntry<X>>> {
         self.slots().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Forgets a principal that nobody uses any more.
+    /// Removes a principal that no pod client uses any more.
     pub(crate) fn forget(&self, principal: &X::Principal) {
         let mut slots = self.slots();
         // The same principal may have come back as a new slot meanwhile.
@@ -113,7 +113,8 @@ impl<X: TokenExchange> BrokerState<X> {
         let _ = self.notices.send(ScheduleMessage::Due(at, slot.id, Arc::downgrade(slot)));
     }
 
-    /// A lock, because every thread may meet a new principal; never taken for one that its holder knows.
+    /// Locks the map, because every thread may see a new principal. A pod client never takes the lock for a principal that it
+    /// knows.
     fn slots(&self) -> MutexGuard<'_, CacheEntries<X>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,10 @@
-//! One principal's place: its lease, and at most one call in the air for it.
+//! The cache entry of one principal: its lease, and at most one fetch in flight for it.
 //!
-//! Readers take the lease from an atomic pointer. Everything else happens under one small lock that no await crosses:
-//! who may start a flight, what the last one came to, until when its failure is remembered.
+//! Readers take the lease from an atomic pointer. Everything else happens under one small lock that no await crosses: who may start
+//! a fetch, the result of the last fetch, and until when its failure is cached.
 //!
-//! Only holders own slots. Flights and requests that wait keep a [`Weak`] one, so that a slot ends with its last holder,
-//! whatever is under way for it.
+//! Only pod clients own cache entries. Fetches and waiting requests keep a [`Weak`] reference, so that an entry ends with its last
+//! pod client, whatever is in flight for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,10 +24,10 @@ use crate::principal::Principal;
 use crate::renewal_schedule::ScheduleMessage;
 use crate::settings::BrokerSettings;
 
-/// Pods whose proof is tried in one flight.
+/// The most pods whose tokens one fetch tries.
 const PROOFS_TRIED: usize = 4;
 
-/// A pod that uses the slot, and the proof with which a call for it can be made.
+/// A pod that uses the cache entry, and the Kubernetes tokens with which a call for it can be made.
 #[derive(Debug)]
 pub(crate) struct PodSubject {
     pub(crate) requester: RequesterId,
@@ -35,43 +35,44 @@ pub(crate) struct PodSubject {
     pub(crate) tokens: Arc<dyn SubjectTokens>,
 }
 
-/// The schedule's ear.
+/// The channel to the renewal schedule.
 pub(crate) type ScheduleSender<X> =
     mpsc::UnboundedSender<ScheduleMessage<Weak<CacheEntry<X>>, <X as TokenExchange>::Principal>>;
 
 #[derive(Debug)]
 pub(crate) struct CacheEntry<X: TokenExchange> {
     pub(crate) principal: X::Principal,
-    /// Tells slots apart, also those of one principal that came and went.
+    /// The entry's id. It also tells apart successive entries of one principal.
     pub(crate) id: u64,
-    /// The least life of an answer while the cloud answers.
+    /// The least remaining life of a response while the cloud responds.
     pub(crate) floor: Duration,
     notices: ScheduleSender<X>,
     lease: ArcSwapOption<Lease<X::Credential>>,
-    /// Until when the lease is answered with from memory, while it is valid.
+    /// The time until which the lease is served from memory, while it is valid.
     fresh_until: AtomicU64,
     used: AtomicU64,
     landings: Arc<FetchResults>,
     flight: Mutex<FetchState>,
-    /// Weak: a slot must not keep a pod's proof alive after the pod.
+    /// The pods that use the entry. Weak: an entry must not keep a pod's tokens alive after the pod.
     proofs: Mutex<Vec<Weak<PodSubject>>>,
 }
 
 #[derive(Debug)]
 struct FetchState {
     is_fetching: bool,
-    /// Of the flight in the air: which pods wait for it, and each since when. As many as share the principal.
+    /// The pods that wait for the fetch in flight, each with the start of its wait. All of them share the principal.
     waits: Vec<(RequesterId, Moment)>,
-    /// Of the flight in the air: where it stood in the queue.
+    /// The queue ticket of the fetch in flight.
     ticket: Option<u64>,
     recent_failure: Option<(ExchangeError, Moment)>,
-    /// When the first call failed since one succeeded.
+    /// The time of the first failed call since the last success.
     failing_since: Option<Moment>,
     backoff: Backoff,
 }
 
 impl FetchState {
-    /// Since when this pod waits for the flight: each for itself, or one that shares its account would spend its patience.
+    /// Returns since when this pod waits for the fetch, and starts its wait if needed. Each pod has its own wait. Otherwise one pod
+    /// would use up the waiting time of another pod that shares its account.
     fn waits_since(&mut self, asker: RequesterId, now: Moment) -> Moment {
         if let Some((_, since)) = self.waits.iter().find(|(waiting, _)| *waiting == asker) {
             return *since;
@@ -81,17 +82,17 @@ impl FetchState {
     }
 }
 
-/// What a request that found no lease does next.
+/// The next step of a request that found no lease.
 pub(crate) enum FetchDecision {
-    /// Take the lease: it came just now.
+    /// A lease just arrived: take it.
     Cached,
-    /// Wait for a flight that is under way, and that had this ticket.
+    /// A fetch is in flight: wait for it. Carries its queue ticket, and since when the pod waits.
     Join(FetchWaiter, Option<u64>, Moment),
-    /// Start one, and wait for it.
+    /// No fetch is in flight: start one, and wait for it.
     Start(FetchWaiter, QueueTicket),
-    /// The last failure is too recent.
+    /// The last failure is too recent to try again.
     RecentFailure(ExchangeError),
-    /// Not allowed to start one.
+    /// The request may not start a fetch.
     Refused(LeaseError),
 }
 
@@ -124,7 +125,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// The lease, if it is to be answered with from memory; notes the use. No lock, no allocation.
+    /// Returns the lease if it is fresh enough to serve from memory, and records the use. No lock, no allocation.
     pub(crate) fn fresh_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
         // Read before the lease and written after it: a new lease's time is never taken for an older lease's.
@@ -134,22 +135,22 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.valid_lease(now)
     }
 
-    /// The lease while it is valid, however little it has left.
+    /// Returns the lease while it is valid, however little life it has left.
     pub(crate) fn valid_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.lease.load_full().filter(|lease| lease.is_valid(now))
     }
 
-    /// The lease as it is, without noting a use.
+    /// Returns the lease in any state, without recording a use.
     pub(crate) fn lease(&self) -> Option<Arc<Lease<X::Credential>>> {
         self.lease.load_full()
     }
 
-    /// When it was last asked for.
+    /// The time of the last request for this entry.
     pub(crate) fn last_used(&self) -> Moment {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// Joins or starts a flight, for a request of this pod or to renew. `start` is asked only before a start.
+    /// Joins or starts a fetch, for a request of the pod `asker` or for a renewal. Calls `start` only if no fetch can be joined.
     pub(crate) fn join_or_start(
         &self,
         now: Moment,
@@ -182,12 +183,12 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Waits for the next landing.
+    /// Returns a waiter for the next fetch result.
     pub(crate) fn result_waiter(&self) -> FetchWaiter {
         FetchWaiter::next(&self.landings)
     }
 
-    /// Ends the flight with a lease, to be answered with from memory until `fresh_until`.
+    /// Ends the fetch with a lease, which is served from memory until `fresh_until`.
     pub(crate) fn succeed(&self, lease: Lease<X::Credential>, fresh_until: Moment) {
         let mut flight = self.fetch_state();
         self.lease.store(Some(Arc::new(lease)));
@@ -198,10 +199,10 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.finish_fetch(&mut flight, true, None);
     }
 
-    /// Ends the flight with a failure, which is remembered; how long to wait before a renewal is tried again.
+    /// Ends the fetch with a failure, which is cached. Returns the pause before the next renewal attempt.
     ///
-    /// Throttled renewals are not spaced out ever more: whoever asked for less is paced by the limiter, and a renewal that
-    /// waited for its own back-off beside would lose its turns to calls that did not.
+    /// Pauses after throttling do not grow. The limiter already paces throttled accounts. A renewal that also waited for its own
+    /// back-off would lose its turns to calls that did not.
     pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.fetch_state();
         let memory = error.fault.negative_cache_ttl().max(error.retry_after.unwrap_or_default());
@@ -217,14 +218,14 @@ impl<X: TokenExchange> CacheEntry<X> {
         wait
     }
 
-    /// Ends a flight that never flew. Nothing is remembered: nobody was asked.
+    /// Ends a fetch that made no call. Caches no failure, because the cloud was not asked.
     pub(crate) fn give_up(&self) {
         let mut flight = self.fetch_state();
         self.allow_stale();
         self.finish_fetch(&mut flight, false, None);
     }
 
-    /// A flight takes longer than a request waits: until it lands, what there is is answered with at once.
+    /// Serves the present lease at once until the fetch in flight ends, because the fetch takes longer than a request waits.
     pub(crate) fn serve_stale_now(&self) {
         let flight = self.fetch_state();
         if flight.is_fetching {
@@ -232,7 +233,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Answers with the lease there is, while it is valid, until another comes.
+    /// Serves the present lease, while it is valid, until the next one comes.
     fn allow_stale(&self) {
         self.fresh_until.store(u64::MAX, Ordering::Release);
     }
@@ -244,17 +245,17 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.landings.publish(is_lease, error);
     }
 
-    /// Drops the lease, so that its text does not outlive its use.
+    /// Drops the lease, so that the secret does not outlive its use.
     pub(crate) fn drop_lease(&self) {
         self.lease.store(None);
     }
 
-    /// Tells of every flight that lands.
+    /// Returns the fetch results of this entry.
     pub(crate) fn results(&self) -> Arc<FetchResults> {
         self.landings.clone()
     }
 
-    /// Lets calls for this principal be made with a pod's proof while that pod lives.
+    /// Lets calls for this principal use a pod's tokens while that pod lives.
     pub(crate) fn add_subject(&self, proof: &Arc<PodSubject>) {
         let mut proofs = self.subjects();
         proofs.retain(|known| known.strong_count() > 0);
@@ -269,12 +270,13 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// A pod has given it up; it is not asked to prove it any more.
+    /// Stops using a pod's tokens for this principal, because the pod's client dropped the entry.
     pub(crate) fn remove_subject(&self, proof: &Arc<PodSubject>) {
         self.subjects().retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof)));
     }
 
-    /// A proof of a pod that lives and was not tried: the youngest, whose token has longest to live. A few at most.
+    /// Returns a living pod whose tokens were not tried yet, at most [`PROOFS_TRIED`] per fetch. It picks the youngest pod, whose
+    /// token has the longest life left.
     pub(crate) fn untried_subject(&self, tried: &[Arc<PodSubject>]) -> Option<Arc<PodSubject>> {
         let is_untried = |proof: &Arc<PodSubject>| !tried.iter().any(|other| Arc::ptr_eq(other, proof));
         let proofs = self.subjects();
@@ -282,17 +284,17 @@ impl<X: TokenExchange> CacheEntry<X> {
         alive.find(is_untried).filter(|_| tried.len() < PROOFS_TRIED)
     }
 
-    /// The holders that use it.
+    /// Returns the ids of the pod clients that use the entry.
     pub(crate) fn requesters(&self) -> Vec<RequesterId> {
         self.subjects().iter().filter_map(Weak::upgrade).map(|proof| proof.requester).collect()
     }
 
-    /// Whether a flight is under way.
+    /// True if a fetch is in flight.
     pub(crate) fn is_fetching(&self) -> bool {
         self.fetch_state().is_fetching
     }
 
-    /// Whether a call is in the air, the failure that is remembered, and since when all have failed.
+    /// Returns whether a fetch is in flight, the cached failure, and since when all calls have failed.
     pub(crate) fn entry_status(&self) -> (bool, Option<ExchangeError>, Option<Moment>) {
         let flight = self.fetch_state();
         let failure = flight.recent_failure.as_ref().map(|(error, _)| error.clone());

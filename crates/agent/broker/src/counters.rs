@@ -1,11 +1,11 @@
-//! What the broker counts. Plain atomics, written from every thread and read at each scrape.
+//! The counters of a broker. Plain atomics, written from every thread and read at each scrape.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::failure::ExchangeFault;
 
-/// What happened so far; read by metrics.
+/// The counters of one cloud's calls and responses, for metrics.
 #[derive(Debug)]
 pub struct BrokerCounters {
     first: AtomicU64,
@@ -16,7 +16,7 @@ pub struct BrokerCounters {
     misses_refused: AtomicU64,
     below_floor: AtomicU64,
     cut: AtomicU64,
-    /// Nanoseconds; all ones until something was handed out.
+    /// The least remaining life in nanoseconds; `u64::MAX` until the first response.
     least_remaining: AtomicU64,
     floor_breaches: AtomicU64,
 }
@@ -48,8 +48,8 @@ impl BrokerCounters {
         self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes the life left in an answer. On every request's way: two loads, and a write only when there is news, because
-    /// the traffic threads share these words.
+    /// Records the life left in a response. Runs on every request: two loads, and a write only if the value changes, because the
+    /// traffic threads share these words.
     pub(crate) fn handed_out(&self, remaining: Duration, floor: Duration) {
         let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
         if nanos < self.least_remaining.load(Ordering::Relaxed) {
@@ -80,7 +80,7 @@ impl BrokerCounters {
         self.misses_refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Chains of upstream calls by what they came to: `first`, `renewal`, and each fault.
+    /// The number of upstream call chains by result: `first`, `renewal`, and each fault.
     pub fn calls(&self) -> Vec<(&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows = vec![("first", read(&self.first)), ("renewal", read(&self.renewals))];
@@ -90,7 +90,7 @@ impl BrokerCounters {
         rows
     }
 
-    /// Requests that waited for a call which somebody else had started.
+    /// The number of requests that joined a call in flight instead of starting one.
     pub fn coalesced_total(&self) -> u64 {
         self.coalesced.load(Ordering::Relaxed)
     }
@@ -105,18 +105,19 @@ impl BrokerCounters {
         self.misses_refused.load(Ordering::Relaxed)
     }
 
-    /// The least life that any answer carried since the start.
+    /// The least remaining life of any response since the start.
     pub fn least_remaining(&self) -> Option<Duration> {
         let nanos = self.least_remaining.load(Ordering::Relaxed);
         (nanos != u64::MAX).then(|| Duration::from_nanos(nanos))
     }
 
-    /// Answers with less life than the floor: an outage used up the margin, or the upstream's credentials are too short.
+    /// The number of responses with less life than the floor: an outage used up the margin, or the upstream's credentials are too
+    /// short.
     pub fn floor_breaches_total(&self) -> u64 {
         self.floor_breaches.load(Ordering::Relaxed)
     }
 
-    /// Principals found to be granted shorter lives than were asked for.
+    /// The number of principals found to be granted shorter lifetimes than requested.
     pub fn shortened_total(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
     }

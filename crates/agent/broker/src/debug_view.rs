@@ -1,4 +1,4 @@
-//! What operators may see of a principal.
+//! The operators' view of a principal.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::failure::ExchangeError;
 /// One principal as `/debug/pods` and the metrics see it; never its credential.
 #[derive(Clone, Debug)]
 pub struct PrincipalView<P> {
-    /// Who.
+    /// The principal.
     pub principal: P,
-    /// Issued, expiry, and when renewal is due; `None` while nothing is held.
+    /// The times of issue, expiry and due renewal; `None` while no lease is cached.
     pub times: Option<(Moment, Moment, Moment)>,
-    /// When it was last asked for.
+    /// The time of the last request.
     pub last_used: Moment,
-    /// Whether a call is in the air.
+    /// True if a fetch is in flight.
     pub is_fetching: bool,
-    /// What the last call failed with, if it failed.
+    /// The error of the last call, if it failed.
     pub failure: Option<ExchangeError>,
-    /// When the first call failed since one succeeded.
+    /// The time of the first failed call since the last success.
     pub failing_since: Option<Moment>,
-    /// The least life of an answer while the cloud answers.
+    /// The least remaining life of a response while the cloud responds.
     pub floor: Duration,
 }
 
@@ -41,7 +41,7 @@ impl<P: Clone> PrincipalView<P> {
         }
     }
 
-    /// Life left at `now`, if anything is held.
+    /// The life left at `now`, if a lease is cached.
     pub fn remaining(&self, now: Moment) -> Option<Duration> {
         self.times.map(|(_, expires, _)| expires.since(now))
     }

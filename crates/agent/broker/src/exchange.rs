@@ -1,7 +1,7 @@
-//! How a cloud is asked: the interface that each cloud's room implements.
+//! The interface to a cloud, which each cloud's module implements.
 //!
-//! A room brings its own [`Principal`] (what credentials are held under), its own credential and the call that makes one of
-//! the other. The broker reads no field of either.
+//! A cloud's module brings its own [`Principal`] (the cache key of credentials), its own credential type, and the call that
+//! exchanges one for the other. The broker reads no field of either.
 
 use std::fmt;
 use std::future::Future;
@@ -13,27 +13,27 @@ use seawall_core::pod::SubjectTokens;
 use crate::failure::ExchangeError;
 use crate::principal::Principal;
 
-/// What an upstream issued.
+/// A credential that the cloud issued, with its lifetime.
 #[derive(Debug)]
 pub struct IssuedCredential<C> {
-    /// The credential. Where a cloud's answers state the end as a date, the credential carries that date itself: leases are
-    /// counted on a clock that nobody sets, and a date made from it would be the node's error, handed on.
+    /// The credential. If a cloud's responses state the expiry as a date, the credential itself carries that date. Leases are
+    /// counted on a clock that is never set. A date computed from that clock would pass on the error of the node's clock.
     pub credential: C,
-    /// How long it lives, counted from before the call: never longer than the upstream means it to.
+    /// The credential's lifetime, counted from before the call: at most the lifetime that the upstream means.
     pub lifetime: Duration,
-    /// The lifetime that was asked for, on the one answer from which the room learnt that this principal is granted less: it is
-    /// said then, and not at each renewal.
+    /// The requested lifetime, if the cloud granted less. Set only on the response from which the cloud's module learnt the limit,
+    /// so that the log says it once and not at each renewal.
     pub shortened_from: Option<Duration>,
 }
 
 impl<C> IssuedCredential<C> {
-    /// What was issued as it was asked for.
+    /// Returns a credential whose lifetime was not shortened.
     pub fn new(credential: C, lifetime: Duration) -> Self {
         Self { credential, lifetime, shortened_from: None }
     }
 }
 
-/// The future of an exchange. In a box, so that a call which waits for its turn weighs nothing of it.
+/// The future of an exchange. Boxed, so that a call that waits in the queue does not carry the future's size.
 pub type ExchangeFuture<'a, C> =
     Pin<Box<dyn Future<Output = Result<IssuedCredential<C>, ExchangeError>> + Send + 'a>>;
 
@@ -41,16 +41,16 @@ pub type ExchangeFuture<'a, C> =
 pub trait TokenExchange: Send + Sync + fmt::Debug + 'static {
     /// The cloud's name, in the log and in metrics.
     const CLOUD: &'static str;
-    /// What this cloud's credentials are held under.
+    /// The cache key of this cloud's credentials.
     type Principal: Principal;
-    /// What answers are made of. Its `Debug` shows no secret.
+    /// The credential that responses to pods are built from. Its `Debug` shows no secret.
     type Credential: Send + Sync + fmt::Debug + 'static;
 
-    /// Asks once. The broker adds the deadline, the limiter and the memory. It is not told which pod proves the principal: the
-    /// answer is every pod's that shares it.
+    /// Asks the cloud once. The broker adds the deadline, the limiter and the cache. The exchange does not learn which pod proves
+    /// the principal, because every pod with this principal shares the credential.
     ///
     /// # Errors
-    /// What the cloud, or the way to it, said instead.
+    /// The error of the cloud, or of the connection to it.
     fn issue<'a>(
         &'a self,
         principal: &'a Self::Principal,
@@ -58,8 +58,8 @@ pub trait TokenExchange: Send + Sync + fmt::Debug + 'static {
     ) -> ExchangeFuture<'a, Self::Credential>;
 }
 
-/// What a request asks of the cloud `X`.
+/// The request type of the cloud `X`: names the credential that a pod asks for.
 pub type RequestOf<'a, X> = <<X as TokenExchange>::Principal as Principal>::Want<'a>;
 
-/// What a pod may have of the cloud `X`.
+/// The entitlement type of the cloud `X`: defines what one pod may get.
 pub type EntitlementOf<X> = <<X as TokenExchange>::Principal as Principal>::Entitlement;

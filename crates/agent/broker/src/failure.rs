@@ -1,28 +1,28 @@
-//! Why a cloud gave no credential: whose move it is, and what may be said of it.
+//! Failed exchanges with a cloud: who must act, and what logs may say about the failure.
 
 use std::fmt;
 use std::time::Duration;
 
 use seawall_core::pod::SubjectError;
 
-/// Whose move it is after a failure.
+/// The cause of a failed exchange, which tells who must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExchangeFault {
-    /// This identity may not have this credential; somebody must change a policy.
+    /// This identity may not get this credential. An operator must change a policy.
     Denied,
-    /// The cloud rejects what was sent: no such account, a wrong provider or audience. Somebody must change a configuration.
+    /// The cloud rejects the request: no such account, a wrong provider or audience. An operator must change a configuration.
     Rejected,
-    /// The cloud knows of nothing that this identity has. Somebody may give it something at any time.
+    /// The cloud has no credential assigned to this identity. An operator may assign one at any time.
     Unassigned,
-    /// The pod's own Kubernetes token could not be had just now, or the cloud does not take this one.
+    /// The agent could not get the pod's own Kubernetes token just now, or the cloud does not accept this one.
     Subject,
-    /// The pod's own Kubernetes token is refused: no ServiceAccount, no permission. Somebody must change something.
+    /// Kubernetes refuses a token for the pod: no ServiceAccount, no permission. An operator must change something.
     SubjectRefused,
     /// The upstream asks for fewer requests.
     Throttled,
-    /// The upstream is down, unreachable, or talks nonsense.
+    /// The upstream is down, unreachable, or sends an invalid response.
     Upstream,
-    /// What the upstream issued had no second of life left when it came.
+    /// The credential had less than one second of life left when it arrived.
     ShortLived,
 }
 
@@ -39,7 +39,7 @@ impl ExchangeFault {
         Self::ShortLived,
     ];
 
-    /// A word from a closed set.
+    /// The fault's name, one of a fixed set of words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Denied => "denied",
@@ -53,20 +53,20 @@ impl ExchangeFault {
         }
     }
 
-    /// Whether who asks again and again is answered from memory for as long as a renewal would wait: a node may be full of pods that
-    /// nobody has given anything, and each may ask every second.
+    /// True if the failure is cached for as long as a renewal would back off. A node may be full of pods without an assigned
+    /// credential, and each pod may ask every second.
     pub(crate) fn uses_backoff(self) -> bool {
         matches!(self, Self::Unassigned)
     }
 
-    /// Whether it was the pod's Kubernetes token that could not be had, or was not taken: another pod's may be.
+    /// True if the pod's Kubernetes token was missing or not accepted. Another pod's token may work.
     pub(crate) fn is_token_error(self) -> bool {
         matches!(self, Self::Subject | Self::SubjectRefused)
     }
 
-    /// How long a failure is remembered, so that a pod that asks again at once is not another upstream call: hopeless
-    /// ones 30 s, refusals 5 s, passing ones 1 s: Go's clients themselves pause for 1 to 5 s between tries. What nobody has given yet
-    /// is remembered ever longer ([`ExchangeFault::uses_backoff`]).
+    /// The time for which a failure is cached, so that a pod that retries at once causes no other upstream call. It is 30 s for
+    /// configuration errors, 5 s for refusals and 1 s for transient errors. Go's clients themselves pause for 1 to 5 s between
+    /// tries. [`ExchangeFault::Unassigned`] is cached ever longer ([`ExchangeFault::uses_backoff`]).
     pub fn negative_cache_ttl(self) -> Duration {
         Duration::from_secs(match self {
             Self::Rejected => 30,
@@ -76,39 +76,39 @@ impl ExchangeFault {
     }
 }
 
-/// A failed exchange. The text is for logs and `/debug/pods`; it names the step and the provider's code and holds no secret.
+/// A failed exchange. The text is for logs and `/debug/pods`. It names the step and the provider's code and holds no secret.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{step}: {detail}")]
 pub struct ExchangeError {
-    /// Whose move it is.
+    /// The cause, which tells who must act.
     pub fault: ExchangeFault,
-    /// Which call failed.
+    /// The name of the call that failed.
     pub step: &'static str,
-    /// What happened, bounded and printable.
+    /// The description of the failure, bounded in length and printable.
     pub detail: String,
-    /// When the upstream wants to be asked again, if it said so.
+    /// The pause that the upstream asked for, if any.
     pub retry_after: Option<Duration>,
-    /// Whether it was the node's own credentials that could not be had: of the pod for which they were wanted nothing was asked yet.
+    /// True if the node's own credentials were unavailable. Then no call was made yet for the pod that needed them.
     pub is_node_error: bool,
 }
 
-/// Longest detail of an error, in characters.
+/// The longest detail of an error, in characters.
 const DETAIL: usize = 200;
 
 impl ExchangeError {
-    /// An error whose detail is cut to a bound and freed of control characters: parts of it are an upstream's words.
+    /// Returns an error. Cuts the detail to a bound and replaces control characters, because parts of it are an upstream's words.
     pub fn new(fault: ExchangeFault, step: &'static str, detail: impl fmt::Display) -> Self {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let detail = detail.to_string().chars().take(DETAIL).map(plain).collect();
         Self { fault, step, detail, retry_after: None, is_node_error: false }
     }
 
-    /// Whether the node was refused its own credentials: its operator's move, and no pod's owner's.
+    /// True if the node was refused its own credentials: the node's operator must act, not a pod's owner.
     pub fn is_permanent_node_error(&self) -> bool {
         self.is_node_error && matches!(self.fault, ExchangeFault::Denied | ExchangeFault::Rejected)
     }
 
-    /// The same, of the node's own credentials.
+    /// Marks this error as a failure to get the node's own credentials.
     pub(crate) fn into_node_error(self) -> Self {
         Self { is_node_error: true, ..self }
     }

@@ -1,7 +1,7 @@
-//! One flight: from the queue over the cloud to its slot, on the control thread's runtime.
+//! One fetch: it waits in the queue, calls the cloud and stores the result. Runs on the control thread's runtime.
 //!
-//! It owns no slot. When the last holder gives the slot up, the flight leaves the queue at once and is never flown, and a
-//! call that is under way ends: nobody could use what it brings.
+//! It owns no cache entry. When the last pod client drops the entry, a queued fetch leaves the queue at once and makes no call. A
+//! call in flight ends, because no pod could use its result.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::limiter::QueueTicket;
 use crate::principal::Principal;
 use crate::throttle_key::ThrottleKey;
 
-/// Makes sure that a flight lands even if its task is lost: waiters must never wait for nothing.
+/// One fetch. It publishes a result even if its task is lost, so that no request waits in vain.
 pub(crate) struct FetchTask<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
     slot: Weak<CacheEntry<X>>,
@@ -26,16 +26,16 @@ pub(crate) struct FetchTask<X: TokenExchange> {
     landed: bool,
 }
 
-/// What a flight came to.
+/// The result of a fetch.
 enum Outcome<C> {
-    /// The answer, and the instant before the first call: a lifetime counted from it never ends late.
+    /// The response, and the instant before the first call. A lifetime counted from that instant never ends late.
     Completed(Moment, Result<IssuedCredential<C>, ExchangeError>),
-    /// Its turn did not come in time.
+    /// The fetch did not get its permit before the deadline.
     GaveUp,
 }
 
 impl<X: TokenExchange> FetchTask<X> {
-    /// Takes off when its turn comes, if that is before `deadline`.
+    /// Starts a task that makes the call when its turn comes, if that is before `deadline`.
     pub(crate) fn start(
         shared: &Arc<BrokerState<X>>,
         slot: &Arc<CacheEntry<X>>,
@@ -68,7 +68,7 @@ impl<X: TokenExchange> FetchTask<X> {
         }
     }
 
-    /// One chain of upstream calls, in its turn and within its deadline.
+    /// Makes one chain of upstream calls, in its turn and within its deadline.
     async fn fly(&self, mut ticket: QueueTicket, deadline: Moment) -> Outcome<X::Credential> {
         let shared = &*self.shared;
         let turn = tokio::select! {
@@ -86,8 +86,8 @@ impl<X: TokenExchange> FetchTask<X> {
         Outcome::Completed(started, result)
     }
 
-    /// Asks with the proof of one pod, or, if that cannot be had, of another: a pod whose token file is missing, or that has
-    /// just gone, must not spoil what its siblings could prove. Those that come meanwhile are asked, too.
+    /// Asks the cloud with one pod's token, or with another pod's if that fails. A pod without a token file, or a pod that has just
+    /// gone, must not spoil the fetch for its siblings. Pods that come meanwhile are tried, too.
     async fn exchange_token(&self) -> Result<IssuedCredential<X::Credential>, ExchangeError> {
         let mut without =
             ExchangeError::new(ExchangeFault::Subject, "kubernetes token", "no pod is left to prove it");
@@ -174,17 +174,19 @@ impl<X: TokenExchange> Drop for FetchTask<X> {
     }
 }
 
-/// How long before the floor a renewal that fails is tried whatever its pause: as long as a call may take, and as much again.
+/// The time before the floor at which a failed renewal is retried, whatever its pause: twice as long as a call may take.
 const LAST_TRY: Duration = Duration::from_secs(10);
 
-/// When that is. Pauses grow to a minute, and an outage that was over within the margin would else be seen in that minute.
-/// What cannot be kept above its floor anyway has none.
+/// Returns the time of the last retry, [`LAST_TRY`] before the floor. Pauses grow to a minute, so an outage that ended within the
+/// margin would otherwise show for that minute. A lease of less than twice the floor has no last retry, because it cannot be kept
+/// above its floor anyway.
 fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
     let could_be_kept = lease.expires.since(lease.issued) / 2 >= floor;
     could_be_kept.then(|| lease.expires.saturating_sub(floor + LAST_TRY))
 }
 
-/// Said as what it is: to call it slow would send its reader to look for a slow upstream.
+/// Returns the error for a credential that expired on arrival. An error about slowness would mislead operators to look for a slow
+/// upstream.
 fn too_short(lifetime: Duration) -> ExchangeError {
     let detail = format_args!("issued for {} s: ended when it came", lifetime.as_secs());
     ExchangeError::new(ExchangeFault::ShortLived, "exchange", detail)

@@ -1,5 +1,5 @@
-//! What the broker says to the log. Never a credential, and never faster than a limit: pods decide how often
-//! credentials are issued and refused, and a log is disk that belongs to everybody.
+//! The log lines of the broker. They hold no credential and have a rate limit: pods decide how often credentials are issued and
+//! refused, and all of the node's programs share the log's disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use seawall_core::{Gcra, Moment};
 use crate::failure::ExchangeError;
 use crate::principal::Principal;
 
-/// Lines per second and at once; a node full of pods (the kubelet's default is 110) may tell of each at its start.
+/// The log lines per second, and the burst. A node full of pods (the kubelet's default is 110) may log one line each at its start.
 const LINES_PER_SECOND: u32 = 5;
 const LINES_AT_ONCE: u32 = 150;
 
@@ -21,7 +21,7 @@ pub(crate) struct FetchLog {
 }
 
 impl FetchLog {
-    /// Of this cloud's broker.
+    /// Returns the log of this cloud's broker.
     pub(crate) fn new(cloud: &'static str) -> Self {
         Self { cloud, limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), left_out: AtomicU64::new(0) }
     }
@@ -74,7 +74,7 @@ impl FetchLog {
         tracing::warn!(cloud, %workload, fault, %error, left_out, "no credential");
     }
 
-    /// Whether another line may be written, and how many were left out before it.
+    /// Returns the number of lines left out before this one, or `None` if no line may be written now.
     fn may_say(&self, now: Moment) -> Option<u64> {
         if self.limit.take(now).is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! What flights for one slot came to, and who waits for them.
+//! The results of the fetches for one cache entry, and the waiters for them.
 //!
-//! A count and a list of those who wait, under one small lock that no await crosses. Not tokio's watch channel: that one spreads
-//! its waiters over eight lists, which are larger than all else that a slot is, and a slot is what each pod costs.
+//! A count and a list of waiters, under one small lock that no await crosses. Not tokio's watch channel: it spreads its waiters
+//! over eight lists, which are larger than the rest of a cache entry, and each pod costs an entry.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,43 +9,43 @@ use tokio::sync::Notify;
 
 use crate::failure::ExchangeError;
 
-/// The landings of one slot.
+/// The fetch results of one cache entry.
 #[derive(Debug, Default)]
 pub(crate) struct FetchResults {
     last: Mutex<LastFetch>,
     changed: Notify,
 }
 
-/// What the last flight came to; `number` tells flights apart.
+/// The result of the last fetch; `number` counts fetches.
 #[derive(Debug, Default)]
 struct LastFetch {
     number: u64,
-    /// How many of them brought a lease.
+    /// The number of fetches that brought a lease.
     leases: u64,
     error: Option<ExchangeError>,
-    /// The slot is gone: nothing lands any more.
+    /// True if the cache entry was dropped: no more results come.
     is_closed: bool,
 }
 
-/// The slot is gone.
+/// The error of a wait whose cache entry was dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EntryDropped;
 
 impl FetchResults {
-    /// How many flights brought a lease so far.
+    /// The number of fetches that brought a lease so far.
     pub(crate) fn lease_count(&self) -> u64 {
         self.last().leases
     }
 
-    /// Returns, with how many there are then, when more than `seen` flights have brought a lease.
+    /// Waits until more than `seen` fetches have brought a lease, and returns their number.
     ///
     /// # Errors
-    /// The slot is gone.
+    /// The cache entry was dropped.
     pub(crate) async fn wait_for_lease(&self, seen: u64) -> Result<u64, EntryDropped> {
         self.wait_for(|landed| (landed.leases > seen).then_some(landed.leases)).await
     }
 
-    /// A flight has landed.
+    /// Publishes the result of a fetch and wakes all waiters.
     pub(crate) fn publish(&self, is_lease: bool, error: Option<ExchangeError>) {
         let mut last = self.last();
         last.number += 1;
@@ -55,7 +55,7 @@ impl FetchResults {
         self.changed.notify_waiters();
     }
 
-    /// Nothing lands any more.
+    /// Marks the cache entry as dropped and wakes all waiters.
     pub(crate) fn close(&self) {
         self.last().is_closed = true;
         self.changed.notify_waiters();
@@ -83,7 +83,7 @@ impl FetchResults {
     }
 }
 
-/// Waits for a flight.
+/// Waits for the result of a fetch.
 #[derive(Debug)]
 pub(crate) struct FetchWaiter {
     landings: Arc<FetchResults>,
@@ -91,19 +91,19 @@ pub(crate) struct FetchWaiter {
 }
 
 impl FetchWaiter {
-    /// Of the next that lands.
+    /// Returns a waiter for the next fetch result.
     pub(crate) fn next(landings: &Arc<FetchResults>) -> Self {
         let after = landings.last().number;
         Self { landings: landings.clone(), after }
     }
 
-    /// Returns when the slot is gone.
+    /// Returns when the cache entry was dropped.
     pub(crate) async fn wait_for_drop(self) {
         // Nothing is ever found, so the wait ends with the slot.
         let _ = self.landings.wait_for(|_| None::<()>).await;
     }
 
-    /// Returns when the flight has landed, or when the slot is gone; its error, if it failed.
+    /// Returns when the fetch has ended, with its error if it failed. Also returns when the cache entry was dropped.
     pub(crate) async fn wait(self) -> Result<(), ExchangeError> {
         let after = self.after;
         let landed = |landed: &LastFetch| (landed.number > after).then(|| landed.error.clone());

@@ -1,5 +1,5 @@
-//! The way to a cloud's services: TLS with its roots, a proxy, a pool, and bounds on what is read. It carries what it is
-//! given and reads none of it; a cloud's room says what is asked and what an answer means.
+//! The HTTPS client for a cloud's services: TLS with public and operator's roots, a proxy, a pool, and bounds on what is read. It
+//! passes data through without reading it. A cloud's module defines requests and interprets responses.
 
 use std::time::{Duration, SystemTime};
 
@@ -29,21 +29,21 @@ const IDLE_CONNECTIONS: usize = 8;
 /// Longest connect, all addresses of a name together: what takes longer misses the deadline of the chain anyway.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// An upstream that cannot be used.
+/// The error of an upstream configuration that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamConfigError {
-    /// The URL would carry tokens in the clear, or is none.
+    /// The text is not a URL, or the URL would carry tokens in the clear.
     #[error("{0}: expected an https URL, or http to a loopback address")]
     Url(String),
     /// TLS cannot be set up.
     #[error("TLS cannot be set up: {0}")]
     Tls(String),
-    /// The proxy's URL is none, or plain http would pass it.
+    /// The proxy's URL is not valid, or plain http would pass the proxy.
     #[error("the proxy {0}: expected an http URL, and on loopback where an upstream is plain http")]
     Proxy(String),
 }
 
-/// Refuses what would send a token over a network in the clear: every request here carries one.
+/// Refuses a URL that would send a token over a network in the clear: every request here carries a token.
 pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
     let refused = || UpstreamConfigError::Url(url.to_owned());
     let parsed: Uri = url.parse().map_err(|_| refused())?;
@@ -58,13 +58,13 @@ pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
 /// Longest `Retry-After` that is honoured: a pod that starts meanwhile waits for it, too.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// When to come back, bounded. In whole seconds; the form with a date (RFC 9110 section 10.2.3) is not read.
+/// Returns the `Retry-After` time in whole seconds, bounded. The form with a date (RFC 9110 section 10.2.3) is not read.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
 }
 
-/// The upstream's own time, if it told it. An IMF-fixdate (RFC 9110 section 5.6.7) is a date of RFC 2822, too.
+/// Returns the upstream's own time from its `Date` header. An IMF-fixdate (RFC 9110 section 5.6.7) is a date of RFC 2822, too.
 pub(crate) fn date(headers: &HeaderMap) -> Option<SystemTime> {
     let text = headers.get(DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
@@ -72,7 +72,7 @@ pub(crate) fn date(headers: &HeaderMap) -> Option<SystemTime> {
 
 type Pool<C> = Client<HttpsConnector<C>, Full<Bytes>>;
 
-/// The way to all services of a cloud.
+/// The client for all services of a cloud.
 #[derive(Debug)]
 pub(crate) struct HttpsClient {
     pool: PooledClient,
@@ -101,7 +101,7 @@ impl HttpsClient {
         Ok(Self { pool, proxy })
     }
 
-    /// What goes through a tunnel in the clear is read by the proxy, so that must be on loopback, too.
+    /// Checks that plain http goes only through a proxy on loopback, because a proxy reads what passes its tunnel in the clear.
     pub(crate) fn check_proxy_for(&self, urls: &[&str]) -> Result<(), UpstreamConfigError> {
         match &self.proxy {
             Some(proxy) if !is_loopback(proxy.host().unwrap_or_default()) => {
@@ -135,7 +135,7 @@ fn proxy_uri(url: &str) -> Result<Uri, UpstreamConfigError> {
     parsed.ok_or_else(|| UpstreamConfigError::Proxy(url.to_owned()))
 }
 
-/// The public roots, and the operator's own.
+/// Returns the TLS configuration that trusts the public roots and the operator's own.
 fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, UpstreamConfigError> {
     let failed = |error: &dyn std::fmt::Display| UpstreamConfigError::Tls(error.to_string());
     let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
@@ -172,7 +172,7 @@ where
         .build(connector)
 }
 
-/// An error and what caused it: hyper's outermost text alone says only "client error".
+/// Returns the texts of an error and its causes: hyper's outermost text alone says only "client error".
 fn causes(error: &dyn std::error::Error) -> String {
     let chain = std::iter::successors(Some(error), |error| error.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,22 +1,22 @@
-//! Why there is no credential right now: a reason, whose it is, and when to try again.
+//! The error of a request that gets no credential: its cause, whose fault it is, and when to retry.
 
 use std::time::Duration;
 
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// Why a request gets no credential.
+/// The reason for which a request gets no credential.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// What this pod may have holds no such credential, whatever the cloud says; and why, in its cloud's words.
+    /// The pod's entitlement does not contain this credential. The text gives the reason in the cloud's terms.
     #[error("{0}")]
     NotEntitled(&'static str),
     /// This pod asked for too many different credentials at once.
     #[error("too many new credentials asked for at once")]
     RateLimited {
-        /// When the next one may be asked for.
+        /// The time until the pod may ask for the next new credential.
         retry_after: Duration,
     },
-    /// The fetch goes on but takes longer than a request waits.
+    /// The fetch takes longer than a request waits. It continues in the background.
     #[error("not fetched in time")]
     TimedOut,
     /// The exchange failed.
@@ -25,7 +25,7 @@ pub enum LeaseError {
 }
 
 impl LeaseError {
-    /// The fault, where an exchange failed.
+    /// The fault, if an exchange failed.
     pub fn fault(&self) -> Option<ExchangeFault> {
         match self {
             Self::Failed(error) => Some(error.fault),

@@ -1,16 +1,17 @@
-//! From a principal to a lease, at one cloud.
+//! Gets, caches and renews credentials of one cloud: from a principal to a lease.
 //!
-//! The agent asks a [`PodLeaseClient`], one per pod. What is held is answered from memory ([`PodLeaseClient::cached_lease`]: no lock, no I/O, no
-//! allocation). What is not held is fetched once, whoever and however many ask ([`PodLeaseClient::lease`]), and from then on
-//! renewed ahead of its floor, which is never a request's business. All calls to a cloud run on the control thread's
-//! runtime and pass one limiter. The broker knows no address of a pod, and no HTTP outside of `https`.
+//! The agent asks a [`PodLeaseClient`], one per pod. [`PodLeaseClient::cached_lease`] answers from memory: no lock, no I/O, no
+//! allocation. [`PodLeaseClient::lease`] fetches a missing credential once, however many requests wait for it. From then on the
+//! broker renews the credential ahead of its floor, which is never a request's business. All calls to a cloud run on the control
+//! thread's runtime and pass one limiter. The broker knows no address of a pod, and no HTTP outside of `https`.
 //!
-//! A cloud is a room ([`google`], [`aws`]): an [`TokenExchange`] with principals and credentials of its own. Each has a [`Broker`] of its own,
-//! which reads no field of either. Another cloud is another folder and its line here.
+//! Each cloud is a module ([`google`], [`aws`]): a [`TokenExchange`] with principals and credentials of its own. Each cloud has its
+//! own [`Broker`], which reads no field of either. To add a cloud, add a folder and its line here.
 //!
-//! Files know only those before them: `throttle_key`, `failure`, `settings`; `unavailable`, `principal`, `exchange`; `counters`, `fetch_log`,
-//! `limiter`, `renewal_schedule`, `fetch_results`; `cache_entry`; `debug_view`, `shared`; `fetch`; `lookup` and `renew`; `holder`; `broker`. A cloud's room knows the
-//! first six and `https`, the way to a cloud's services; nothing here knows a room.
+//! Files know only those before them: `throttle_key`, `failure`, `settings`; `lease_error`, `principal`, `exchange`; `counters`,
+//! `fetch_log`, `limiter`, `renewal_schedule`, `fetch_results`; `cache_entry`; `debug_view`, `broker_state`; `fetch`; `lookup` and
+//! `renew`; `pod_credentials`; `broker`. A cloud's module knows the first six and `https`, the client for a cloud's services. No
+//! file here knows a cloud's module.
 
 pub mod aws;
 mod broker;

@@ -1,4 +1,4 @@
-//! How a request gets a lease: from memory, from the flight under way, or from one that is started for it.
+//! Gets a lease for a request: from memory, from the fetch in flight, or from a new fetch.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use crate::fetch_results::FetchWaiter;
 use crate::lease_error::LeaseError;
 use crate::limiter::{CallOwner, CallReason, QueueRefusal, QueueTicket};
 
-/// Which pod asks.
+/// The pod that asks for a lease.
 #[derive(Debug)]
 pub(crate) struct LeaseRequester {
     pub(crate) owner: CallOwner,
-    /// Whether it holds nothing at all.
+    /// True if the pod holds no lease at all.
     pub(crate) holds_nothing: bool,
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Whether a request may start a call for something new. Asked before anything is made for it.
+    /// Checks if a request may start a call for a new credential. Runs before the cache entry is created.
     pub(crate) fn may_start(&self, asker: &LeaseRequester) -> Result<(), LeaseError> {
         self.limiter.may_queue(&asker.owner, self.now()).map_err(|refused| self.unavailable(refused))
     }
 
-    /// The slot's lease, fetched if need be, for a request that came at `came`; or why there is none in time. Of a lease that
-    /// is valid and not to be answered with from memory any more a new one is fetched; if that cannot be had in time, it
-    /// is the answer.
+    /// Returns the cache entry's lease for a request that came at `came`, and fetches it if needed. The error tells why none came
+    /// in time. If the lease is valid but too old to serve from memory, this fetches a new one. If the new one does not come in
+    /// time, this returns the old one.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         slot: Arc<CacheEntry<X>>,
@@ -60,7 +60,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.hand_out_older(&slot, self.now()).ok_or(reason)
     }
 
-    /// Joins the flight that is under way, or starts one; and since when the pod waits for it.
+    /// Joins the fetch in flight, or starts one. Returns its waiter, and since when the pod waits for it.
     fn join_or_start(
         self: &Arc<Self>,
         slot: &Arc<CacheEntry<X>>,
@@ -115,14 +115,14 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// A lease from memory about to be answered with.
+    /// Returns a lease that is fresh enough to serve from memory, and counts the response.
     pub(crate) fn hand_out(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.fresh_lease(now)?;
         self.counters.handed_out(lease.remaining(now), slot.floor);
         Some(lease)
     }
 
-    /// The same, however little life it has left.
+    /// Returns the lease while it is valid, however little life it has left, and counts the response.
     fn hand_out_older(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.valid_lease(now)?;
         self.counters.handed_out(lease.remaining(now), slot.floor);

@@ -1,7 +1,7 @@
-//! What one pod may ask for: its own principals and nothing else.
+//! A pod's client to the broker: it serves the pod's own principals and no other.
 //!
-//! The type is the barrier. A holder is made for an attested pod; it builds every principal from that pod's own
-//! ServiceAccount and entitlement, so no request, however it is spelled, names anybody else's.
+//! The type is the barrier. The agent creates a client for an attested pod. The client builds every principal from that pod's own
+//! ServiceAccount and entitlement. So no request, however it is spelled, names another pod's principal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,46 +20,46 @@ use crate::limiter::CallOwner;
 use crate::lookup::LeaseRequester;
 use crate::principal::Principal;
 
-/// How often one credential is waited for by who catches up, each time for [`crate::BrokerSettings::max_wait`]: longer than a call may take.
+/// The most waits for one credential in [`PodLeaseClient::refetch_all_from`]. Each wait takes up to
+/// [`crate::BrokerSettings::max_wait`], so all together take longer than a call may.
 const CATCHING_UP: u32 = 8;
 
-/// A pod that may hold credentials.
+/// The description of a pod that may get credentials.
 #[derive(Debug)]
 pub struct PodCredentialsSpec<E> {
     /// The pod.
     pub pod: Pod,
-    /// What it may have of the cloud.
+    /// The credentials that the pod may get from the cloud.
     pub entitlement: E,
-    /// Its Kubernetes token.
+    /// The source of the pod's Kubernetes tokens.
     pub subject_tokens: Arc<dyn SubjectTokens>,
 }
 
-/// One pod's way to its credentials. Dropping the last holder of a principal drops its lease.
+/// One pod's client for its credentials. Dropping the last client of a principal drops its lease.
 #[derive(Debug)]
 pub struct PodLeaseClient<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
     entitlement: EntitlementOf<X>,
     subject: Arc<PodSubject>,
     entries: ArcSwap<Vec<Arc<CacheEntry<X>>>>,
-    /// Taken by writers of `slots`; readers never wait.
+    /// The lock of the writers of `entries`; readers never wait.
     writer: Mutex<()>,
     misses: Gcra,
 }
 
-/// Tells when a credential has changed.
+/// A watch on one credential that tells when it has changed.
 #[derive(Debug)]
 pub struct LeaseWatch(Option<WatchPosition>);
 
 #[derive(Debug)]
 struct WatchPosition {
     landings: Arc<FetchResults>,
-    /// Leases that had come when last looked.
+    /// The number of leases at the last look.
     seen: u64,
 }
 
 impl LeaseWatch {
-    /// Returns when there is a lease that was not there before; never, if nothing can change. A renewal that fails
-    /// changes nothing.
+    /// Returns when a new lease has come, or never if nothing can change. A renewal that fails changes nothing.
     pub async fn changed(&mut self) {
         if let Some(WatchPosition { landings, seen }) = &mut self.0
             && let Ok(leases) = landings.wait_for_lease(*seen).await
@@ -71,9 +71,10 @@ impl LeaseWatch {
     }
 }
 
-/// Here, because a holder asks its broker: the other way round the two files would need each other.
+/// This block is in this file because a pod client uses its broker's state. In the broker's file, the two files would need each
+/// other.
 impl<X: TokenExchange> Broker<X> {
-    /// One pod's way to its credentials.
+    /// Returns a new client for one pod's credentials.
     pub fn pod_credentials(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
         Arc::new(PodLeaseClient::new(self.state(), spec))
     }
@@ -100,36 +101,37 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         &self.subject.pod
     }
 
-    /// What this pod asked for and still may have in memory: its own slots, so listing every pod's is linear in what there is.
+    /// Returns the principals that this pod asked for and that are still cached. Reads only the pod's own cache entries, so a
+    /// listing of all pods takes linear time.
     pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
         let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::of(slot);
         self.entries.load().iter().map(own).collect()
     }
 
-    /// A valid lease from memory. No lock, no I/O, no allocation.
+    /// Returns a valid lease from memory. No lock, no I/O, no allocation.
     pub fn cached_lease(&self, want: RequestOf<'_, X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let slots = self.entries.load();
         let slot = slots.iter().find(|slot| slot.principal.is_for(want))?;
         self.shared.hand_out(slot, now)
     }
 
-    /// What is in memory, without noting a use or that anybody was answered with it: for operators to look at.
+    /// Returns the cached lease without recording a use or counting a response: for operators' views.
     pub fn peek(&self, want: RequestOf<'_, X>) -> Option<Arc<Lease<X::Credential>>> {
         self.entries.load().iter().find(|slot| slot.principal.is_for(want))?.lease()
     }
 
-    /// A valid lease, fetched if need be. Any number of callers share one upstream call, and it outlives them.
+    /// Returns a valid lease, and fetches it if needed. Any number of requests share one upstream call, and the call outlives them.
     ///
     /// # Errors
-    /// Why there is none, now or after [`crate::BrokerSettings::max_wait`].
+    /// The reason for which there is no lease, now or after [`crate::BrokerSettings::max_wait`].
     pub async fn lease(&self, want: RequestOf<'_, X>) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
         self.lease_received_after(want, self.shared.now()).await
     }
 
-    /// As [`PodLeaseClient::lease`], for a request that came at `came`, on the broker's clock, and has waited since.
+    /// Does what [`PodLeaseClient::lease`] does, for a request that came at `came`, on the broker's clock, and has waited since.
     ///
     /// # Errors
-    /// Why there is none, now or [`crate::BrokerSettings::max_wait`] after `came`.
+    /// The reason for which there is no lease, now or [`crate::BrokerSettings::max_wait`] after `came`.
     pub async fn lease_received_after(
         &self,
         want: RequestOf<'_, X>,
@@ -142,13 +144,13 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         self.shared.lease(slot, asker, came, may_miss).await
     }
 
-    /// Whether credentials come to it from this broker.
+    /// True if this client gets its credentials from `broker`.
     pub fn is_from(&self, broker: &Broker<X>) -> bool {
         broker.is_backed_by(&self.shared)
     }
 
-    /// Fetches what another holder of the same pod holds, so that this one can take its place. Each once, and waits until it is there
-    /// or cannot be had; how long that may take in all is the caller's to bound.
+    /// Fetches all credentials that another client of the same pod holds, so that this client can replace it. Fetches each once,
+    /// and waits until it has come or failed. The calling code must bound the total time.
     pub async fn refetch_all_from(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.times.is_some());
         for principal in held.map(|view| view.principal) {
@@ -161,7 +163,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         }
     }
 
-    /// Watches one credential. What has never been asked for is watched from its first [`PodLeaseClient::lease`] on.
+    /// Watches one credential. A credential that was never requested can be watched only after its first [`PodLeaseClient::lease`].
     pub fn watch_lease(&self, want: RequestOf<'_, X>) -> LeaseWatch {
         let watched = |slot: Arc<CacheEntry<X>>| {
             let landings = slot.results();
@@ -182,8 +184,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         self.entries.load().iter().find(|slot| slot.principal.is_for(want)).cloned()
     }
 
-    /// This pod's slot for `want`, and whether it was made just now: from the broker's, which pods of one
-    /// ServiceAccount share.
+    /// Returns this pod's cache entry for `want`, and whether the pod got it just now. The entry comes from the broker, so that
+    /// pods of one ServiceAccount share it.
     fn find_or_create_entry(&self, want: RequestOf<'_, X>) -> Result<(Arc<CacheEntry<X>>, bool), LeaseError> {
         if let Some(slot) = self.find(want) {
             return Ok((slot, false));
@@ -216,8 +218,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         LeaseRequester { owner: party, holds_nothing }
     }
 
-    /// What is to go for one more: those unused longest. Never one whose call is under way: a pod that invents faster than the
-    /// cloud answers would throw away every answer before it comes.
+    /// Returns the cache entries to evict for one more: those unused for the longest time. Never evicts an entry with a call in
+    /// flight: a pod that invents principals faster than the cloud responds would throw away every response before it comes.
     fn entries_to_evict(&self, slots: &[Arc<CacheEntry<X>>]) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
         let settings = &self.shared.settings;
         let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));

@@ -1,4 +1,4 @@
-//! What credentials are held under: what the broker must know of it, whichever cloud's it is.
+//! The cache key of credentials: the interface that the broker needs, for any cloud.
 
 use std::fmt;
 use std::hash::Hash;
@@ -9,48 +9,48 @@ use seawall_core::{Floor, ServiceAccount};
 use crate::lease_error::LeaseError;
 use crate::throttle_key::ThrottleKey;
 
-/// Everything that decides which credential of one cloud is the right one.
+/// All fields that decide which credential of one cloud is the right one.
 ///
 /// Two requests share credentials only if their principals are equal, so every field that decides counts in `Eq`. The Kubernetes
-/// ServiceAccount always is one: what a cloud allows is decided per ServiceAccount, so an answer for one must never
-/// serve another.
+/// ServiceAccount always is such a field: a cloud decides per ServiceAccount what it allows, so a response for one ServiceAccount
+/// must never serve another.
 pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
-    /// What a request asks for. It borrows from the request, so that looking for what is held copies nothing.
+    /// The credential that a request asks for. It borrows from the request, so a cache lookup copies nothing.
     type Want<'a>: Copy + Send;
-    /// What a pod may have of the cloud, whatever it asks for: decided by the operator, never by a request.
+    /// The credentials that a pod may get from the cloud. The operator decides it, never a request.
     type Entitlement: fmt::Debug + Send + Sync + 'static;
 
-    /// What a pod of this ServiceAccount and entitlement asks for by `want`.
+    /// Returns the principal for the request `want` of a pod with this ServiceAccount and entitlement.
     ///
     /// # Errors
-    /// [`LeaseError::NotEntitled`]: there is no such credential for it, and the cloud need not be asked.
+    /// [`LeaseError::NotEntitled`]: the pod has no such credential, so the cloud need not be asked.
     fn of(
         workload: &ServiceAccount,
         entitlement: &Self::Entitlement,
         want: Self::Want<'_>,
     ) -> Result<Self, LeaseError>;
 
-    /// Whether this is what its own pod asks for by `want`. On every request's way: no allocation.
+    /// True if the request `want` of this principal's own pod means this principal. Runs on every request, so it must not allocate.
     fn is_for(&self, want: Self::Want<'_>) -> bool;
 
-    /// What its own pod asks for by it: that of which [`Self::is_for`] is true.
+    /// Returns the request by which this principal's own pod asks for it: [`Self::is_for`] is true for it.
     fn request(&self) -> Self::Want<'_>;
 
     /// The Kubernetes identity that proves itself.
     fn workload(&self) -> &ServiceAccount;
 
-    /// Whom the cloud counts its calls to: if nothing else is said, the Kubernetes identity.
+    /// The party to which the cloud counts calls for this principal. The default is the Kubernetes identity.
     fn throttle_key(&self) -> ThrottleKey {
         ThrottleKey::Workload(self.workload().clone())
     }
 
-    /// The least life that answers of this kind carry while the cloud answers; `floor` is the cloud's.
+    /// The least remaining life of responses of this kind while the cloud responds; `floor` is the cloud's.
     fn min_lifetime(&self, floor: Floor) -> Duration {
         floor.hard
     }
 
-    /// How long from its issue on a credential of this kind and lifetime is answered with from memory. `None` is while it is
-    /// valid. After that a request has a new one fetched, and falls back to the old.
+    /// The age up to which a credential of this kind and lifetime is served from memory; `None` means while it is valid. The age
+    /// counts from the issue. After it, a request triggers a new fetch, and falls back to the old credential if the fetch fails.
     fn max_cache_age(&self, _lifetime: Duration) -> Option<Duration> {
         None
     }

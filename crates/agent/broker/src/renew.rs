@@ -1,4 +1,4 @@
-//! What is renewed ahead of its floor, and what is let go: the schedule's questions, answered.
+//! Renews leases ahead of their floor, and drops leases that pods no longer use. Implements the schedule's handler.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use crate::limiter::{CallOwner, CallReason, QueueTicket, RequesterId};
 use crate::principal::Principal;
 use crate::renewal_schedule::RenewalHandler;
 
-/// What the schedule may do to the broker. Weak, so that the schedule ends with the broker.
+/// The broker as the renewal schedule uses it. Weak, so that the schedule ends with the broker.
 pub(crate) struct Renewals<X: TokenExchange>(pub(crate) Weak<BrokerState<X>>);
 
 impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Renewals<X> {
@@ -31,8 +31,8 @@ impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Ren
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Renews what is due, unless nobody has asked for it during a whole life: then it is let go at once, because what is
-    /// kept without being renewed would sooner or later be handed out below the floor. An SDK asks at least once a life.
+    /// Renews a due lease, or drops it at once if no pod asked for it during a whole lifetime. A lease that is kept without renewal
+    /// would sooner or later be served below the floor. An SDK asks at least once a lifetime.
     fn renew(self: &Arc<Self>, slot: &Arc<CacheEntry<X>>) {
         let now = self.clock.now();
         let Some(lease) = slot.lease() else { return };
@@ -51,7 +51,8 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// Charged to the holder that waits for least: a storm of one pod must not delay what it shares with others.
+    /// Queues a renewal, charged to the pod with the shortest queue. One pod's storm must not delay a lease that it shares with
+    /// others.
     fn renewal(
         &self,
         slot: &CacheEntry<X>,

@@ -1,32 +1,32 @@
-//! When to look at which slot: one task, one timetable. It knows slots (`S`) by number only, and of what they were for (`P`)
-//! that it is passed on.
+//! The schedule of renewals: one task with one timetable. It knows cache entries (`S`) by id only, and passes their principals
+//! (`P`) on.
 //!
-//! A slot stands in the timetable at most once and leaves it when it is dropped. Entries that only go stale would be
-//! memory that a pod fills by inventing principals and giving them up.
+//! An entry stands in the timetable at most once and leaves it when it is dropped. Otherwise stale timetable rows would be memory
+//! that a pod fills by inventing principals and dropping them.
 
 use std::collections::{BTreeSet, HashMap};
 
 use seawall_core::{Clock, Moment};
 use tokio::sync::mpsc;
 
-/// What the task is told.
+/// A message to the schedule's task.
 #[derive(Debug)]
 pub(crate) enum ScheduleMessage<S, P> {
-    /// Look at this slot then, and not when it was said before.
+    /// Handle this cache entry at this time. It replaces an earlier time.
     Due(Moment, u64, S),
-    /// The slot of this number is gone.
+    /// The cache entry with this id was dropped.
     Removed(u64, P),
 }
 
-/// Whom the task tells.
+/// The receiver of the schedule's events.
 pub(crate) trait RenewalHandler<S, P> {
-    /// A slot's time has come.
+    /// Handles a cache entry that is due.
     fn on_due(&self, slot: &S);
-    /// A slot is gone.
+    /// Handles a cache entry that was dropped.
     fn on_removed(&self, principal: &P);
 }
 
-/// Runs until nobody can send notices any more.
+/// Runs the schedule until all senders of messages are dropped.
 pub(crate) async fn run<S, P>(
     watcher: impl RenewalHandler<S, P>,
     clock: Clock,

@@ -1,19 +1,19 @@
-//! What the clouds' answers have in common: forms, JSON that may hold secrets, and words of a service that errors repeat.
+//! Helpers for requests and responses of all clouds: forms, JSON that may hold secrets, and safe quoting of a service's words.
 
 use seawall_core::Secret;
 use serde::Deserialize;
 
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// The body of a form.
+/// Returns the URL-encoded body of a form.
 pub(crate) fn form<K: AsRef<str>, V: AsRef<str>>(members: &[(K, V)]) -> Secret<String> {
     Secret::new(url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish())
 }
 
-/// JSON that may hold a secret.
+/// Parses JSON that may hold a secret.
 ///
 /// # Errors
-/// It is another JSON, or none. serde's own text can quote the input, so the error names the place alone.
+/// The body is other JSON, or not JSON. serde's own text can quote the input, so the error names only the position.
 pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -> Result<T, ExchangeError> {
     let what = |error: serde_json::Error| {
         let place = format!("line {} column {}", error.line(), error.column());
@@ -23,7 +23,7 @@ pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -
     serde_json::from_slice(body).map_err(what)
 }
 
-/// A service's words without its long ones: a service that repeats a token repeats one long word.
+/// Replaces the long words of a service's text by `…`. A service that repeats a token repeats one long word.
 pub(crate) fn redact_long_words(text: &str, longest: usize) -> String {
     let short = |word| if str::len(word) > longest { "…" } else { word };
     text.split_whitespace().map(short).collect::<Vec<_>>().join(" ")

@@ -4,45 +4,45 @@ use std::time::Duration;
 
 use seawall_core::Floor;
 
-/// How a broker behaves.
+/// The limits and times of one broker.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerSettings {
-    /// When credentials are renewed.
+    /// The least remaining life of responses, and the remaining life at which renewal starts.
     pub floor: Floor,
-    /// Credentials one pod may hold at once. A pod invents scopes and audiences as it likes; a healthy one uses a
-    /// handful. Beyond the bound the one unused longest goes.
+    /// The most credentials that one pod may hold at once. A pod invents scopes and audiences as it likes; a healthy one uses a
+    /// handful. Above the limit, the broker drops the credential that was unused for the longest time.
     pub principals_per_pod: usize,
-    /// Credentials not yet held that one pod may ask for: sustained per second, and at once. What is held is never limited.
+    /// The sustained rate at which one pod may ask for credentials that are not cached. Cached credentials are never limited.
     pub misses_per_second: u32,
-    /// See [`BrokerSettings::misses_per_second`].
+    /// The burst of such requests beyond [`BrokerSettings::misses_per_second`].
     pub misses_at_once: u32,
-    /// Calls that requests of one pod may have queued; further ones are refused. As many as may be asked for at once: more
-    /// would only wait longer, in memory that is everybody's.
+    /// The most calls that requests of one pod may have queued; further calls are refused. It equals the burst of misses: more
+    /// calls would only wait longer, in memory that all pods share.
     pub queued_per_pod: usize,
-    /// How long a call waits in the queue for its turn. Long enough for a pod's retries to find it there and not begin at the
-    /// end again, a full node's second credentials at one chain a second included.
+    /// The longest wait of a call in the queue. It is long enough for a pod's retries to find the call there instead of starting at
+    /// the end again. That includes a full node's second credentials at one chain a second.
     pub queue_deadline: Duration,
-    /// How long one chain of upstream calls may take. A refresh has the same time as a first fetch: no request waits
-    /// for it, so hurrying it would only lose slow answers.
+    /// The deadline of one chain of upstream calls. A refresh has the same time as a first fetch: no request waits for it, so
+    /// hurrying it would only lose slow responses.
     pub call_deadline: Duration,
-    /// How long requests wait for a credential not yet held, counted from the first that waits: one that comes later waits for
-    /// what is left, so that the tries of one client wait once and not each. Google's libraries for Python and Node give a
-    /// request 3 s, Node's all its tries together: one that is answered in time, and whose next tries are answered at once,
-    /// shows our sentence instead of a timeout. A busy process has used up to a second of them before it connects. The call
-    /// goes on, so a later try finds what the first one fetched.
+    /// The longest wait of a request for a credential that is not cached, counted from the first waiting request of its pod. A
+    /// later request waits for the rest of that time, so that the tries of one client wait once and not each. Google's libraries
+    /// for Python and Node give a request 3 s, Node's for all its tries together. If the agent responds in time, and at once to the
+    /// next tries, the client shows our sentence instead of a timeout. A busy process has used up to a second of the 3 s before it
+    /// connects. The call continues, so a later try finds what the first one fetched.
     pub max_wait: Duration,
-    /// Chains started per second at the start and at most; throttling halves the rate, success grows it.
+    /// The most call chains started per second, and the initial rate. Throttling halves the rate, success grows it.
     pub calls_per_second: f64,
-    /// Chains under way at once.
+    /// The most call chains in flight at once.
     pub calls_at_once: usize,
-    /// Waits between tries to renew while the upstream fails.
+    /// The first pause between renewal attempts while the upstream fails.
     pub retry_first: Duration,
-    /// See [`BrokerSettings::retry_first`].
+    /// The longest pause between renewal attempts; pauses double from [`BrokerSettings::retry_first`] on.
     pub retry_ceiling: Duration,
 }
 
 impl BrokerSettings {
-    /// What is the same for every cloud, beside what a cloud decides: its floor, and how many calls a second it stands.
+    /// Returns the settings that all clouds share, with a cloud's own floor and its sustainable calls per second.
     pub const fn of(floor: Floor, calls_per_second: f64) -> Self {
         Self {
             floor,

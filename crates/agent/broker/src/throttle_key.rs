@@ -1,20 +1,20 @@
-//! What a cloud counts calls by.
+//! The key by which a cloud counts and throttles calls.
 
 use std::sync::Arc;
 
 use seawall_core::ServiceAccount;
 
-/// Whom a cloud throttles. Of one cloud: each has a broker of its own.
+/// The party that one cloud throttles. It does not name the cloud, because each cloud has its own broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleKey {
-    /// The cloud's account that a workload acts as, by the cloud's name for it.
+    /// The cloud account that a workload acts as, under the cloud's name for the account.
     CloudAccount(Arc<str>),
-    /// The workload itself.
+    /// The workload's Kubernetes ServiceAccount.
     Workload(ServiceAccount),
 }
 
 impl ThrottleKey {
-    /// The cloud's name for it, where it has one.
+    /// The cloud's name for the account, if there is one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::CloudAccount(name) => Some(name),

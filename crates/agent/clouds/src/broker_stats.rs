@@ -1,4 +1,4 @@
-//! What every cloud with a broker counts and shows: generic over the cloud, called by each.
+//! Statistics, warnings and debug output of a broker. The code is generic over the cloud, and each cloud calls it.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use serde_json::{Map, Value, json};
 
 use super::entitlements::{LeaseState, RefetchTask, RenewalFailure};
 
-/// What one cloud's broker has to tell at a scrape.
+/// The broker figures of one cloud that a metrics scrape exports.
 pub struct BrokerSnapshot {
     /// The cloud's name.
     pub cloud: &'static str,
-    /// Calls by step.
+    /// Chains of upstream calls by outcome: `first`, `renewal`, and each fault.
     pub calls: Vec<(&'static str, u64)>,
-    /// Each with its name and what it says.
+    /// Counters, each with its metric name, its help text and its value.
     pub counts: [(&'static str, &'static str, u64); 6],
-    /// How many calls a second the limiter allows now.
+    /// The number of upstream call chains that the limiter allows per second now.
     pub upstream_rate: f64,
-    /// How many principals have credentials or wait for some.
+    /// The number of principals that have credentials or wait for some.
     pub principals: usize,
-    /// Remaining lives of the credentials held, in seconds.
+    /// Remaining lifetimes of the credentials in memory, in seconds.
     pub remaining_seconds: Vec<f64>,
-    /// The least remaining life of an answer, in seconds.
+    /// The shortest remaining lifetime that an answer carried since the start, in seconds.
     pub min_answered_seconds: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ impl BrokerSnapshot {
     }
 }
 
-/// What an operator should see of a broker though the agent serves.
+/// The problems of one broker that an operator should see although the agent serves.
 pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let principals = broker.principals();
     let (all, cloud) = (principals.len(), X::CLOUD);
@@ -86,7 +86,7 @@ pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     remarks
 }
 
-/// What fetches by one holder what another of the same pod holds; nothing where they are one.
+/// Returns a task that refetches into `own` all credentials that `before` holds; `None` if both are the same client.
 pub(super) fn refetch_task<X: TokenExchange>(
     own: &Arc<PodLeaseClient<X>>,
     before: &Arc<PodLeaseClient<X>>,
@@ -109,7 +109,7 @@ pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseS
     holder.principals().into_iter().filter_map(state).collect()
 }
 
-/// What `/debug/pods` shows of one principal, whatever it is of: times and states.
+/// The times and states that `/debug/pods` shows of one principal of any cloud.
 pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
     let failure = view
         .failure
@@ -127,7 +127,7 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
     shown.into_iter().map(|(key, value)| (key.to_owned(), value.unwrap_or_default())).collect()
 }
 
-/// Longest audience or list of scopes that is shown, in characters: pods choose them, and may choose 2,048.
+/// Longest audience or list of scopes that `/debug/pods` shows, in characters. Pods choose these texts, up to 2,048 characters.
 const SHOWN: usize = 256;
 
 pub(super) fn truncate(text: &str) -> String {

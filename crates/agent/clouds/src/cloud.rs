@@ -1,4 +1,4 @@
-//! One cloud at work, whichever it is: what the list of clouds asks of each.
+//! A running cloud of any kind: the functions that the list of clouds calls on each.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use super::pod::PodEntry;
 use super::readiness_request::ReadinessRequest;
 use super::sdk_profile::SdkProfiles;
 
-/// A cloud at work. A closed set: one variant for each cloud.
+/// A running cloud. The set is closed, with one variant for each cloud.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunningCloud<'a> {
     /// Google.
@@ -26,7 +26,7 @@ pub(super) enum RunningCloud<'a> {
 }
 
 impl<'a> RunningCloud<'a> {
-    /// Its name.
+    /// The cloud's name.
     pub(super) fn name(self) -> CloudName {
         match self {
             Self::Google(_) => CloudName::Google,
@@ -34,7 +34,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// What is asked of it, by kind.
+    /// The cloud's routes: the kinds of requests that it serves.
     pub(super) fn routes(self) -> &'static [&'static MetadataRoute] {
         match self {
             Self::Google(_) => &google::ROUTES,
@@ -42,7 +42,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// One of its dialects, on one traffic thread.
+    /// Returns one of the cloud's dialects, for one traffic thread.
     pub(super) fn dialect(
         self,
         name: DialectName,
@@ -54,7 +54,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Clients that fetch its credentials, by what they call themselves.
+    /// The SDKs that fetch this cloud's credentials, by User-Agent.
     pub(super) fn sdk_profiles(self) -> SdkProfiles {
         match self {
             Self::Google(_) => google::CLIENTS,
@@ -62,7 +62,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// How readiness asks for one of its dialects.
+    /// The request by which the readiness check probes one of the cloud's dialects.
     pub(super) fn probe(self, name: DialectName) -> ReadinessRequest {
         match self {
             Self::Google(_) => google::PROBE,
@@ -70,7 +70,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// What gives its credentials, if it gives some.
+    /// The broker that fetches this cloud's credentials; `None` if the cloud issues none.
     pub(super) fn broker(self) -> Option<CloudBroker<'a>> {
         match self {
             Self::Google(google) => google.broker().map(CloudBroker::Google),
@@ -78,7 +78,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// What an operator should see though the agent serves, beside what every broker says.
+    /// A problem of this cloud that an operator should see although the agent serves. Broker warnings come separately.
     pub(super) fn warning(self) -> Option<&'a str> {
         match self {
             Self::Google(_) => None,
@@ -86,7 +86,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Registers what it counts beside what every broker does.
+    /// Registers the metrics that only this cloud has. The metrics of every broker are registered elsewhere.
     pub(super) fn register(self, registry: &mut Registry) {
         match self {
             Self::Google(_) => {}
@@ -94,7 +94,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// The floor of credentials that may end with the Kubernetes token that they were exchanged for.
+    /// The floor of credentials that may end with the Kubernetes token for which they were exchanged.
     pub(super) fn exchanged_min_lifetime(self) -> Option<Floor> {
         match self {
             Self::Google(google) => google.broker().map(|broker| broker.floor()),
@@ -103,17 +103,17 @@ impl<'a> RunningCloud<'a> {
     }
 }
 
-/// A broker at work. A closed set: one variant for each cloud.
+/// A running broker. The set is closed, with one variant for each cloud.
 #[derive(Clone, Copy, Debug)]
 pub enum CloudBroker<'a> {
-    /// Google's.
+    /// Google's broker.
     Google(&'a seawall_broker::google::GoogleBroker),
-    /// AWS's.
+    /// AWS's broker.
     Aws(&'a seawall_broker::aws::AwsBroker),
 }
 
 impl CloudBroker<'_> {
-    /// What it has to tell at a scrape.
+    /// The broker's figures for a metrics scrape.
     pub fn snapshot(self, clock: &Clock) -> BrokerSnapshot {
         match self {
             Self::Google(broker) => BrokerSnapshot::of(broker, clock),
@@ -121,7 +121,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// What an operator should see though the agent serves.
+    /// The broker's problems that an operator should see although the agent serves.
     pub fn warnings(self) -> Vec<String> {
         match self {
             Self::Google(broker) => warnings(broker),
@@ -129,7 +129,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// Whether all that was issued so far could be kept above the floor.
+    /// True if every credential issued so far lived long enough for the floor.
     pub fn is_above_floor(self) -> bool {
         let counters = match self {
             Self::Google(broker) => broker.counters(),

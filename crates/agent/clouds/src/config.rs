@@ -1,6 +1,6 @@
-//! The clouds' sections of the configuration: which clouds are on, and what each is told.
+//! The clouds' sections of the configuration: the enabled clouds and the settings of each.
 //!
-//! A closed set, with a field for each cloud. What a section says is read in the cloud's folder.
+//! The set is closed, with a field for each cloud. The cloud's own folder reads the content of its section.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,17 +14,17 @@ use serde::Serialize;
 use super::reloadable_keys::ReloadableKeys;
 use super::{aws, google};
 
-/// The clouds' sections of the configuration; those that are not there are off.
+/// The clouds' sections of the configuration. A cloud without a section is off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CloudsConfig {
-    /// `google`.
+    /// The `google` section.
     pub google: Option<google::GoogleConfig>,
-    /// `aws`.
+    /// The `aws` section.
     pub aws: Option<aws::AwsConfig>,
 }
 
 impl CloudsConfig {
-    /// The classes of a cloud's keys, by the cloud's name.
+    /// The reload classes of a cloud's keys, by the cloud's name.
     pub fn reloadable_keys(cloud: CloudName) -> ReloadableKeys {
         match cloud {
             CloudName::Google => google::KEYS,
@@ -32,14 +32,14 @@ impl CloudsConfig {
         }
     }
 
-    /// Of a key of some cloud's: the classes of that cloud's keys, and the key in its section.
+    /// Splits a full key such as `aws.region` into the reload classes of its cloud's keys and the key within the section.
     pub fn find_reloadable_keys(key: &str) -> Option<(ReloadableKeys, &str)> {
         let (section, key) = key.split_once('.')?;
         let cloud = CloudName::ALL.iter().find(|cloud| cloud.as_str() == section)?;
         Some((Self::reloadable_keys(*cloud), key))
     }
 
-    /// Reads all of them. `listen` is where the agent listens itself.
+    /// Reads all clouds' sections. `listen` holds the addresses on which the agent itself listens.
     pub fn read(root: &DocumentTable<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let google = root.key("google");
         let aws = root.key("aws");
@@ -49,24 +49,24 @@ impl CloudsConfig {
         }
     }
 
-    /// What an entry in a file of pods may say, whichever are on: a file is checked as a whole.
+    /// The cloud keys that an entry of the identity file may have, also those of clouds that are off: the whole file is checked.
     pub fn file_keys() -> Vec<IdentityFileKey> {
         [google::FILE_KEYS, aws::FILE_KEYS].concat()
     }
 
-    /// The names of those that are on.
+    /// The names of the enabled clouds.
     pub fn names(&self) -> Vec<CloudName> {
         let Self { google, aws } = self;
         named([(CloudName::Google, google.is_some()), (CloudName::Aws, aws.is_some())])
     }
 
-    /// Their dialects.
+    /// The dialects of the enabled clouds.
     pub fn dialects(&self) -> Vec<DialectName> {
         let on = self.names();
         DialectName::ALL.iter().copied().filter(|dialect| on.contains(&dialect.cloud())).collect()
     }
 
-    /// Those that are on in both and say something else.
+    /// The clouds that are on in both configurations and whose sections differ.
     pub fn changed(&self, other: &Self) -> Vec<CloudName> {
         fn is_changed<S: PartialEq>(one: Option<&S>, other: Option<&S>) -> bool {
             one.zip(other).is_some_and(|(one, other)| one != other)
@@ -78,7 +78,7 @@ impl CloudsConfig {
         ])
     }
 
-    /// The annotations that they want to know.
+    /// The annotations that the enabled clouds need.
     pub fn annotation_keys(&self) -> Vec<AnnotationKeys> {
         let Self { google, aws } = self;
         let google = google.as_ref().map(google::GoogleConfig::annotation_keys);
@@ -86,19 +86,19 @@ impl CloudsConfig {
         [google, aws].into_iter().flatten().collect()
     }
 
-    /// Whether some cloud writes a file while the agent serves.
+    /// True if an enabled cloud writes a file while the agent serves.
     pub fn writes_files(&self) -> bool {
         self.aws.as_ref().is_some_and(aws::AwsConfig::writes_files)
     }
 
-    /// Whether some cloud gives pods credentials of their own, so that each must be known.
+    /// True if an enabled cloud gives pods their own credentials, so the agent must identify each pod.
     pub fn needs_pod_identity(&self) -> bool {
         let Self { google, aws } = self;
         google.as_ref().is_some_and(google::GoogleConfig::needs_pod_identity) || aws.is_some()
     }
 }
 
-/// The names of those clouds of which it is true.
+/// The names of the clouds whose flag is true.
 fn named<const N: usize>(clouds: [(CloudName, bool); N]) -> Vec<CloudName> {
     clouds.into_iter().filter_map(|(name, is_so)| is_so.then_some(name)).collect()
 }

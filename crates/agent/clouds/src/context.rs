@@ -1,6 +1,6 @@
-//! What a cloud is handed: the pod that it is to decide about, and what its dialects are made with.
+//! The inputs that a cloud receives: the pod for its decision, and the resources for its dialects.
 //!
-//! Knows no cloud, so that each can take these from whoever knows all of them.
+//! This module depends on no cloud, so each cloud can receive these types from the list of clouds.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use seawall_core::{Pod, PodAnnotations};
 use seawall_server::upstream::long_polls::LongPollLimit;
 use seawall_server::upstream::permits::UpstreamPermits;
 
-/// A pod that is to be given what it may have.
+/// The input of an entitlement decision about one pod.
 pub struct EntitlementRequest<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// What is told of it, as far as the clouds' sections asks.
+    /// The annotations of the pod and its related objects that the clouds' sections need.
     pub facts: &'a PodAnnotations,
-    /// Its Kubernetes tokens.
+    /// Creates the source of the pod's Kubernetes tokens.
     pub subject_tokens: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
-    /// Told when it is refused something.
+    /// Records an event on the pod when it is refused something.
     pub event_recorder: PodEventRecorder,
-    /// Whether what it will ask for first is to be fetched before it asks.
+    /// True if the agent should fetch the pod's first credential before the pod asks for it.
     pub prefetch: bool,
 }
 
-/// What a dialect on a traffic thread is made with.
+/// The resources that each dialect on a traffic thread uses.
 #[derive(Debug)]
 pub struct DialectResources {
-    /// Long polls, bounded for all threads together.
+    /// The limit on long polls, which all threads share.
     pub long_polls: LongPollLimit,
-    /// Places at real metadata servers, which all threads share.
+    /// Permits for requests to real metadata servers, which all threads share.
     pub upstream_permits: Arc<UpstreamPermits>,
-    /// Idle connections that a thread keeps to one of them.
+    /// The maximum number of idle connections that a thread keeps to one metadata server.
     pub max_idle: usize,
 }

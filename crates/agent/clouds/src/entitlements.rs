@@ -1,6 +1,6 @@
-//! What a pod may have, of each cloud: decided in the clouds' folders, kept with the pod, read by the dialects.
+//! A pod's entitlements to each cloud. The clouds' folders decide them, the pod's entry keeps them, the dialects read them.
 //!
-//! A closed set, with a field for each cloud. What stands there is each cloud's own ([`google`], [`aws`]).
+//! The set is closed, with a field for each cloud. Each cloud defines its own type ([`google`], [`aws`]).
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -17,67 +17,67 @@ use serde_json::{Map, Value, json};
 use super::aws::entitlement as aws;
 use super::google::entitlement as google;
 
-/// Something to be fetched.
+/// A task that fetches a pod's credentials again, after a change of configuration.
 pub type RefetchTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a pod holds of one cloud, and who tells its owner.
+/// The leases that a pod holds of one cloud, and the recorder of its events.
 #[derive(Debug)]
 pub struct PodLeases {
-    /// Its leases.
+    /// The pod's leases.
     pub leases: Vec<LeaseState>,
-    /// It tells the pod's owner.
+    /// Records events on the pod, for its owner.
     pub event_recorder: PodEventRecorder,
 }
 
 /// A lease that a pod holds.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseState {
-    /// When it was issued.
+    /// The time at which the lease was issued.
     pub issued: Moment,
-    /// When its renewal was to begin.
+    /// The time at which its renewal was due to begin.
     pub renewal_due: Moment,
-    /// When it ends.
+    /// The time at which the lease expires.
     pub ends: Moment,
-    /// The least life that its answers carry while the cloud answers.
+    /// The least remaining lifetime that its answers carry while the cloud answers.
     pub floor: Duration,
-    /// Why it is not renewed, if it could not be.
+    /// The failure of its renewal, if the last renewal failed.
     pub renewal_failure: Option<RenewalFailure>,
 }
 
-/// Calls that have failed, or had no turn.
+/// Renewal calls that have failed since the last success.
 #[derive(Clone, Copy, Debug)]
 pub struct RenewalFailure {
-    /// When the first of them did, or was due.
+    /// The time of the first failed call since the last success.
     pub since: Moment,
-    /// Which call the last one was.
+    /// The step at which the last call failed.
     pub step: &'static str,
-    /// Whose move it is.
+    /// The fault of the last call, which says who must act.
     pub fault: ExchangeFault,
 }
 
-/// What a pod may have of one cloud.
+/// The state of a pod's entitlement to one cloud.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum EntitlementState<E> {
     /// The cloud is off.
     Off,
-    /// It is not known yet what decides it.
+    /// The facts that decide the entitlement are not known yet.
     #[default]
     Pending,
-    /// This.
+    /// The decided entitlement.
     Decided(E),
 }
 
-/// What a pod may have, of each cloud; before anything is known of it, nothing is decided.
+/// A pod's entitlements to each cloud. The default is pending for every cloud.
 #[derive(Clone, Debug, Default)]
 pub struct Entitlements {
-    /// Of Google.
+    /// The entitlement to Google.
     pub google: EntitlementState<Arc<google::GoogleEntitlement>>,
-    /// Of AWS.
+    /// The entitlement to AWS.
     pub aws: EntitlementState<Arc<aws::AwsEntitlement>>,
 }
 
 impl<E> EntitlementState<Arc<E>> {
-    /// The same, to be looked at.
+    /// Returns the state with a reference to the entitlement.
     pub fn get(&self) -> EntitlementState<&E> {
         match self {
             Self::Off => EntitlementState::Off,
@@ -92,12 +92,12 @@ impl<E> EntitlementState<E> {
         matches!(self, Self::Pending)
     }
 
-    /// The same, or that it is not known yet what the pod may have, if this is to be taken back.
+    /// Returns [`Self::Pending`] for a decided state if `is_taken_back`, otherwise the state unchanged.
     fn unless(self, is_taken_back: bool) -> Self {
         if is_taken_back && matches!(self, Self::Decided(_)) { Self::Pending } else { self }
     }
 
-    /// What is said of it, where the cloud is on.
+    /// The state as `/debug/pods` shows it; `None` if the cloud is off. `own` describes a decided entitlement.
     fn describe(&self, own: impl FnOnce(&E) -> Value) -> Option<Value> {
         match self {
             Self::Off => None,
@@ -115,17 +115,17 @@ impl<E> EntitlementState<E> {
 }
 
 impl Entitlements {
-    /// What it may have of Google.
+    /// The pod's entitlement to Google.
     pub fn google(&self) -> EntitlementState<&google::GoogleEntitlement> {
         self.google.get()
     }
 
-    /// What it may have of AWS.
+    /// The pod's entitlement to AWS.
     pub fn aws(&self) -> EntitlementState<&aws::AwsEntitlement> {
         self.aws.get()
     }
 
-    /// Whether it is not decided yet what it may have of this cloud: who asks it then waits a moment.
+    /// True if the pod's entitlement to this cloud is undecided. Requests to the cloud then wait a moment.
     pub fn is_pending(&self, cloud: CloudName) -> bool {
         match cloud {
             CloudName::Google => self.google.is_pending(),
@@ -133,7 +133,7 @@ impl Entitlements {
         }
     }
 
-    /// The same, but that what it may have of these clouds is not known.
+    /// Returns a copy in which decided entitlements to these clouds are pending again.
     pub fn without(&self, clouds: &[CloudName]) -> Self {
         let Self { google, aws } = self.clone();
         Self {
@@ -142,7 +142,7 @@ impl Entitlements {
         }
     }
 
-    /// What fetches all that the pod held by `before`, of each cloud, where this does not hold it.
+    /// Returns the tasks, at most one per cloud, that refetch all credentials held through `before` but not through these entitlements.
     pub fn refetch_tasks(&self, before: &Self) -> Vec<RefetchTask> {
         let Self { google, aws } = self;
         let of_google = google.and_then(|own| own.refetch_task(before.google()));
@@ -150,7 +150,7 @@ impl Entitlements {
         [of_google, of_aws].into_iter().flatten().collect()
     }
 
-    /// What the pod holds of one cloud, and who tells its owner.
+    /// The pod's leases of one cloud with its event recorder; `None` if the cloud gives the pod no credentials.
     pub fn leases(&self, cloud: CloudName) -> Option<PodLeases> {
         match cloud {
             CloudName::Google => self.google.and_then(|own| own.leases()),
@@ -158,7 +158,7 @@ impl Entitlements {
         }
     }
 
-    /// What `/debug/pods` says of them, each under its cloud's name; nothing of a cloud that is off.
+    /// The entitlements as `/debug/pods` shows them, by cloud name. Clouds that are off are left out.
     pub fn describe(&self, now: Moment) -> Map<String, Value> {
         let Self { google, aws } = self;
         let each = [

@@ -1,9 +1,15 @@
-//! The list of clouds: what a pod may have of each, and what answers its requests.
+//! The list of clouds: what a pod may have of each, and which dialects answer its requests.
 //!
-//! A cloud has a folder ([`google`], [`aws`]): its section of the configuration, what a pod is entitled to, its dialects on a traffic
-//! thread, what it counts and shows, and how its readiness is asked. Everything else goes through the functions here. Which clouds there
-//! are is a closed set that four files name beside their folders: `core::cloud`, [`config`], [`cloud`] and [`entitlements`]; where one is
-//! missing in a `match`, the compiler says so. Knows neither how a pod is attested nor what carries its requests.
+//! A cloud has a folder ([`google`], [`aws`]) with these parts:
+//! - its section of the configuration,
+//! - the entitlement of a pod,
+//! - its dialects on a traffic thread,
+//! - its metrics and debug output,
+//! - its readiness request.
+//!
+//! Everything else goes through the functions here. The set of clouds is closed: four files name each cloud besides its folder,
+//! namely `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. The compiler reports a `match` that misses a cloud.
+//! This crate knows neither how a pod is attested nor what carries its requests.
 
 pub mod aws;
 pub mod broker_stats;
@@ -48,52 +54,52 @@ pub use config::CloudsConfig;
 pub use context::{DialectResources, EntitlementRequest};
 pub use reloadable_keys::ReloadableKeys;
 
-/// The clouds at work: those that are on, for the process, by one configuration.
+/// The running clouds of one configuration, for the whole process.
 #[derive(Debug)]
 pub struct Clouds {
     google: Option<Arc<Google>>,
     aws: Option<Arc<Aws>>,
 }
 
-/// Those of the configuration in force. Who outlives a configuration asks here each time, and keeps none.
+/// The running clouds of the configuration in force. Code that outlives a configuration loads them each time and keeps none.
 #[derive(Debug)]
 pub struct CurrentClouds(ArcSwap<Clouds>);
 
 impl CurrentClouds {
-    /// These, until others take their place.
+    /// Starts with these clouds, until [`Self::replace`] swaps them.
     pub fn new(clouds: Arc<Clouds>) -> Self {
         Self(ArcSwap::new(clouds))
     }
 
-    /// As they are now.
+    /// Returns the clouds of the configuration in force.
     pub fn load(&self) -> Arc<Clouds> {
         self.0.load_full()
     }
 
-    /// Those take their place.
+    /// Puts these clouds in force.
     pub fn replace(&self, clouds: Arc<Clouds>) {
         self.0.store(clouds);
     }
 
-    /// Registers what they count beside what every broker does.
+    /// Registers the metrics that only one cloud has. The metrics of every broker are registered elsewhere.
     pub fn register(&self, registry: &mut Registry) {
         self.load().running().for_each(|cloud| cloud.register(registry));
     }
 }
 
-/// How one cloud's credentials stand to their floor.
+/// The state of one cloud's credentials relative to their floor.
 #[derive(Debug)]
 pub struct FloorState {
     /// The cloud.
     pub cloud: CloudName,
-    /// Whether all that was issued so far could be kept above it.
+    /// True if every credential issued so far lived long enough for the floor.
     pub is_kept: bool,
-    /// The floor, where credentials may end with the Kubernetes token that they were exchanged for.
+    /// The floor of credentials that may end with the Kubernetes token for which they were exchanged.
     pub exchanged_min_lifetime: Option<Floor>,
 }
 
 impl Clouds {
-    /// All that are on; what they do in the background runs on `runtime`. Asks nobody.
+    /// Starts all enabled clouds. Their background tasks run on `runtime`. Makes no request.
     ///
     /// # Errors
     /// A file that a section names cannot be read or used.
@@ -101,7 +107,9 @@ impl Clouds {
         Self { google: None, aws: None }.with_config(sections, &[], clock, runtime)
     }
 
-    /// Those of other sections, which take over what stays as it is: a cloud of which nothing changed is the same one. Asks nobody.
+    /// Starts the clouds of other sections, which take over all unchanged state. Makes no request.
+    ///
+    /// An unchanged cloud stays the same object.
     ///
     /// # Errors
     /// A file that a section names cannot be read or used.
@@ -138,12 +146,12 @@ impl Clouds {
         CloudName::ALL.iter().filter_map(|name| self.find(*name))
     }
 
-    /// Those that give credentials.
+    /// The brokers of the clouds that issue credentials.
     pub fn brokers(&self) -> impl Iterator<Item = CloudBroker<'_>> {
         self.running().filter_map(RunningCloud::broker)
     }
 
-    /// What a pod may have of each. What it had before stays where what decides it is the same: its leases with it.
+    /// Decides a pod's entitlements to each cloud. An entitlement in `before` with the same deciding facts stays, with its leases.
     pub fn entitle(&self, applicant: &EntitlementRequest<'_>, before: &Entitlements) -> Entitlements {
         let Self { google, aws } = self;
         Entitlements {
@@ -152,8 +160,9 @@ impl Clouds {
         }
     }
 
-    /// The dialects of each listener, on one thread; nothing if one has none that is on. A dialect is made once, however many
-    /// listeners speak it: what it keeps open to a real metadata server is the thread's.
+    /// Builds the dialects of each listener, on one thread; `None` if a listener has no dialect of an enabled cloud.
+    ///
+    /// Each dialect is built once, also when several listeners speak it: the thread owns its connections to a real metadata server.
     pub fn build_dialects(
         &self,
         listeners: &[Vec<DialectName>],
@@ -167,28 +176,28 @@ impl Clouds {
         listeners.iter().map(|names| PodDialects::new(names.iter().filter_map(made))).collect()
     }
 
-    /// Clients that fetch one's credentials.
+    /// The SDKs that fetch this cloud's credentials.
     pub fn sdk_profiles(&self, name: CloudName) -> SdkProfiles {
         self.find(name).map(RunningCloud::sdk_profiles).unwrap_or_default()
     }
 
-    /// How readiness asks for each of these dialects.
+    /// The requests by which the readiness check probes these dialects. Dialects of clouds that are off are left out.
     pub fn probes(&self, names: &[DialectName]) -> Vec<ReadinessRequest> {
         names.iter().filter_map(|name| Some(self.find(name.cloud())?.probe(*name))).collect()
     }
 
-    /// What is asked of them, by kind.
+    /// The routes of all enabled clouds.
     pub fn routes(&self) -> Vec<&'static MetadataRoute> {
         self.running().flat_map(|cloud| cloud.routes().iter().copied()).collect()
     }
 
-    /// What an operator should see though the agent serves.
+    /// The problems that an operator should see although the agent serves.
     pub fn warnings(&self) -> Vec<String> {
         let of_brokers = self.brokers().flat_map(CloudBroker::warnings);
         of_brokers.chain(self.running().filter_map(RunningCloud::warning).map(str::to_owned)).collect()
     }
 
-    /// How the credentials of each stand to their floor; nothing of those that give none.
+    /// The state of each cloud's credentials relative to their floor. Clouds without a broker are left out.
     pub fn floors(&self) -> Vec<FloorState> {
         let state = |cloud: RunningCloud<'_>| {
             let broker = cloud.broker()?;
@@ -199,7 +208,7 @@ impl Clouds {
     }
 }
 
-/// The next cloud of one kind, by its section: the one before where nothing changed, else one that takes over from it.
+/// Returns the next cloud of one kind for its section: the cloud `before` if unchanged, otherwise a new one that takes over from it.
 fn next<S, C>(
     section: Option<&S>,
     before: Option<&Arc<C>>,
@@ -215,7 +224,7 @@ fn next<S, C>(
     }
 }
 
-/// What a pod may have of one cloud: nothing is decided of one that is off.
+/// The state of a pod's entitlement to one cloud; [`EntitlementState::Off`] if the cloud is off.
 fn decide<C, E>(cloud: Option<&Arc<C>>, entitle: impl FnOnce(&C) -> Option<E>) -> EntitlementState<Arc<E>> {
     cloud.map_or(EntitlementState::Off, |cloud| {
         entitle(cloud).map_or(EntitlementState::Pending, |own| EntitlementState::Decided(own.into()))

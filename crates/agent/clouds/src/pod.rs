@@ -1,7 +1,7 @@
-//! A pod that is served: who it is, what the server counts of it, and what it may have.
+//! A served pod: its identity, the server's counters for it, and its entitlements.
 //!
-//! What it may have is replaced by whoever keeps pods (`identity`) and read by the dialects, by one atomic read. Refuses to know how
-//! somebody is told to be this pod: here stands only its [`AttestedAddresses`], unread.
+//! The `identity` crate replaces the entitlements, and the dialects read them with one atomic read. This module does not know how a pod
+//! is attested: it only stores the pod's [`AttestedAddresses`] and does not read them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,35 +18,35 @@ use tokio::sync::futures::Notified;
 
 use super::entitlements::Entitlements;
 
-/// The server's types, of clients that are these pods.
+/// The server's client type, for pods.
 pub type PodClient = seawall_server::client::Client<PodEntry>;
-/// What became of a request.
+/// The outcome of a request from a pod.
 pub type PodHandlerOutcome = seawall_server::handler::HandlerOutcome<PodEntry>;
-/// What a listener speaks.
+/// The dialects that a listener speaks to pods.
 pub type PodDialects = seawall_server::handler::ListenerDialects<PodEntry>;
 
 /// A pod as connections know it.
 #[derive(Debug)]
 pub struct PodEntry {
-    /// By this the server knows it.
+    /// The ID by which the server knows the pod.
     pub id: ClientId,
-    /// Its names.
+    /// The pod's names.
     pub pod: Pod,
-    /// What it rests on that somebody is this pod. Never changes: one that rests on something else is another caller.
+    /// The addresses by which this pod was attested. They never change: a pod with other addresses gets another entry.
     pub basis: AttestedAddresses,
     entitlements: ArcSwap<Entitlements>,
-    /// Tells long polls that they were replaced. No channel: one of those is larger than all else here.
+    /// Tells long polls that the entitlements were replaced. A channel would be larger than all other fields together.
     replaced: Notify,
-    /// Closed when the pod no longer has all of its basis.
+    /// The pod's open connections. The counter is closed when the pod no longer has all addresses of its basis.
     pub connections: Arc<PermitCounter>,
-    /// Its long polls that wait.
+    /// The pod's waiting long polls.
     pub long_polls: Arc<PermitCounter>,
-    /// How often it fetched credentials.
+    /// The pod's credential fetches.
     pub fetches: FetchCounters,
 }
 
 impl PodEntry {
-    /// A pod that has this, and nobody connected yet.
+    /// Creates the entry of a pod with these entitlements and no connections.
     pub fn new(pod: Pod, basis: AttestedAddresses, entitlements: Entitlements) -> Self {
         Self {
             id: ClientId::unique(),
@@ -60,18 +60,18 @@ impl PodEntry {
         }
     }
 
-    /// What it may have now: one atomic read.
+    /// The pod's entitlements now, by one atomic read.
     pub fn entitlements(&self) -> Guard<Arc<Entitlements>> {
         self.entitlements.load()
     }
 
-    /// Gives it others and wakes whoever waits for a change.
+    /// Replaces the entitlements and wakes every task that waits for a change.
     pub fn replace_entitlements(&self, entitlements: Entitlements) {
         self.entitlements.store(Arc::new(entitlements));
         self.replaced.notify_waiters();
     }
 
-    /// Returns once it is decided what it may have of this cloud.
+    /// Returns once the pod's entitlement to this cloud is decided.
     pub async fn wait_until_decided(&self, cloud: CloudName) {
         loop {
             let change = self.entitlements_changed();
@@ -82,39 +82,40 @@ impl PodEntry {
         }
     }
 
-    /// The next change of what it may have after this call, whether or not it is being waited for by then.
+    /// Returns a future for the next change of the entitlements after this call, even a change before the first poll.
     pub fn entitlements_changed(&self) -> Notified<'_> {
         self.replaced.notified()
     }
 }
 
-/// Longest User-Agent that is looked at; what tells an SDK stands at its beginning.
+/// Longest prefix of a User-Agent that is stored, in bytes. An SDK's name is at its beginning.
 const AGENT: usize = 128;
 
-/// How often a pod fetched credentials of each cloud.
+/// Counters of a pod's credential fetches, by cloud.
 #[derive(Debug, Default)]
 pub struct FetchCounters([CloudFetchCounter; CloudName::ALL.len()]);
 
-/// How often a pod fetched credentials of one cloud, and who asked last.
+/// The number of a pod's credential fetches of one cloud, and the User-Agent of the last recorded fetch.
 #[derive(Debug, Default)]
 pub struct CloudFetchCounter {
-    /// How often.
+    /// The number of fetches.
     pub count: AtomicU32,
-    /// Whether it is to be noted who asks.
+    /// True if the next fetch should record its User-Agent.
     pub wants_user_agent: AtomicBool,
-    /// Empty if it sends none.
+    /// The recorded User-Agent; empty if the client sends none.
     user_agent: Mutex<Option<Box<[u8]>>>,
 }
 
 impl FetchCounters {
-    /// One more. Threads that count at once may lose one, which does no harm; an addition that others cannot interrupt would cost each
-    /// request more than all else here.
+    /// Adds one fetch. Threads that count at the same time may lose one, which is harmless.
+    ///
+    /// An atomic addition would cost each request more than everything else here.
     pub fn count(&self, cloud: CloudName) {
         let own = &self.0[cloud as usize];
         own.count.store(own.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Notes, where that is wanted, who asks by this head.
+    /// Records the User-Agent of this request head, if the cloud's counter wants one.
     pub fn record_user_agent(&self, cloud: CloudName, head: &[u8]) {
         let own = &self.0[cloud as usize];
         if own.wants_user_agent.load(Ordering::Relaxed) {
@@ -122,7 +123,7 @@ impl FetchCounters {
         }
     }
 
-    /// Those of one cloud.
+    /// The counter of one cloud.
     pub fn of(&self, cloud: CloudName) -> &CloudFetchCounter {
         &self.0[cloud as usize]
     }
@@ -136,13 +137,13 @@ impl CloudFetchCounter {
         self.wants_user_agent.store(false, Ordering::Relaxed);
     }
 
-    /// Who asked, if that was wanted and somebody did since.
+    /// Takes the User-Agent, if one was wanted and a request has come since.
     pub fn take_user_agent(&self) -> Option<Box<[u8]>> {
         self.user_agent.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// The value of that header in a head that was found to be one.
+/// The value of the `User-Agent` header in a request head that is known to be valid.
 fn user_agent(head: &[u8]) -> Option<&[u8]> {
     const NAME: &[u8] = b"user-agent:";
     let lines = head.split(|byte| *byte == b'\n');
@@ -202,7 +203,7 @@ mod tests {
         assert!(!own.wants_user_agent.load(Ordering::Relaxed), "once");
     }
 
-    /// There is one in each pod's record.
+    /// Each pod's entry holds one counter per cloud.
     #[test]
     fn a_pods_counts_are_small() {
         assert!(size_of::<CloudFetchCounter>() <= 40, "{}", size_of::<CloudFetchCounter>());

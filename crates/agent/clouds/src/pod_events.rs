@@ -1,19 +1,21 @@
-//! Which failures a pod's owner is told of: as an event on the pod, where there is a cluster.
+//! Failures that become events on a pod, for its owner, where there is a cluster.
 //!
-//! How often is bounded behind it (`cluster`'s reporter: one event for each pod and reason in ten minutes, a rate for the
-//! node). What is written is for the owner: whose move it is, never an upstream's words.
+//! The reporter in `cluster` limits them: one event for each pod and reason in ten minutes, and a rate for the node.
+//! The text tells the owner who must act, and never quotes an upstream.
 
 use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_core::events::{EventReason, PodEventRecorder};
 use seawall_http::Refusal;
 
-/// The pod is refused by a rule of ours.
+/// Records that one of the agent's own rules refused the pod.
 pub(crate) fn report_refusal(complainer: &PodEventRecorder, complaint: EventReason, refusal: &Refusal) {
     complainer.record(complaint, refusal.message);
 }
 
-/// A credential could not be had. What passes by itself is no event: a pod is not told of every hiccup. Nor is what the node was
-/// refused for itself: every pod's owner would be told what none can mend, and the log has it.
+/// Records that a credential could not be fetched, if the pod's owner can act on it.
+///
+/// Transient failures are no event. A refusal of the node's own credentials is no event either: no pod's owner can fix it, and
+/// the log has it.
 pub(crate) fn report_lease_error(complainer: &PodEventRecorder, unavailable: &LeaseError, refusal: &Refusal) {
     if matches!(unavailable, LeaseError::Failed(error) if error.is_permanent_node_error()) {
         return;
@@ -52,7 +54,7 @@ mod tests {
         }
     }
 
-    /// Each of 110 owners was told that their role's trust policy is wrong.
+    /// Regression test: each of 110 owners received an event that their role's trust policy is wrong.
     #[test]
     fn what_the_node_is_refused_for_itself_is_no_pods_event() {
         let heard = Arc::new(Heard::default());

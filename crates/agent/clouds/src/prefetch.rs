@@ -1,5 +1,6 @@
-//! First credentials, fetched before a pod asks: its first container's first request is then a read of memory. Generic over the
-//! cloud, called by the rooms.
+//! Prefetch of a pod's first credential: the first request of its first container is then a read of memory.
+//!
+//! The code is generic over the cloud, and each cloud's folder calls it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,23 +8,25 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
-/// First credentials that are fetched ahead at once, of each cloud. The broker's limiter bounds the calls; this bounds how many of
-/// its turns are waited for by pods that have not asked yet.
+/// Maximum number of concurrent prefetches, for each cloud.
+///
+/// The broker's limiter bounds the upstream calls. This limit bounds how many prefetches wait for that limiter, because their pods have
+/// not asked yet.
 const AT_ONCE: usize = 16;
 
-/// First credentials that wait for that. More pods are not on a node; what is beyond is left to the pod's own request.
+/// Capacity of the prefetch queue. A node has fewer pods. Beyond it, the pod's own request fetches the credential.
 const WAITING: usize = 4096;
 
-/// A first credential to be fetched.
+/// A job that fetches a pod's first credential.
 pub(super) trait FirstFetchJob: Send + 'static {
-    /// Whether its pod is gone: one that is gone before its turn is let go.
+    /// True if the job's pod is gone. The queue drops such a job.
     fn is_gone(&self) -> bool;
 
-    /// Fetches the credential that every library asks for first. Once: if it fails the pod's own request is the next try.
+    /// Fetches the credential that every library asks for first. Tries once: after a failure the pod's own request is the next try.
     fn fetch(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Where they are handed in. Cheap to clone.
+/// The sending end of the prefetch queue. It is cheap to clone.
 #[derive(Debug)]
 pub(super) struct Prefetcher<F>(mpsc::Sender<F>);
 
@@ -34,21 +37,22 @@ impl<F> Clone for Prefetcher<F> {
 }
 
 impl<F: FirstFetchJob> Prefetcher<F> {
-    /// They are fetched on this runtime.
+    /// Starts the queue. The jobs run on this runtime.
     pub(super) fn start(runtime: &Handle) -> Self {
         let (ahead, waiting) = mpsc::channel(WAITING);
         runtime.spawn(fetch_all(waiting));
         Self(ahead)
     }
 
-    /// One more. Where there is no room, the pod's own request is the first.
+    /// Adds a job. If the queue is full, the pod's own request fetches the credential.
     pub(super) fn enqueue(&self, first: F) {
         let _ = self.0.try_send(first);
     }
 }
 
-/// Fetches for one pod after another, [`AT_ONCE`] at once. A task for each pod that waits would be the largest thing that a pod
-/// costs when many start together. Ends with what sends.
+/// Runs the jobs in order, at most [`AT_ONCE`] at once, and ends when the last sender is dropped.
+///
+/// A task for each waiting pod would be the largest cost of a pod when many pods start together.
 async fn fetch_all<F: FirstFetchJob>(mut waiting: mpsc::Receiver<F>) {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(first) = waiting.recv().await {

@@ -1,14 +1,14 @@
-//! How readiness asks a dialect. Said by each cloud, asked by `observe`.
+//! The request by which the readiness check probes a dialect. Each cloud defines it, and `observe` sends it.
 
-/// How a dialect is asked whether it answers: for something that is no secret, as a library would.
+/// A readiness request to a dialect. It asks for a fact that is no secret, as a library would.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadinessRequest {
-    /// The method.
+    /// The HTTP method.
     pub method: &'static str,
-    /// The path.
+    /// The request path.
     pub target: &'static str,
-    /// Header lines, each with its end.
+    /// Header lines, each with its line end.
     pub headers: &'static str,
-    /// What a good answer's head has, in lower case.
+    /// A text in lower case that the head of a good response contains.
     pub expected_header: &'static str,
 }

@@ -1,17 +1,17 @@
-//! What a pod is told when there is no credential: one answer for each way in which a broker has none, in a cloud's own words.
+//! The refusals that a pod receives if the broker has no credential: one for each cause, in the cloud's own words.
 //!
-//! The statuses are the words' too, because a cloud's clients decide what they make of one.
+//! The cloud chooses the status too, because each cloud's clients react to statuses in their own way.
 
 use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_http::Refusal;
 
-/// One cloud's words.
+/// One cloud's refusals.
 pub(super) struct CloudRefusals {
-    /// The pod may have nothing of what it asks for.
+    /// The pod is not entitled to any credential of the requested kind.
     pub(super) not_entitled: Refusal,
-    /// It asks for more that it has not than is asked for at once.
+    /// The pod asks for too many new credentials at once.
     pub(super) too_many: Refusal,
-    /// It takes longer than its client waits.
+    /// The fetch takes longer than the pod's client waits.
     pub(super) slow: Refusal,
     pub(super) denied: Refusal,
     pub(super) rejected: Refusal,
@@ -24,7 +24,7 @@ pub(super) struct CloudRefusals {
     pub(super) short_lived: Refusal,
 }
 
-/// Said by the API server, of whatever cloud.
+/// The refusal for a Kubernetes token that the API server denies. It is the same for every cloud.
 const SUBJECT_REFUSED: Refusal = Refusal::new(
     403,
     "subject_refused",
@@ -32,7 +32,7 @@ const SUBJECT_REFUSED: Refusal = Refusal::new(
 );
 
 impl CloudRefusals {
-    /// What a pod is told that was refused for this reason.
+    /// The refusal that a pod receives for this error.
     pub(super) fn of(&self, unavailable: &LeaseError) -> Refusal {
         match unavailable {
             LeaseError::NotEntitled(_) => self.not_entitled,

@@ -1,10 +1,10 @@
-//! Which keys of a section a reload may change. Each cloud says that of its own keys.
+//! The keys of a section that a reload may change. Each cloud lists its own keys.
 
-/// Which keys of a cloud's section another file may change while the agent runs. A name that ends with a dot stands for all below it.
+/// The keys of a cloud's section, by their behaviour at a reload. A name that ends with a dot covers all keys below it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReloadableKeys {
-    /// These.
+    /// Keys that a reload may change while the agent runs.
     pub reloadable: &'static [&'static str],
-    /// And these need a restart.
+    /// Keys whose change needs a restart.
     pub needs_restart: &'static [&'static str],
 }

@@ -1,56 +1,57 @@
-//! The clients of a cloud: how they name themselves, when they refresh, who is troubled first. The numbers and names stand in each cloud's
-//! folder (`sdk_profiles.rs`); `observe` reads them where it looks for pods that ask too often or are about to run dry. Knows no pod and
-//! no lease.
+//! The SDKs of a cloud: their User-Agents, their refresh times, and the SDKs that expired credentials affect first.
+//!
+//! The numbers and names are in each cloud's folder (`sdk_profiles.rs`). `observe` reads them to find pods that fetch too often or whose
+//! credentials are about to expire. This module knows no pod and no lease.
 
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A client of a cloud's, by what it calls itself.
+/// An SDK that fetches a cloud's credentials, by its User-Agent.
 #[derive(Debug)]
 pub struct SdkProfile {
-    /// What its User-Agent begins with, or has after a space.
+    /// The beginning of the SDK's User-Agent, or of a later word in it after a space.
     pub user_agent: &'static str,
-    /// As its users call it.
+    /// The name that the SDK's users know.
     pub name: &'static str,
-    /// It refreshes what has less life left than this.
+    /// The SDK refreshes a credential whose remaining lifetime is shorter than this.
     pub refresh_window: Duration,
-    /// It asks so often, whatever it has.
+    /// The interval at which the SDK fetches credentials, regardless of those it has; `None` if it does not poll.
     pub poll_interval: Option<Duration>,
 }
 
 impl SdkProfile {
-    /// Whether so many fetches in an hour are what this client makes by a clock of its own, that hour's ends included.
+    /// True if polling explains this number of fetches in an hour, with a fetch at both ends of the hour.
     pub fn is_poll_rate(&self, in_hour: u32) -> bool {
         self.poll_interval.is_some_and(|every| every * in_hour.saturating_sub(1) <= HOUR)
     }
 }
 
-/// Those that fetch one cloud's credentials.
+/// The SDKs that fetch one cloud's credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct SdkProfiles {
-    /// Of two that fit, the first is meant.
+    /// The SDKs with a known User-Agent. If two match, the first one wins.
     pub known: &'static [SdkProfile],
-    /// Fetches of one lease in an hour that are nobody's trouble, whoever makes them.
+    /// The highest number of fetches of one lease per hour that is normal for any client.
     pub normal_fetches_per_hour: u32,
-    /// What is said of one that names itself by nothing, after "the client is".
+    /// The description of a client without a User-Agent, to follow the words "the client is".
     pub unnamed_description: &'static str,
-    /// What makes its credentials live longer: a sentence for the pod's owner.
+    /// A sentence that tells the pod's owner how to make the client's credentials live longer.
     pub lifetime_advice: &'static str,
-    /// Who is troubled first by credentials that are not renewed.
+    /// The SDKs that fail first if credentials are not renewed.
     pub earliest_affected: Option<FirstExpiringSdks>,
 }
 
-/// Clients that fetch anew on every call what has less life left than this, and fail if that fetch does.
+/// SDKs that fetch on every call once less than this lifetime remains, and fail if that fetch fails.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstExpiringSdks {
-    /// Life left.
+    /// The remaining lifetime below which the SDKs fetch on every call.
     pub remaining: Duration,
-    /// As their users call them.
+    /// The names that the SDKs' users know.
     pub sdk_names: &'static str,
 }
 
-/// One of a cloud whose clients nearly all name themselves.
+/// Default [`SdkProfiles::unnamed_description`], for a cloud whose clients nearly all send a User-Agent.
 pub const UNNAMED_CLIENT: &str = "of an unknown family (it sends no User-Agent)";
 
 impl Default for SdkProfiles {
@@ -66,7 +67,7 @@ impl Default for SdkProfiles {
 }
 
 impl SdkProfiles {
-    /// The one that names itself so.
+    /// The first SDK whose User-Agent matches.
     pub fn find_by_user_agent(&self, agent: &[u8]) -> Option<&'static SdkProfile> {
         let names = |client: &&SdkProfile| {
             let wanted = client.user_agent.as_bytes();

@@ -1,4 +1,4 @@
-//! What the list of clouds does for each of them, on a listener that both share.
+//! Tests of the functions that the list of clouds applies to each cloud, on a listener that both clouds share.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -92,7 +92,7 @@ fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
 }
 
-/// A thread that the world's requests are asked of.
+/// A thread that handles the fixture's requests.
 fn bench(world: &PodFixture) -> TestThread<PodEntry> {
     TestThread::new(&world.clock, &world.clouds.routes())
 }
@@ -101,7 +101,7 @@ fn bytes(request: &str) -> String {
     format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n")
 }
 
-/// What a thread makes of one request of the world's pod.
+/// A thread's reaction to one request of the fixture's pod.
 fn ask(world: &PodFixture, request: &str) -> TestTurn {
     ask_of(world, &bytes(request))
 }
@@ -121,7 +121,7 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
     }
 }
 
-/// It was refused, and clients that are refused a token go on without, some for good.
+/// Regression test: the request was refused. Clients that are refused a token go on without one, some of them permanently.
 #[tokio::test]
 async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
     let world = PodFixture::of("aws: { region: eu-central-1 }\n");
@@ -135,7 +135,7 @@ async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connecti
     assert!(answer.contains("pod_gone"), "{answer}");
 }
 
-/// Everything was refused there in the words of the first dialect, with the time to wait that AWS's clients must not be told.
+/// Regression test: the first dialect refused everything at the cap, with a `Retry-After` that AWS's clients must not get.
 #[tokio::test]
 async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
     let world = PodFixture::of(BOTH_BROKERED);

@@ -1,4 +1,4 @@
-//! Plain values that say whom to ask, about which node, and how patiently. Reading them from a file is the agent's.
+//! Configuration values: the API server, the node and the timeouts. The agent reads them from its configuration file.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use seawall_core::annotations::AnnotationKeys;
 use seawall_core::names::is_dns_subdomain;
 use seawall_kube::{KubeAccess, KubeTimeouts};
 
-/// What the cluster view needs to know.
+/// The configuration of the cluster client: which API server, which node, which annotations, which timeouts.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
     /// The node whose pods are served, as `spec.nodeName` names it.
     pub node: NodeName,
-    /// How to reach the API server.
+    /// The way to reach the API server: in-cluster credentials or a kubeconfig.
     pub access: KubeAccess,
     /// The key of the taint to take off the node once the agent is ready; `None` leaves the node alone and needs no
     /// permission on nodes.
     pub startup_taint: Option<String>,
-    /// How long a pod's token is asked to live. The API server accepts 600 s and more, and may shorten it.
+    /// The lifetime to request for a pod's token. The API server accepts 600 s and more, and may shorten it.
     pub token_lifetime: Duration,
-    /// Which annotations are told of, each cloud's; of the others, nothing is kept.
+    /// The annotation keys that each cloud reads. Other annotations are not kept.
     pub selections: Vec<AnnotationKeys>,
-    /// How long to wait for what.
+    /// The timeouts of API server requests.
     pub timeouts: KubeTimeouts,
 }
 
-/// A node's name. Checked, because it becomes part of a selector: an empty one would select the pods that no node has,
-/// and a comma would begin another condition.
+/// A node's name. Checked, because it becomes part of a selector: an empty name would select pods that have no node, and a
+/// comma would begin another condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName(String);
 
 impl NodeName {
-    /// A DNS subdomain (RFC 1123) of at most 253 characters, as the API server demands of nodes; `None` for anything else.
+    /// Parses a DNS subdomain (RFC 1123) of at most 253 characters, as the API server demands of nodes; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         is_dns_subdomain(text).then(|| Self(text.to_owned()))
     }
 
-    /// As the API server writes it.
+    /// The name as the API server writes it.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! Events on a pod, so that `kubectl describe pod` says why it got no credentials; and on the agent's own, or on the node, of what
-//! concerns the agent itself.
+//! Posts events on a pod, so that `kubectl describe pod` says why it got no credentials.
+//! Events that concern the agent itself go on the agent's own pod or on the node.
 //!
-//! A pod can ask thousands of times a second and be refused each time. So: one event per pod and reason in a while, a
-//! bounded rate for the whole node, a bounded memory of what was said, and a failed post is not tried again.
-//! A caller never waits: an admitted event is put in a short queue or dropped.
+//! A pod can send thousands of requests a second and be refused each time. So the agent posts one event per pod and reason in 600 s,
+//! limits the rate for the whole node, limits the memory of posted events, and does not retry a failed post.
+//! Reporting never blocks: an admitted event is put in a short queue or dropped.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,16 +19,16 @@ use tracing::warn;
 
 use crate::index::PodRecord;
 
-/// The same complaint about the same pod is not repeated for this long.
+/// The same complaint about the same pod is not repeated for 600 s.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// Events of the whole node: sustained per second, and at once.
+/// The rate of events for the whole node: sustained events per second, and burst size.
 const RATE: (u32, u32) = (1, 10);
 
-/// Complaints that are remembered. A full node has a few hundred pods.
+/// Maximum number of complaints that are remembered. A full node has a few hundred pods.
 const REMEMBERED: usize = 1024;
 
-/// Events that wait to be posted.
+/// Maximum number of events that wait to be posted.
 const QUEUE: usize = 32;
 
 /// Longest message, in characters; the API server takes 1024 bytes of a note (events.k8s.io/v1).
@@ -63,7 +63,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct QueuedEvent {
-    /// Nothing is the node.
+    /// The pod that the event is on; `None` for the node.
     pod: Option<Pod>,
     complaint: EventReason,
     message: String,
@@ -88,13 +88,15 @@ impl EventReporter {
         (Self(inner), poster.run(reports))
     }
 
-    /// The voice of this pod.
+    /// The recorder for events on this pod.
     pub fn for_pod(&self, record: Arc<PodRecord>) -> PodEventRecorder {
         PodEventRecorder::with(Arc::new(PodEventHandle { reporter: self.clone(), record }))
     }
 
-    /// Reports that a pod was refused, unless that was said lately. Returns at once, with whether it is said: if not, there was no
-    /// room for it just now. The message is for the pod's owner: what to mend, nothing internal.
+    /// Reports that a pod was refused, unless the same refusal was reported within the last 600 s. Returns at once.
+    ///
+    /// Returns `true` if the event is queued or was reported lately, `false` if the rate, the memory or the queue is exhausted.
+    /// The message is for the pod's owner: it says what to fix and names nothing internal.
     pub fn report(&self, record: &PodRecord, complaint: EventReason, message: &str) -> bool {
         match self.0.admit(&record.pod, complaint) {
             Admission::SaidLately => return true,
@@ -108,8 +110,9 @@ impl EventReporter {
         is_queued
     }
 
-    /// Tells of the agent itself, on its own pod or, where that is not known, on the node. Returns at once, with whether there was room for it
-    /// within the node's rate; that nothing is told twice is the caller's to see to.
+    /// Reports an event on the agent's own pod or, if that pod is not known, on the node. Returns at once.
+    ///
+    /// Returns `true` if the node's rate and the queue had room. This function does not suppress repetitions; the calling code does.
     pub fn report_agent(&self, own: Option<&PodRecord>, complaint: EventReason, message: &str) -> bool {
         if self.0.rate.take(self.0.link.clock.now()).is_err() {
             return false;
@@ -117,14 +120,14 @@ impl EventReporter {
         self.0.post(own.map(|record| record.pod.clone()), complaint, message)
     }
 
-    /// Events posted, and events lost: over the rate, over the queue, or not taken by the API server. Repetitions
-    /// count as neither.
+    /// Returns the number of posted events and of lost events. An event is lost if it exceeds the rate or the memory, if the
+    /// queue is full, or if the API server does not accept it. Repetitions count as neither.
     pub fn counts(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
     }
 }
 
-/// What becomes of a complaint.
+/// The decision on a complaint: new, reported lately, or dropped for lack of room.
 enum Admission {
     News,
     SaidLately,
@@ -163,7 +166,7 @@ impl Inner {
         self.said().remove(&(pod.uid.0.clone(), complaint));
     }
 
-    /// A lock, because refusals come from every traffic thread; held for one lookup in a small map.
+    /// Locks the map, because refusals come from every traffic thread. The lock is held for one lookup in a small map.
     fn said(&self) -> MutexGuard<'_, HashMap<(Arc<str>, EventReason), Moment>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,7 +197,7 @@ impl Poster {
         self.link.client.call::<IgnoredAny>(request, self.link.timeouts.response).await.map(drop)
     }
 
-    /// Source: Kubernetes API reference, Event v1 core.
+    /// Builds the Event object. Source: Kubernetes API reference, Event v1 core.
     fn event(&self, report: &QueuedEvent) -> serde_json::Value {
         let QueuedEvent { pod, complaint, message } = report;
         let node = &*self.node;
@@ -230,10 +233,10 @@ fn path(report: &QueuedEvent) -> String {
     format!("/api/v1/namespaces/{namespace}/events")
 }
 
-/// Where the API server takes events of what is in no namespace (kubernetes, pkg/apis/core/validation, `ValidateEventCreate`).
+/// The API server accepts events on objects without a namespace here (kubernetes, pkg/apis/core/validation, `ValidateEventCreate`).
 const OF_NODES: &str = "default";
 
-/// Who reports.
+/// The component name under which the agent posts events.
 const AGENT: &str = "seawall-agent";
 
 #[cfg(test)]
@@ -338,7 +341,7 @@ mod tests {
         assert!(asked.try_recv().is_err());
     }
 
-    /// It was said at the level of `debug` alone, and an operator who looked for the event found no reason.
+    /// A lost event used to be logged at `debug` only, so an operator who looked for the event found no reason.
     #[tokio::test]
     async fn a_lost_event_is_a_warning() {
         let said = tempfile::NamedTempFile::new().unwrap();

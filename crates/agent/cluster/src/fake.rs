@@ -1,4 +1,4 @@
-//! For tests: an API server that is the test itself. Each call arrives as a value and waits for the test's answer.
+//! For tests: the test itself acts as the API server. Each call arrives as a value and waits for the test's answer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use seawall_kube::{
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-/// A call that waits. Dropping it breaks the connection.
+/// A call that waits for its answer. Dropping it breaks the connection.
 #[derive(Debug)]
 pub(crate) struct FakeCall {
     pub(crate) what: String,
@@ -23,7 +23,7 @@ pub(crate) struct FakeCall {
 }
 
 impl FakeCall {
-    /// Answers. That the caller has given up is no error.
+    /// Answers the call. A client that has given up is not an error.
     pub(crate) fn answer(self, status: u16, body: &Value) {
         self.answer_lines(status, std::slice::from_ref(body));
     }
@@ -34,7 +34,7 @@ impl FakeCall {
         self.answer_text(status, text.join("\n"));
     }
 
-    /// Answers with this.
+    /// Answers with this status and text.
     pub(crate) fn answer_text(self, status: u16, text: String) {
         let response = Response::builder().status(status).body(body(Full::from(text)));
         let _ = self.answer.send(response.unwrap());
@@ -55,17 +55,17 @@ impl FakeCall {
     }
 }
 
-/// The test's end of an open watch; dropping it ends the stream in order.
+/// The server's end of an open watch; dropping it ends the stream in order.
 #[derive(Debug)]
 pub(crate) struct FakeWatchStream(mpsc::UnboundedSender<Bytes>);
 
 impl FakeWatchStream {
-    /// Says one thing. It has then arrived at this machine; nobody has read it.
+    /// Sends one event. The event has then arrived at this machine, but no task has read it yet.
     pub(crate) fn say(&self, event: &Value) {
         self.say_in_pieces(event, 1);
     }
 
-    /// The same, in so many pieces at least.
+    /// Sends one event like [`Self::say`], in at least this many pieces.
     pub(crate) fn say_in_pieces(&self, event: &Value, pieces: usize) {
         let text = format!("{event}\n").into_bytes();
         for piece in text.chunks(text.len().div_ceil(pieces)) {
@@ -74,13 +74,13 @@ impl FakeWatchStream {
     }
 }
 
-/// A link to an API server, and the calls that it gets.
+/// A client of a fake API server, and the calls that the server receives.
 pub(crate) fn link(clock: Clock) -> (TimedKubeClient, mpsc::UnboundedReceiver<FakeCall>) {
     let (connect, asked) = fake(clock.clone());
     (TimedKubeClient { client: connect(), clock, timeouts: KubeTimeouts::default() }, asked)
 }
 
-/// What makes the client of such a link, to be called in the runtime that is to carry it.
+/// A constructor for the client of a fake API server, and the calls. Call it in the runtime that drives the client's connections.
 pub(crate) fn fake(clock: Clock) -> (impl FnOnce() -> KubeClient + Send, mpsc::UnboundedReceiver<FakeCall>) {
     let (sender, asked) = mpsc::unbounded_channel();
     (move || KubeClient::with_transport(Arc::new(Fake(sender)), clock), asked)

@@ -1,4 +1,4 @@
-//! What the writer of the view writes and everybody reads: the latest snapshot, and how the watches do that it is made of.
+//! The state that the snapshot writer shares with all readers: the latest snapshot, and the state of the watches.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::index::PodSnapshot;
 use crate::related_objects::{RelatedKind, SelectedKeys};
 use crate::watch_health::{WatchHealth, WatchState};
 
-/// What the writer writes and everybody reads.
+/// The latest snapshot and the state of the watches. The watch thread writes it; all threads read it.
 #[derive(Debug)]
 pub(crate) struct ClusterView {
     pub(crate) snapshot: ArcSwap<PodSnapshot>,
     pub(crate) versions: version::Sender<u64>,
     pub(crate) pod_watch: Arc<WatchState>,
     pub(crate) account_watch: Arc<WatchState>,
-    /// Only if somebody asks about them.
+    /// Present only if a cloud selects annotations of namespaces.
     pub(crate) namespace_watch: Option<Arc<WatchState>>,
 }
 
@@ -33,7 +33,7 @@ impl ClusterView {
         }
     }
 
-    /// The watches beside that of pods.
+    /// The watches of objects other than pods.
     pub(crate) fn related_watches(&self) -> impl Iterator<Item = (RelatedKind, &Arc<WatchState>)> {
         let namespaces = self.namespace_watch.iter().map(|pulse| (RelatedKind::Namespace, pulse));
         std::iter::once((RelatedKind::ServiceAccount, &self.account_watch)).chain(namespaces)

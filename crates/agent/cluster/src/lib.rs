@@ -1,24 +1,25 @@
-//! What Kubernetes says about this node: its pods, their ServiceAccounts, and tokens that prove a pod is that pod.
+//! The Kubernetes view of this node: its pods, their ServiceAccounts, and tokens that prove a pod's identity.
 //!
-//! The only part of the agent that speaks to the API server, through `kube`. It refuses to know clouds, HTTP requests of pods, or
-//! policy; it tells who is there. The agent starts one [`ClusterClient`], which asks, gives its [`WatchThread`] a thread of its own, gives
-//! traffic threads a [`NodePods`] handle (an atomic pointer to an immutable [`PodSnapshot`]), and follows the snapshots
-//! ([`NodePods::newer_than`]) to prefetch and to let go.
+//! The only part of the agent that speaks to the API server, through `kube`. It does not know clouds, pods' HTTP requests or
+//! policy; it says which pod is at an address. The agent starts one [`ClusterClient`], which sends requests. The agent gives its
+//! [`WatchThread`] a thread of its own and its traffic threads a [`NodePods`] handle (an atomic pointer to an immutable
+//! [`PodSnapshot`]). It follows the snapshots ([`NodePods::newer_than`]) to prefetch credentials and to drop them.
 //!
-//! **An API server that is away is a state.** Starting asks nobody. The last snapshot stays, its age grows and can be read
-//! ([`NodePods::staleness`]), and each watch comes back by itself.
+//! **An unreachable API server is a normal state.** Starting sends no request. The last snapshot stays, its age grows and can be
+//! read ([`NodePods::staleness`]), and each watch recovers by itself.
 //!
-//! **Which ServiceAccounts.** Only those that this node's pods use are kept. One metadata-only watch over all namespaces
-//! tells changes (one connection for the node; a watch per namespace would be one TLS connection for each), but it starts
-//! from "now" without listing: a cluster with ten thousand ServiceAccounts would otherwise cost each node their transfer.
-//! Those in use are read one by one, a few hundred bytes each. The price is `get, list, watch` on ServiceAccounts, which
-//! hold no secrets.
+//! **Which ServiceAccounts.** Only ServiceAccounts that this node's pods use are kept. One metadata-only watch over all
+//! namespaces reports changes (one connection for the node; a watch per namespace would be one TLS connection for each), but it
+//! starts from "now" without listing: a cluster with ten thousand ServiceAccounts would otherwise cost each node their
+//! transfer. ServiceAccounts in use are read one by one, a few hundred bytes each. The price is `get, list, watch` on
+//! ServiceAccounts, which hold no secrets.
 //!
-//! **Namespaces** are read in the same way, if a cloud selects a key on them, and not otherwise: then nothing is asked about
-//! them, no third watch runs, and no permission is needed. `deploy/rbac.yaml` grants `get, list, watch` on them, for the
-//! clouds that do.
+//! **Namespaces** are read in the same way, but only if a cloud selects a key on them. Otherwise the agent reads no namespaces,
+//! runs no third watch and needs no permission for them. `deploy/rbac.yaml` grants `get, list, watch` on them, for the clouds
+//! that select such keys.
 //!
-//! **Which annotations.** Those whose keys it is told ([`ClusterConfig::selections`]). What they mean is the clouds' to say.
+//! **Which annotations.** Only annotations whose keys the configuration names ([`ClusterConfig::selections`]). The cloud crates
+//! define their meaning.
 
 mod config;
 mod events;
@@ -58,7 +59,7 @@ use latest_snapshot::ClusterView;
 use related_objects::SelectedKeys;
 use token_request::PodTokens;
 
-/// The part that asks the API server: tokens, events, the node's taint. Ends, with its task, when dropped.
+/// Sends requests to the API server: for tokens, events and the node's taint. Its task ends when it is dropped.
 #[derive(Debug)]
 pub struct ClusterClient {
     pods: NodePods,
@@ -67,14 +68,14 @@ pub struct ClusterClient {
     node: NodeName,
     taint: Option<String>,
     token_lifetime: Duration,
-    /// Aborts what it holds when it is dropped.
+    /// The event poster. Dropping the set aborts it.
     _tasks: JoinSet<()>,
 }
 
 impl ClusterClient {
-    /// Reads the credentials, and gives the part that asks, on the runtime that this is called on (the agent's control
-    /// thread), and the part that hears, which is still to be given a thread. Asks nobody and waits for nobody: an API
-    /// server that is away is found out, and waited for, by the watches.
+    /// Reads the credentials and creates the client and the watch thread. The client runs on the runtime of this call (the agent's
+    /// control thread); the watch thread still needs a thread. Sends no request and waits for no server: the watches notice that
+    /// an API server is unreachable, and wait for it.
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
@@ -99,12 +100,12 @@ impl ClusterClient {
         Ok((cluster, hearing))
     }
 
-    /// What traffic threads need: who is there.
+    /// The handle through which traffic threads look up this node's pods.
     pub fn pods(&self) -> NodePods {
         self.pods.clone()
     }
 
-    /// A handle that gives this pod's tokens and no other's. All handles of a pod share what has been asked for.
+    /// Returns a handle that gives the tokens of this pod only. All handles of a pod share its cached tokens.
     pub fn tokens_for(&self, record: &PodRecord) -> Arc<dyn SubjectTokens> {
         Arc::new(PodTokens {
             pod: record.pod.clone(),
@@ -114,18 +115,18 @@ impl ClusterClient {
         })
     }
 
-    /// Reports refusals as events on pods.
+    /// Returns the reporter that posts refusals as events on pods.
     pub fn event_reporter(&self) -> EventReporter {
         self.reporter.clone()
     }
 
-    /// How the watches are doing, for readiness and the admin port: that of pods, of ServiceAccounts, and of namespaces if
-    /// somebody asks about them.
+    /// Returns the health of each watch, for readiness and the admin port. The watches are pods, ServiceAccounts, and namespaces
+    /// if a cloud selects keys on them.
     pub fn health(&self) -> Vec<WatchHealth> {
         self.pods.shared.health(self.link.clock.now())
     }
 
-    /// Takes the configured taint off this node, trying until it is off. Call it once ready. Does nothing without one.
+    /// Removes the configured taint from this node and retries until it is gone. Call it once ready. Does nothing without a taint.
     pub async fn remove_startup_taint(&self) {
         if let Some(taint) = &self.taint {
             startup_taint::remove_with_retries(&self.link, self.node.as_str(), taint).await;
@@ -133,7 +134,7 @@ impl ClusterClient {
     }
 }
 
-/// The pods of this node, as last told. Cheap to clone; usable from any thread and runtime.
+/// The pods of this node, as the API server last reported them. Cheap to clone; usable from any thread and runtime.
 #[derive(Clone, Debug)]
 pub struct NodePods {
     shared: Arc<ClusterView>,
@@ -146,18 +147,18 @@ impl NodePods {
         self.shared.snapshot.load_full()
     }
 
-    /// Whether the view holds everything that had reached this machine shortly before. Decide who is at an address only if
-    /// so. One atomic read; if not, the thread that hears is asked to catch up.
+    /// True if the view holds everything that had reached this machine shortly before. Identify a pod by its address only if so.
+    /// Costs one atomic read; if `false`, it asks the watch thread to catch up.
     pub fn is_current(&self) -> bool {
         self.shared.pod_watch.freshness.is_fresh_at(self.clock.now())
     }
 
-    /// Waits until [`Self::is_current`]. Put a limit around it: a machine may be short of CPU for long.
+    /// Waits until [`Self::is_current`]. Set a timeout: a machine may be short of CPU for long.
     pub async fn wait_until_current(&self) {
         self.shared.pod_watch.freshness.wait_until_fresh(&self.clock).await;
     }
 
-    /// Waits for a view that is newer than `version`. Put a limit around it: there may be nothing new for hours.
+    /// Waits for a view that is newer than `version`. Set a timeout: there may be no change for hours.
     pub async fn newer_than(&self, version: u64) -> Arc<PodSnapshot> {
         let mut versions = self.shared.versions.subscribe();
         // Fails only if the sender is gone, and we hold it.
@@ -165,13 +166,13 @@ impl NodePods {
         self.snapshot()
     }
 
-    /// Time since the API server last said anything about this node's pods; `None` before it first did.
+    /// Time since the API server last sent anything about this node's pods; `None` before the first message.
     pub fn staleness(&self) -> Option<Duration> {
         self.shared.pod_watch.age(self.clock.now())
     }
 }
 
-/// The agent's, named here and handed on: it signs with ring already, and its program is smaller by it.
+/// The agent's TLS provider, passed on explicitly. The agent already signs with ring, and one provider makes its program smaller.
 fn provider() -> Arc<CryptoProvider> {
     rustls::crypto::ring::default_provider().into()
 }

@@ -1,8 +1,8 @@
 //! The few fields of Kubernetes objects that are read, and nothing else.
 //!
-//! Every field here is memory for each pod of the node while an event is decoded, so a field stands here only if
-//! [`crate::index`] decides something by it. Sources: the Kubernetes API reference for Pod v1, ServiceAccount v1 and
-//! ListMeta. All of it defaults: a server that leaves a field out is not an error, an object without a UID is ignored.
+//! Every field here costs memory for each pod of the node while an event is decoded, so each field serves a decision in
+//! [`crate::index`]. Sources: the Kubernetes API reference for Pod v1, ServiceAccount v1 and ListMeta. All fields have
+//! defaults: a server that leaves a field out is not an error, and an object without a UID is ignored.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use seawall_kube::KubeStatus;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// An object that tells at which version of the collection it was written.
+/// An object that has the version of the collection at which it was written.
 pub(crate) trait Versioned {
     /// `metadata.resourceVersion`.
     fn version(&self) -> &str;
@@ -39,16 +39,16 @@ pub(crate) struct ListMeta {
     pub(crate) next: Option<String>,
 }
 
-/// What a watch tells.
+/// One event of a watch stream.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
 pub(crate) enum WatchEvent<T> {
     Added(T),
     Modified(T),
     Deleted(T),
-    /// Nothing but how far the watch has come.
+    /// The position that the watch has reached, and nothing else.
     Bookmark(Bookmark),
-    /// It ends.
+    /// The server ends the watch with this status.
     Error(KubeStatus),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Bookmark {
     pub(crate) metadata: ListMeta,
 }
 
-/// What every object carries, as far as it is read.
+/// The metadata fields that the agent reads of every object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ObjectMeta {
@@ -70,16 +70,16 @@ pub(crate) struct ObjectMeta {
     pub(crate) annotations: Annotations,
 }
 
-/// The annotations to keep of one kind of object.
+/// The annotation keys to keep for one kind of object.
 pub(crate) type ParsedAnnotationKeys = Arc<[&'static str]>;
 
 thread_local! {
-    /// What [`read`] was called with, while it runs: derived readers of objects take no parameters, and a field that was read
-    /// whole first, to be chosen from later, would hold 256 KiB of each object of a list.
+    /// The `keys` argument of [`read`] while it runs. Derived deserializers take no parameters, and a field that is first read
+    /// whole and filtered later would hold 256 KiB of each object of a list.
     static SELECTED: RefCell<ParsedAnnotationKeys> = RefCell::default();
 }
 
-/// Reads an object, a page or an event, and of the annotations in it only these. The rest is skipped and never stored.
+/// Reads an object, a page or an event, and keeps only these annotations. The others are skipped and never stored.
 pub(crate) fn read<T: DeserializeOwned>(text: &[u8], keys: &ParsedAnnotationKeys) -> serde_json::Result<T> {
     let before = SELECTED.replace(keys.clone());
     let read = serde_json::from_slice(text);
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for SelectedAnnotations {
     }
 }
 
-/// Takes of a map of texts what stands under one of these keys.
+/// Keeps the entries of a map of strings that have one of these keys.
 struct SelectedVisitor<'k>(&'k [&'static str]);
 
 impl<'de> Visitor<'de> for SelectedVisitor<'_> {
@@ -124,7 +124,7 @@ impl<'de> Visitor<'de> for SelectedVisitor<'_> {
     }
 }
 
-/// One of the keys, or nothing: a key that nobody asked for is compared where it stands.
+/// Reads one of these keys, or `None` for any other key. An unselected key is compared in place and not copied.
 struct KeySeed<'k>(&'k [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
@@ -209,7 +209,7 @@ pub(crate) struct PodStatus {
     pub(crate) host_ip: String,
     #[serde(rename = "hostIPs")]
     pub(crate) host_ips: Vec<PodIpEntry>,
-    /// When the kubelet first took note of the pod.
+    /// The time at which the kubelet first took note of the pod.
     pub(crate) start_time: Option<KubeTimestamp>,
     #[serde(rename = "conditions", deserialize_with = "sandbox")]
     pub(crate) sandbox: Sandbox,
@@ -217,21 +217,23 @@ pub(crate) struct PodStatus {
     pub(crate) init_container_statuses: Vec<ContainerStatus>,
 }
 
-/// What the condition `PodReadyToStartContainers` says: whether there is a sandbox with its network configured. Kubelets write it
-/// since 1.29 unless it is switched off; from the same look at the runtime as the addresses beside it, and before they set
-/// about making another sandbox. Source: KEP 3085; kubernetes, pkg/kubelet/status/generate.go and kubelet.go (`SyncPod`).
+/// The condition `PodReadyToStartContainers`: true if the pod has a sandbox with its network configured.
+///
+/// Kubelets write it since 1.29 unless it is switched off. They take it from the same query of the container runtime as the
+/// addresses in the same status, and before they start to make another sandbox. Source: KEP 3085; kubernetes,
+/// pkg/kubelet/status/generate.go and kubelet.go (`SyncPod`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sandbox {
-    /// No such condition.
+    /// The status has no such condition.
     #[default]
     Unknown,
-    /// There is none, or there is to be another.
+    /// The pod has no sandbox, or is to get another one.
     Absent,
-    /// There is one, and since when, if that is told.
+    /// The pod has a sandbox; the time since which it has it, if reported.
     Ready(Option<SystemTime>),
 }
 
-/// A container, as far as it is read.
+/// The fields that the agent reads of a container status.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ContainerStatus {
@@ -250,7 +252,7 @@ struct Running {
     started_at: Option<KubeTimestamp>,
 }
 
-/// One condition; none of them outlives its reading.
+/// One condition; it is dropped once the status is decoded.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Condition {
@@ -278,11 +280,11 @@ pub(crate) struct PodIpEntry {
 }
 
 impl PodStatus {
-    /// The latest moment, by the node's clock, after which the status was written for certain; `None` if it tells of none,
-    /// which no kubelet's does once it tells of an address.
+    /// The latest moment, by the node's clock, after which the status was certainly written. `None` if the status has no such
+    /// time; a kubelet's status that has an address always has one.
     ///
-    /// The times of `Ready` and of containers that ended are not among them: the node controller writes the one, and
-    /// runtimes date the end of what a reboot ended at their next start.
+    /// The times of `Ready` and of containers that ended do not count: the node controller writes the first, and after a reboot
+    /// runtimes date the end of old containers at the runtime's next start.
     pub(crate) fn written_after(&self) -> Option<SystemTime> {
         let Sandbox::Ready(Some(made)) = self.sandbox else { return self.started() };
         self.started().max(Some(made))
@@ -294,8 +296,8 @@ impl PodStatus {
         started.chain(self.start_time).map(|time| time.0).max()
     }
 
-    /// The pod's own addresses, canonical: an IPv4-mapped IPv6 address is the IPv4 address. What is no address, and
-    /// what is the node's own address, is left out: nobody can be told apart by it.
+    /// The pod's own addresses, canonical: an IPv4-mapped IPv6 address is the IPv4 address. Text that is not an address and the
+    /// node's own addresses are left out, because they do not identify a pod.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let node: Vec<IpAddr> = parsed(&self.host_ip, &self.host_ips).collect();
         let mut own: Vec<IpAddr> = parsed(&self.pod_ip, &self.pod_ips)
@@ -318,7 +320,7 @@ impl Versioned for PodObject {
     }
 }
 
-/// An object of which only metadata is asked for.
+/// An object of which only the metadata is requested.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PartialObject {
     #[serde(default)]

@@ -1,6 +1,6 @@
-//! The objects that are read beside pods: which they are, where the API server keeps them, what of them is wanted.
+//! The objects that the agent reads besides pods: their kinds, their API paths and the selected annotation keys.
 //!
-//! Refuses to know when they are read, which is [`crate::index`]'s to say, and how, which is [`crate::snapshot_writer`]'s.
+//! It does not know when they are read, which [`crate::index`] decides, nor how, which [`crate::snapshot_writer`] does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use seawall_core::{Pod, ServiceAccount};
 
 use crate::object::{ObjectMeta, ParsedAnnotationKeys};
 
-/// A kind of such objects.
+/// A kind of object that pods belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelatedKind {
     ServiceAccount,
     Namespace,
 }
 
-/// One of them, by its name.
+/// One object that pods belong to, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RelatedObject {
     ServiceAccount(ServiceAccount),
     Namespace(Arc<str>),
 }
 
-/// The keys of the annotations that somebody selects. A kind without any is not asked for at all.
+/// The annotation keys that the clouds select. Namespaces are not requested if no cloud selects a key on them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SelectedKeys {
     pub(crate) pod: ParsedAnnotationKeys,
@@ -33,7 +33,7 @@ pub(crate) struct SelectedKeys {
 }
 
 impl RelatedKind {
-    /// The collection of all namespaces' objects.
+    /// The API path of this kind's objects in all namespaces.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::ServiceAccount => "/api/v1/serviceaccounts",
@@ -41,7 +41,7 @@ impl RelatedKind {
         }
     }
 
-    /// The object whose metadata this is.
+    /// The object that has this metadata.
     pub(crate) fn object(self, metadata: &ObjectMeta) -> RelatedObject {
         let name = metadata.name.as_str().into();
         match self {
@@ -71,7 +71,7 @@ impl RelatedObject {
         }
     }
 
-    /// Whether what it says counts for this pod.
+    /// True if this object's annotations apply to this pod.
     pub(crate) fn applies_to(&self, pod: &Pod) -> bool {
         match self {
             Self::ServiceAccount(account) => pod.service_account == *account,
@@ -102,7 +102,7 @@ impl SelectedKeys {
         }
     }
 
-    /// Those of a kind; none of a kind that nobody selects.
+    /// The selected keys of this kind; empty if no cloud selects a key on it.
     pub(crate) fn keys(&self, kind: RelatedKind) -> ParsedAnnotationKeys {
         match kind {
             RelatedKind::ServiceAccount => self.service_account.clone(),

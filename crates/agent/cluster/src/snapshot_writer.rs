@@ -1,7 +1,7 @@
-//! The one writer: takes what the watches tell, keeps the index, publishes snapshots.
+//! The snapshot writer: receives what the watches report, updates the index and publishes snapshots.
 //!
-//! Events that wait together become one snapshot, so a storm costs one rebuild for many events. Reading an object beside them
-//! for the first time is done by small tasks beside it, so that a slow answer holds up no pod.
+//! Events that wait together become one snapshot, so a storm costs one rebuild for many events. Small tasks of their own make
+//! the first read of a ServiceAccount or namespace, so that a slow answer delays no pod.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,7 @@ use crate::object::{self, ParsedAnnotationKeys, PartialObject, PodObject};
 use crate::related_objects::{RelatedKind, SelectedKeys};
 use crate::watch::WatchChange;
 
-/// What the writer is told.
+/// A message to the snapshot writer.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -32,17 +32,17 @@ pub(crate) enum ViewUpdate {
     Fetched(ObjectFetch, RelatedAnnotations),
 }
 
-/// Updates that wait for the writer. When it is full, the watches wait and TCP slows the API server down.
+/// Maximum number of updates that wait for the writer. When the queue is full, the watches wait and TCP slows the API server down.
 pub(crate) const QUEUE: usize = 256;
 
-/// Objects beside pods that are read at once.
+/// Maximum number of concurrent reads of ServiceAccounts and namespaces.
 const READING: usize = 4;
 
-/// How long after the machine's start a status from before it is not believed. Far longer than a kubelet takes from its own
-/// start to the first status of its last pod (two calls for each, 50 a second); `index` says why it ends.
+/// For this long after the machine's start, a status from before the start is not believed. Far longer than a kubelet takes
+/// from its own start to the first status of its last pod (two calls for each, 50 a second). [`crate::index`] says why it ends.
 const REBUILT: Duration = Duration::from_secs(3600);
 
-/// A wait without end, for "nothing is due".
+/// The longest wait, used if nothing is due.
 const FAR: Duration = Duration::from_secs(3600);
 
 pub(crate) struct SnapshotWriter {
@@ -54,11 +54,11 @@ pub(crate) struct SnapshotWriter {
     answers: mpsc::Sender<ViewUpdate>,
     readers: JoinSet<()>,
     permits: Arc<Semaphore>,
-    /// Changes of pods that are applied and not published.
+    /// Number of pod changes that are applied and not yet published.
     unpublished: u64,
-    /// Whether the next snapshot would tell something else than the last.
+    /// True if the next snapshot would differ from the last one.
     is_news: bool,
-    /// When the last snapshot is outdated by time alone.
+    /// The time at which the last snapshot becomes outdated by time alone.
     outdated: Option<SystemTime>,
 }
 
@@ -89,7 +89,7 @@ impl SnapshotWriter {
         (writer, sender)
     }
 
-    /// Runs for ever; it ends by being dropped.
+    /// Runs until it is dropped.
     pub(crate) async fn run(mut self) {
         loop {
             self.wait().await;
@@ -105,7 +105,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Until there is an update (which is applied) or a pod's end has passed.
+    /// Waits until an update arrives, and applies it, or until the last snapshot becomes outdated.
     async fn wait(&mut self) {
         let due = self.link.clock.now() + until(self.outdated, &self.link.clock);
         let update = tokio::select! {
@@ -149,7 +149,7 @@ impl SnapshotWriter {
         let new = Arc::new(self.index.snapshot(wall));
         (self.is_news, self.outdated) = (false, self.index.next_change_at(wall));
         let version = new.version();
-        // The pointer first, so that whoever is woken by the version sees at least this.
+        // The pointer first, so that a reader that the version wakes sees at least this snapshot.
         self.shared.snapshot.store(new);
         self.shared.versions.send_replace(version);
         self.shared.pod_watch.freshness.changes_published(std::mem::take(&mut self.unpublished));
@@ -173,7 +173,7 @@ impl SnapshotWriter {
     }
 }
 
-/// A second more than needed, so that the wall clock has passed it for certain.
+/// The time until `end` or the end of [`REBUILT`], whichever comes first, plus 1 s so that the wall clock has certainly passed it.
 fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     let now = clock.wall();
     let end = end.map(|end| end.duration_since(now).unwrap_or_default());
@@ -183,18 +183,18 @@ fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     left.map_or(FAR, |left| (left + Duration::from_secs(1)).min(FAR))
 }
 
-/// When this machine started, by the wall clock as it is set now; `None` if that is long ago.
+/// The time at which this machine started, by the wall clock as it is set now; `None` if that is long ago.
 fn recent_boot(clock: &Clock) -> Option<SystemTime> {
     let uptime = uptime(clock);
     clock.wall().checked_sub(uptime).filter(|_| uptime < REBUILT)
 }
 
-/// The clock counts from the machine's start.
+/// The time since the machine's start, from which the clock counts.
 fn uptime(clock: &Clock) -> Duration {
     clock.now().since(Moment::from_nanos(0))
 }
 
-/// Reads one object.
+/// Reads one ServiceAccount or namespace.
 struct Reader {
     link: TimedKubeClient,
     annotations: ParsedAnnotationKeys,
@@ -202,7 +202,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// What the object says, or that there is none; `None` when nobody wants to know any more.
+    /// Returns the object's annotations, or that the object is missing; `None` once its fetch ticket is voided.
     async fn read_until_known(&self, permits: &Semaphore) -> Option<RelatedAnnotations> {
         let Self { link, fetch, .. } = self;
         let mut pauses = RetryBackoff::new(&link.timeouts);
@@ -241,7 +241,7 @@ mod tests {
     use crate::NodePods;
     use crate::fake::{FakeCall, link};
 
-    /// A writer at work, what it is told, what it asks for, and its clock.
+    /// A running writer: the view, the sender of its updates, the calls that it makes, and its clock.
     fn writer() -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
         selecting(SelectedKeys::default())
     }
@@ -269,7 +269,7 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    /// Each was a new snapshot of all pods, and woke all who wait for one.
+    /// Each of these changes used to make a new snapshot of all pods, and woke all tasks that wait for a snapshot.
     #[tokio::test]
     async fn what_concerns_no_pod_here_makes_no_snapshot() {
         let (pods, updates, _asked, _hand) = writer();
@@ -417,7 +417,7 @@ mod tests {
         assert!(asked.try_recv().is_err());
     }
 
-    /// Until both pods are told this of their namespace.
+    /// Waits until both pods have these annotations of their namespace.
     async fn told(pods: &NodePods, what: &RelatedAnnotations) {
         let mut snapshot = pods.snapshot();
         while snapshot.pods().len() < 2 || !snapshot.pods().all(|pod| pod.annotations.namespace == *what) {

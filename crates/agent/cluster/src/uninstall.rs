@@ -1,13 +1,16 @@
-//! Ends the agents of a cluster, and waits until nothing of theirs is left on its nodes: what is to be done at the API server before
-//! the objects go that would do it. Called by whoever takes the agent out of a cluster, once; no agent that serves calls it.
+//! Removes the agents of a cluster and waits until their nodes are clean, before the objects that do this work are deleted.
+//! The uninstall command runs it once, at the API server; a serving agent never runs it.
 //!
-//! **In this order.** The agents first: one that was started again by its DaemonSet, on a node that comes back or joins meanwhile,
-//! would attach what was just removed. From then on pods are refused, which is what keeps them from being taken for another: programs
-//! without an agent answer nobody, and an address that a pod gets meanwhile has nobody's credentials behind it. Then the nodes, by the pods
-//! of another DaemonSet, each ready once its node is clean: a node at a time its pods reach the real metadata server, never another pod's
-//! credentials, since no agent is left that could give any. The taint last, or pods would start where they are still refused.
+//! **The order matters.**
 //!
-//! Every wait is bounded. A node that does not answer is named, and the caller decides: what is on it is not known to be gone.
+//! 1. The agents. If a DaemonSet restarted an agent meanwhile, on a node that comes back or joins, that agent would attach the
+//!    redirect again. From then on pods are refused, so no pod is taken for another: redirect programs without an agent answer
+//!    no request, and an address that a pod gets meanwhile has no credentials behind it.
+//! 2. The nodes, through the pods of another DaemonSet, each of which is ready once its node is clean. Node by node, pods then
+//!    reach the real metadata server. They never get another pod's credentials, since no agent is left that could give any.
+//! 3. The taint. Removed earlier, it would let pods start where they are still refused.
+//!
+//! Every wait is bounded. A node that does not answer is named, and the calling code decides: the node may not be clean.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,43 +25,43 @@ use serde_json::{Value, json};
 use crate::object::ListPage;
 use crate::{KubeAccessError, startup_taint};
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Objects in a page of a list. A pod takes some kilobytes.
 const PAGE: u32 = 250;
 
-/// Who asks, and how patiently.
+/// Removes the agents of one namespace, with a time limit for each wait.
 #[derive(Debug)]
 pub struct Uninstaller {
     link: TimedKubeClient,
     namespace: String,
-    /// For each wait.
+    /// The time limit of each wait.
     within: Duration,
 }
 
-/// What did not come about in time.
+/// The step that did not finish in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UninstallError {
-    /// Something of the agents may be left on these nodes.
+    /// Parts of the agents may be left on these nodes.
     #[error("not done within {}s on {}", .within.as_secs(), Nodes(.nodes))]
     Nodes {
-        /// Names of nodes, in order.
+        /// The names of the nodes, sorted.
         nodes: Vec<String>,
-        /// How long was waited.
+        /// The time limit that passed.
         within: Duration,
     },
-    /// The API server did not say how far it is.
+    /// The API server did not report the state.
     #[error("not known after {}s: {reason}", .within.as_secs())]
     Unknown {
-        /// What it said instead, the last time.
+        /// The last error from the API server.
         reason: String,
-        /// How long was waited.
+        /// The time limit that passed.
         within: Duration,
     },
 }
 
-/// Named up to so many: a line that is read.
+/// Maximum number of nodes that an error message names, so that the line stays readable.
 const NAMED: usize = 20;
 
 struct Nodes<'a>(&'a [String]);
@@ -105,7 +108,7 @@ struct DaemonSetStatus {
     number_ready: u32,
 }
 
-/// Of a pod, what says where it is to be and whether it is ready.
+/// The fields of a DaemonSet's pod that give its node and its readiness.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct DaemonSetPod {
@@ -127,7 +130,7 @@ struct Condition {
     status: String,
 }
 
-/// Of any object.
+/// An object of any kind, of which only the name is read.
 #[derive(Debug, Deserialize)]
 struct NamedObject {
     metadata: Name,
@@ -139,7 +142,7 @@ struct Name {
 }
 
 impl Selector {
-    /// As a list's parameter. Labels have no character that means something there (apimachinery `IsValidLabelValue`).
+    /// The selector as a parameter of a list request. Labels have no character that is special there (apimachinery `IsValidLabelValue`).
     fn text(&self) -> String {
         let pairs: Vec<String> =
             self.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -148,7 +151,7 @@ impl Selector {
 }
 
 impl DaemonSetPod {
-    /// The node that it runs on, or that the DaemonSet's controller has made it for (kubernetes, pkg/controller/daemon/util
+    /// The node on which the pod runs, or for which the DaemonSet's controller made it (kubernetes, pkg/controller/daemon/util
     /// `ReplaceDaemonSetPodNodeNameNodeAffinity`).
     fn node(&self) -> String {
         let terms = &self.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -163,7 +166,7 @@ impl DaemonSetPod {
 }
 
 impl Uninstaller {
-    /// In this namespace, with so much patience for each step. Asks nobody yet.
+    /// Creates an uninstaller for this namespace, with this time limit for each step. Sends no request yet.
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
@@ -178,18 +181,18 @@ impl Uninstaller {
         Ok(Self { link: TimedKubeClient { client, clock, timeouts: patience }, namespace, within })
     }
 
-    /// Deletes the agents' DaemonSet, and waits until none of its pods is left.
+    /// Deletes the agents' DaemonSet and waits until none of its pods is left.
     ///
     /// # Errors
-    /// Some are, or nobody says so. Where they are the kubelet does not answer, so no agent is started there anew either: its pod is
-    /// marked as deleted. It may still serve.
+    /// Some pods are left, or the API server does not say. On their nodes the kubelet does not answer. It does not start an agent
+    /// again either, because the pod is marked as deleted; but the agent may still serve.
     pub async fn delete_agents(&self, daemonset: &str) -> Result<(), UninstallError> {
         let (start, mut selector) = (self.link.clock.now(), None);
         while !self.is_done(start, self.agents_left(daemonset, &mut selector).await).await? {}
         Ok(())
     }
 
-    /// The nodes of the agents that are left; `selector` keeps by what they are known once their DaemonSet is deleted.
+    /// The nodes of the agents that are left. `selector` keeps the agents' label selector for after their DaemonSet is deleted.
     async fn agents_left(
         &self,
         daemonset: &str,
@@ -202,10 +205,10 @@ impl Uninstaller {
         Ok(self.pods(selector).await?.iter().map(DaemonSetPod::node).collect())
     }
 
-    /// Waits until this DaemonSet has a ready pod on each node that it is for.
+    /// Waits until this DaemonSet has a ready pod on each of its nodes.
     ///
     /// # Errors
-    /// Some are not ready, or nobody says so.
+    /// Some pods are not ready, or the API server does not say.
     pub async fn wait_for_nodes(&self, daemonset: &str) -> Result<(), UninstallError> {
         let start = self.link.clock.now();
         while !self.is_done(start, self.nodes_left(daemonset).await).await? {}
@@ -228,10 +231,10 @@ impl Uninstaller {
         Ok(names)
     }
 
-    /// Takes a taint off all nodes that have it, and says off how many.
+    /// Removes a taint from all nodes that have it. Returns the number of nodes that had it.
     ///
     /// # Errors
-    /// It is left on some, or nobody says so.
+    /// Some nodes still have the taint, or the API server does not say.
     pub async fn remove_taint(&self, taint: &str) -> Result<usize, UninstallError> {
         let (start, mut opened) = (self.link.clock.now(), 0);
         while !self.is_done(start, self.tainted(taint, &mut opened).await).await? {}
@@ -253,7 +256,7 @@ impl Uninstaller {
         Ok(left)
     }
 
-    /// Whether nothing is left; if something is, returns in time for another look.
+    /// True if nothing is left. Otherwise waits for the next check and returns `false`, or fails if the time limit has passed.
     async fn is_done(
         &self,
         start: Moment,
@@ -271,7 +274,7 @@ impl Uninstaller {
         Ok(false)
     }
 
-    /// Has a DaemonSet deleted, and its pods by the garbage collector. What selects them; `None` where there is no such DaemonSet.
+    /// Deletes a DaemonSet, and its pods through the garbage collector. Returns its selector; `None` if there is no such DaemonSet.
     async fn delete(&self, name: &str) -> Result<Option<String>, KubeError> {
         let path = self.path(name);
         let found = match self.call::<DaemonSet>(request::get(&path, ObjectRepresentation::Whole)).await {
@@ -354,14 +357,14 @@ mod tests {
         json!({ "spec": { "nodeName": node }, "status": { "conditions": [{ "type": "Ready", "status": ready }] } })
     }
 
-    /// The test's end: it answers, and moves time while nobody asks.
+    /// The test's side: it answers calls, and moves the clock while no call waits.
     struct Server {
         asked: UnboundedReceiver<FakeCall>,
         hand: ManualClock,
     }
 
     impl Server {
-        /// The next call, `None` where the task has ended without one.
+        /// The next call; `None` if the task has ended without another call.
         async fn next<T>(&mut self, task: &JoinHandle<T>) -> Option<FakeCall> {
             loop {
                 // As often as any task needs to come to its next wait.
@@ -376,7 +379,7 @@ mod tests {
             }
         }
 
-        /// Answers the next call, which must be this; what was sent with it.
+        /// Answers the next call, which must be this one; returns the body of that call.
         async fn answer<T>(&mut self, task: &JoinHandle<T>, what: &str, status: u16, body: &Value) -> Value {
             let call = self.next(task).await.unwrap();
             assert!(call.what.starts_with(what), "{} is not {what}", call.what);
@@ -427,7 +430,7 @@ mod tests {
         assert_eq!(left.to_string(), "not done within 10s on 2 node(s): n2, n3");
     }
 
-    /// Its status is all zeros until its controller has looked.
+    /// The status is all zeros until the DaemonSet's controller has seen the object.
     #[tokio::test]
     async fn a_daemonset_that_nobody_has_counted_yet_is_not_done() {
         let (retirement, mut server) = retirement();

@@ -1,29 +1,30 @@
-//! Is the view as new as what has reached this machine?
+//! Proves that the view is as new as the data that has reached this machine.
 //!
-//! Who is at an address is decided once for each connection, by the latest snapshot. The API server tells of a pod's end
-//! before the next pod at its address can run; but a machine that is short of CPU may let that word lie in the socket while
-//! a traffic thread accepts the next pod's first connection, and would hand it the last pod's credentials. So a connection is
-//! decided only by a view that is *current*: everything that had reached this machine shortly before has been applied.
-//! A traffic thread reads one number for that; only if the last proof is older than [`AGE`] does it ask the thread that hears
-//! for another, and the connection waits for it as for a pod that is not known yet. While connections come, proofs are renewed
-//! ahead of them.
+//! The agent decides once for each connection which pod has its source address, by the latest snapshot. The API server reports
+//! a pod's end before the next pod at its address can run. But on a machine that is short of CPU that report may lie in the
+//! socket while a traffic thread accepts the next pod's first connection, which would then get the last pod's credentials. So a
+//! connection is decided only by a view that is *current*: everything that had reached this machine shortly before has been
+//! applied. A traffic thread reads one number to check that. Only if the last proof is older than [`AGE`] does it request a new
+//! one from the watch thread, and the connection waits for it as for a pod that is not known yet. While connections come, proofs
+//! are renewed ahead of them.
 //!
-//! The proof rests on how a current-thread runtime of tokio works, and on watch, writer and prover having one to themselves,
-//! the watch's connection included ([`crate::watch_thread`]): a task that yields runs again only after the runtime has asked the kernel
-//! for input. So after a few rounds of yielding in which the watch heard nothing and the writer owed nothing, nothing that had
-//! arrived before the first of them is left unread.
+//! The proof rests on how a current-thread runtime of tokio works. The watch, its connection, the writer and the prover have one
+//! such runtime to themselves ([`crate::watch_thread`]). A task that yields runs again only after the runtime has asked the
+//! kernel for input. Suppose that in a few rounds of yielding the watch read nothing and the writer had nothing to publish. Then
+//! everything that had arrived before the first round has been read.
 //!
-//! A watch between two connections is told nothing, which is no proof of anything. For [`RESUMING`] it counts as not
-//! current. Then it counts as an outage, through which known pods are served: nobody starts pods on a node whose kubelet
-//! hears nothing either. An API server that answers with a failure of its own (5xx) is away like one that is silent. One that
-//! refuses the agent (a permission, a token, a share of its time) is at work for the kubelet, which goes on starting pods: then
-//! nothing is current until the agent is let in again.
+//! Between two connections a watch receives nothing, which proves nothing. For [`RESUMING`] the view counts as not current. After
+//! that it is an outage, during which known pods are served: a kubelet that receives nothing either starts no pods on the node.
+//! An API server that answers with a failure of its own (5xx) counts as unreachable, like a silent one. An API server that
+//! refuses the agent (a permission, a token, a rate limit) still serves the kubelet, which goes on starting pods. Then the view is
+//! not current until the server accepts the agent again.
 //!
-//! A list is the state of one moment, and until a watch runs from there nothing tells what came after. So nothing is current
-//! before the first watch is open, however long that takes. Neither is it while the watch begins anew because its position
-//! was lost: an API server that says so is at work, for the kubelet too, and no outage; only if it falls silent then is it one.
+//! A list is the state of one moment; later changes are reported only by a watch that starts there. So the view is not current
+//! before the first watch is open, however long that takes. The view is not current either while the watch begins anew because
+//! its position was lost: an API server that reports a lost position also serves the kubelet, so this is not an outage. It
+//! becomes one only if the server then falls silent.
 //!
-//! What no local proof can tell is what the API server has not sent yet; THREAT-MODEL.md, "A limit of `source-ip`".
+//! No local proof covers what the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,57 +33,57 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-/// How old a proof may be. Far shorter than the time from a pod's end to another's first process at its address (network
-/// namespace, network plugin, container: hundreds of milliseconds); far longer than a proof takes, so that a storm of new
-/// connections costs fifty proofs a second and not one each.
+/// The maximum age of a proof. Far shorter than the time from a pod's end to another pod's first process at its address
+/// (network namespace, network plugin, container: hundreds of milliseconds). Far longer than a proof takes, so that a storm of
+/// new connections costs fifty proofs a second and not one each.
 pub(crate) const AGE: Duration = Duration::from_millis(20);
 
-/// While somebody looks, a proof is renewed this often, ahead of those who would have to wait for it: a wait is two changes of
-/// threads, which on a busy machine is most of what the slowest connections of a quiet pod take. Half of [`AGE`] is left for the
-/// proof itself.
+/// While connections arrive, a proof is renewed this often, ahead of the connections that would have to wait for it. A wait is
+/// two thread switches, which on a busy machine is most of what the slowest connections of a quiet pod take. Half of [`AGE`] is
+/// left for the proof itself.
 const RENEWAL: Duration = Duration::from_millis(10);
 
-/// Renewals at which nobody has looked since the last, before they end: half a second.
+/// Renewals end after this many in a row without a connection that checks the proof: half a second.
 const UNSEEN: u32 = 50;
 
-/// How long a watch that ended may take to run again before that is an outage. The first tries come within 0.1 s and
-/// 0.3 s; and it is shorter than any client's request is held, so that an outage refuses no known pod.
+/// The time in which a watch that ended may resume before this is an outage. The first tries come within 0.1 s and 0.3 s.
+/// It is shorter than the time for which any client's request is held, so that an outage refuses no known pod.
 const RESUMING: Duration = Duration::from_millis(300);
 
-/// Rounds of yielding: one asks the kernel, one carries what came through connection, watch and writer, one to spare.
+/// Rounds of yielding: one asks the kernel, one carries the input through connection, watch and writer, and one is spare.
 const ROUNDS: usize = 3;
 
-/// The last proof, and the way to the next.
+/// The time of the last proof, and the signals that produce the next one.
 #[derive(Debug, Default)]
 pub(crate) struct ViewFreshness {
-    /// When the last proof began, in nanoseconds; 0 is never.
+    /// The start of the last proof, in nanoseconds; 0 means never.
     proven: AtomicU64,
-    /// Somebody has looked since the prover last did.
+    /// True if a connection has checked the proof since the prover last looked at this flag.
     looked: AtomicBool,
     wanted: Notify,
     renewed: Notify,
-    /// Since when no stream of the watch is open, in nanoseconds; or [`OPEN`], [`FIRST`], [`ANEW`].
+    /// The time since which no stream of the watch is open, in nanoseconds; or [`OPEN`], [`FIRST`], [`ANEW`].
     unwatched: AtomicU64,
-    /// The above has changed.
+    /// Signals a change of `unwatched`.
     rewatched: Notify,
-    /// Pieces of the stream that have been read. A large event comes in many, and says nothing before the last.
+    /// Number of pieces of the stream that have been read. A large event comes in many pieces and takes effect with the last one.
     heard: AtomicU64,
-    /// Changes that the watch has told and that the writer has published.
+    /// Number of changes that the watch has sent to the writer.
     told: AtomicU64,
     published: AtomicU64,
-    /// The writer has published.
+    /// Signals that the writer has published.
     publication: Notify,
 }
 
 /// No stream has ever been open.
 const FIRST: u64 = 0;
-/// The position was lost, or we were refused, and the API server has not fallen silent since.
+/// The position was lost or the server refused the agent, and the API server has answered ever since.
 const ANEW: u64 = 1;
 /// A stream is open.
 const OPEN: u64 = 2;
 
 impl ViewFreshness {
-    /// Whether the view held at `then` all that had arrived shortly before. Asks for another proof if not.
+    /// True if the view held, at `then`, everything that had arrived shortly before. Requests another proof if not.
     pub(crate) fn is_fresh_at(&self, then: Moment) -> bool {
         if !self.looked.load(Ordering::Relaxed) {
             self.looked.store(true, Ordering::Relaxed);
@@ -95,8 +96,8 @@ impl ViewFreshness {
         is_proven
     }
 
-    /// Waits until [`Self::is_fresh_at`] as of the call. Not as of its end: where threads wait long for their turn, every proof
-    /// would be old by the time that it is looked at, and nobody would be answered.
+    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. It does not check the time of its end: where threads wait
+    /// long for their turn, every proof would be too old when it is checked, and no connection would be answered.
     pub(crate) async fn wait_until_fresh(&self, clock: &Clock) {
         let since = clock.now();
         loop {
@@ -108,25 +109,25 @@ impl ViewFreshness {
         }
     }
 
-    /// A stream of the watch is open.
+    /// Records that a stream of the watch is open.
     pub(crate) fn stream_opened(&self) {
         self.unwatched.store(OPEN, Ordering::Release);
         self.rewatched.notify_one();
     }
 
-    /// It is no more. Counts from the first of several failures.
+    /// Records that the stream has ended. If several attempts fail, the first end counts.
     pub(crate) fn stream_ended(&self, now: Moment) {
         self.turn(OPEN, now.as_nanos().max(OPEN + 1));
     }
 
-    /// The API server is at work and tells nothing: the watch must begin anew, or it refuses us.
+    /// Records that the API server answers but sends no changes: the watch must begin anew, or the server refuses the agent.
     pub(crate) fn position_lost(&self) {
         let _ = self
             .unwatched
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| (seen != FIRST).then_some(ANEW));
     }
 
-    /// Nobody answers.
+    /// Records that the API server does not answer.
     pub(crate) fn record_unreachable(&self, now: Moment) {
         self.turn(ANEW, now.as_nanos().max(OPEN + 1));
     }
@@ -136,23 +137,23 @@ impl ViewFreshness {
         self.rewatched.notify_one();
     }
 
-    /// A piece of the stream has been read.
+    /// Records that a piece of the stream has been read.
     pub(crate) fn stream_read(&self) {
         self.heard.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The watch is about to hand a change to the writer.
+    /// Records that the watch is about to send a change to the writer.
     pub(crate) fn change_sent(&self) {
         self.told.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The writer has published so many changes.
+    /// Records that the writer has published this many changes.
     pub(crate) fn changes_published(&self, changes: u64) {
         self.published.fetch_add(changes, Ordering::AcqRel);
         self.publication.notify_one();
     }
 
-    /// Returns while a stream is open, or in an outage.
+    /// Waits until a stream is open or an outage has begun.
     async fn watched(&self, clock: &Clock) {
         loop {
             let rewatched = self.rewatched.notified();
@@ -170,8 +171,8 @@ impl ViewFreshness {
         }
     }
 
-    /// Returns, once nothing that had arrived by then is left unread or unpublished, when that was. If what was read is that the
-    /// watch has ended, it had ended before, and nothing was told since: then again.
+    /// Waits until everything that had arrived at some moment is read and published, and returns that moment. Starts again if the
+    /// input includes the end of the watch: the watch had then ended before, and received nothing since.
     async fn drained_in_one_watch(&self, clock: &Clock) -> Moment {
         loop {
             self.watched(clock).await;
@@ -190,7 +191,7 @@ impl ViewFreshness {
         self.renewed.notify_waiters();
     }
 
-    /// Returns once nothing that had arrived at the call is left unread or unpublished.
+    /// Waits until everything that had arrived at the time of the call is read and published.
     async fn drain(&self) {
         loop {
             let (heard, before) = (self.heard.load(Ordering::Acquire), self.told.load(Ordering::Acquire));
@@ -209,8 +210,8 @@ impl ViewFreshness {
     }
 }
 
-/// Gives proofs to those who ask, for ever, and goes on as long as they do. To run where the watch and the writer run, and nowhere
-/// else: `watch_thread` sees to that.
+/// Makes proofs on request, for ever, and renews them as long as connections check them. It must run on the runtime of the
+/// watch and the writer, which [`crate::watch_thread`] ensures.
 pub(crate) async fn run_freshness_checks(current: Arc<ViewFreshness>, clock: Clock) {
     loop {
         current.wanted.notified().await;
@@ -238,7 +239,7 @@ mod tests {
     use crate::watch_thread::watch_pods;
     use crate::{NodeName, NodePods};
 
-    /// The pods' watch, the writer and the prover at work on a runtime as the agent's.
+    /// The pods' watch, the writer and the prover, running on a runtime like the agent's.
     struct World {
         pods: NodePods,
         asked: UnboundedReceiver<FakeCall>,
@@ -290,7 +291,7 @@ mod tests {
         json!({"type": kind, "object": object})
     }
 
-    /// An agent without CPU: what the API server has told lies unread while the next pod at the address asks.
+    /// An agent without CPU: the API server's report lies unread while the next pod at the address connects.
     #[tokio::test]
     async fn a_reused_address_is_not_the_last_pods_though_the_word_of_its_end_lies_unread() {
         let mut world = world();
@@ -330,7 +331,7 @@ mod tests {
         assert!(!world.pods.is_current(), "nobody has looked for a second");
     }
 
-    /// Proofs used to be asked for again and again on a busy machine, until the request was given up.
+    /// On a busy machine, proofs used to be requested again and again until the request was given up.
     #[tokio::test]
     async fn a_proof_that_is_looked_at_late_is_still_one() {
         let mut world = world();
@@ -400,7 +401,7 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
     }
 
-    /// A list is as old as its answer; what was said after it is told by a watch or not at all.
+    /// A list is as old as its answer; only a watch reports later changes.
     #[tokio::test]
     async fn before_the_first_watch_is_open_nothing_is_current_however_long_that_takes() {
         let mut world = world();
@@ -464,7 +465,7 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
     }
 
-    /// Whether it does not come within ten times what an outage takes to be one; less than any answer's limit.
+    /// True if the future is still pending after ten times [`RESUMING`], which is less than the time limit of any answer.
     async fn is_never(future: impl Future<Output = ()>, hand: &ManualClock) -> bool {
         let mut future = std::pin::pin!(future);
         for _ in 0..RESUMING.as_millis() {
@@ -500,7 +501,7 @@ mod tests {
         }
     }
 
-    /// Looks once.
+    /// Polls the future once.
     async fn is_pending(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
         std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending()))
             .await

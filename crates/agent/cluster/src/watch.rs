@@ -1,13 +1,13 @@
-//! One list-and-watch of one kind: keeps telling what changes, for ever.
+//! One list-and-watch of one kind: reports changes for ever.
 //!
-//! Each kind has its own task, connection and back-off, so that one that is stuck or forbidden holds up no other. Bookmarks
-//! are how staleness is measured.
+//! Each kind has its own task, connection and back-off, so that a stuck or forbidden watch delays no other watch. Bookmarks
+//! measure staleness.
 //!
 //! The rules, from the Kubernetes documentation "Efficient detection of changes":
 //! - begin with a consistent list, then watch from its version; each event and bookmark moves the position;
 //! - a broken connection resumes from the position, an expired position (410) begins anew;
-//! - so does any other error *event*: whatever the server could not tell us, a list can;
-//! - a watch that is silent for longer than bookmarks ever are is dead, whatever TCP thinks of it.
+//! - any other error *event* begins anew, too: a list returns whatever the watch could not;
+//! - a watch that is silent for longer than the interval between bookmarks is dead, even if TCP considers it open.
 
 use std::sync::Arc;
 
@@ -20,66 +20,66 @@ use tracing::{debug, info, warn};
 use crate::object::{self, ListPage, ParsedAnnotationKeys, Versioned, WatchEvent};
 use crate::watch_health::WatchState;
 
-/// What a watch tells.
+/// A change that a watch reports.
 #[derive(Debug)]
 pub(crate) enum WatchChange<T> {
-    /// It begins, or begins anew: these are all there are. Empty for [`WatchOrigin::Position`].
+    /// The watch begins or begins anew, and these are all objects. Empty for [`WatchOrigin::Position`].
     Started(Vec<T>),
     Applied(T),
     Deleted(T),
 }
 
-/// How a watch begins.
+/// The start of a watch: a list of all objects, or only a position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WatchOrigin {
-    /// With everything there is.
+    /// The watch starts with a list of all objects.
     List,
-    /// With nothing: only the collection's present version is asked for.
+    /// The watch starts without objects: only the collection's present version is requested.
     Position,
 }
 
-/// What to watch.
+/// The collection to watch, and the part of its objects to read.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchSource {
     /// The collection's path.
     pub(crate) path: &'static str,
-    /// The field selector; everything if `None`.
+    /// The field selector; `None` selects everything.
     pub(crate) fields: Option<String>,
-    /// How much of each object.
+    /// The representation of each object: whole, or metadata only.
     pub(crate) form: ObjectRepresentation,
-    /// The annotations to keep of each.
+    /// The annotation keys to keep of each object.
     pub(crate) annotations: ParsedAnnotationKeys,
     pub(crate) start: WatchOrigin,
 }
 
 /// Objects in a page of a list. Small, because a page is held as text (pods are some 10 KiB each) and then as objects: with
 /// 100, a list of 2,000 pods left 700 bytes more for each of them resident. Since Kubernetes 1.34 the API server
-/// serves pages from its cache (ListFromCacheSnapshot), so that more of them cost it no more.
+/// serves pages from its cache (ListFromCacheSnapshot), so that smaller pages cost it no more.
 const PAGE: u32 = 25;
 
-/// How long the server is asked to keep a watch open, in seconds; drawn from this range so that the nodes of a cluster do
-/// not come back together.
+/// The time for which the server is asked to keep a watch open, in seconds. Drawn from this range so that the nodes of a
+/// cluster do not reconnect together.
 const OPEN: std::ops::Range<u32> = 240..290;
 
-/// One watch, running.
+/// One running watch.
 pub(crate) struct ListWatch<T, U> {
     source: WatchSource,
     link: TimedKubeClient,
     state: Arc<WatchState>,
     updates: mpsc::Sender<U>,
     wrap: fn(WatchChange<T>) -> U,
-    /// From where to go on; `None` begins anew.
+    /// The version to continue from; `None` begins anew.
     position: Option<String>,
     pauses: RetryBackoff,
 }
 
-/// Why a round ended early.
+/// The reason why a round of the watch ended early.
 enum WatchRoundError {
-    /// Go on from the position.
+    /// The round failed; continue from the position.
     Failed(KubeError),
-    /// The position is no good.
+    /// The position is no longer valid.
     Lost(KubeError),
-    /// Nobody listens any more.
+    /// The receiver of the changes is gone.
     Closed,
 }
 
@@ -105,7 +105,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         Self { source, link, state, updates, wrap, position: None, pauses }
     }
 
-    /// Runs until nobody listens any more.
+    /// Runs until the receiver of the changes is gone.
     pub(crate) async fn run(mut self) {
         loop {
             let round = match self.position.clone() {
@@ -125,7 +125,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         }
     }
 
-    /// Lists, or only asks for the position, and tells the result.
+    /// Requests a list, or only the position, and sends the result.
     async fn begin(&mut self) -> Result<(), WatchRoundError> {
         let (items, version) = match self.source.start {
             WatchOrigin::List => self.list().await?,
@@ -142,7 +142,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         let (mut items, mut next, mut limit) = (Vec::new(), None, PAGE);
         loop {
             let page = match self.page(limit, &next).await {
-                // Objects of the largest size: in the end one by one, so that they keep nobody from the list.
+                // Very large objects: halve the page, down to one object, so that they do not make the list fail.
                 Err(KubeError::TooLarge(_)) if limit > 1 => {
                     limit /= 2;
                     continue;
@@ -163,7 +163,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         Ok(object::read(&page, &self.source.annotations)?)
     }
 
-    /// Watches from `version` until the stream ends, as it does every few minutes.
+    /// Watches from `version` until the stream ends, which happens every few minutes.
     async fn follow(&mut self, version: &str) -> Result<(), WatchRoundError> {
         let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
         let lines = client.watch(self.source.watch(version), patience.response).await?;
@@ -173,7 +173,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         round
     }
 
-    /// Takes what a stream tells until it ends.
+    /// Reads and applies the events of a stream until it ends.
     async fn read_stream(&mut self, mut lines: LineReader) -> Result<(), WatchRoundError> {
         let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
         let mut told = false;
@@ -188,7 +188,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
             }
             told = true;
         }
-        // A stream that told something and ended is how watches end. One that told nothing is an outage in disguise.
+        // A watch normally ends after some events. A stream that ends without any event is an outage in disguise.
         if told { Ok(()) } else { Err(KubeError::WatchEnded.into()) }
     }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     impl World {
-        /// The next call, however long the pause before it.
+        /// Returns the next call, and moves the clock until it arrives.
         async fn call(&mut self) -> FakeCall {
             loop {
                 match self.asked.try_recv() {

@@ -1,7 +1,7 @@
-//! How old is what we know? Measured, for each watch: the time since the API server last said anything on it.
+//! Measures the age of the view for each watch: the time since the API server last sent anything on it.
 //!
-//! Written by a watch, read by everybody. A healthy watch of a quiet node is heard about once a minute (bookmarks), so
-//! its age swings between 0 and a little over 60 s; more than that is trouble.
+//! A watch writes these values; other threads read them. A healthy watch of a quiet node receives a bookmark about once a minute, so
+//! its age varies between 0 and a little over 60 s; a larger age means trouble.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use seawall_core::Moment;
 
 use crate::view_freshness::ViewFreshness;
 
-/// The life signs of one watch.
+/// The activity and the failures of one watch.
 #[derive(Debug)]
 pub(crate) struct WatchState {
     kind: &'static str,
-    /// Nanoseconds of the last sign; 0 is never (the clock's origin is the machine's start).
+    /// Time of the last activity, in nanoseconds; 0 means never (the clock's origin is the machine's start).
     heard: AtomicU64,
     lists: AtomicU64,
     failures: AtomicU64,
@@ -24,18 +24,18 @@ pub(crate) struct WatchState {
     pub(crate) freshness: Arc<ViewFreshness>,
 }
 
-/// How one watch is doing.
+/// The health of one watch.
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
-    /// What is watched.
+    /// The kind of objects that are watched, such as `pods`.
     pub kind: &'static str,
     /// Time since the last event, bookmark or list; `None` before the first.
     pub age: Option<Duration>,
-    /// How often the watch had to begin anew, the first time included. Grows when positions expire.
+    /// The number of times that the watch began anew, including the first time. Grows when positions expire.
     pub lists: u64,
-    /// How many tries have failed.
+    /// The number of failed attempts.
     pub failures: u64,
-    /// Why it is not running at this moment, if it is not.
+    /// The last failure, if the watch is not running at this moment.
     pub trouble: Option<Arc<String>>,
 }
 
@@ -55,24 +55,24 @@ impl WatchState {
         self.kind
     }
 
-    /// The API server said something. Returns whether that ends a trouble.
+    /// Records that the API server sent something. Returns `true` if that ends a failure.
     pub(crate) fn record_activity(&self, now: Moment) -> bool {
         self.heard.store(now.as_nanos().max(1), Ordering::Relaxed);
         self.trouble.load().is_some() && self.trouble.swap(None).is_some()
     }
 
-    /// The watch begins anew.
+    /// Records that the watch begins anew.
     pub(crate) fn record_list(&self) {
         self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A try failed. Returns whether that begins a trouble.
+    /// Records a failed attempt. Returns `true` if the watch worked before.
     pub(crate) fn record_failure(&self, why: &impl ToString) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.trouble.swap(Some(Arc::new(why.to_string()))).is_none()
     }
 
-    /// Time since the last sign of life.
+    /// Time since the last activity; `None` before the first.
     pub(crate) fn age(&self, now: Moment) -> Option<Duration> {
         match self.heard.load(Ordering::Relaxed) {
             0 => None,

@@ -1,15 +1,15 @@
-//! The part that hears the API server, on a thread that does nothing else: the watches, the writer of the view, and the
-//! prover.
+//! The watch thread: it runs the watches, the snapshot writer and the prover, and nothing else.
 //!
-//! Whether a connection can be decided at all hangs on this thread ([`crate::view_freshness`]), so nothing that takes long, or that
-//! somebody else can make take long, may run on it: no calls for tokens, no events, no pages for operators.
+//! Without this thread the agent cannot decide a connection ([`crate::view_freshness`]). So no slow work may run on it, nor work
+//! that others can make slow: no token requests, no events, no pages for operators.
 //!
-//! **The proof needs one runtime for watch and prover.** What the prover proves is that this runtime has read all that had
-//! arrived; a watch whose connection another runtime drives would be proven by nothing. hyper drives a connection on the
-//! runtime that opened it, and a client hands a connection that fell idle to whoever asks next. A client that two threads share
-//! would therefore, sooner or later, carry the watch over a connection of the other thread. That cannot be written here:
-//! [`WatchThread`] holds no client, only how to make one; [`WatchThread::run`] makes the runtime and, inside it, the client, and keeps both
-//! to itself; and [`crate::ClusterClient`], which asks on the control thread, has no watch, writer or prover to give its own to.
+//! **The proof needs one runtime for watch and prover.** The prover proves that this runtime has read everything that had
+//! arrived. It would prove nothing about a watch whose connection another runtime drives. hyper drives a connection on the
+//! runtime that opened it, and a client gives an idle connection to the next request from any thread. So a client that two threads
+//! share would, sooner or later, carry the watch over a connection of the other thread. The types rule this out.
+//! [`WatchThread`] holds no client, only a function that makes one. [`WatchThread::run`] makes the runtime and, inside it, the
+//! client, and keeps both to itself. [`crate::ClusterClient`], which sends requests on the control thread, has no watch, writer or
+//! prover to which it could give its own client.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ use crate::watch::{ListWatch, WatchOrigin, WatchSource};
 use crate::watch_health::WatchState;
 use crate::{KubeAccessError, object, view_freshness};
 
-/// What is to hear. Nothing of it runs before [`WatchThread::run`].
+/// The watches, writer and prover before their start. None of them runs before [`WatchThread::run`].
 pub struct WatchThread {
-    /// Makes the client, where it is called.
+    /// Makes the client, on the runtime that calls it.
     connect: Box<dyn FnOnce() -> Result<KubeClient, KubeAccessError> + Send>,
     node: NodeName,
     selected: SelectedKeys,
@@ -46,16 +46,16 @@ impl std::fmt::Debug for WatchThread {
     }
 }
 
-/// Why nobody hears the API server any more.
+/// The reason why the watch thread ended.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchThreadError {
-    /// The kernel gives no poller.
+    /// The kernel provides no poller for the runtime.
     #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
-    /// The credentials, which were good a moment ago.
+    /// The credentials cannot be used any more, although they were valid a moment ago.
     #[error(transparent)]
     Access(#[from] KubeAccessError),
-    /// A panic, which was said where it happened.
+    /// A part panicked; the panic was logged where it happened.
     #[error("a watch, the writer or the prover ended, and none of them may")]
     Ended,
 }
@@ -79,11 +79,11 @@ impl WatchThread {
         }
     }
 
-    /// Hears, on the calling thread and nowhere else, until `end`. `beside` runs on the same thread: what must be in step with
-    /// the view, is quick, and asks nobody.
+    /// Runs the watches on the calling thread, and nowhere else, until `end`. `beside` runs on the same thread: work that must be in
+    /// step with the view, is quick and sends no requests.
     ///
     /// # Errors
-    /// It cannot begin, or a part of it has ended. What was last told stays to be read, but is proven no more.
+    /// The thread cannot start, or a part of it has ended. The last view stays readable but is no longer proven current.
     pub fn run(
         self,
         beside: impl Future<Output = ()>,
@@ -105,7 +105,7 @@ impl WatchThread {
         ended
     }
 
-    /// All of it at work, on this very runtime.
+    /// Starts all parts on the runtime of this call.
     fn parts(self) -> Result<JoinSet<()>, KubeAccessError> {
         let Self { connect, node, selected, patience, shared, clock } = self;
         let link = TimedKubeClient { client: connect()?, clock: clock.clone(), timeouts: patience };
@@ -122,7 +122,7 @@ impl WatchThread {
     }
 }
 
-/// Pods that have ended are filtered by the server: a node may keep hundreds of finished jobs.
+/// Makes the pods' watch. The server filters out pods that have ended, because a node may keep hundreds of finished jobs.
 pub(crate) fn watch_pods(
     node: &NodeName,
     annotations: ParsedAnnotationKeys,
@@ -175,7 +175,7 @@ mod tests {
     use crate::NodePods;
     use crate::fake::{FakeCall, fake};
 
-    /// The agent's thread that hears, and the API server's end of it. Nothing else runs anywhere.
+    /// The agent's watch thread, and the API server's side of it. Nothing else runs.
     struct World {
         pods: NodePods,
         asked: UnboundedReceiver<FakeCall>,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     /// Watches, writer and prover used to be tasks of the control thread, which also speaks TLS to clouds and writes pages for
-    /// operators: whatever took long there held up every new connection.
+    /// operators, so slow work there delayed every new connection.
     #[test]
     fn a_view_is_proven_by_the_thread_that_hears_alone() {
         let mut world = hearing(std::future::pending());
@@ -243,7 +243,7 @@ mod tests {
         let mut world = hearing(std::future::pending());
         let _feeds = world.open();
         drop(world.end.take());
-        // The last client is gone when nobody can ask any more.
+        // The channel closes once the last client is gone.
         while world.asked.blocking_recv().is_some() {}
         assert!(matches!(world.end(), Ok(Ok(()))));
     }
@@ -255,7 +255,7 @@ mod tests {
         assert!(panicking.thread.join().is_err());
     }
 
-    /// The namespaces' watch would be refused without a permission that nothing needs.
+    /// An unneeded watch of namespaces would be refused for lack of a permission that nothing else needs.
     #[test]
     fn namespaces_are_asked_about_only_if_somebody_selects_a_key_on_them() {
         let some = AnnotationKeys { namespace: &["cloud/of-namespace"], ..AnnotationKeys::default() };
@@ -274,7 +274,7 @@ mod tests {
                 let path = format!("GET /api/v1/{kind}?");
                 assert!(asked.iter().any(|asked| asked.what.starts_with(&path)), "{asked:?}");
             }
-            // All watches wait for their first answer, and nobody else asks.
+            // All watches wait for their first answer, and there is no other request.
             assert!(world.asked.try_recv().is_err());
             assert!(matches!(world.end(), Ok(Ok(()))));
         }

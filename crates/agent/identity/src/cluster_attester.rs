@@ -1,7 +1,7 @@
-//! Who names pods: the one way of attestation that is at work, over what the cluster tells.
+//! The configured attestation strategy, over the cluster's view of pods.
 //!
-//! Here the ways of attestation, which know neither the API server nor the kernel's interfaces, meet who does: the cluster's view of
-//! pods and the redirect's notes. Decides nothing.
+//! It connects the attestation strategies, which know neither the API server nor the kernel's interfaces, with the cluster's view
+//! of pods and the redirect's records. It decides nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 
 use super::redirect::KernelRecords;
 
-/// The way of attestation that is at work over what the cluster tells. A closed set: one variant for each.
+/// The configured attestation strategy over the cluster's view. A closed set with one variant per strategy.
 #[derive(Debug)]
 pub(crate) enum ClusterAttester {
     /// `source-ip`.
@@ -24,17 +24,17 @@ pub(crate) enum ClusterAttester {
 }
 
 impl ClusterAttester {
-    /// By the addresses of the pods that are told of.
+    /// Attests by the addresses of the pods that the API server reports.
     pub(crate) fn by_source_ip(pods: seawall_cluster::NodePods) -> Self {
         Self::SourceIp(Arc::new(SourceIpAttestation::new(AttesterPodView(pods))))
     }
 
-    /// By the same, and by what the kernel noted.
+    /// Attests by those addresses and by the kernel's records.
     pub(crate) fn by_kernel_records(pods: seawall_cluster::NodePods, noted: KernelRecords) -> Self {
         Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView(pods), noted)))
     }
 
-    /// What it rests on, in one view, that this pod is told from others; nothing for a pod that cannot be.
+    /// The addresses by which this pod is attested in one view; `None` for a pod that cannot be attested.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         match self {
             Self::SourceIp(way) => way.attested_addresses(pod),
@@ -42,7 +42,7 @@ impl ClusterAttester {
         }
     }
 
-    /// The same, as connections ask it.
+    /// The strategy as a shared trait object, for connections.
     pub(crate) fn attestation(&self) -> Arc<dyn Attestation> {
         match self {
             Self::SourceIp(way) => way.clone(),
@@ -51,7 +51,7 @@ impl ClusterAttester {
     }
 }
 
-/// What `cluster` was told, as attestation asks for it. Each answer is of the latest snapshot.
+/// The cluster's view, in the form that attestation needs. Each answer is of the latest snapshot.
 #[derive(Debug)]
 pub(crate) struct AttesterPodView(seawall_cluster::NodePods);
 

@@ -1,4 +1,4 @@
-//! The `identity` section: by which strategy callers are told apart, and what that strategy needs.
+//! The `identity` section: the strategy that identifies pods, and the settings of that strategy.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
@@ -15,25 +15,25 @@ use serde::{Serialize, Serializer};
 use super::downward_api::DownwardApi;
 use super::redirect_target;
 
-/// Who is calling.
+/// The strategy that identifies clients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "strategy", rename_all = "kebab-case")]
 pub enum IdentityConfig {
-    /// By their addresses, as a file says.
+    /// Identifies pods by their addresses, as a file lists them.
     Static {
-        /// The file.
+        /// The path of the identity file.
         file: PathBuf,
     },
-    /// By their addresses, as the API server says.
+    /// Identifies pods by their addresses, as the API server reports them.
     SourceIp(Box<ClusterIdentityConfig>),
-    /// By the same, and by what the kernel noted of their connections.
+    /// Identifies pods by those addresses and by the kernel's records of their connections.
     Kernel(Box<KernelIdentityConfig>),
-    /// Not at all: everybody is served alike.
+    /// Does not identify clients: all are served alike.
     Anyone,
 }
 
 impl IdentityConfig {
-    /// Whether pods, and what is written on them, are heard of from the API server.
+    /// True if the agent reads pods and their annotations from the API server.
     pub fn uses_cluster(&self) -> bool {
         match self {
             Self::Static { .. } | Self::Anyone => false,
@@ -42,46 +42,46 @@ impl IdentityConfig {
     }
 }
 
-/// Pods are known from the API server.
+/// The settings of strategies that read pods from the API server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIdentityConfig {
     /// The node whose pods are served.
     #[serde(serialize_with = "node_name")]
     pub node: NodeName,
-    /// How to reach the API server; `None`: as any pod does.
+    /// The kubeconfig for the API server; `None` uses the in-cluster credentials.
     pub kubeconfig: Option<PathBuf>,
-    /// How long the pods' Kubernetes tokens are asked to live.
+    /// The lifetime to request for the pods' Kubernetes tokens.
     #[serde(serialize_with = "span")]
     pub(crate) token_lifetime: Duration,
-    /// The key of the taint to take off the node once ready.
+    /// The key of the taint to remove from the node once ready.
     pub taint: Option<String>,
 }
 
-/// The same, and told apart by what the kernel noted of their connections, too.
+/// The settings of the `kernel` strategy, which also uses the kernel's records of connections.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelIdentityConfig {
-    /// How pods are heard of.
+    /// The settings for reading pods from the API server.
     #[serde(flatten)]
     pub cluster: ClusterIdentityConfig,
-    /// Where the programs and the groups are.
+    /// The locations of the redirect's programs and of the pods' cgroups.
     pub redirect: RedirectConfig,
     /// The agent's own pod.
     #[serde(skip)]
     pub own: PodUid,
-    /// The node's address, for listeners at all addresses.
+    /// The node's address, for listeners on all addresses.
     #[serde(skip)]
     pub node: Option<IpAddr>,
 }
 
-/// Where the redirect's programs and the pods' groups are, as this process sees them.
+/// The locations of the redirect's programs and of the pods' cgroups, as this process sees them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RedirectConfig {
     /// The mount point of a BPF file system.
     pub bpffs: PathBuf,
-    /// That of the tree of control groups.
+    /// The mount point of the cgroup tree.
     pub cgroups: PathBuf,
-    /// The pods' group below it; `None` is where kubelets usually put it.
+    /// The pods' cgroup below the tree's root; `None` is the usual location of kubelets.
     pub kubepods: Option<PathBuf>,
 }
 
@@ -89,7 +89,7 @@ fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(node.as_str())
 }
 
-/// As the file names it.
+/// The strategy as the configuration file names it.
 #[derive(Clone, Copy, PartialEq)]
 enum StrategyName {
     Static,
@@ -111,7 +111,7 @@ impl StrategyName {
 }
 
 impl IdentityConfig {
-    /// Reads the section. `downward` has what it leaves out, `listen` are the listeners, each with what it speaks.
+    /// Reads the section. `downward` fills in missing values; `listen` has each listener with its dialects.
     pub fn read(
         root: &DocumentTable<'_>,
         clouds: &CloudsConfig,
@@ -128,7 +128,7 @@ impl IdentityConfig {
         let redirect = RedirectConfig::read(&table.key("redirect").table());
         match (wanted, cluster) {
             (Some(StrategyName::Anyone), _) => {
-                // Handing every caller credentials of its own needs to know the caller; there is no default pod.
+                // Giving each pod its own credentials requires to identify the pod; there is no default pod.
                 if clouds.needs_pod_identity() {
                     strategy.reject(
                         "static, source-ip or kernel, because whoever gives credentials must know each pod",
@@ -146,7 +146,7 @@ impl IdentityConfig {
     }
 }
 
-/// The API server accepts no shorter one (kubernetes, pkg/apis/authentication/validation).
+/// The shortest lifetime that the API server accepts (kubernetes, pkg/apis/authentication/validation).
 const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
 
 impl ClusterIdentityConfig {
@@ -222,7 +222,7 @@ impl RedirectConfig {
     }
 }
 
-/// A qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.
+/// Accepts a qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.
 fn taint(text: &str) -> Option<String> {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);

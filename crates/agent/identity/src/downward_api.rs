@@ -1,11 +1,12 @@
-//! What a pod is told of itself by Kubernetes' downward API, which can put it into environment variables and nowhere else that a
-//! file for all nodes could refer to.
+//! The agent pod's own data from Kubernetes' downward API.
+//!
+//! The downward API can put this data into environment variables, and nowhere else that a file for all nodes could refer to.
 
 use std::net::IpAddr;
 
 use seawall_core::PodUid;
 
-/// Where the agent runs, as far as its pod's manifest has it told.
+/// The node, its address and the agent's own pod, as far as the pod's manifest passes them.
 #[derive(Clone, Debug, Default)]
 pub struct DownwardApi {
     /// `spec.nodeName`.
@@ -17,14 +18,14 @@ pub struct DownwardApi {
 }
 
 impl DownwardApi {
-    /// The variable that names the node.
+    /// The environment variable with the node's name.
     pub const NODE: &str = "NODE_NAME";
-    /// That of its address.
+    /// The environment variable with the node's address.
     pub const ADDRESS: &str = "NODE_IP";
-    /// That of the agent's own pod.
+    /// The environment variable with the UID of the agent's own pod.
     pub(crate) const POD: &str = "POD_UID";
 
-    /// As this process is told. What is no address is none.
+    /// Reads the environment of this process. Ignores an address that cannot be parsed.
     pub fn from_env() -> Self {
         let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
@@ -34,12 +35,12 @@ impl DownwardApi {
         }
     }
 
-    /// The agent's own pod, as far as it is told.
+    /// The UID of the agent's own pod, if the manifest passes it.
     pub fn own_pod(&self) -> Option<&PodUid> {
         self.pod.as_ref()
     }
 
-    /// With something in the place of what is not told, where only the configuration is looked at and nobody tells it.
+    /// Fills in placeholders for missing values. For checks of the configuration outside a pod, where the variables are not set.
     pub fn or_placeholders(self) -> Self {
         // An address of documentation (RFC 5737).
         const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
@@ -50,7 +51,7 @@ impl DownwardApi {
         }
     }
 
-    /// On a node of this name.
+    /// The data of a node of this name, without address and pod.
     pub fn for_node(node: &str) -> Self {
         Self { node: Some(node.into()), ..Self::default() }
     }

@@ -1,17 +1,23 @@
-//! How all pods come to have what another configuration gives them: at one moment, as far as anybody who asks can tell.
+//! Swaps the entitlements of all pods when the configuration changes, at one moment as seen by every request.
 //!
-//! Dialects are each thread's own and what pods may have is in the roster, so neither is replaced together with the other. If a request
-//! could meet the one as it was and the other as it will be, it could be given what neither configuration gives (the node's own
-//! credentials, where the next one has pods federated that the last one concealed). So there is a moment between: first it is *not
-//! known* what the pods may have of the clouds that change, and whoever asks them waits, as for a pod of which the cluster has not told
-//! all yet; then every thread speaks by the next configuration; then the pods have what that gives. From the first step on nothing is
-//! answered by the old one that was not asked before, on kept connections neither, and what threads remember ([`seawall_server::replay_cache`]) is
-//! of no use: it looks up what the pod may have, and is of dialects that are no more. It takes as long as a message to each thread.
+//! Each thread has its own dialects, and the pods' entitlements are in the registry, so the two cannot be replaced together. A
+//! request that met an old part and a new part could get what neither configuration gives: the node's own credentials, if the
+//! next configuration federates pods that the last one concealed. So the swap has a moment in between:
 //!
-//! What takes time comes before: credentials that pods hold and would have to fetch anew are fetched while the old configuration
+//! 1. The pods' entitlements at the changing clouds become *not known*. A request to these clouds waits, as for a pod whose data
+//!    the cluster has not fully reported yet.
+//! 2. Every thread replaces its dialects by those of the new configuration.
+//! 3. The pods get the entitlements of the new configuration.
+//!
+//! From the first step on, the old configuration answers no new request, on kept connections neither. What threads remember
+//! ([`seawall_server::replay_cache`]) is of no use then: a lookup there checks the pod's entitlements, and its entries belong to
+//! dialects that are gone. The swap takes as long as a message to each thread.
+//!
+//! Slow work comes first: credentials that pods hold and would have to fetch anew are fetched while the old configuration still
 //! answers ([`SwapCommand::Prepare`]).
 //!
-//! Ordered by `reload`, obeyed by who keeps what pods may have ([`EntitlementStore`]), which alone writes it. Knows no cloud and no file.
+//! The agent's `reload` sends the commands. The [`EntitlementStore`], which is the only writer of entitlements, executes them.
+//! This module knows no cloud and no file.
 
 use std::sync::Arc;
 
@@ -21,19 +27,19 @@ use seawall_clouds::pod::PodEntry;
 use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
-/// Where who keeps them hears of changes.
+/// The channel on which the entitlement store receives its commands.
 pub type SwapCommands = mpsc::Receiver<SwapCommand>;
 
-/// What is asked of who keeps what pods may have.
+/// A command to the entitlement store.
 #[derive(Debug)]
 pub enum SwapCommand {
-    /// Decide what the pods would have of these clouds, and tell what is to be fetched for that.
+    /// Computes the pods' entitlements at these clouds, and returns what must be fetched for them.
     Prepare(Arc<Clouds>, oneshot::Sender<RefetchTasks>),
-    /// Give them that.
+    /// Gives the pods these entitlements.
     Swap(EntitlementSwap),
 }
 
-/// What is to be fetched before a change.
+/// The credentials to fetch before a swap.
 pub struct RefetchTasks(pub Vec<RefetchTask>);
 
 impl std::fmt::Debug for RefetchTasks {
@@ -42,39 +48,39 @@ impl std::fmt::Debug for RefetchTasks {
     }
 }
 
-/// A change, step by step.
+/// A swap, step by step.
 #[derive(Debug)]
 pub struct EntitlementSwap {
-    /// Those that speak from now on.
+    /// The clouds of the new configuration.
     pub clouds: Arc<Clouds>,
-    /// Those of which something is another than before.
+    /// The names of the clouds whose configuration changes.
     pub changed: Vec<CloudName>,
-    /// Told once it is known of no pod what it may have of these.
+    /// Signalled once the pods' entitlements at the changed clouds are not known.
     pub entitlements_cleared: oneshot::Sender<()>,
-    /// Tells that every thread speaks by the new configuration. Dropped where it comes to nothing.
+    /// Receives the signal that every thread uses the new configuration. Dropped if the swap is abandoned.
     pub dialects_replaced: oneshot::Receiver<()>,
-    /// Told once the pods have what they may.
+    /// Signalled once the pods have their final entitlements.
     pub completed: oneshot::Sender<()>,
 }
 
-/// Who keeps what pods may have, and alone writes it.
+/// The only writer of the pods' entitlements.
 pub(crate) trait EntitlementStore {
     /// All pods.
     fn callers(&self) -> Vec<Arc<PodEntry>>;
 
-    /// What the pod at this place of them may have of these clouds, which had `before`.
+    /// Returns the entitlements at these clouds of the pod at index `place` of `callers`. `before` are its present entitlements.
     fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements;
 
     /// Wakes requests that wait for a pod.
     fn wake(&self);
 }
 
-/// What pods would have by the next configuration, with the credentials that were fetched for it.
+/// The pods' entitlements under the next configuration, with the credentials that were fetched for it.
 #[derive(Debug, Default)]
 pub(crate) struct StagedEntitlements(Vec<(Arc<PodEntry>, Entitlements)>);
 
 impl StagedEntitlements {
-    /// Obeys an order; the clouds of which pods have something from now on, if others.
+    /// Executes a command. Returns the new clouds if a swap completed.
     pub(crate) async fn execute(
         &mut self,
         order: SwapCommand,
@@ -130,7 +136,7 @@ impl StagedEntitlements {
         is_spoken.then_some(clouds)
     }
 
-    /// What a pod will have. All is decided before anybody waits for it.
+    /// Computes a pod's next entitlements. All pods are computed before the first request has to wait.
     fn next(
         &self,
         (place, caller): (usize, Arc<PodEntry>),
@@ -144,14 +150,14 @@ impl StagedEntitlements {
     }
 }
 
-/// A pod and what it has before and after.
+/// A pod with its entitlements before and after the swap.
 struct PodSwap {
     caller: Arc<PodEntry>,
     before: Entitlements,
     next: Entitlements,
 }
 
-/// Obeys orders where the pods are those of a file, or nobody's.
+/// Executes commands where the pods are fixed: those of a file, or none.
 pub(crate) async fn run_commands(keeper: impl EntitlementStore, mut orders: SwapCommands) {
     let mut prepared = StagedEntitlements::default();
     while let Some(order) = orders.recv().await {
@@ -168,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps the world's pod, whose ServiceAccount says nothing.
+    /// Keeps the fixture's pod, whose ServiceAccount has no annotations.
     struct Keeps<'a>(&'a PodFixture);
 
     impl EntitlementStore for Keeps<'_> {
@@ -195,7 +201,7 @@ mod tests {
         world.pod().entitlements().describe(world.clock.now())["google"]["standing"].clone()
     }
 
-    /// Between its steps, and after it where the threads came to speak by it or not.
+    /// Returns the entitlements in the middle of a swap. `is_spoken` says if the threads take the new configuration.
     async fn change(world: &PodFixture, to: &str, is_spoken: bool) -> (Entitlements, bool) {
         let (clouds, changed) = world.with_config(to);
         let ((closed, is_closed), (spoken, told)) = (oneshot::channel(), oneshot::channel());

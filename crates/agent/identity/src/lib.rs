@@ -1,7 +1,7 @@
-//! Which pod is at the other end of a connection, and what that pod may have.
+//! Identifies the pod at the other end of a connection, and keeps the entitlements of each pod.
 //!
-//! The strategy that is configured is started here; it keeps the registry of pods, gives them anew what they may have when the cluster
-//! or the configuration changes, and resolves connections for the server. Refuses to know what a cloud grants: it asks the clouds.
+//! The configured strategy starts here. It keeps the registry of pods, decides their entitlements again when the cluster or the
+//! configuration changes, and resolves connections for the server. It does not know what a cloud grants: it asks the clouds.
 
 mod attestation;
 mod cluster_attester;

@@ -1,8 +1,9 @@
-//! The pods that are known, by their UIDs.
+//! The known pods, by their UIDs.
 //!
-//! What a pod may have are its [entitlements](seawall_clouds::entitlements::Entitlements), which `follow` replaces as the cluster changes. Refuses to know how somebody
-//! is told to be a pod: that is attestation's, and here stands only its [basis](seawall_core::attestation::AttestedAddresses), unread. A pod that is gone, or whose
-//! basis is another, is closed for good, and its next connection is decided anew. Read by `resolver` and the dialects.
+//! A pod's [entitlements](seawall_clouds::entitlements::Entitlements) say what it may have; [`crate::reconcile`] replaces them as
+//! the cluster changes. The registry does not know how pods are attested: it stores only the
+//! [basis](seawall_core::attestation::AttestedAddresses) and does not read it. A pod that is gone, or whose basis changed, is closed
+//! for good, and its next connection is decided anew. [`crate::pod_resolver`] and the dialects read the registry.
 
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use seawall_clouds::pod::PodEntry;
 use seawall_core::PodUid;
 use tokio::sync::watch;
 
-/// The pods. One writer; readers take no lock.
+/// The known pods. One writer; readers take no lock.
 #[derive(Debug, Default)]
 pub(crate) struct PodRegistry {
-    /// In the order of UIDs: a map of the same is three times as large, and there are two of them whenever one replaces the other.
+    /// Sorted by UID. A map with the same content is three times as large, and there are two whenever one replaces the other.
     pods: ArcSwap<Box<[Arc<PodEntry>]>>,
     versions: watch::Sender<u64>,
 }
 
 impl PodRegistry {
-    /// These, for good.
+    /// Creates a registry whose set of pods does not change.
     pub(crate) fn fixed(pods: impl Iterator<Item = PodEntry>) -> Arc<Self> {
         let mut pods: Box<[_]> = pods.map(Arc::new).collect();
         pods.sort_unstable_by(|one, other| one.pod.uid.cmp(&other.pod.uid));
@@ -29,19 +30,19 @@ impl PodRegistry {
         Arc::new(roster)
     }
 
-    /// Everybody in it.
+    /// All pods, sorted by UID.
     pub(crate) fn pods(&self) -> Vec<Arc<PodEntry>> {
         self.pods.load().to_vec()
     }
 
-    /// Replaces everybody by these, in the order of their UIDs; wakes requests that wait for a pod.
+    /// Replaces all pods by these, which must be sorted by UID. Wakes requests that wait for a pod.
     pub(crate) fn publish(&self, pods: Box<[Arc<PodEntry>]>) {
         debug_assert!(pods.is_sorted_by_key(|caller| caller.pod.uid.0.clone()), "looked up by bisection");
         self.pods.store(Arc::new(pods));
         self.versions.send_modify(|version| *version += 1);
     }
 
-    /// Told of each [`Self::publish`].
+    /// Returns a receiver that is notified of each [`Self::publish`].
     pub(crate) fn subscribe_versions(&self) -> watch::Receiver<u64> {
         self.versions.subscribe()
     }

@@ -1,9 +1,9 @@
-//! Who is at the other end of a connection, decided once when it is accepted.
+//! Identifies the client of a connection once, when the connection is accepted.
 //!
-//! That is asked of the way of attestation that the configuration names, which says a UID; the pod with it is the
-//! [`PodRegistry`]'s. Whoever is nobody is refused whatever it asks. The answer can also be "not known yet"
-//! ([`Client::Unsettled`]): then a request may wait a moment ([`Callers::settled`]) before it is refused. So may one of a pod of
-//! which a cloud has not decided yet what it may have, if it is that cloud that it asks.
+//! The configured attestation strategy names a UID, and the [`PodRegistry`] has the pod with that UID. Every request of a client
+//! that is not identified is refused. The answer can also be "not known yet" ([`seawall_server::client::Client::Unidentified`]).
+//! Then a request may wait a moment ([`ClientResolver::wait_for_pod`]) before it is refused. So may a request of a pod whose
+//! entitlements at the requested cloud are not decided yet.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use seawall_server::client::ClientResolver;
 
 use super::pod_registry::PodRegistry;
 
-/// The source address of the probe under way, if any. Written where the agent asks itself, read when a connection is accepted.
+/// The source address of the running probe, if any. The agent's self-probe writes it; accepting a connection reads it.
 pub type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
 
-/// Whom to ask, shared by the traffic threads.
+/// Resolves connections to pods. The traffic threads share it.
 #[derive(Debug)]
 pub struct PodResolver {
     way: ResolverMode,
@@ -32,11 +32,11 @@ pub struct PodResolver {
 #[derive(Debug)]
 enum ResolverMode {
     Attestation(Arc<dyn Attestation>, Arc<PodRegistry>),
-    /// Nobody: everybody is served alike.
+    /// Names no pod: all clients are served alike.
     Nobody,
 }
 
-/// 403 and not 503: in `static` identity nothing changes by trying again, and SDKs would retry a 503.
+/// 403 and not 503: in `static` identity a retry changes nothing, and SDKs would retry a 503.
 const UNKNOWN_CALLER: Refusal = Refusal::new(
     403,
     "unknown_caller",
@@ -79,7 +79,7 @@ const HOST_NETWORK: Refusal = Refusal::new(
     "This request comes from the node's own network, where pods cannot be told apart by their addresses.",
 );
 
-/// What somebody is told who is nobody.
+/// The refusal for a client that is not identified for this reason.
 fn refusal(reason: RejectionReason) -> Refusal {
     match reason {
         RejectionReason::UnknownAddress => UNKNOWN_CALLER,
@@ -93,17 +93,17 @@ fn refusal(reason: RejectionReason) -> Refusal {
 }
 
 impl PodResolver {
-    /// Those whom attestation names, as far as they are in the roster.
+    /// Resolves the pods that attestation names and the registry has.
     pub(crate) fn attested(by: Arc<dyn Attestation>, roster: Arc<PodRegistry>, probe: ProbeAddress) -> Self {
         Self { way: ResolverMode::Attestation(by, roster), probe }
     }
 
-    /// `anyone`: every address is served; only `conceal` may be configured so.
+    /// Resolves by the `anyone` strategy: every address is served. The configuration allows only `conceal` with it.
     pub fn anyone(probe: ProbeAddress) -> Self {
         Self { way: ResolverMode::Nobody, probe }
     }
 
-    /// Every known pod, in the order of addresses.
+    /// All known pods, sorted by their addresses.
     pub fn pods(&self) -> Vec<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, roster) = &self.way else { return Vec::new() };
         let mut pods = roster.pods();
@@ -111,13 +111,13 @@ impl PodResolver {
         pods
     }
 
-    /// A pod's addresses, for people.
+    /// A pod's addresses, for display.
     pub fn addresses<'p>(&self, pod: &'p PodEntry) -> &'p [IpAddr] {
         let ResolverMode::Attestation(by, _) = &self.way else { return &[] };
         by.addresses(&pod.basis)
     }
 
-    /// The pod that attestation named, once it is decided what it may have of this cloud: another need not wait for that.
+    /// Returns the attested pod if its entitlements at this cloud are decided; undecided entitlements at other clouds do not matter.
     fn find_decided(
         &self,
         uid: &PodUid,
@@ -127,8 +127,8 @@ impl PodResolver {
         self.find(uid, ends).filter(|pod| !pod.entitlements().is_pending(cloud))
     }
 
-    /// The pod that attestation named. Attestation knows the latest; `follow` may be a moment behind it, and then what the
-    /// roster has of the pod need not rest on what it was named by.
+    /// Returns the attested pod from the registry. The reconciler may be a moment behind attestation, so the registry's basis of the
+    /// pod must cover this connection.
     fn find(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
@@ -137,7 +137,7 @@ impl PodResolver {
 }
 
 impl ClientResolver<PodEntry> for PodResolver {
-    /// Who is at the other end of a connection.
+    /// Identifies the client at the other end of a connection.
     ///
     /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
     /// other socket on this node can have them towards the same listener.
@@ -158,13 +158,13 @@ impl ClientResolver<PodEntry> for PodResolver {
         }
     }
 
-    /// Who is probably there. For shares, never for credentials.
+    /// Returns the pod that is probably at the other end. Use it for shares, never for credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, _) = &self.way else { return None };
         self.find(&by.guess(ends).ok()?, ends)
     }
 
-    /// Who is there, as soon as attestation can prove that: a pod of which it is decided what it may have of a cloud.
+    /// Returns the pod as soon as attestation proves it, provided that its entitlements at this cloud are decided.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -177,7 +177,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         })
     }
 
-    /// Who is there, as soon as that is a pod of which it is decided what it may have of a cloud. Never ends otherwise.
+    /// Waits for a proven pod whose entitlements at this cloud are decided, and returns it. Otherwise the future never ends.
     fn wait_for_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -189,7 +189,7 @@ impl ClientResolver<PodEntry> for PodResolver {
             };
             let mut versions = roster.subscribe_versions();
             loop {
-                // Both before asking, so that nothing is missed. What a pod may have is replaced before a version is told.
+                // Both before asking, so that no change is missed. Entitlements are replaced before a version is sent.
                 let change = by.wait_for_change();
                 versions.borrow_and_update();
                 if let Some(pod) = self.attest_pod(ends, cloud).await {
@@ -197,14 +197,14 @@ impl ClientResolver<PodEntry> for PodResolver {
                 }
                 tokio::select! {
                     () = change => {}
-                    // Where the roster's writer is gone, attestation alone can still say something else.
+                    // If the registry's writer is gone, only attestation can still change the answer.
                     Ok(()) = versions.changed() => {}
                 }
             }
         })
     }
 
-    /// Why nobody is there who could be given anything of this cloud.
+    /// Explains why no pod can be given anything of this cloud.
     fn explain_refusal(&self, ends: &ConnectionEnds<'_>, cloud: CloudName) -> Refusal {
         let ResolverMode::Attestation(by, _) = &self.way else { return UNKNOWN_CALLER };
         let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(RejectionReason::UnknownPod);
@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// Says this of everybody, and of whom it names nobody yet, that it is `u1` once it was told.
+    /// Gives this verdict on every connection. If the verdict is pending, later names `u1` once signalled.
     #[derive(Debug)]
     struct Always(AttestationVerdict, watch::Sender<bool>);
 

@@ -1,10 +1,10 @@
-//! Keeps what pods may have in step with what the cluster says: the only writer of the [`PodRegistry`].
+//! Keeps the pods' entitlements in step with the cluster: the only writer of the [`PodRegistry`].
 //!
-//! Runs on the cluster thread, beside what hears the API server, once for each snapshot, and whenever another configuration takes
-//! the place of the one in force (`changeover`); asks nobody. What a pod that appears may
-//! have is each cloud's to say, and each fetches ahead what its libraries ask for first. A pod that is gone, or is told from
-//! others by something else than before (attestation says what that is), is closed: its connections end; its leases go with its
-//! holder, if it is gone. Pods that attestation could never name are left out and never get anything.
+//! It runs on the cluster thread together with the watches: once for each snapshot, and whenever another configuration replaces
+//! the present one ([`super::entitlement_swap`]). It sends no requests. Each cloud decides the entitlements of a new pod and
+//! prefetches what its libraries request first. A pod is closed if it is gone or if its attested addresses changed: its
+//! connections end, and the leases of a pod that is gone are dropped. Pods that attestation could never name are left out and
+//! never get anything.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use super::cluster_attester::ClusterAttester;
 use super::entitlement_swap::{EntitlementStore, StagedEntitlements, SwapCommands};
 use super::pod_registry::PodRegistry;
 
-/// Follows the cluster.
+/// Follows the cluster's snapshots and updates the registry.
 #[derive(Debug)]
 pub(crate) struct PodReconciler {
     cluster: Arc<ClusterClient>,
     roster: Arc<PodRegistry>,
     clouds: Arc<Clouds>,
     attestation: ClusterAttester,
-    /// In the order of UIDs, as snapshots are.
+    /// Sorted by UID, as snapshots are.
     known: Vec<KnownPod>,
     orders: SwapCommands,
 }
 
-/// A pod as it was last seen.
+/// A pod as the last snapshot showed it.
 #[derive(Clone, Debug)]
 struct KnownPod {
     record: Arc<PodRecord>,
@@ -49,7 +49,7 @@ impl PodReconciler {
         Self { cluster, roster, clouds, attestation, known: Vec::new(), orders }
     }
 
-    /// Runs for ever.
+    /// Runs until it is dropped.
     pub(crate) async fn run(mut self) {
         let pods = self.cluster.pods();
         let (mut version, mut prepared) = (0, StagedEntitlements::default());
@@ -73,7 +73,7 @@ impl PodReconciler {
         let founded = snapshot.pods().filter_map(|record| Some((record, self.basis(snapshot, record)?)));
         self.known =
             founded.map(|(record, basis)| self.entry(find(&before, record), record, basis)).collect();
-        // Published before anybody is closed: a pod whose connections end asks again at once.
+        // Publish before closing: a pod whose connections end connects again at once.
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
             match find(&self.known, &was.record) {
@@ -81,7 +81,7 @@ impl PodReconciler {
                 Some(_) => was.caller.connections.close(),
                 None => {
                     was.caller.connections.close();
-                    // A connection may hold the caller for a moment; the leases go now.
+                    // A connection may hold the pod entry for a moment; the leases are dropped now.
                     was.caller.replace_entitlements(Entitlements::default());
                 }
             }
@@ -114,7 +114,7 @@ impl PodReconciler {
         KnownPod { record: record.clone(), caller }
     }
 
-    /// What it rests on, by this view, that somebody is this pod.
+    /// The addresses by which this pod is attested in this view; `None` if it cannot be attested.
     fn basis(&self, snapshot: &PodSnapshot, record: &PodRecord) -> Option<AttestedAddresses> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);
@@ -125,7 +125,7 @@ impl PodReconciler {
         self.decide_of(&self.clouds, record, before)
     }
 
-    /// What a pod may have of each cloud. What it will ask for first is fetched ahead.
+    /// Decides a pod's entitlements at each cloud. Prefetches what the pod will request first.
     fn decide_of(&self, clouds: &Clouds, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
         let applicant = EntitlementRequest {
             pod: &record.pod,
@@ -152,7 +152,7 @@ impl EntitlementStore for PodReconciler {
     }
 }
 
-/// What is known of the pod that the record is of.
+/// The known pod with the UID of this record.
 fn find<'k>(known: &'k [KnownPod], record: &PodRecord) -> Option<&'k KnownPod> {
     let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&record.pod.uid.0)).ok()?;
     known.get(at)

@@ -1,4 +1,4 @@
-//! Which of the agent's listeners captured connections are to be sent to. Pure.
+//! Chooses the agent's listeners to which captured connections are sent. Pure.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
@@ -9,11 +9,13 @@ use seawall_redirect::AgentAddress;
 
 type Listener<'a> = (SocketAddr, &'a [DialectName]);
 
-/// The agent by the first listener for each endpoint, as the programs are told it: one address of each family, and a port for each
-/// endpoint that is the same at both. `node` stands for the address of listeners that are at all.
+/// The agent's address for the redirect's programs, by the first listener for each endpoint.
+///
+/// It has one address of each family, and for each endpoint a port that is the same on both. `node` replaces the address of
+/// listeners on all addresses.
 ///
 /// # Errors
-/// No pod could reach any, or the endpoints' listeners have different addresses.
+/// Pods can reach none of the listeners, or the endpoints' listeners have different addresses.
 pub(crate) fn agent_address<'a>(
     spoken: impl IntoIterator<Item = Listener<'a>>,
     node: Option<IpAddr>,
@@ -50,11 +52,11 @@ fn answers(dialects: &[DialectName], endpoint: MetadataEndpoint) -> bool {
     dialects.iter().any(|dialect| dialect.endpoint() == endpoint)
 }
 
-/// Where a pod reaches a listener; loopback is each network's own.
+/// The address at which a pod reaches a listener; `None` for loopback, which each network has for itself.
 fn reachable(at: SocketAddr, node: Option<IpAddr>) -> Option<SocketAddr> {
     let ip = at.ip().to_canonical();
     if ip.is_unspecified() {
-        // An IPv6 listener hears both families.
+        // An IPv6 listener accepts both families.
         let node = node.filter(|node| at.is_ipv6() || node.is_ipv4())?;
         return Some(SocketAddr::new(node, at.port()));
     }
@@ -68,7 +70,7 @@ mod tests {
     const GOOGLE: &[DialectName] = &[DialectName::Google, DialectName::AwsImds];
     const CONTAINERS: &[DialectName] = &[DialectName::AwsContainers];
 
-    /// `v4 v6 metadata containers`, `-` for what is not.
+    /// Returns `v4 v6 metadata containers`, with `-` for a missing value.
     fn told(listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
         let listeners = listeners.iter().map(|(at, dialects)| (at.parse().unwrap(), *dialects));
         let node = "10.0.0.1".parse().ok();

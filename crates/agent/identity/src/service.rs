@@ -1,4 +1,4 @@
-//! From the configured strategy to the [`PodResolver`] that connections ask, and what keeps them current.
+//! Starts the configured strategy: the [`PodResolver`] for connections, and the tasks that keep its pods current.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::pod_resolver::{PodResolver, ProbeAddress};
 use super::reconcile::PodReconciler;
 use super::redirect::KernelRecords;
 
-/// A strategy whose files are read and nothing of which runs.
+/// A strategy whose files are read and which is not started.
 #[derive(Debug)]
 pub struct IdentityStrategy(Kind);
 
@@ -36,16 +36,16 @@ enum Kind {
     Anyone,
 }
 
-/// How pods that the API server tells of are told apart.
+/// The strategy that identifies the pods that the API server reports.
 #[derive(Clone, Debug)]
 enum ClusterStrategy {
     SourceIp,
-    /// Open once the process may still open what the kernel keeps ([`IdentityStrategy::with_kernel_records`]).
+    /// Set while the process may still open the kernel's records ([`IdentityStrategy::with_kernel_records`]).
     Kernel(Option<KernelRecords>),
 }
 
 impl ClusterStrategy {
-    /// This way over what is told.
+    /// Applies this strategy to the cluster's view of pods.
     fn over(self, pods: seawall_cluster::NodePods) -> anyhow::Result<ClusterAttester> {
         Ok(match self {
             Self::SourceIp => ClusterAttester::by_source_ip(pods),
@@ -74,10 +74,10 @@ impl IdentityStrategy {
         }))
     }
 
-    /// Whether the credentials for the API server can be read, for `check`. Asks nobody.
+    /// Checks that the credentials for the API server can be read, for `check`. Sends no request.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// The credentials cannot be read.
     pub fn check(&self, control: &Runtime) -> anyhow::Result<()> {
         if let Kind::Cluster(cluster, _) = &self.0 {
             control.block_on(ClusterClient::start(cluster.clone(), Clock::system()))?;
@@ -85,7 +85,7 @@ impl IdentityStrategy {
         Ok(())
     }
 
-    /// Its name in the configuration.
+    /// The strategy's name in the configuration.
     pub fn name(&self) -> &'static str {
         match &self.0 {
             Kind::File(_) => "static",
@@ -95,7 +95,7 @@ impl IdentityStrategy {
         }
     }
 
-    /// With what the kernel notes, for the one that asks that.
+    /// Adds the kernel's records to the `kernel` strategy; leaves the others unchanged.
     pub fn with_kernel_records(self, noted: Option<KernelRecords>) -> Self {
         match self.0 {
             Kind::Cluster(cluster, ClusterStrategy::Kernel(_)) => {
@@ -105,10 +105,10 @@ impl IdentityStrategy {
         }
     }
 
-    /// Starts it, with a thread of its own where there is something to be heard; the rest on the control thread's runtime.
+    /// Starts the strategy. Watches get a thread of their own; everything else runs on the control thread's runtime.
     ///
     /// # Errors
-    /// The credentials for the API server cannot be read. That nobody answers there is none.
+    /// The credentials for the API server cannot be read. An unreachable API server is not an error.
     pub fn start(
         self,
         clouds: &Arc<CurrentClouds>,
@@ -139,11 +139,11 @@ impl IdentityStrategy {
     }
 }
 
-/// The pods of a file, which stay while what they may have changes with the configuration; none, where everybody is served.
+/// The pods of a file. They stay, while the configuration changes their entitlements. Empty for the `anyone` strategy.
 #[derive(Debug, Default)]
 struct StaticPods {
     roster: Arc<PodRegistry>,
-    /// What the file says of each, by its UID.
+    /// The file's entry for each pod, by its UID.
     attested: BTreeMap<PodUid, Arc<StaticPod>>,
 }
 
@@ -198,8 +198,8 @@ fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_clu
     }
 }
 
-/// The thread that hears the API server and follows it. No connection can be decided without it, so it does nothing else, and
-/// the agent ends with it.
+/// The thread that runs the watches and the reconciler. No connection can be decided without it, so it does nothing else, and the
+/// agent ends with it.
 #[derive(Debug)]
 pub struct ClusterThread {
     end: Stopper,
@@ -231,22 +231,22 @@ impl ClusterThread {
         Ok(Self { end, thread })
     }
 
-    /// Ends it, once nobody is to be answered any more, and waits for that.
+    /// Ends the thread and waits for its end. Call it once no more requests are to be answered.
     ///
     /// # Errors
-    /// It had ended by itself.
+    /// The thread had ended by itself.
     pub fn end(self) -> anyhow::Result<()> {
         self.end.stop();
         self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread ended in a panic"))?
     }
 }
 
-/// Everything about who is calling.
+/// The running identity strategy: the pod resolver and the cluster client.
 #[derive(Debug)]
 pub struct IdentityService {
-    /// Whom connections ask.
+    /// Resolves connections to pods.
     pub resolver: Arc<PodResolver>,
-    /// What tells of the pods, where that is the API server.
+    /// The client of the API server, if the strategy reads pods from it.
     pub cluster: Option<Arc<ClusterClient>>,
     token_lifetime: Option<Duration>,
     clouds: Arc<CurrentClouds>,
@@ -278,7 +278,7 @@ impl IdentityService {
         Ok((who, hearing, follower))
     }
 
-    /// Why no pod is known, where pods are to be known from a cluster.
+    /// The reason why no pod is known yet, if the strategy reads pods from the API server.
     pub fn unready_reason(&self) -> Option<String> {
         let cluster = self.cluster.as_ref()?;
         (!cluster.pods().snapshot().is_complete()).then(|| {
@@ -287,7 +287,7 @@ impl IdentityService {
         })
     }
 
-    /// What an operator should see though the agent serves.
+    /// Warnings for the operator although the agent serves.
     pub fn warnings(&self) -> Vec<String> {
         let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster {
@@ -296,7 +296,7 @@ impl IdentityService {
         remarks
     }
 
-    /// How credentials of each cloud stand to their floor, and whether the configuration lets them be kept above it.
+    /// The floor state of each cloud's credentials, and true if the configuration can keep them above their floor.
     pub fn floors(&self) -> Vec<(FloorState, bool)> {
         let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.exchanged_min_lifetime) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
@@ -327,13 +327,15 @@ impl IdentityService {
     }
 }
 
-/// A Kubernetes token is renewed when a fifth of its life is left (`cluster`'s rule, the kubelet's), and a cloud may end a
-/// credential with the token that it was exchanged for.
+/// True if tokens live long enough to keep credentials above this floor.
+///
+/// A Kubernetes token is renewed when a fifth of its life is left (the rule of the `cluster` crate and of the kubelet), and a cloud
+/// may end a credential with the token that it was exchanged for.
 fn is_long_enough(token: Duration, floor: Floor) -> bool {
     floor.is_reachable_with(token / 5)
 }
 
-/// What is wrong with the watches right now.
+/// Describes each watch that is interrupted at this moment.
 fn troubles(cluster: &ClusterClient) -> Vec<String> {
     let trouble = |watch: seawall_cluster::WatchHealth| {
         let trouble = watch.trouble?;

@@ -1,13 +1,21 @@
-//! Finds pods that fetch the same credentials over and over: an SDK that refreshes what has less life left than it is given, or a
-//! program that makes a new client for each call. Each of its calls then costs a fetch, which nobody sees but as latency.
+//! Finds pods that fetch the same credentials over and over.
 //!
-//! A traffic thread adds one to the pod's count and knows nothing more (`clouds::pod::Fetches`). Once a minute the control thread looks at all
-//! counts ([`FetchMonitor`]): a pod that fetched more than [`PER_LEASE`] times from one lease *and* more than its cloud allows in an hour, *and*
-//! goes on with it ([`History::goes_on`]), is told of once, in the log, on the pod and as a metric, until it has calmed down; unless it
-//! is found to be a client that asks by a clock and no oftener than that. That it goes on is what tells it from a crowd: fifty threads
-//! begin with a fetch each, whenever their container starts, and sixteen workers take each new lease once, all within some minutes; who
-//! fetches over and over does so without a break. What the SDKs are called and when they refresh is each cloud's to say ([`SdkProfiles`]).
-//! Memory is bounded by the pods that there are; nothing of what a pod sends is repeated.
+//! There are two causes. An SDK refreshes credentials whose remaining life is always below its refresh window. Or a program makes a new
+//! client for each call. Each call of the program then costs a fetch, and only its latency shows it.
+//!
+//! A traffic thread only increments the pod's counter ([`seawall_clouds::pod::FetchCounters`]). Once a minute the control thread checks all
+//! counters ([`FetchMonitor`]). It reports a pod that meets all of these conditions:
+//!
+//! - It fetched more than [`PER_LEASE`] times from one lease.
+//! - It fetched more than its cloud allows in an hour.
+//! - It keeps fetching without a break ([`History::goes_on`]).
+//! - Its SDK is not known to poll at this rate.
+//!
+//! The report is one log line, one event on the pod and a metric. The pod is reported once until it has calmed down.
+//!
+//! The third condition excludes bursts of many clients: fifty threads fetch once each when their container starts, and sixteen workers
+//! fetch each new lease once. Such bursts end within some minutes. Each cloud lists its SDKs' names and refresh windows ([`SdkProfiles`]).
+//! The number of pods bounds the memory. Reports repeat nothing that a pod sends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,35 +32,40 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{PodCountGauge, PodScanner};
 
-/// Fetches from one lease that are nobody's trouble: an SDK takes a new lease within minutes of its renewal, and asks some more while
-/// it has not come.
+/// Number of fetches from one lease that is normal. An SDK fetches a new lease within minutes of its renewal, and retries a few times
+/// before.
 const PER_LEASE: u32 = 3;
 
-/// Between two looks.
+/// Time between two scans.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Looks in an hour.
+/// Number of scans in an hour.
 const HOUR: usize = 60;
 
-/// Looks on end that each saw a fetch, after which a crowd has had its lease: less than the quarter of an hour that AWS's older SDKs
-/// have between their window and the end of a lease.
+/// Consecutive scans with a fetch after which a burst of clients is over.
+///
+/// That is less than the 15 minutes between the refresh window of AWS's older SDKs and the end of a lease.
 const ON_END: u32 = 12;
 
-/// Looks of which one at least sees a fetch while somebody goes on: more than 12 an hour are one in less than five minutes.
+/// A pod that keeps fetching has a fetch in each group of this many scans.
+///
+/// More than 12 fetches an hour are one in less than five minutes.
 const BREAK: usize = 5;
 
-/// What is known of one pod's fetches of one cloud.
+/// The history of one pod's fetches from one cloud.
 #[derive(Debug)]
 struct History {
-    /// The count at the last look.
+    /// The counter's value at the last scan.
     last: u32,
-    /// Looks since the first fetch.
+    /// Scans since the first fetch.
     looks: u32,
-    /// Fetches between two looks, of the last hour.
+    /// Fetches between two scans, for the last hour.
     minutes: [u16; HOUR],
-    /// Looks on end until now that each saw a fetch.
+    /// Consecutive scans up to now that each saw a fetch.
     on_end: u32,
-    /// When its newest lease was issued, and fetches since then, and from the one before.
+    /// The time at which the newest lease was issued.
+    ///
+    /// `from_lease` counts the fetches since then, `from_last` those of the lease before.
     issued: Option<Moment>,
     from_lease: u32,
     from_last: u32,
@@ -62,7 +75,7 @@ struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Calm,
-    /// It fetches too often; who does is being found out.
+    /// The pod fetches too often, and the monitor waits for its User-Agent.
     Asked,
     Told,
 }
@@ -75,7 +88,7 @@ impl Default for History {
 }
 
 impl History {
-    /// One more look: so many fetches were counted by now, and these leases are held.
+    /// Records one scan with the counter's value and the pod's current leases.
     fn look(&mut self, count: u32, leases: &[LeaseState]) {
         // Less than before: another count, begun anew.
         let more = count.checked_sub(self.last).unwrap_or(count);
@@ -102,19 +115,19 @@ impl History {
         self.from_lease.max(self.from_last)
     }
 
-    /// The same, but each lease once a minute: what many do at once is done once.
+    /// Counts the fetches of the last hour, but at most one per lease and minute: many simultaneous fetches count once.
     fn turns_in_hour(&self, leases: u32) -> u32 {
         self.minutes.iter().map(|fetches| u32::from(*fetches).min(leases)).sum()
     }
 
-    /// Whether it was so without a break: in each of the last minutes, or, often enough, all over an hour.
+    /// True if the pod fetched without a break: at each of the last [`ON_END`] scans, or often enough all over an hour.
     fn goes_on(&self, leases: u32, most: u32) -> bool {
         let is_seen = |looks: &[u16]| looks.iter().any(|fetches| *fetches > 0);
         self.on_end >= ON_END
             || (self.turns_in_hour(leases) > most && self.minutes.chunks(BREAK).all(is_seen))
     }
 
-    /// Whether that is too often, where so many fetches of a lease in an hour are not. A pod that holds several leases fetches each.
+    /// True if the pod fetches too often. `per_hour` fetches of one lease in an hour are normal, and a pod may hold several leases.
     fn is_too_often(&self, leases: usize, per_hour: u32) -> bool {
         let leases = u32::try_from(leases.max(1)).unwrap_or(u32::MAX);
         let most = per_hour.saturating_mul(leases);
@@ -126,7 +139,7 @@ impl History {
     }
 }
 
-/// What was seen at each look.
+/// The monitor of all pods' fetch counters.
 #[derive(Debug)]
 pub struct FetchMonitor {
     clouds: Arc<CurrentClouds>,
@@ -144,12 +157,12 @@ impl PodScanner for FetchMonitor {
 }
 
 impl FetchMonitor {
-    /// Nobody has been looked at yet.
+    /// Creates a monitor that has not scanned any pod yet.
     pub fn new(clouds: Arc<CurrentClouds>, clock: Clock, found: PodCountGauge) -> Self {
         Self { clouds, clock, found, known: HashMap::new() }
     }
 
-    /// Looks at these pods, and forgets all others.
+    /// Scans these pods and forgets all others.
     pub fn inspect_pods(&mut self, pods: &[Arc<PodEntry>]) {
         let mut before = std::mem::take(&mut self.known);
         let mut found = [0; CloudName::ALL.len()];
@@ -188,7 +201,7 @@ impl FetchMonitor {
         };
     }
 
-    /// Who it is that fetches too often is found out: told of, unless it is how that client is.
+    /// Identifies the SDK of a pod that fetches too often, and reports the pod unless the SDK is known to poll at this rate.
     fn judge(
         &self,
         pod: &PodEntry,
@@ -248,7 +261,7 @@ impl FetchMonitor {
 
 const UNKNOWN: &str = "of a family that is not known by its User-Agent";
 
-/// What to do about it: the one cause is that what is given lives too short for the client, the other that nothing keeps it.
+/// Returns the advice for the report: either the lease is too short for the SDK, or the program does not keep its client.
 fn fix(clients: &SdkProfiles, client: Option<&SdkProfile>, left: Duration) -> &'static str {
     match client {
         Some(client) if left < client.refresh_window => clients.lifetime_advice,

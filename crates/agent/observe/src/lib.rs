@@ -1,6 +1,6 @@
-//! What operators see: the admin port, metrics, and events on pods whose credentials are in trouble.
+//! The view for operators: the admin port, metrics, and Kubernetes events on pods with credential problems.
 //!
-//! Reads what the others count and hold, and decides nothing. `app` starts it.
+//! This crate reads the counters and leases of the other crates and decides nothing. The `app` module starts it.
 
 pub mod admin;
 pub mod excessive_fetch;

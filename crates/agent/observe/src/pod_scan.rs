@@ -1,5 +1,6 @@
-//! Looks at all pods now and then, on the control thread, and a gauge of those that were found at the last one, for each cloud.
-//! What is looked for is the looker's (`excessive_fetch`, `stale_credentials`).
+//! Scans all pods at an interval, on the control thread. A gauge for each cloud counts the pods found by the last scan.
+//!
+//! Each scanner decides what to look for (`excessive_fetch`, `stale_credentials`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +13,16 @@ use seawall_core::Clock;
 use seawall_core::cloud::CloudName;
 use seawall_identity::pod_resolver::PodResolver;
 
-/// Who looks at all pods.
+/// A periodic check of all pods.
 pub trait PodScanner {
-    /// Between two looks.
+    /// Time between two scans.
     const INTERVAL: Duration;
 
-    /// One look at all pods that there are.
+    /// Scans all current pods once.
     fn scan(&mut self, pods: &[Arc<PodEntry>]);
 }
 
-/// Looks for ever.
+/// Scans the pods forever.
 pub async fn run<L: PodScanner>(mut looker: L, callers: Arc<PodResolver>, clock: Clock) {
     loop {
         clock.sleep(L::INTERVAL).await;
@@ -29,12 +30,12 @@ pub async fn run<L: PodScanner>(mut looker: L, callers: Arc<PodResolver>, clock:
     }
 }
 
-/// How many pods were found at the last look, of each cloud: a gauge.
+/// A gauge of the pods found by the last scan, for each cloud.
 #[derive(Clone, Debug, Default)]
 pub struct PodCountGauge(Family<[(&'static str, &'static str); 1], Gauge>);
 
 impl PodCountGauge {
-    /// None yet, shown under a name.
+    /// Registers the gauge under a name, with 0 for each cloud.
     pub fn registered(registry: &mut Registry, (name, help): (&str, &str)) -> Self {
         let found = Self::default();
         CloudName::ALL.iter().for_each(|cloud| found.set(*cloud, 0));
@@ -42,7 +43,7 @@ impl PodCountGauge {
         found
     }
 
-    /// So many now.
+    /// Sets the number of pods found for a cloud.
     pub fn set(&self, cloud: CloudName, pods: usize) {
         self.of_cloud(cloud).set(i64::try_from(pods).unwrap_or(i64::MAX));
     }
@@ -51,7 +52,7 @@ impl PodCountGauge {
         self.0.get_or_create_owned(&[("cloud", cloud.as_str())])
     }
 
-    /// How many they are.
+    /// Returns the number of pods last set for a cloud.
     #[cfg(test)]
     pub(crate) fn of(&self, cloud: CloudName) -> usize {
         usize::try_from(self.of_cloud(cloud).get()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `/debug/pods`: who holds what and for how long. Names and times, never a secret.
+//! `/debug/pods`: each pod's leases and their remaining life. The page shows names and times, never a secret.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 
 use seawall_identity::pod_resolver::PodResolver;
 
-/// The configuration in force and every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
+/// Writes the configuration in force and every known pod with its leases, as JSON.
+///
+/// The function writes pod by pod, because a JSON document of all pods would use many times the memory of its text.
 pub fn pods_json(configuration: &Value, callers: &PodResolver, now: Moment) -> String {
     let configuration = format!("{configuration:#}").replace('\n', "\n  ");
     let mut text = format!("{{\n  \"configuration\": {configuration},\n  \"pods\": [");

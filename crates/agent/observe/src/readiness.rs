@@ -1,9 +1,9 @@
-//! Readiness by asking: a real connection to the real listener, a real request, a real answer.
+//! Checks readiness with a real connection to the real listener, a real request and a real response.
 //!
-//! A flag that somebody sets says that the program once believed in itself. This asks the way a pod would:
-//! accept, attestation, parser, dialect, writer (and, in `conceal`, the real metadata server). Only the caller is
-//! special: the agent is no pod, so for the length of one request its own socket address is known to the
-//! attestation as [`seawall_identity::pod_resolver::PodResolver`]' probe, which may read the project id and holds no credentials.
+//! A flag would only say that the program once believed itself ready. This check takes a pod's path: accept, attestation, parser, dialect,
+//! writer (and, in `conceal`, the real metadata server). Only the client is special, because the agent is not a pod. For one request, the
+//! [`seawall_identity::pod_resolver::PodResolver`] knows the agent's socket address as its probe. The probe may read the project id and
+//! gets no credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use tokio::sync::Mutex;
 
 use seawall_identity::pod_resolver::ProbeAddress;
 
-/// A pod's SDK gives the metadata server about this long (Go's dialer and Python's default: 2 to 3 s).
+/// Time limit of one check. A pod's SDK waits about as long for the metadata server (Go's dialer and Python's default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Asks each listener.
+/// Sends a readiness request to each listener.
 #[derive(Debug)]
 pub struct Readiness {
     listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
     probe: ProbeAddress,
-    /// One probe at a time, because there is one place for its address. Held across awaits, so an async lock.
+    /// Limits checks to one at a time, because there is one place for the probe's address. Held across awaits, so an async lock.
     turn: Mutex<()>,
 }
 
 impl Readiness {
-    /// Will ask these bound addresses, in each of their dialects.
+    /// Creates a check of these bound addresses, with one request for each of their dialects.
     pub fn new(listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>, probe: ProbeAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
 
-    /// Asks every listener once.
+    /// Checks every listener once.
     ///
     /// # Errors
-    /// The first listener that did not answer well, and what it did.
+    /// The first listener that fails, and how it fails.
     pub async fn check(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let each = |(listener, probes): &(SocketAddr, Vec<ReadinessRequest>)| {
@@ -65,7 +65,7 @@ impl Readiness {
         judge(&answer, probe)
     }
 
-    /// Binds first and says so, then connects: the listener may accept before `connect` returns.
+    /// Binds the socket, stores its address as the probe's, then connects: the listener may accept before `connect` returns.
     async fn connect(&self, listener: SocketAddr) -> std::io::Result<TcpStream> {
         let target = SocketAddr::new(reachable(listener.ip()), listener.port());
         let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -75,8 +75,9 @@ impl Readiness {
     }
 }
 
-/// Forgets the probe's address when the probe ends, however it does: whoever asked for readiness may hang up in the middle, and the
-/// address is anybody's once its socket is closed.
+/// Clears the probe's address when the probe ends in any way.
+///
+/// The client of the admin port may hang up during a check. Once the socket is closed, any other process may get its address.
 struct Forget<'a>(&'a ProbeAddress);
 
 impl Drop for Forget<'_> {
@@ -85,7 +86,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// A listener on all addresses is asked on loopback, any other on its own address.
+/// Returns loopback for a listener on all addresses, and the listener's own address otherwise.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),

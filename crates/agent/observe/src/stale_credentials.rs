@@ -1,14 +1,22 @@
-//! Tells of credentials that could not be renewed and have less life left than the floor: a cloud that cannot be asked for longer than
-//! the margin lasts, or that has come to refuse what it gave, or asks for so few calls that a renewal only queues ([`overdue`]).
+//! Reports credentials that could not be renewed and whose remaining life is below the floor.
 //!
-//! The pods go on being given what they hold, so nothing fails yet and nobody would know. Three times a minute the control thread looks at
-//! all leases. Each pod concerned is told once, as an event that says since when and by which call, who is troubled first and when,
-//! when all its clients fail, and what to look at; the log has one line when it begins and one when it is over, and there is a metric.
-//! A pod that has nothing at all is not told here: its requests are refused, and say why. No event says that it is over: nobody has to
-//! do anything then. Where a cloud's clients are troubled first is its room's to say ([`FirstExpiringSdks`]).
+//! There are three causes. The cloud is unreachable for longer than the margin lasts. The cloud refuses what it granted before. Or the
+//! cloud throttles so much that a renewal only queues ([`overdue`]).
 //!
-//! How many are told is bounded for each look, and behind that by the reporter of the cluster; who is not heard is told at a later look.
-//! Memory is bounded by the pods that there are.
+//! Pods still get their current credentials, so nothing fails yet and the problem would stay unseen. Three times a minute the control
+//! thread checks all leases. Each affected pod gets one event. The event says:
+//!
+//! - when the failures began and which call fails;
+//! - which SDKs are affected first, and when;
+//! - when all clients of the pod will fail;
+//! - what to check.
+//!
+//! The log has one line at the beginning and one at the end of the problem, and there is a metric. A pod without any credentials gets no
+//! event here, because the refusal of its requests says why. No event reports the end of the problem, because it needs no action. Each
+//! cloud says which of its SDKs are affected first ([`FirstExpiringSdks`]).
+//!
+//! The number of events per scan is limited, and the cluster's event reporter limits them again. A pod whose event was dropped gets it at a
+//! later scan. The number of pods bounds the memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,20 +33,21 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{PodCountGauge, PodScanner};
 
-/// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
+/// Time between two scans: a fraction of the time that a cloud leaves between its floor and the first affected SDK.
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Pods told at one look, of each cloud: somewhat fewer than the events that a node may have posted meanwhile, so that others are heard, too.
+/// Maximum number of events per scan and cloud. It is somewhat below the node's event limit for that time, to leave room for other events.
 const AT_A_LOOK: usize = 15;
 
-/// How long a renewal may wait and fly before it counts as one that had no turn: longer than any call takes, and much less than lies
-/// between a renewal and the floor (AWS's nine minutes, Google's four).
+/// Time after which a renewal without a result counts as one that had no turn.
+///
+/// That is longer than any call takes, and much less than the time between a renewal and the floor (AWS: nine minutes, Google: four).
 const OVERDUE: Duration = Duration::from_secs(120);
 
-/// How long a pod counts whose credentials have ended, unless it is given others.
+/// Time for which a pod still counts after its credentials have ended, unless it gets new ones.
 const AFTER_THE_END: Duration = Duration::from_secs(3600);
 
-/// What was seen at each look, of each cloud.
+/// The monitor of all pods' leases, for each cloud.
 #[derive(Debug)]
 pub struct RenewalMonitor {
     clouds: Arc<CurrentClouds>,
@@ -50,7 +59,7 @@ pub struct RenewalMonitor {
 /// A pod whose credentials were not renewed.
 #[derive(Clone, Copy, Debug)]
 struct StalePod {
-    /// When what it holds ends, or has ended.
+    /// The time at which the pod's credentials end or ended.
     ends: Moment,
     is_told: bool,
 }
@@ -64,12 +73,12 @@ impl PodScanner for RenewalMonitor {
 }
 
 impl RenewalMonitor {
-    /// Nobody has been looked at yet.
+    /// Creates a monitor that has not scanned any pod yet.
     pub fn new(clouds: Arc<CurrentClouds>, clock: Clock, found: PodCountGauge) -> Self {
         Self { clouds, clock, found, known: std::array::from_fn(|_| HashMap::new()) }
     }
 
-    /// Looks at these pods, and forgets all others. `tell` is whether a pod could be told.
+    /// Scans these pods and forgets all others. `tell` returns true if the event was accepted.
     pub fn inspect_pods(
         &mut self,
         pods: &[Arc<PodEntry>],
@@ -81,7 +90,7 @@ impl RenewalMonitor {
         }
     }
 
-    /// Looks at what each pod holds of one cloud.
+    /// Scans each pod's leases of one cloud.
     fn look_at<'p>(
         &mut self,
         cloud: CloudName,
@@ -112,7 +121,7 @@ impl RenewalMonitor {
         self.count(cloud, !before.is_empty(), worst, now);
     }
 
-    /// Counts, and writes a line when it begins or is over.
+    /// Sets the gauge, and writes a log line when the problem begins or ends.
     fn count(&self, cloud: CloudName, was_on: bool, worst: Option<FailingLease>, now: Moment) {
         let pods = self.known[cloud as usize].len();
         self.found.set(cloud, pods);
@@ -155,7 +164,7 @@ impl RenewalMonitor {
     }
 }
 
-/// The lease of a pod that ends first of those that were not renewed.
+/// The pod's lease that ends first among those that could not be renewed.
 #[derive(Clone, Copy, Debug)]
 struct FailingLease {
     ends: Moment,
@@ -163,7 +172,9 @@ struct FailingLease {
 }
 
 impl FailingLease {
-    /// Of leases too short-lived for their floor nothing is said: those are below it every time, which is told elsewhere.
+    /// Finds the failing lease that ends first.
+    ///
+    /// Leases too short-lived for their floor are skipped: they are always below it, and another check reports that.
     fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
         let of = |lease: &LeaseState| {
             let failing = lease.renewal_failure.or_else(|| overdue(lease, now))?;
@@ -176,8 +187,10 @@ impl FailingLease {
     }
 }
 
-/// A renewal that never flew has failed in nothing, and its credentials end all the same: it waits for its turn, which the agent's own
-/// pace does not give it, and that is as slow as the cloud asks for.
+/// Returns a failure for a renewal that never started.
+///
+/// No call of such a renewal has failed, but its credentials end all the same. It waits for its turn in the agent's own queue, and the
+/// agent paces that queue as slowly as the cloud demands.
 fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
     (now >= lease.renewal_due + OVERDUE).then_some(RenewalFailure {
         since: lease.renewal_due,
@@ -186,12 +199,12 @@ fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
     })
 }
 
-/// Whether a pod that was concerned has been given nothing since.
+/// True if an affected pod has no valid credentials since its lease ended, less than [`AFTER_THE_END`] ago.
 fn is_without(leases: &[LeaseState], ended: Moment, now: Moment) -> bool {
     leases.iter().all(|lease| lease.ends <= now) && now.since(ended) < AFTER_THE_END
 }
 
-/// What to look at.
+/// Returns what to check for this fault.
 fn advice(fault: ExchangeFault) -> &'static str {
     match fault {
         ExchangeFault::Upstream | ExchangeFault::ShortLived => {
@@ -207,13 +220,13 @@ fn advice(fault: ExchangeFault) -> &'static str {
     }
 }
 
-/// The hour and the minute, in UTC.
+/// Formats a time as hour and minute, in UTC.
 fn hour(at: SystemTime) -> String {
     let minutes = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
     format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
 }
 
-/// The metric of the pods concerned.
+/// The metric of the affected pods.
 pub const METRIC: (&str, &str) = (
     "seawall_pods_not_renewed",
     "Pods whose credentials could not be renewed and have less life left than the floor, or have ended",
@@ -233,9 +246,9 @@ mod tests {
         hand: ManualClock,
         seen: RenewalMonitor,
         found: PodCountGauge,
-        /// What each pod holds of AWS.
+        /// Each pod's AWS leases.
         held: Vec<(PodUid, Vec<LeaseState>)>,
-        /// What pods were told.
+        /// The messages for pods.
         told: Vec<String>,
     }
 

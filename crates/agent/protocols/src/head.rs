@@ -1,5 +1,4 @@
-//! The rules on a request head that every dialect shares: who relays is no direct caller, and who asks for metadata sends no
-//! body. What else a head must have is a dialect's own.
+//! The rules on a request head that all dialects share: no relayed requests, and no body. Each dialect adds rules of its own.
 
 use seawall_http::{Framing, RequestHead};
 
@@ -15,16 +14,19 @@ pub const RELAYED: Refusal = Refusal::new(
     "The request carries a header that proxies add (X-Forwarded-For or Forwarded), and metadata is for direct callers only.",
 );
 
-/// A proxy that an attacker steers announces itself so. The real servers of Google and of AWS (there: where session
-/// tokens are asked for) refuse `X-Forwarded-For`; `Forwarded` is the same statement in its standard form (RFC 7239),
-/// and no SDK sends either. Other marks are let be: `Via` and `X-Forwarded-Proto` come from sidecars that carry honest
-/// traffic. Names match in any case; the wire refuses a name with a space, and no header of the client's is ever sent
-/// upstream, so a variant such as `X_Forwarded_For` reaches nobody who could take it for this one.
+/// True for a header that proxies add to a relayed request. A proxy that an attacker steers announces itself so.
+///
+/// The real servers of Google and of AWS (AWS: for session tokens) refuse `X-Forwarded-For`. `Forwarded` is the same statement in its
+/// standard form (RFC 7239), and no SDK sends either. `Via` and `X-Forwarded-Proto` are allowed, because sidecars add them to honest
+/// traffic.
+///
+/// Names match in any case, and the HTTP parser refuses a name with a space. The agent sends no client header upstream, so a variant such
+/// as `X_Forwarded_For` reaches no server that could read it as this one.
 pub(crate) fn is_relay_mark(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For") || name.eq_ignore_ascii_case("Forwarded")
 }
 
-/// A length of zero is no body: some HTTP libraries send it with every request.
+/// Refuses a request with a body. A length of zero is allowed: some HTTP libraries send it with every request.
 ///
 /// # Errors
 /// [`BODY`].

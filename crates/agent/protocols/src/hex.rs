@@ -1,6 +1,6 @@
-//! Numbers as hexadecimal digits: tags of content, ids of requests.
+//! Formats numbers as hexadecimal digits, for entity tags and request ids.
 
-/// A number as sixteen hexadecimal digits.
+/// Formats a number as sixteen hexadecimal digits.
 pub(crate) fn hex(number: u64) -> [u8; 16] {
     std::array::from_fn(|place| {
         let nibble = (number >> (60 - 4 * place)) & 0xf;

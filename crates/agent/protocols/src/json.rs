@@ -1,8 +1,8 @@
-//! JSON as the dialects write it by hand: bodies are small, their members known, and some are secrets that no serializer needs
-//! to see.
+//! Writes JSON by hand: bodies are small, their members are known, and some are secrets that no serializer needs to see.
 
-/// A JSON string (RFC 8259 section 7). The text comes from the operator's configuration or the pod's ServiceAccount: what comes from a
-/// request is never written.
+/// Writes a JSON string (RFC 8259 section 7).
+///
+/// The text comes from the operator's configuration or the pod's ServiceAccount, never from a request.
 pub(crate) fn write_string(out: &mut String, text: &str) {
     out.push('"');
     for letter in text.chars() {

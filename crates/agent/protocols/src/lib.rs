@@ -1,9 +1,9 @@
-//! The clouds' metadata dialects as pure functions: a request head becomes a query or a refusal, an answer
-//! becomes response bytes.
+//! The clouds' metadata dialects as pure functions.
 //!
-//! No sockets, no clock, no tasks, no names of pods. The agent calls it once per request, between the wire's parser
-//! and the broker's lease. What is decided here is what a caller may ask at all; *who* asks is decided before, and
-//! *which credential* answers is decided after.
+//! They turn a request head into a query or a refusal, and a result into response bytes.
+//!
+//! This crate has no sockets, clock, tasks or pod names. The agent calls it once per request, between the HTTP parser and the broker's
+//! lease. The crate decides which requests are allowed at all. The agent identifies the client before, and selects the credential after.
 
 pub mod aws;
 pub mod google;

@@ -1,6 +1,6 @@
-//! What a captured connection costs, beside one that is not: for `benches/redirect`, which makes the networks and groups.
+//! Measures the cost of a captured connection beside a direct one, for `benches/redirect`, which makes the networks and groups.
 //!
-//! `cost run BPFFS TREE GROUPS NETWORK CONNECTIONS ROUNDS` on the node, which starts `cost ask ADDRESS CONNECTIONS` in the pod.
+//! `cost run BPFFS TREE GROUPS NETWORK CONNECTIONS ROUNDS` runs on the node and starts `cost ask ADDRESS CONNECTIONS` in the pod.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
@@ -42,7 +42,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// A connection for each request, one after the other. Prints the mean of one in nanoseconds.
+/// Opens a connection for each request, one after the other, and prints the mean of one in nanoseconds.
 fn ask(to: SocketAddr, times: u32) -> Outcome<()> {
     let begun = Instant::now();
     for _ in 0..times {
@@ -65,7 +65,7 @@ impl InPod {
         self.groups.join("kubepods/burstable/pod-of-cost/c")
     }
 
-    /// Microseconds for a connection.
+    /// Returns the microseconds for one connection.
     fn ask(&self, to: &str) -> Outcome<f64> {
         let join =
             "echo 0 > \"$0/cgroup.procs\" && exec nsenter \"--net=/run/netns/$1\" \"$2\" ask \"$3\" \"$4\"";
@@ -83,7 +83,7 @@ impl InPod {
     }
 }
 
-/// What taking cost, summed.
+/// Totals of the connections taken from the map: their number, the nanoseconds, and the number with the right owner.
 static TAKEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 fn answer(listener: &TcpListener, mut callers: Option<(ConnectionMap, u64)>) {
@@ -111,7 +111,7 @@ fn answered(stream: &mut TcpStream) -> Outcome<()> {
     Ok(stream.write_all(b"!")?)
 }
 
-/// Calls and nanoseconds of each program.
+/// Returns the calls and the nanoseconds of each program.
 fn counted() -> [(u64, f64); 3] {
     let mut counted = [(0, 0.0); 3];
     for info in loaded_programs().flatten() {
@@ -121,7 +121,7 @@ fn counted() -> [(u64, f64); 3] {
     counted
 }
 
-/// What a connection costs of each program: calls, microseconds in all.
+/// Formats the cost per connection of connect4 and sockops: calls and microseconds.
 fn per_connection(before: [(u64, f64); 3], times: u32) -> String {
     let after = counted();
     let cost = |at: usize| {
@@ -163,7 +163,7 @@ fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     Ok(remove(&pins)?)
 }
 
-/// The programs go and the maps stay, with whom they are open.
+/// Detaches the programs and keeps the maps with their open connections.
 fn detach(pins: &Pins) -> Outcome<()> {
     for entry in std::fs::read_dir(pins.directory())? {
         let entry = entry?;

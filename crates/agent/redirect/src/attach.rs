@@ -1,7 +1,7 @@
-//! Attaches the programs, or replaces them by this version's, without a moment in which a pod is not captured.
+//! Attaches the eBPF programs, or replaces another version's programs, and captures pods' connections at every moment.
 //!
-//! New links are made beside the old ones before those go: the kernel runs both meanwhile, and the second finds a connect that goes to the
-//! agent already. Maps are kept by their pins, so nobody who waits to be accepted is forgotten. Who calls it again changes nothing.
+//! New links are made before the old ones are removed. The kernel runs both programs meanwhile, and the second one finds a connect that
+//! goes to the agent already. Pins keep the maps, so connections that wait for accept are kept. A second call changes nothing.
 
 use std::fs::File;
 use std::io;
@@ -18,30 +18,31 @@ use crate::link_info::LinkInfo;
 use crate::pins::{LOCK_TIMEOUT, LinkPin, MAPS, Pins, unpin};
 use crate::prerequisites;
 
-/// Made from `ebpf/capture.bpf.c` by `scripts/ebpf`.
+/// The eBPF object, built from `ebpf/capture.bpf.c` by `scripts/ebpf`.
 static OBJECT: &[u8] = include_bytes_aligned!("../ebpf/capture.bpf.o");
 
-/// What attaching came to.
+/// The result of [`attach()`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachOutcome {
-    /// This version's programs were attached already, all of them.
+    /// This version's programs were already attached at every hook.
     AlreadyAttached,
-    /// They were attached; no other version's were there.
+    /// This version's programs were attached; no other version's programs were there.
     Attached,
-    /// They were attached beside another version's (or to a new group), which were then removed.
+    /// This version's programs were attached beside another version's (or to a new group). The others were then removed.
     Replaced,
 }
 
-/// Attaches this version's programs to the pods' group, and removes those of others. A pod that connects before any agent has written where
-/// to ([`crate::TargetMap`]) is refused.
+/// Attaches this version's programs to the pods' group and removes other versions' programs.
 ///
-/// First each group around the pods' is asked whether a program there and ours would exclude each other, by attaching one that does nothing
-/// for a moment: the kernel permits it beside nothing and beside programs that permit others, and to nobody else. (To ask for the
-/// attached programs' flags the library has no call.) Without that, a program there attached with `BPF_F_ALLOW_OVERRIDE` would be switched off for
-/// pods by ours, silently.
+/// The programs refuse a pod's connect until an agent has written its address ([`crate::TargetMap`]).
+///
+/// First the function attaches a program that does nothing to each group around the pods' group, for a moment. This tests whether a program
+/// there and ours would exclude each other. The kernel permits the attachment if the group has no program or only programs that permit
+/// others, and refuses it otherwise. (The library has no call that reads the attached programs' flags.) Without this test, ours would
+/// silently switch off, for pods, a program attached there with `BPF_F_ALLOW_OVERRIDE`.
 ///
 /// # Errors
-/// The machine, the process or another program does not permit it; nothing has changed then.
+/// The machine, the process or another program does not permit it. Nothing has changed then.
 pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     prerequisites::check()?;
     let _turn = pins.lock(LOCK_TIMEOUT)?;
@@ -60,7 +61,7 @@ pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     })
 }
 
-/// Which programs these are: FNV-1a over the object, 64 bits. Tells versions apart and proves nothing.
+/// Returns the version of this build's programs: FNV-1a over the object, 64 bits. It tells versions apart and proves nothing.
 pub(crate) fn programs_version() -> String {
     let hash = OBJECT.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -68,7 +69,7 @@ pub(crate) fn programs_version() -> String {
     format!("{hash:016x}")
 }
 
-/// A pin by this name whose link is attached. One that was detached by force has no group any more.
+/// True if a pin of this name holds an attached link. A link that was detached by force has no group any more.
 fn is_there(pins: &Pins, pin: &LinkPin) -> bool {
     LinkInfo::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.group == pin.group)
 }
@@ -89,7 +90,7 @@ fn attach_all(pins: &Pins, site: &CgroupTree, missing: &[&LinkPin]) -> Result<()
     Ok(())
 }
 
-/// With the maps that are pinned, or new ones, pinned.
+/// Loads the programs with the pinned maps, or creates and pins new maps.
 fn load(pins: &Pins) -> Result<Ebpf, Error> {
     let mut loader = EbpfLoader::new();
     for (map, ..) in MAPS {
@@ -126,7 +127,7 @@ fn attach_one(
     Ok(())
 }
 
-/// Everything that is pinned for a hook and is none of these, and other layouts. Whether there was any.
+/// Unpins each hook's links that are not in `wanted`, and other layouts. Returns true if there were any.
 fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
     let mut found = false;
     for hook in Hook::ALL {
@@ -142,7 +143,7 @@ fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
     Ok(found)
 }
 
-/// A program that the kernel has taken.
+/// A program that the kernel has loaded.
 struct LoadedProgram<'a> {
     hook: Hook,
     program: &'a mut Program,
@@ -162,8 +163,9 @@ impl<'a> LoadedProgram<'a> {
         Ok(Self { hook, program })
     }
 
-    /// A link as every link to a group is, one of many: `Single` is the absence of flags, which this call refuses whatever they are
-    /// (Linux af6eea57437a, `cgroup_bpf_link_attach`).
+    /// Attaches the program to a group and returns the link. Links always permit other programs in the group.
+    ///
+    /// `Single` means no flags, and this call refuses any flags (Linux af6eea57437a, `cgroup_bpf_link_attach`).
     fn link(&mut self, group: &File) -> Result<FdLink, ProgramError> {
         let mode = CgroupAttachMode::Single;
         match self.program {
@@ -173,7 +175,7 @@ impl<'a> LoadedProgram<'a> {
         }
     }
 
-    /// Attaches it to a group, which a program there or further out may not permit.
+    /// Attaches the program to a group. A program in that group or further out may forbid it.
     fn attach(&mut self, group: &File, path: &Path) -> Result<FdLink, Error> {
         self.link(group).map_err(|source| match &source {
             ProgramError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::PermissionDenied => {
@@ -183,7 +185,7 @@ impl<'a> LoadedProgram<'a> {
         })
     }
 
-    /// Whether it could be attached to each of these groups; it is not attached to any afterwards.
+    /// Checks that the program can be attached to each of these groups. It is detached from all of them afterwards.
     fn ask<'p>(mut self, groups: impl Iterator<Item = &'p Path>) -> Result<(), Error> {
         for path in groups {
             let group = File::open(path).map_err(Error::system("open", path))?;
@@ -211,7 +213,9 @@ fn attach_connect(
     program.take_link(link)?.try_into().map_err(not_a_link)
 }
 
-/// On kernels before 5.7 the library attaches in another way; [`prerequisites`] has refused those.
+/// Converts the error of a program that has no link.
+///
+/// Before 5.7 the library attaches without links; [`prerequisites`] refuses such kernels.
 fn not_a_link(error: aya::programs::links::LinkError) -> ProgramError {
     ProgramError::IOError(io::Error::other(error))
 }

@@ -1,23 +1,23 @@
-//! The places in the kernel that programs are attached to.
+//! The kernel hooks that the programs attach to.
 
 use std::fmt;
 
-/// A place in the kernel.
+/// A kernel hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// What TCP sockets of a group do (`BPF_CGROUP_SOCK_OPS`).
+    /// Events of a group's TCP sockets (`BPF_CGROUP_SOCK_OPS`).
     Sockops,
     /// `connect` to an IPv4 address (`BPF_CGROUP_INET4_CONNECT`).
     Connect4,
-    /// `connect` of an IPv6 socket, to a mapped IPv4 address, too (`BPF_CGROUP_INET6_CONNECT`).
+    /// `connect` of an IPv6 socket, also to a mapped IPv4 address (`BPF_CGROUP_INET6_CONNECT`).
     Connect6,
 }
 
 impl Hook {
-    /// All of them, in the order in which they are attached: no connection is captured that nobody would note.
+    /// All hooks in the order of attachment: Sockops comes first, so that each captured connection is recorded.
     pub const ALL: [Self; 3] = [Self::Sockops, Self::Connect4, Self::Connect6];
 
-    /// What pins begin with.
+    /// The hook's name, with which the names of its pins begin.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,7 +27,7 @@ impl Hook {
         }
     }
 
-    /// The program's name in the object, and what the kernel calls it.
+    /// The program's name in the object and in the kernel.
     pub(crate) const fn program(self) -> &'static str {
         match self {
             Self::Sockops => "seawall_ops",
@@ -36,7 +36,7 @@ impl Hook {
         }
     }
 
-    /// A program that does nothing there.
+    /// The name of a program for this hook that does nothing.
     pub(crate) const fn probe(self) -> &'static str {
         match self {
             Self::Sockops => "probe_ops",

@@ -1,7 +1,7 @@
-//! Whether what is attached is still what a process opened: asked now and then by an agent, which would else hold maps that no program reads.
+//! Checks that the pinned objects are still those that a process opened. Otherwise an agent would hold maps that no program reads.
 //!
-//! By the pins' inodes, because that takes no right. Opening what is pinned anew would take CAP_BPF on older kernels and, whatever
-//! the kernel, a learning of the node's network that a serving agent has no business with: it is started again instead.
+//! The check compares the pins' inodes, which needs no capability. To reopen the pins would need CAP_BPF on older kernels. It would also
+//! mean to detect the node's network namespace again, which a serving agent must not do. So the agent is restarted instead.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -9,41 +9,41 @@ use std::os::unix::fs::MetadataExt;
 use crate::error::Error;
 use crate::pins::{CONNECTIONS, Pins, TARGET};
 
-/// What is at the pins' places by now.
+/// The state of the pins, compared with the time when they were opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachmentState {
-    /// What was there.
+    /// The same objects are pinned.
     Unchanged,
-    /// Nothing: it was removed, or is another layout's now.
+    /// The pins are gone: they were removed, or another layout's pins replaced them.
     Removed,
-    /// Something else: it was removed and attached anew.
+    /// Other objects are pinned: the redirect was removed and attached again.
     Replaced,
 }
 
-/// What was pinned at one moment.
+/// The identity of the pinned maps at one moment.
 #[derive(Debug)]
 pub struct RedirectAttachment {
     pins: Pins,
     maps: [Inode; 2],
 }
 
-/// A file system and a number that it gives once (Linux, `bpf_get_inode`: counted on).
+/// A file system's device number and an inode number, which the file system never reuses (Linux, `bpf_get_inode` counts up).
 type Inode = (u64, u64);
 
 impl RedirectAttachment {
-    /// What is pinned now. Call it before opening that: should it be replaced in between, this says so later.
+    /// Records the current pins. Call it before you open them, so that a replacement in between is detected later.
     ///
     /// # Errors
-    /// Nothing is attached, or it cannot be looked at.
+    /// Nothing is attached, or the pins cannot be read.
     pub fn of(pins: &Pins) -> Result<Self, Error> {
         let maps = inodes(pins)?.ok_or_else(|| Error::NotAttached { path: pins.path(TARGET) })?;
         Ok(Self { pins: pins.clone(), maps })
     }
 
-    /// What became of it. Two calls of the system.
+    /// Returns the current state of the pins. It takes two system calls.
     ///
     /// # Errors
-    /// The pins cannot be looked at.
+    /// The pins cannot be read.
     pub fn state(&self) -> Result<AttachmentState, Error> {
         Ok(match inodes(&self.pins)? {
             None => AttachmentState::Removed,
@@ -53,7 +53,7 @@ impl RedirectAttachment {
     }
 }
 
-/// Nothing where one is not there: pins go one by one, and come so.
+/// Returns `None` if a pin is missing: pins are created and removed one by one.
 fn inodes(pins: &Pins) -> Result<Option<[Inode; 2]>, Error> {
     Ok(inode(pins, TARGET)?.zip(inode(pins, CONNECTIONS)?).map(<[Inode; 2]>::from))
 }

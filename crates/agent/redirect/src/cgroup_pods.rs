@@ -1,7 +1,7 @@
-//! Which pod a group is, both ways: by listing three directories.
+//! Maps control groups to pods and pods to control groups by listing three directories.
 //!
-//! A pod's own groups below its own are never taken for a pod's: a directory called `pod<another's UID>` inside a container is nobody. Only
-//! where a group below is to be found again ([`PodCgroups::groups_of`]) they are listed.
+//! A pod's nested groups are never taken for another pod's group: a directory `pod<another's UID>` inside a container counts for no pod.
+//! Only [`PodCgroups::groups_of`] lists nested groups.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use seawall_core::PodUid;
 use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
 
-/// The pods that have groups at one moment. Their number is the kubelet's (110 by default), and no pod can make another.
+/// The pods that have groups at one moment. The kubelet limits their number (110 by default), and pods cannot add any.
 #[derive(Clone, Debug, Default)]
 pub struct PodCgroups {
     by_group: HashMap<u64, PodUid>,
@@ -22,10 +22,10 @@ pub struct PodCgroups {
 }
 
 impl PodCgroups {
-    /// Lists them; about 60 µs for 110.
+    /// Lists the pods' groups; about 60 µs for 110.
     ///
     /// # Errors
-    /// The pods' group cannot be listed. Groups of classes of service may be absent.
+    /// The pods' group cannot be listed. Groups of QoS classes may be absent.
     pub fn list(site: &CgroupTree) -> Result<Self, Error> {
         let mut pods = Self::default();
         for (directory, prefix) in site.qos_cgroups() {
@@ -49,25 +49,25 @@ impl PodCgroups {
         Ok(())
     }
 
-    /// The pod that a group is.
+    /// The pod of a group.
     #[must_use]
     pub fn pod(&self, group: u64) -> Option<&PodUid> {
         self.by_group.get(&group)
     }
 
-    /// The group that a pod has.
+    /// The group of a pod.
     #[must_use]
     pub fn group(&self, pod: &PodUid) -> Option<u64> {
         self.by_uid.get(pod).copied()
     }
 
-    /// The groups of a pod: its own, its containers' and theirs; none for one that is not there. Lists a directory for each.
+    /// Returns a pod's group, its containers' groups and the groups nested in them. It is empty for a pod without a group.
     ///
-    /// A container that may make groups can make any number. Beyond 256 of a pod, and six levels, they are left out: their sockets are
-    /// nobody's then.
+    /// The function lists one directory per group. A container that may create groups can create any number. So the result leaves out
+    /// groups beyond 256 per pod and six levels. The sockets of such groups belong to no pod then.
     ///
     /// # Errors
-    /// One cannot be listed.
+    /// A directory cannot be listed.
     pub fn groups_of(site: &CgroupTree, pod: &PodUid) -> Result<Vec<u64>, Error> {
         let Some((directory, own)) = pod_cgroup(site, pod)? else { return Ok(Vec::new()) };
         let mut groups = vec![own];
@@ -75,24 +75,24 @@ impl PodCgroups {
         Ok(groups)
     }
 
-    /// How many there are.
+    /// The number of pods.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_group.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no pods.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_group.is_empty()
     }
 }
 
-/// What a pod's groups are listed to: more than container runtimes and an init of its own make.
+/// Limits for a pod's listed groups: more groups and levels than container runtimes and an init system make.
 const MOST: usize = 256;
 const DEEPEST: u32 = 6;
 
-/// Where a pod's own group is, and its number; none for one that is not there.
+/// Returns the directory and the id of a pod's own group, or `None` for a pod without a group.
 pub(crate) fn pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
     for (directory, prefix) in site.qos_cgroups() {
         let directory = directory.join(name(pod, &prefix, site.is_systemd()));
@@ -105,7 +105,7 @@ pub(crate) fn pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(Path
     Ok(None)
 }
 
-/// Adds the groups in a directory. One that goes meanwhile takes its own along.
+/// Adds the ids of the groups in a directory. A group that disappears meanwhile is skipped with its children.
 fn below(directory: &Path, levels: u32, groups: &mut Vec<u64>) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -130,7 +130,7 @@ fn name(pod: &PodUid, prefix: &str, systemds: bool) -> String {
     if systemds { format!("{prefix}{}.slice", pod.0.replace('-', "_")) } else { format!("{prefix}{}", pod.0) }
 }
 
-/// The UID in a group's name. systemd reads `-` as a step in its tree of slices, so kubelets write `_` there.
+/// Returns the UID in a group's name. systemd reads `-` as a step in its tree of slices, so kubelets write `_` there.
 fn uid(name: &str, prefix: &str, systemds: bool) -> Option<PodUid> {
     let uid = name.strip_prefix(prefix)?;
     let uid = if systemds { uid.strip_suffix(".slice")?.replace('_', "-") } else { uid.to_owned() };

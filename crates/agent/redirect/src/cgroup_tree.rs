@@ -1,7 +1,7 @@
-//! Where the node's pods are in the tree of control groups.
+//! Finds the pods' group in the tree of control groups.
 //!
-//! A group's id is its directory's inode number (kernfs, 64 bits, never used again while the machine runs), so what the programs see by id
-//! is found by listing directories, without any right beyond reading them.
+//! A group's id is its directory's inode number (kernfs: 64 bits, never reused while the machine runs). So the agent can find the group for
+//! an id of the eBPF programs by listing directories, which needs only the right to read them.
 
 use std::fs::File;
 use std::io;
@@ -16,17 +16,17 @@ use crate::target::RedirectTarget;
 /// Linux, `CGROUP2_SUPER_MAGIC` in `include/uapi/linux/magic.h`.
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
-/// Where kubelets put pods: with the driver cgroupfs, with systemd, and both below kind's `--cgroup-root`.
+/// The usual paths of the pods' group: with cgroupfs, with systemd, and both below kind's `--cgroup-root`.
 const USUAL: [&str; 4] =
     ["kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"];
 
-/// Where systemd mounts version 2's tree beside version 1's.
+/// The directory in which systemd mounts the cgroup v2 tree beside cgroup v1.
 const BESIDE_VERSION_ONE: &str = "unified";
 
-/// Linux, kernfs: the first inode of a hierarchy. A container's own view of it begins at another.
+/// The first inode of a hierarchy (Linux, kernfs). A container's own view begins at another inode.
 const ROOT_INODE: u64 = 1;
 
-/// The pods' group, found.
+/// The location of the pods' group.
 #[derive(Clone, Debug)]
 pub struct CgroupTree {
     tree: PathBuf,
@@ -37,11 +37,12 @@ pub struct CgroupTree {
 }
 
 impl CgroupTree {
-    /// Finds the pods' group in a tree of control groups: at `kubepods` below it, or where kubelets usually put it. `mount` is
-    /// `/sys/fs/cgroup`, wherever that is mounted; version 2's tree beside version 1's, in `unified`, is found by itself.
+    /// Finds the pods' group in a tree of control groups: at `kubepods` below it, or at the usual paths of kubelets.
+    ///
+    /// `mount` is the mount point of `/sys/fs/cgroup`. Beside cgroup v1, the function finds the v2 tree in `unified`.
     ///
     /// # Errors
-    /// There is no such tree, it is a container's view, or no pods' group is in it.
+    /// The tree does not exist, it is a container's view, or it has no group of pods.
     pub fn find(mount: &Path, kubepods: Option<&Path>) -> Result<Self, Error> {
         let tree = version_two(mount)?;
         let inode = inode(&tree)?;
@@ -61,8 +62,9 @@ impl CgroupTree {
         Ok(Self { id: inode(&kubepods)?, level, outermost: tree.clone(), tree, kubepods })
     }
 
-    /// Asks for programs that exclude ours (see [`crate::attach()`]) no further out than in this group, for who may not
-    /// touch those around it, not even with a program that does nothing.
+    /// Limits the test for conflicting programs (see [`crate::attach()`]) to this group and the groups inside it.
+    ///
+    /// This is for processes that must not touch the outer groups, not even with a program that does nothing.
     #[must_use]
     pub fn with_conflict_scope(mut self, outermost: &Path) -> Self {
         self.outermost = outermost.to_owned();
@@ -75,19 +77,19 @@ impl CgroupTree {
         &self.kubepods
     }
 
-    /// Its id.
+    /// The id of the pods' group.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// How deep a group of the tree is below its root; its path from there, as netfilter's `socket cgroupv2` wants them.
+    /// Returns a group's depth below the tree's root and its path from there, as netfilter's `socket cgroupv2` expects them.
     pub(crate) fn below_root<'a>(&self, group: &'a Path) -> (u32, &'a Path) {
         let path = group.strip_prefix(&self.tree).unwrap_or(group);
         (u32::try_from(path.components().count()).unwrap_or(u32::MAX), path)
     }
 
-    /// The pods' group.
+    /// The directory of the pods' group.
     pub(crate) fn kubepods(&self) -> &Path {
         &self.kubepods
     }
@@ -96,13 +98,15 @@ impl CgroupTree {
         File::open(&self.kubepods).map_err(Error::system("open", &self.kubepods))
     }
 
-    /// The groups around the pods', innermost first, that may be asked.
+    /// Returns the groups around the pods' group that may be tested for conflicting programs, innermost first.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = &Path> {
         self.kubepods.ancestors().skip(1).take_while(|group| group.starts_with(&self.outermost))
     }
 
-    /// The groups of the classes of service between the pods' group and most pods, and what pods' names begin with in each; the first
-    /// is the pods' group itself, for pods of the class that has none.
+    /// Returns the three directories that hold pods' groups, each with the prefix of a pod's group name there.
+    ///
+    /// The first is the pods' group itself, for pods of the QoS class without a group. The others are the groups of the classes `burstable`
+    /// and `besteffort`.
     pub(crate) fn qos_cgroups(&self) -> [(PathBuf, String); 3] {
         let stem = self.kubepods.file_stem().unwrap_or_default().to_string_lossy();
         ["", "burstable", "besteffort"].map(|class| match (self.is_systemd(), class) {
@@ -114,17 +118,17 @@ impl CgroupTree {
         })
     }
 
-    /// systemd's names end so.
+    /// True if the kubelet uses the systemd driver, whose group names end in `.slice`.
     pub(crate) fn is_systemd(&self) -> bool {
         self.kubepods.extension().is_some_and(|extension| extension == "slice")
     }
 
-    /// Whether the tree is version 2's beside version 1's.
+    /// True if this is the cgroup v2 tree beside cgroup v1.
     pub(crate) fn is_beside_version_one(&self) -> bool {
         self.tree.ends_with(BESIDE_VERSION_ONE)
     }
 
-    /// A target with what the programs must know of this place, the rest as it was.
+    /// Returns the target with the ids and the depth of this tree's groups; its other fields stay as they are.
     pub(crate) fn fill_target(&self, target: RedirectTarget) -> RedirectTarget {
         let [_, burstable, besteffort] =
             self.qos_cgroups().map(|(directory, _)| inode(&directory).unwrap_or(0));

@@ -1,8 +1,8 @@
-//! Whose a connection is: what the programs wrote down when it began.
+//! Finds the owner of a connection in the records that the eBPF programs wrote when the connection began.
 //!
-//! Asked at accept, and forgotten when that is decided: addresses and ports are then good for one connection. An entry that is not
-//! there (evicted, or never written) is nobody's, and nothing may be concluded from another one that is: a pod can make as many
-//! as it likes, under its own [`ConnectionOwner`] alone.
+//! The agent looks up a connection at accept and deletes its record after the decision, so addresses and ports are valid for one
+//! connection. A connection without a record (evicted, or never written) has no owner. No conclusion may be drawn from another record: a
+//! pod can create any number of records, but only under its own [`ConnectionOwner`].
 
 use std::net::SocketAddr;
 
@@ -13,18 +13,21 @@ use crate::net::octets;
 use crate::pins::{CONNECTIONS, CONNECTIONS_KEY as KEY, CONNECTIONS_VALUE as VALUE, Pins};
 use crate::target::part;
 
-/// Under whom a connection is looked up. In a network namespace that a pod makes for itself it may use any addresses, another
-/// pod's and the agent's among them, so addresses and ports alone prove nothing. This is what it cannot choose.
+/// The part of the lookup key that a pod cannot choose.
+///
+/// In a network namespace that a pod creates, it may use any addresses, also those of another pod or of the agent. So addresses and ports
+/// alone prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionOwner {
-    /// A socket in the node's own network namespace, where the kernel lets no two have the same ends: for connections that come
-    /// from the node's own addresses.
+    /// A socket in the node's own network namespace, for connections from the node's own addresses.
+    ///
+    /// In one namespace the kernel lets no two sockets have the same ends.
     Node,
-    /// The pod with this group: the one that has the source address, as the cluster tells.
+    /// The pod with this group. It is the pod that has the source address according to the cluster.
     Pod(u64),
 }
 
-/// Who connected, as the kernel knows it.
+/// The socket that connected, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectingSocket {
     /// The id of the pod's group ([`crate::PodCgroups`]).
@@ -35,15 +38,17 @@ pub struct ConnectingSocket {
     pub socket: u64,
 }
 
-/// Connections that wait to be accepted. One for each thread. To open it takes the pins' owner (root) and no capability on a newer kernel (6.18 was
-/// tried), nor does using it; on an older one where unprivileged use is off each call takes CAP_BPF.
+/// The connections that wait for accept. Open one map for each thread.
+///
+/// On a newer kernel (tested: 6.18) opening needs the pins' owner (root) and no capability, and use needs none either. On an older kernel
+/// with unprivileged use off, each call needs CAP_BPF.
 #[derive(Debug)]
 pub struct ConnectionMap {
     map: HashMap<MapData, [u8; KEY], [u8; VALUE]>,
 }
 
 impl ConnectionMap {
-    /// Opens what is pinned.
+    /// Opens the pinned map.
     ///
     /// # Errors
     /// Nothing is attached, or this process may not open it.
@@ -53,10 +58,10 @@ impl ConnectionMap {
         Ok(Self { map })
     }
 
-    /// Whose connection this is; `None` is nobody. About 1 µs.
+    /// Returns the socket that opened this connection, or `None` if there is no record. Takes about 1 µs.
     ///
     /// # Errors
-    /// The kernel refuses to read, which is no statement about the caller.
+    /// The kernel refuses to read. This says nothing about the client.
     pub fn find(
         &self,
         owner: ConnectionOwner,
@@ -70,7 +75,7 @@ impl ConnectionMap {
         }
     }
 
-    /// Forgets it; one that has gone with its client already is no error. About 1 µs.
+    /// Deletes a connection's record. A record that is already gone with its client is not an error. Takes about 1 µs.
     ///
     /// # Errors
     /// The kernel refuses to write.
@@ -86,13 +91,13 @@ impl ConnectionMap {
         }
     }
 
-    /// Whose connection this is, which is forgotten with it; `None` is nobody.
+    /// Returns the socket that opened this connection and deletes its record, or returns `None` if there is no record.
     ///
-    /// Between the two calls another connection may come to the same entry, if the first client has gone and another of the same owner took
-    /// its port: then the dead connection is taken for that pod's, which nobody reads answers from, and the living one is nobody's.
+    /// Between the two calls another connection may get the same record: the first client is gone, and another one of the same owner took
+    /// its port. Then the dead connection counts as that pod's, but no client reads its responses. The living connection has no owner.
     ///
     /// # Errors
-    /// The kernel refuses to read, which is no statement about the caller.
+    /// The kernel refuses to read. This says nothing about the client.
     pub fn take(
         &mut self,
         owner: ConnectionOwner,
@@ -107,7 +112,7 @@ impl ConnectionMap {
         Ok(caller)
     }
 
-    /// How many wait to be accepted. Reads all of them.
+    /// The number of connections that wait for accept. Reads all records.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.map.keys().filter(Result::is_ok).count()
@@ -122,7 +127,7 @@ fn is_missing(error: &MapError) -> bool {
     }
 }
 
-/// `struct connection` in `ebpf/capture.bpf.c`.
+/// Builds the key: `struct connection` in `ebpf/capture.bpf.c`.
 fn key(owner: ConnectionOwner, peer: SocketAddr, local: SocketAddr) -> [u8; KEY] {
     let owner = match owner {
         ConnectionOwner::Node => 0,

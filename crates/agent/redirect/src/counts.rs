@@ -1,4 +1,4 @@
-//! What the programs counted since they were first attached (`counts` in `ebpf/capture.bpf.c`).
+//! The counters of the eBPF programs since they were first attached (`counts` in `ebpf/capture.bpf.c`).
 
 use std::fmt;
 
@@ -7,60 +7,60 @@ use aya::maps::{Map, MapData, PerCpuArray};
 use crate::error::Error;
 use crate::pins::{COUNTS, Pins};
 
-/// Slots of each program.
+/// Number of counter slots per program.
 const SLOTS: u32 = 8;
 
-/// Connects of one family of sockets.
+/// Counts of `connect` calls for one address family of sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectCounts {
-    /// To a metadata address, sent to the agent.
+    /// Connects to a metadata address that were sent to the agent.
     pub captured: u64,
-    /// Straight to the agent's own address.
+    /// Connects directly to the agent's own address.
     pub direct: u64,
-    /// An agent's own, let pass to the real server.
+    /// Connects of an agent itself, which reached the real server.
     pub exempt: u64,
-    /// Refused: no agent is there that answers this address.
+    /// Refused connects: no agent answers this address.
     pub no_agent: u64,
-    /// Refused: it is not known which pod asks, or there was no memory to write it down.
+    /// Refused connects: the pod is unknown, or there was no memory for the record.
     pub no_pod: u64,
-    /// Refused: a port of a metadata address that is not 80, such as 443.
+    /// Refused connects: the port of the metadata address is not 80, for example 443.
     pub no_service: u64,
 }
 
 impl ConnectCounts {
-    /// All that were refused.
+    /// The sum of all refused connects.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.no_agent + self.no_pod + self.no_service
     }
 }
 
-/// What was counted.
+/// The values of all counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedirectCounts {
-    /// Of IPv4 sockets.
+    /// Connects of IPv4 sockets.
     pub connect4: ConnectCounts,
-    /// Of IPv6 sockets.
+    /// Connects of IPv6 sockets.
     pub connect6: ConnectCounts,
-    /// Connections that were written down for the agent.
+    /// Connections that the programs recorded for the agent.
     pub recorded: u64,
-    /// Of these, those that ended before the agent took them.
+    /// Recorded connections that ended before the agent took them.
     pub ended: u64,
-    /// Connections that could not be written down: nobody's.
+    /// Connections that the programs could not record. They belong to no pod.
     pub lost: u64,
 }
 
 impl RedirectCounts {
-    /// Reads them once.
+    /// Opens the counters and reads them once.
     ///
     /// # Errors
-    /// Nothing is attached, or this process may not read it.
+    /// Nothing is attached, or this process may not read them.
     pub fn read(pins: &Pins) -> Result<Self, Error> {
         CounterMap::open(pins)?.read()
     }
 }
 
-/// Where the programs count, held open: for who gives up the right to open it.
+/// The open map of counters, for a process that later gives up the right to open it.
 pub struct CounterMap {
     map: PerCpuArray<MapData, u64>,
 }
@@ -72,7 +72,7 @@ impl fmt::Debug for CounterMap {
 }
 
 impl CounterMap {
-    /// Opens what is pinned.
+    /// Opens the pinned map.
     ///
     /// # Errors
     /// Nothing is attached, or this process may not open it.
@@ -81,7 +81,7 @@ impl CounterMap {
         Ok(Self { map })
     }
 
-    /// What was counted so far.
+    /// Reads the current values of the counters.
     ///
     /// # Errors
     /// The kernel refuses to read.
@@ -106,7 +106,7 @@ impl CounterMap {
         })
     }
 
-    /// Each processor counts for itself, so that none waits for another.
+    /// Sums a slot over all CPUs. Each CPU counts for itself, so that none waits for another.
     fn slot(&self, slot: u32) -> Result<u64, Error> {
         Ok(self.map.get(&slot, 0).map_err(Error::map(COUNTS))?.iter().sum())
     }

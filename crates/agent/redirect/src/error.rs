@@ -1,143 +1,143 @@
-//! Why nothing was attached, read or removed, each with what to do about it. For operators and logs; no pod sees any of it.
+//! The errors of attaching, reading and removing, each with the fix. Operators and logs see them; pods see none.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::attach_points::Hook;
 
-/// What went wrong.
+/// An error of the redirect.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel lacks what the programs use.
+    /// The kernel lacks a feature that the programs need.
     #[error("the kernel is {have}, and the redirect needs 5.15; use the mode nft")]
     KernelTooOld {
-        /// Its version.
+        /// The kernel's version.
         have: String,
     },
-    /// This process may not do what attaching takes.
+    /// This process lacks the capabilities that attaching needs.
     #[error("this process lacks {missing}; a container needs `capabilities: {{add: [BPF, NET_ADMIN]}}`")]
     MissingCapability {
-        /// What it lacks, by name.
+        /// The names of the missing capabilities.
         missing: String,
     },
-    /// Nothing can be pinned there.
+    /// The path is not on a BPF file system, so nothing can be pinned there.
     #[error("{path} is no BPF file system; mount one there (`mount -t bpf bpf PATH`), or the host's /sys/fs/bpf into the container", path = .path.display())]
     NoBpffs {
-        /// The place that was named.
+        /// The given path.
         path: PathBuf,
     },
-    /// Another process changes something there.
+    /// Another process changes the pins at the moment.
     #[error("another process holds the lock of {path} and changes what is attached; try again when it is done", path = .path.display())]
     Busy {
-        /// The place that was named.
+        /// The given path.
         path: PathBuf,
     },
-    /// There are no control groups of version 2.
+    /// The path has no cgroup v2 tree.
     #[error("neither {path} nor `unified` below it is a cgroup2 tree: with cgroup v1 alone the kernel cannot tell pods apart; use the mode nft", path = .path.display())]
     NotCgroup2 {
-        /// The place that was named.
+        /// The given path.
         path: PathBuf,
     },
-    /// The tree is a container's part of the node's.
+    /// The tree is a container's view of the node's tree.
     #[error("{path} is not the root of the node's cgroups but a container's view (its inode is {inode}, not 1); mount the host's /sys/fs/cgroup into the container", path = .path.display())]
     NotTreeRoot {
-        /// The place that was named.
+        /// The given path.
         path: PathBuf,
-        /// Its inode.
+        /// The inode of the path.
         inode: u64,
     },
-    /// The kubelet's group of pods is not there.
+    /// The kubelet's group of pods does not exist.
     #[error("no group of pods below {tree}: tried {tried}; is --cgroup-root set, or --cgroups-per-qos off, or are pods in version 1's groups alone (then use the mode nft)?", tree = .tree.display())]
     NoKubepods {
-        /// The tree.
+        /// The root of the tree.
         tree: PathBuf,
-        /// What was looked for in it.
+        /// The paths that were tried in the tree.
         tried: String,
     },
-    /// A group around the pods' has a program that ours would switch off, or that keeps ours out.
+    /// A group around the pods' group has a program that ours would switch off, or that keeps ours out.
     #[error("another program is attached to {group} for {hook} without BPF_F_ALLOW_MULTI: it and the redirect exclude each other", group = .group.display())]
     ConflictingProgram {
-        /// The group.
+        /// The group with the other program.
         group: PathBuf,
-        /// What it is attached to.
+        /// The hook of the other program.
         hook: Hook,
     },
-    /// What is pinned has another layout under the same name.
+    /// A pinned map has the right name but another layout.
     #[error(
         "the map {map} that is pinned is not as this version makes it ({found}, not {wanted}); remove it (`redirect remove`) and attach again"
     )]
     MapLayout {
-        /// Its name.
+        /// The map's name.
         map: &'static str,
-        /// Sizes of key and value in bytes, as they are.
+        /// The sizes of its key and value in bytes.
         found: String,
-        /// As they should be.
+        /// The expected sizes of key and value.
         wanted: String,
     },
-    /// Nothing is attached, so there is nothing to read or to write.
+    /// The redirect is not attached, so there is nothing to read or to write.
     #[error("nothing is pinned at {path}: the redirect is not attached (`redirect attach`)", path = .path.display())]
     NotAttached {
-        /// The pin that was looked for.
+        /// The missing pin.
         path: PathBuf,
     },
-    /// No address, or no port, to send anybody to.
+    /// The agent's address lacks an IP address or a port.
     #[error("a target needs an address and a port")]
     NoTarget,
-    /// More agents than one and the next one.
+    /// All seats for agents are taken.
     #[error("{agents} agents live on this node already")]
     TooManyAgents {
-        /// How many.
+        /// The number of seats.
         agents: u16,
     },
-    /// The agent's own connection to itself was not written down.
+    /// The agent's own connection was not recorded.
     #[error(
         "the agent's own connection was not seen: it is not in a pod of this node, so hostNetwork pods cannot be told apart"
     )]
     NotInPod,
-    /// A pod that was named has no group.
+    /// The named pod has no group.
     #[error("no group of the pod {} is among those of the node's pods", .0.0)]
     NoPodCgroup(seawall_core::PodUid),
-    /// The kernel refused a program. Its verifier says why.
+    /// The kernel refused a program. The verifier's log says why.
     #[error("the kernel refuses the program for {hook}: {source}")]
     Program {
-        /// Which.
+        /// The program's hook.
         hook: Hook,
-        /// The verifier's log is in its text.
+        /// The cause. Its text holds the verifier's log.
         source: Box<aya::programs::ProgramError>,
     },
-    /// The object could not be loaded or its maps made.
+    /// The object could not be loaded, or its maps could not be created.
     #[error("cannot load the redirect's programs: {}", chain(.0))]
     Load(Box<aya::EbpfError>),
     /// A map could not be read or written.
     #[error("cannot use the map {map}: {}", chain(.source))]
     Map {
-        /// Its name.
+        /// The map's name.
         map: &'static str,
-        /// Why.
+        /// The cause.
         source: Box<aya::maps::MapError>,
     },
-    /// A call of the system failed.
+    /// A system call failed.
     #[error("cannot {doing} {path}: {source}", path = .path.display())]
     System {
-        /// What was tried.
+        /// The action that failed, as a verb.
         doing: &'static str,
-        /// With what.
+        /// The object of the action.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// There is no program `nft` here.
+    /// The program `nft` is not installed here.
     #[error("no program nft here: print the rules (`redirect print`) and load them where there is one")]
     NoNft,
-    /// The program `nft` did not take the rules.
+    /// The program `nft` refused the rules.
     #[error("nft refuses the rules: {said}")]
     Rules {
-        /// What it said.
+        /// The output of `nft`.
         said: String,
     },
 }
 
-/// The library's errors tell the system's reason in a chain alone.
+/// Joins an error's whole chain of causes, because the library's errors name the system's reason only there.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| {
@@ -147,13 +147,13 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl Error {
-    /// For `map_err`: what was tried with what.
+    /// Creates a function for `map_err` that adds the action and its object.
     pub(crate) fn system(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::System { doing, path, source }
     }
 
-    /// For `map_err`: which map.
+    /// Creates a function for `map_err` that adds the map's name.
     pub(crate) fn map(map: &'static str) -> impl FnOnce(aya::maps::MapError) -> Self {
         move |source| Self::Map { map, source: Box::new(source) }
     }

@@ -1,13 +1,16 @@
-//! Brings the clouds' metadata addresses to the agent, and keeps for each connection whose it is.
+//! Redirects the clouds' metadata addresses to the agent and records the owner of each connection.
 //!
-//! Three programs for the kernel (`ebpf/capture.bpf.c`), attached to the control group of the node's pods: `connect` to a metadata
-//! address becomes one to the agent, and who connects is written down before the first packet leaves. [`attach()`], [`status()`] and
-//! [`remove()`] are an operator's (`seawall-agent redirect`); [`TargetMap`] says where captured connections go, and [`ConnectionMap`] tells at accept
-//! whose each is; both are the agent's, which learns by [`RedirectAttachment`] when what it opened is attached no more. Beside them rules for netfilter ([`nft_rules`]): a net for what does not call `connect`, and
-//! a way without programs.
+//! Three eBPF programs (`ebpf/capture.bpf.c`) are attached to the control group of the node's pods. They turn a `connect` to a metadata
+//! address into a `connect` to the agent, and record the client before the first packet leaves.
 //!
-//! The programs stay when every process of ours has ended, and then refuse: a pod never reaches the real server because an agent
-//! died. Refuses to know what a pod is in the cluster (it gives groups and UIDs), and what is done with a connection.
+//! - Operators use [`attach()`], [`status()`] and [`remove()`] (`seawall-agent redirect`).
+//! - The agent sets the target of captured connections with [`TargetMap`].
+//! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
+//! - The agent learns from [`RedirectAttachment`] when the objects that it opened are no longer attached.
+//! - [`nft_rules`] makes netfilter rules: a safety net for packets that bypass `connect`, and a mode without eBPF programs.
+//!
+//! The programs stay attached when all our processes have ended, and then refuse. So a pod never reaches the real server because an agent
+//! died. This crate does not know pods as cluster objects (it returns groups and UIDs), nor the use of a connection.
 
 pub mod attach;
 mod attach_points;

@@ -1,21 +1,21 @@
-//! Links: programs attached to a group for as long as somebody holds them, a pin among them.
+//! Links: each attaches a program to a group as long as a holder exists, for example a pin.
 
 use std::fs;
 use std::path::Path;
 
 use aya::programs::links::{FdLink, LinkError, PinnedLink};
 
-/// What a pinned link is, as the kernel tells it.
+/// The kernel's information about a pinned link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
-    /// The group, 0 once that is gone.
+    /// The id of the group; 0 if the group is gone.
     pub(crate) group: u64,
     /// The program's id.
     pub(crate) program: u32,
 }
 
 impl LinkInfo {
-    /// Reads it at a pin.
+    /// Reads the information of the link at a pin.
     pub(crate) fn at(pin: &Path) -> Result<Self, LinkError> {
         let link: FdLink = PinnedLink::from_pin(pin)?.into();
         let info = link.info()?;
@@ -23,8 +23,10 @@ impl LinkInfo {
     }
 }
 
-/// The group that a link of this process is attached to. The library asks for a link's id and program alone; what the kernel says of an open
-/// file (`bpf_link_show_fdinfo`) has the rest, and is found by that id.
+/// Returns the group to which a link of this process is attached.
+///
+/// The library reads only a link's id and program. The kernel's information about open files has the group (`bpf_link_show_fdinfo`), and
+/// the id finds the right file.
 fn group_of(link: u32) -> Option<u64> {
     let open = fs::read_dir("/proc/self/fdinfo").ok()?;
     let mut texts = open.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());

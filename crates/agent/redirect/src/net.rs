@@ -1,8 +1,8 @@
-//! Addresses as the programs for the kernel write them.
+//! IP addresses in the form that the eBPF programs use.
 
 use std::net::IpAddr;
 
-/// Any address as 16 bytes in network order, IPv4 as a mapped one: what the programs write.
+/// Returns an address as 16 bytes in network order, as the programs write it. IPv4 becomes a mapped address.
 pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

@@ -1,7 +1,8 @@
-//! Rules for netfilter: a net beside the programs, and a way without them.
+//! Netfilter rules: a safety net beside the eBPF programs, and a mode without them.
 //!
-//! Text for the program `nft`, which whoever loads rules has at hand and can read before; a library that speaks netfilter's netlink would be
-//! a second writer of the same thing, and those for Rust wrap C or are not kept. Loaded as one transaction, which replaces what was there.
+//! The rules are text for the program `nft`. Operators have it installed and can read the text first. A library for netfilter's netlink
+//! would be a second writer of the same rules, and the Rust ones wrap C or are unmaintained. `nft` loads the rules as one transaction that
+//! replaces the old rules.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -18,25 +19,27 @@ use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
 use crate::target::AgentAddress;
 
-/// The table, of the families IPv4 and IPv6 together. All of ours is in it.
+/// The table for IPv4 and IPv6 together. It holds all our rules.
 const TABLE: &str = "inet seawall";
 
-/// For the node's own network namespace, beside the programs: drops what others send to metadata addresses, but DNS. It is what did not
-/// pass `connect`: packets written by hand (CAP_NET_RAW is among containers' default rights), and pods with a kernel of their own (gVisor,
-/// Kata). What the node itself sends does not pass here.
+/// Returns the safety net: rules for the node's own network namespace, beside the programs.
+///
+/// They drop forwarded packets to metadata addresses, except DNS. Such packets bypassed `connect`: raw packets (containers have CAP_NET_RAW
+/// by default), and pods with a kernel of their own (gVisor, Kata). Packets of the node itself do not pass these rules.
 #[must_use]
 pub fn safety_net() -> String {
     // Before connection tracking and every translation of addresses.
     table(&net("raw"))
 }
 
-/// Instead of the programs: translates the addresses. Pods by what they send, and hostNetwork pods, which send from the node itself, by
-/// their sockets' group. Then the net for what is left. With control groups of version 1 alone there is no site, and rules know no
-/// group: hostNetwork pods are then as the node. `own` is the agent's pod, which is as the node, too: it would ask itself for what the real
-/// server has.
+/// Returns rules that translate the addresses, in place of the programs.
+///
+/// The rules match pods by their packets. They match hostNetwork pods, which send from the node itself, by their sockets' group. The safety
+/// net follows for the remaining packets. With cgroup v1 alone `site` is `None` and rules cannot match groups, so hostNetwork pods count as
+/// the node. `own` is the agent's pod, which counts as the node, too. Otherwise the agent would ask itself for the real server's data.
 ///
 /// # Errors
-/// The agent has no address or no port, or its pod no group.
+/// The agent has no address or no port, or its pod has no group.
 pub fn dnat_rules(
     agent: &AgentAddress,
     site: Option<&CgroupTree>,
@@ -59,7 +62,7 @@ fn sockets_of(site: &CgroupTree, of: &Path) -> String {
     socket_of(level, &group(site.is_beside_version_one(), &below_root.display().to_string()))
 }
 
-/// Matches what sockets send that were made in this group.
+/// Returns a match for packets of sockets that were created in this group.
 fn socket_of(level: u32, path: &str) -> String {
     format!("socket cgroupv2 level {level} \"{path}\"")
 }
@@ -81,17 +84,17 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
     table(&chains)
 }
 
-/// Takes all of them away; nothing happens where there are none.
+/// Returns rules that remove all our rules. They change nothing where there are none.
 #[must_use]
 pub fn cleanup_rules() -> String {
     // Added first, because removing what is not there is a mistake to nft.
     format!("add table {TABLE}\ndelete table {TABLE}\n")
 }
 
-/// Hands rules to the program `nft`.
+/// Loads rules with the program `nft`.
 ///
 /// # Errors
-/// There is no such program, or it refuses them.
+/// The program is not installed, or it refuses the rules.
 pub fn apply(rules: &str) -> Result<(), Error> {
     let started = Command::new("nft")
         .args(["-f", "-"])
@@ -140,7 +143,7 @@ fn net(priority: &str) -> String {
     chain("net", &format!("filter hook prerouting priority {priority}"), rules.as_flattened())
 }
 
-/// A rule for each address that the agent answers.
+/// Returns one rule for each endpoint and address family of the agent.
 fn rules(agent: &AgentAddress) -> Vec<String> {
     let ports =
         [(MetadataEndpoint::Metadata, agent.metadata), (MetadataEndpoint::Containers, agent.containers)];
@@ -165,7 +168,10 @@ fn rule(family: Family, endpoint: MetadataEndpoint, agent: IpAddr, port: NonZero
     format!("{word} daddr {{ {addresses} }} tcp dport {PORT} dnat {word} to {agent}:{port}")
 }
 
-/// `nft` looks a path up below `/sys/fs/cgroup`, where version 2's tree is `unified` beside version 1's; the level counts from the tree.
+/// Returns a group's path as `nft` needs it.
+///
+/// `nft` looks up the path below `/sys/fs/cgroup`. Beside cgroup v1, the v2 tree is `unified` there. The level counts from the root of the
+/// v2 tree.
 fn group(beside_version_one: bool, below_root: &str) -> String {
     if beside_version_one { format!("unified/{below_root}") } else { below_root.to_owned() }
 }

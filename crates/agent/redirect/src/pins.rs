@@ -1,7 +1,7 @@
-//! Where links and maps are kept while no process of ours has them open: a directory of a BPF file system.
+//! Pins: a directory of a BPF file system that keeps links and maps while no process of ours has them open.
 //!
-//! `PLACE/seawall/v2/` holds the maps by name, and links by hook, version of the programs and group. The directory's `v2` is the layout's:
-//! programs of another layout are attached beside, with maps of their own, never to maps they would misread.
+//! `PLACE/seawall/v2/` holds maps by name, and links by hook, program version and group. `v2` is the version of the layout. Programs of
+//! another layout use their own directory and their own maps, never maps that they would misread.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ use crate::attach_points::Hook;
 use crate::error::Error;
 use crate::target;
 
-/// Bytes of a key and of a value of the map [`CONNECTIONS`]: a connection, and whose it is.
+/// Sizes in bytes of a key (the connection) and a value (its owner) of the map [`CONNECTIONS`].
 pub(crate) const CONNECTIONS_KEY: usize = 48;
 pub(crate) const CONNECTIONS_VALUE: usize = 24;
 
@@ -27,7 +27,7 @@ pub(crate) const COUNTS: &str = "counts";
 pub(crate) const LISTENERS: &str = "listeners";
 const MINE: &str = "mine";
 
-/// The maps, with the sizes of their keys and values in bytes.
+/// The maps with the sizes of their keys and values in bytes.
 pub(crate) const MAPS: [(&str, usize, usize); 5] = [
     (TARGET, 4, target::SIZE),
     (CONNECTIONS, CONNECTIONS_KEY, CONNECTIONS_VALUE),
@@ -42,20 +42,20 @@ const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 const FAMILY: &str = "seawall";
 const LAYOUT: &str = "v2";
 
-/// A place for pins.
+/// The location of the pins.
 #[derive(Clone, Debug)]
 pub struct Pins {
     bpffs: PathBuf,
 }
 
-/// While one is held, no other process attaches, removes or changes the target.
+/// A lock: while a process holds it, no other process attaches, removes or changes the target.
 #[derive(Debug)]
 pub(crate) struct PinLock(#[expect(dead_code, reason = "held for its lock")] File);
 
-/// How long another process is waited for by an operator's command, and by an agent that starts.
+/// Time for which an operator's command, or an agent at its start, waits for another process.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Between two tries.
+/// Time between two attempts.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 impl PinLock {
@@ -82,10 +82,10 @@ impl PinLock {
 }
 
 impl Pins {
-    /// Pins below the mount point of a BPF file system, `/sys/fs/bpf` on most nodes.
+    /// Returns the pins below the mount point of a BPF file system, `/sys/fs/bpf` on most nodes.
     ///
     /// # Errors
-    /// Nothing can be pinned there.
+    /// The path is not on a BPF file system.
     pub fn at(bpffs: &Path) -> Result<Self, Error> {
         let found = statfs(bpffs).map_err(io::Error::from).map_err(Error::system("look at", bpffs))?;
         let magic = u64::try_from(found.f_type).unwrap_or_default() & 0xffff_ffff;
@@ -95,14 +95,15 @@ impl Pins {
         }
     }
 
-    /// The directory of this layout.
+    /// The directory of this layout's pins.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         self.bpffs.join(FAMILY).join(LAYOUT)
     }
 
-    /// Waits until no other process is about to change anything here, and for so long at most. On the mount point, because all below
-    /// comes and goes.
+    /// Waits at most this long for the lock that other processes hold while they change the pins.
+    ///
+    /// The lock is on the mount point, because everything below it comes and goes.
     pub(crate) fn lock(&self, patience: Duration) -> Result<PinLock, Error> {
         PinLock::take(&self.bpffs, patience)
     }
@@ -116,7 +117,7 @@ impl Pins {
         self.directory().join(name)
     }
 
-    /// A map as it is pinned. It must be as this version would make it: the loader does not compare.
+    /// Opens a pinned map and checks its layout, because the loader does not compare layouts.
     pub(crate) fn map(&self, name: &'static str) -> Result<MapData, Error> {
         let path = self.path(name);
         let map = MapData::from_pin(&path).map_err(|error| match error {
@@ -129,7 +130,7 @@ impl Pins {
         Ok(map)
     }
 
-    /// The maps that are there are as this version would make them.
+    /// Checks the layout of each pinned map.
     pub(crate) fn check_maps(&self) -> Result<(), Error> {
         for (name, ..) in MAPS {
             match self.map(name) {
@@ -140,20 +141,20 @@ impl Pins {
         Ok(())
     }
 
-    /// Links that are pinned for a hook, of whatever version.
+    /// Returns the pinned links of a hook, of all versions.
     pub(crate) fn links(&self, hook: Hook) -> Result<Vec<LinkPin>, Error> {
         let names = names(&self.directory())?;
         Ok(names.iter().filter_map(|name| LinkPin::parse(name)).filter(|pin| pin.hook == hook).collect())
     }
 
-    /// Directories of other layouts, by name.
+    /// The names of other layouts' directories.
     pub(crate) fn other_layouts(&self) -> Result<Vec<String>, Error> {
         let mut names = names(&self.bpffs.join(FAMILY))?;
         names.retain(|name| name != LAYOUT);
         Ok(names)
     }
 
-    /// Unpins all of a layout: what captures before what notes, so that nothing is captured that nobody would note.
+    /// Unpins everything of a layout: the connect programs first, so that each captured connection is still recorded.
     pub(crate) fn clear(&self, layout: &str) -> Result<(), Error> {
         let directory = self.bpffs.join(FAMILY).join(layout);
         let mut names = names(&directory)?;
@@ -164,7 +165,7 @@ impl Pins {
         gone(fs::remove_dir(&directory), "remove", directory)
     }
 
-    /// Unpins the maps of this layout if no link is there to use them: what an attempt that failed has left.
+    /// Unpins the maps of this layout if no link uses them, after a failed attempt to attach.
     pub(crate) fn clear_unused(&self) -> Result<(), Error> {
         for hook in Hook::ALL {
             if !self.links(hook)?.is_empty() {
@@ -185,8 +186,10 @@ impl Pins {
     }
 }
 
-/// Removes a pin, if it is there. Holds what is pinned meanwhile: a link goes off when its last holder lets it go, at once if that is a
-/// process and some time later if it is a pin.
+/// Removes a pin, if it exists, and holds the pinned object meanwhile.
+///
+/// A link is detached when its last holder releases it. This happens at once if the last holder is a process, and some time later if it is
+/// a pin.
 pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
     let held = PinnedLink::from_pin(path);
     gone(fs::remove_file(path), "unpin", path)?;
@@ -194,7 +197,7 @@ pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What was to go and is not there has gone.
+/// Treats a missing file as removed.
 fn gone(result: io::Result<()>, doing: &'static str, path: impl Into<PathBuf>) -> Result<(), Error> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::system(doing, path)(error)),
@@ -210,7 +213,7 @@ fn check(name: &'static str, map: &MapData) -> Result<(), Error> {
     if found == wanted { Ok(()) } else { Err(Error::MapLayout { map: name, found, wanted }) }
 }
 
-/// The names in a directory, none if it is not there.
+/// Returns the names in a directory, or an empty list if the directory does not exist.
 fn names(directory: &Path) -> Result<Vec<String>, Error> {
     let doing = "list";
     let entries = match fs::read_dir(directory) {
@@ -224,7 +227,7 @@ fn names(directory: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// A pinned link by its name: `HOOK-VERSION-GROUP`. (A dot would be refused: the file system keeps names with one for itself.)
+/// The name of a pinned link: `HOOK-VERSION-GROUP`. (A dot would be refused, because the file system reserves names with a dot.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinkPin {
     pub(crate) hook: Hook,

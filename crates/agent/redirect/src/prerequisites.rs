@@ -1,4 +1,4 @@
-//! What this machine and this process must have before anything is tried, so that the kernel's EPERM need not be guessed at.
+//! Checks the machine and the process before any change, so that operators need not guess the cause of an EPERM.
 
 use std::io;
 
@@ -7,14 +7,16 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::Error;
 
-/// From here on, which pod a socket belongs to is right whatever version 1's `net_cls` and `net_prio` do (8520e224f547). What
-/// else is used is older: links to groups 5.7, storage on sockets 5.8.
+/// The oldest supported kernel.
+///
+/// From this version on, the kernel names the right pod of a socket whatever cgroup v1's `net_cls` and `net_prio` do (8520e224f547). The
+/// other features are older: links to groups 5.7, storage on sockets 5.8.
 const LEAST: KernelVersion = KernelVersion::new(5, 15, 0);
 
-/// From here on, who has a map open may use it without any right (c8644cd0efe7, in 5.19; 6.0 to be on the safe side).
+/// From this version on, a process needs no capability to use an open map (c8644cd0efe7, in 5.19; 6.0 to be on the safe side).
 const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
 
-/// Whether each use of a map takes CAP_BPF on this kernel, and not its opening alone. Where that cannot be found out, it does.
+/// True if this kernel requires CAP_BPF for each use of a map and not only to open it. True if the version is unknown.
 #[must_use]
 pub fn maps_need_capability() -> bool {
     !KernelVersion::current().is_ok_and(|have| have >= FREE_MAPS)
@@ -30,20 +32,22 @@ pub(crate) fn check() -> Result<(), Error> {
     }
 }
 
-/// Whether the kernel is right about which pod a socket belongs to.
+/// Checks that the kernel names the right pod of a socket.
 pub(crate) fn kernel() -> Result<(), Error> {
     let have = KernelVersion::current()
         .map_err(|error| Error::KernelTooOld { have: format!("unknown ({error})") })?;
     if have < LEAST { Err(Error::KernelTooOld { have: readable(have) }) } else { Ok(()) }
 }
 
-/// Linux, `KERNEL_VERSION`: a byte each behind the first.
+/// Formats a version as `MAJOR.MINOR` (Linux, `KERNEL_VERSION`: one byte each after the major version).
 fn readable(version: KernelVersion) -> String {
     let code = version.code();
     format!("{}.{}", code >> 16, (code >> 8) & 0xff)
 }
 
-/// Linux, `bpf_prog_load` and `cgroup_bpf_link_attach`: a program for the network takes both, and CAP_SYS_ADMIN is as good as either.
+/// Returns the missing capabilities.
+///
+/// A network program needs both, and CAP_SYS_ADMIN can replace either (Linux, `bpf_prog_load` and `cgroup_bpf_link_attach`).
 fn missing(held: CapabilitySet) -> Vec<&'static str> {
     if held.contains(CapabilitySet::SYS_ADMIN) {
         return Vec::new();

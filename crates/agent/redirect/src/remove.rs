@@ -1,13 +1,14 @@
-//! Takes the programs off, and leaves nothing: no link, no map, no directory.
+//! Removes the redirect completely: all links, maps and directories.
 
 use crate::error::Error;
 use crate::pins::{LOCK_TIMEOUT, Pins};
 
-/// Detaches every version's programs of every layout. From then on pods reach the real server, where nothing else keeps them from it.
-/// Where nothing is attached, nothing happens.
+/// Detaches all programs of every version and layout.
+///
+/// From then on pods reach the real server, unless something else prevents it. Where nothing is attached, nothing happens.
 ///
 /// # Errors
-/// The kernel refuses to unpin something, and says why.
+/// The kernel refuses to unpin something; the error says why.
 pub fn remove(pins: &Pins) -> Result<(), Error> {
     let _turn = pins.lock(LOCK_TIMEOUT)?;
     pins.clear_all()

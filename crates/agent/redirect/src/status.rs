@@ -1,4 +1,4 @@
-//! What is attached, by which version, and what it has done.
+//! The redirect's status: the attached programs, their versions and their counters.
 
 use std::fmt;
 
@@ -13,45 +13,45 @@ use crate::pins::{LinkPin, Pins};
 use crate::target::RedirectTarget;
 use crate::target_map::TargetMap;
 
-/// What there is.
+/// The status of the redirect.
 #[derive(Clone, Debug)]
 pub struct RedirectStatus {
-    /// Each hook's.
+    /// The status of each hook.
     pub hooks: Vec<HookStatus>,
-    /// What the programs are told; nothing before the first agent, and then they refuse.
+    /// The target in force. It is `None` before the first agent, and the programs then refuse all pods.
     pub target: Option<RedirectTarget>,
-    /// What they counted.
+    /// The programs' counters.
     pub counts: RedirectCounts,
-    /// Connections that are written down and not taken.
+    /// Number of recorded connections that wait for accept.
     pub waiting: usize,
-    /// Layouts of other versions that have pins.
+    /// The layouts of other versions that have pins.
     pub other_layouts: Vec<String>,
 }
 
-/// What is pinned for a hook: one link, or two while one replaces another, or none.
+/// The pinned links of a hook: one, two while one replaces the other, or none.
 #[derive(Clone, Debug)]
 pub struct HookStatus {
-    /// Which.
+    /// The hook.
     pub hook: Hook,
-    /// Its links.
+    /// The hook's pinned links.
     pub links: Vec<LinkStatus>,
 }
 
 /// A pinned link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStatus {
-    /// Which programs.
+    /// The version of the link's program.
     pub version: String,
-    /// Whether these are the programs that this build has.
+    /// True if the link's program is of this build's version.
     pub is_ours: bool,
-    /// Whether it is attached to the pods' group that was asked about.
+    /// True if the link is attached to the given pods' group.
     pub is_attached: bool,
     /// The program's id, as `bpftool prog` shows it; 0 if it cannot be read.
     pub program: u32,
 }
 
 impl RedirectStatus {
-    /// Whether every hook has this build's program attached to the pods' group, and nothing else.
+    /// True if every hook has exactly this build's program attached to the pods' group, and no other layout has pins.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let complete =
@@ -60,7 +60,7 @@ impl RedirectStatus {
     }
 }
 
-/// Reads it.
+/// Reads the status.
 ///
 /// # Errors
 /// Nothing is attached, or this process may not read it.
@@ -125,7 +125,7 @@ impl fmt::Display for HookStatus {
     }
 }
 
-/// A family's counts as a line.
+/// Displays an address family's counts as one line.
 struct Line<'a>(&'a ConnectCounts);
 
 impl fmt::Display for Line<'_> {

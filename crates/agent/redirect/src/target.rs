@@ -1,48 +1,51 @@
-//! Where captured connections go and what a pod is, as the programs read it (`struct target` in `ebpf/capture.bpf.c`). Pure: who
-//! writes it is [`crate::TargetMap`].
+//! The target of captured connections and the location of pods, in the programs' format (`struct target` in `ebpf/capture.bpf.c`).
+//!
+//! This module does no I/O; [`crate::TargetMap`] writes the target.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
-/// Where an agent listens: on a node's own addresses, with a port for each endpoint. What is `None` is refused to pods.
+/// The addresses at which an agent listens on a node, with a port for each endpoint. Pods are refused where a field is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentAddress {
-    /// For who asks an IPv4 address, and for who asks an IPv6 one where `v6` is none.
+    /// The address for connections to IPv4 metadata addresses, and also to IPv6 ones if `v6` is `None`.
     pub v4: Option<Ipv4Addr>,
-    /// For who asks an IPv6 address.
+    /// The address for connections to IPv6 metadata addresses.
     pub v6: Option<Ipv6Addr>,
-    /// Answers the machine's metadata.
+    /// The port that answers for the machine's metadata endpoint.
     pub metadata: Option<NonZeroU16>,
-    /// Answers at AWS's endpoint for containers.
+    /// The port that answers for AWS's container endpoint.
     pub containers: Option<NonZeroU16>,
-    /// By which the programs know that it lives, from [`crate::TargetMap::register_listener`].
+    /// The slot by which the programs know that the agent lives, from [`crate::TargetMap::register_listener`].
     pub listener_slot: u16,
 }
 
-/// The size in bytes of what the programs read.
+/// The target's size in bytes in the programs' format.
 pub(crate) const SIZE: usize = 80;
 
-/// All that the programs are told.
+/// All settings that the programs read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedirectTarget {
-    /// Who answers.
+    /// The agent that answers.
     pub agent: AgentAddress,
-    /// A port at which an agent meets itself, to learn `node`; 0 but for that moment.
+    /// A port at which an agent connects to itself to detect `node_netns`; 0 at any other time.
     pub(crate) probe_port: u16,
-    /// How deep `kubepods` is below the tree's root.
+    /// The depth of `kubepods` below the tree's root.
     pub(crate) kubepods_depth: u32,
     /// The id of the pods' group.
     pub(crate) kubepods: u64,
-    /// The ids of the groups between it and most pods, 0 for one that is not there.
+    /// The ids of the QoS groups between `kubepods` and most pods; 0 for a missing group.
     pub(crate) qos_cgroups: [u64; 2],
-    /// The groups of the agents' own pods, which reach the real server: two while one agent replaces another. 0 for none.
+    /// The groups of the agents' own pods, which may reach the real server.
+    ///
+    /// There are two while one agent replaces another; 0 means none.
     pub exempt_cgroups: [u64; 2],
-    /// The cookie of the node's own network namespace; 0 as long as it is not known, and then hostNetwork pods are nobody.
+    /// The cookie of the node's own network namespace. While it is unknown (0), hostNetwork pods are not identified.
     pub node_netns: u64,
 }
 
 impl RedirectTarget {
-    /// With one more pod exempt. Of three the oldest goes: its agent has been replaced twice.
+    /// Returns the target with one more exempt pod. A third pod replaces the oldest, whose agent has been replaced twice.
     #[must_use]
     pub fn exempting(mut self, pod: u64) -> Self {
         if !self.exempt_cgroups.contains(&pod) {
@@ -92,7 +95,7 @@ impl RedirectTarget {
     }
 }
 
-/// `N` bytes at a place; zeroes beyond the end.
+/// Returns the `N` bytes at an offset, or zeroes if they reach beyond the end.
 pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let found = bytes.get(at..at + N).and_then(|part| part.try_into().ok());
     found.unwrap_or([0; N])

@@ -1,8 +1,9 @@
-//! Says where captured connections go: the one thing that changes while the programs stay.
+//! Writes the target of captured connections, the only setting that changes while the programs stay attached.
 //!
-//! An agent that takes over from another is ready on a port of its own before it writes that here, and from that write on no new connection
-//! reaches the other. An agent that has died is sent nobody, whoever may listen at its port by then: the programs look for its own listener,
-//! which the kernel forgets when it is closed. Every change keeps what is not its own, under the lock of [`Pins`], so two agents do not undo each other's.
+//! A new agent listens on its own port before it writes the target. From that write on, no new connection reaches the old agent. A dead
+//! agent gets no connections, even if another process listens at its port: the programs look for the agent's own listener, which the kernel
+//! forgets when it is closed. Every change keeps the other fields and holds the lock of [`Pins`], so two agents do not undo each other's
+//! changes.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -17,22 +18,24 @@ use crate::error::Error;
 use crate::pins::{LISTENERS, LOCK_TIMEOUT, Pins, TARGET};
 use crate::target::{AgentAddress, RedirectTarget, SIZE};
 
-/// The only entry of its map.
+/// The only key of the target map.
 const ONLY: u32 = 0;
 
-/// Agents that can live at once (`listeners` in `ebpf/capture.bpf.c`): one and its next, and more while somebody is at work.
+/// Maximum number of agents at once (`listeners` in `ebpf/capture.bpf.c`): an agent, its successor, and spare slots for manual work.
 const SEATS: u16 = 16;
 
 /// `BPF_NOEXIST` in `include/uapi/linux/bpf.h`.
 const UNLESS_TAKEN: u64 = 1;
 
-/// What an agent that serves does is done now or at its next look: its control thread waits for no other process.
+/// Time for which a serving agent waits for the lock.
+///
+/// Its control thread must not wait for another process, so it retries at its next check.
 const NOW: Duration = Duration::ZERO;
 
-/// How long this process may take to meet itself.
+/// Time limit for this process to connect to itself.
 const MEETING: Duration = Duration::from_secs(5);
 
-/// Writes the target.
+/// The open maps of the target and of the agents' listeners.
 #[derive(Debug)]
 pub struct TargetMap {
     pins: Pins,
@@ -42,10 +45,10 @@ pub struct TargetMap {
 }
 
 impl TargetMap {
-    /// Opens what is pinned.
+    /// Opens the pinned maps.
     ///
     /// # Errors
-    /// Nothing is attached, or this process may not open it.
+    /// Nothing is attached, or this process may not open them.
     pub fn open(pins: &Pins, site: &CgroupTree) -> Result<Self, Error> {
         let map = HashMap::try_from(Map::HashMap(pins.map(TARGET)?)).map_err(Error::map(TARGET))?;
         // A map of sockets is written with descriptors and read as cookies, as any of eight bytes is.
@@ -54,7 +57,7 @@ impl TargetMap {
         Ok(Self { pins: pins.clone(), site: site.clone(), map, listeners })
     }
 
-    /// What the programs are told at this moment; nothing before the first agent.
+    /// Returns the target in force, or `None` before the first agent.
     ///
     /// # Errors
     /// The kernel refuses to read.
@@ -66,10 +69,10 @@ impl TargetMap {
         }
     }
 
-    /// Has the programs know one of an agent's listening sockets, for as long as it listens: the agent's seat.
+    /// Registers one of an agent's listening sockets and returns its slot. The programs know the socket as long as it listens.
     ///
     /// # Errors
-    /// The kernel refuses the socket, or so many agents live already.
+    /// The kernel refuses the socket, or all slots are taken.
     pub fn register_listener(&mut self, listener: &impl AsFd) -> Result<u16, Error> {
         let listener = u64::try_from(listener.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
         let _turn = self.pins.lock(LOCK_TIMEOUT)?;
@@ -88,7 +91,7 @@ impl TargetMap {
         Err(Error::TooManyAgents { agents: SEATS })
     }
 
-    /// Whether an agent still listens; nobody else can in its place.
+    /// Returns true if the agent still listens. Another process's listener does not count.
     ///
     /// # Errors
     /// The kernel refuses to read.
@@ -109,8 +112,9 @@ impl TargetMap {
         self.change(NOW, |target| RedirectTarget { agent, ..target })
     }
 
-    /// The same, if captured connections go to `last` at this moment. Whoever found that `last` is dead may have been slower than
-    /// another agent that took over meanwhile, and must not undo that. Whether this one is told now.
+    /// Sends captured connections to `agent` if they go to `last` at this moment, and returns true if it did.
+    ///
+    /// A process that found `last` dead may be slower than another agent that took over meanwhile. It must not undo that.
     ///
     /// # Errors
     /// As [`Self::set_target`].
@@ -124,7 +128,9 @@ impl TargetMap {
         Ok(is_told)
     }
 
-    /// Lets a pod (by its group) reach the real server: an agent's own. Before it is ready, if it must ask there.
+    /// Lets a pod (by its group) reach the real server. The pod must be an agent's own.
+    ///
+    /// An agent that needs the real server must call this before it is ready.
     ///
     /// # Errors
     /// The kernel refuses to write.
@@ -132,12 +138,13 @@ impl TargetMap {
         self.change(LOCK_TIMEOUT, |target| target.exempting(pod))
     }
 
-    /// Learns which network namespace is the node's, so that hostNetwork pods can be told apart: this process, which must be in the node's and
-    /// in a pod (`own`, its group), connects to itself at an address of the node's, and reads what the programs wrote down.
-    /// Without it, who comes from the node's own addresses is nobody.
+    /// Detects the node's network namespace, so that hostNetwork pods can be told apart.
+    ///
+    /// This process must be in the node's namespace and in a pod (`own`, its group). It connects to itself at an address of the node and
+    /// reads the programs' record. Without this, connections from the node's own addresses have no owner.
     ///
     /// # Errors
-    /// This process is in no pod, or has no such address.
+    /// This process is in no pod, or it has no such address.
     pub fn detect_node_netns(
         &mut self,
         callers: &mut ConnectionMap,
@@ -159,7 +166,7 @@ impl TargetMap {
         cookie.map(drop)
     }
 
-    /// Written under this pod, or under the node where that is known already.
+    /// Returns the namespace's cookie from the record under this pod, or under the node if the namespace is already known.
     fn cookie(
         &self,
         callers: &mut ConnectionMap,
@@ -178,8 +185,9 @@ impl TargetMap {
         if known == 0 { Err(Error::NotInPod) } else { Ok(known) }
     }
 
-    /// Tells the programs where pods are, if that has changed: groups of classes of service that were made, or made anew, since. Until then their
-    /// pods are nobody. Whether anything had changed.
+    /// Updates the target if QoS groups were created since, and returns true if anything had changed.
+    ///
+    /// Until then the programs refuse the pods of these groups.
     ///
     /// # Errors
     /// The kernel refuses to read or to write.
@@ -192,7 +200,7 @@ impl TargetMap {
         Ok(changed)
     }
 
-    /// Refuses everybody, as before the first agent; what is known of the node is forgotten with it.
+    /// Removes the target, so that the programs refuse all pods as before the first agent. The node's namespace is forgotten, too.
     ///
     /// # Errors
     /// The kernel refuses to write.
@@ -225,7 +233,9 @@ fn somewhere(agent: AgentAddress) -> Result<(), Error> {
     if has_address && answers { Ok(()) } else { Err(Error::NoTarget) }
 }
 
-/// The programs know the agent by address and port. An address that is not told yet is told now, without a port that anybody is sent to.
+/// Returns the target with the probe port and the probe's address, so that the programs recognise the agent's connection to itself.
+///
+/// A missing agent address is filled in without a port, so no pod's connection goes there.
 fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
     target.probe_port = at.port();
     match at.ip() {
@@ -235,9 +245,10 @@ fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
     target
 }
 
-/// Connects and accepts. The client, with which what was written down goes, and its address as the listener sees it.
+/// Connects to the listener and accepts that connection. Returns the client and its address as the listener sees it.
 ///
-/// Whether connecting takes as long as it may, or strangers keep it from being accepted: it ends after [`MEETING`].
+/// The client must stay open, because the record disappears with it. The function fails after [`MEETING`], also if other clients'
+/// connections keep this one from being accepted.
 #[expect(clippy::disallowed_methods, reason = "once, before anything is served")]
 fn meet(listener: &TcpListener, at: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
     const PAUSE: Duration = Duration::from_millis(5);

@@ -1,8 +1,11 @@
 //! The party at the other end of a connection, as far as the server needs to know it.
 //!
-//! Two traits invert arrows on purpose: the server stands below whoever keeps pods ([`ServedPod`]) and whoever tells which pod is at the
-//! other end ([`ClientResolver`]), and asks both. Everything that clients share goes by [`ClientId`], which says that two connections are
-//! one client's, and nothing else of who that is.
+//! Two traits invert the dependency on purpose, because the server stands below the crates that implement them:
+//! - [`ServedPod`] is implemented by the crate that keeps pods.
+//! - [`ClientResolver`] is implemented by the crate that identifies the pod at the other end of a connection.
+//!
+//! The server accounts everything that clients share by [`ClientId`]. A [`ClientId`] says only that two connections belong to one
+//! client.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,71 +18,77 @@ use seawall_http::Refusal;
 use crate::permit_counter::PermitCounter;
 use crate::route::MetadataRoute;
 
-/// Tells a client from all others, on every thread and for as long as the process runs. Whoever keeps clients gives each of them one.
+/// Identifies a client on every thread, for as long as the process runs.
+/// The crate that keeps clients gives each client one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(u64);
 
 impl ClientId {
-    /// All those whom nothing is given to. They are one client together.
+    /// The id that all clients without a known identity share. They count as one client.
     pub const UNKNOWN: Self = Self(0);
 
-    /// One that no client has had. A number is never used again, so nothing that is kept by it becomes another client's.
+    /// Returns an id that no client has had.
+    /// The process never reuses a number, so nothing that is kept by an id passes to another client.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Whose shares a request takes, of what the threads share: places at the real server, and long polls.
+/// The client whose shares of process-wide resources a request uses: upstream permits and long polls.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientShares<'a> {
-    /// Who it is.
+    /// The client.
     pub client: ClientId,
-    /// How many of its requests wait for a change, on all threads.
+    /// Counts the client's long polls on all threads.
     pub long_polls: &'a Arc<PermitCounter>,
 }
 
-/// A pod, as the server needs to know it. Implemented once, by whoever keeps pods: it inverts the arrow between the two.
+/// A pod, as the server needs to know it.
+/// The crate that keeps pods implements this trait once; the trait inverts the dependency between the two crates.
 pub trait ServedPod: Debug + Send + Sync + 'static {
-    /// Tells it from all other clients.
+    /// Returns the pod's client id, which differs from every other client's.
     fn id(&self) -> ClientId;
 
     /// Counts its open connections, on all threads. Closed when the pod is gone.
     fn connections(&self) -> &Arc<PermitCounter>;
 
-    /// Counts its requests that wait for a change, on all threads.
+    /// Counts the pod's long polls, on all threads.
     fn long_polls(&self) -> &Arc<PermitCounter>;
 
-    /// Returns once it is decided what the pod may have of this cloud.
+    /// Returns once the pod's entitlements at this cloud are decided.
     fn wait_for_entitlements(&self, cloud: CloudName) -> AttestFuture<'_, ()>;
 
-    /// The pod was given a credential. `head` is the request's, unless the answer took time: then [`Self::record_pending_fetch`] had it.
+    /// Records that the pod received a credential.
+    /// `head` is the request's head. It is `None` if the answer took time: then [`Self::record_pending_fetch`] received the head.
     fn record_fetch(&self, route: &MetadataRoute, head: Option<&[u8]>);
 
-    /// The pod asks by this head for a credential that takes time.
+    /// Records that the pod requests, by this head, a credential that takes time.
     fn record_pending_fetch(&self, route: &MetadataRoute, head: &[u8]);
 }
 
-/// Tells which pod is at the other end of a connection. Implemented once, by `identity`, which stands above the server: it inverts that
-/// arrow. Asked once for each connection, and once more for each wait.
+/// Identifies the pod at the other end of a connection.
+/// The `identity` crate, which stands above the server, implements this trait once; the trait inverts that dependency. A thread calls
+/// it once for each connection, and once more for each wait.
 pub trait ClientResolver<P>: Debug + Send + Sync {
-    /// The client, decided without waiting.
+    /// Returns the client, without waiting.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> Client<P>;
 
-    /// The pod that is probably there. For shares, never for credentials.
+    /// Returns the pod that is probably at the other end. Use it for shares, never for credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<P>>;
 
-    /// The pod, as soon as that can be proven; nothing if it is proven that no pod is named for which this cloud is decided.
+    /// Returns the pod as soon as it is proven.
+    /// Returns `None` if it is proven that no known pod has decided entitlements at this cloud.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
         cloud: CloudName,
     ) -> AttestFuture<'a, Option<Arc<P>>>;
 
-    /// The pod, as soon as one is there of which it is decided what it may have of this cloud. Never ends otherwise.
+    /// Returns the pod once one is known and its entitlements at this cloud are decided. Otherwise the future never ends.
     fn wait_for_pod<'a>(&'a self, ends: ConnectionEnds<'a>, cloud: CloudName) -> AttestFuture<'a, Arc<P>>;
 
-    /// Why no pod is there that could be given anything of this cloud.
+    /// Explains why no pod can be given anything of this cloud.
     fn explain_refusal(&self, ends: &ConnectionEnds<'_>, cloud: CloudName) -> Refusal;
 }
 
@@ -92,9 +101,9 @@ pub enum Client<P> {
     Anyone,
     /// This agent's own readiness request.
     Probe,
-    /// No pod is known at this moment. Waiting can help.
+    /// The pod is not known at this moment. Waiting can help.
     Unidentified,
-    /// No pod: refused, and why.
+    /// A client that is refused, with the reason.
     Refused(Refusal),
 }
 
@@ -111,12 +120,12 @@ impl<P> Clone for Client<P> {
 }
 
 impl<P: ServedPod> Client<P> {
-    /// Whether this was a pod that is gone.
+    /// True if the client is a pod that is gone.
     pub fn is_pod_gone(&self) -> bool {
         matches!(self, Self::Pod(pod) if pod.connections().is_closed())
     }
 
-    /// Whether this may be another client on the next connection.
+    /// True if the next connection from the same address may resolve to another client.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.is_retryable(),

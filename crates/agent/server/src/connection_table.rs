@@ -1,8 +1,8 @@
-//! The open connections of one traffic thread: who holds them, what each is waiting for, since when.
+//! The open connections of one traffic thread: their client, their state, and since when.
 //!
-//! A connection carries no timer of its own: ten thousand timers would cost more memory than the connections. One sweep a
-//! quarter of a second looks at this table and ends what is overdue. The same table answers "which connection is needed least"
-//! when a cap is reached. What stands in it is the thread's ([`TableEntry`]): the table knows how long it waits and for what.
+//! A connection carries no timer of its own: ten thousand timers would cost more memory than the connections. Every quarter of a
+//! second a sweep looks at this table and ends overdue connections. The table also chooses the least needed connection when a cap is
+//! reached. The thread defines the entries ([`TableEntry`]); the table knows only each entry's state and since when it has had it.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -14,43 +14,43 @@ use slab::Slab;
 use super::client::ClientId;
 use super::permit_counter::Permit;
 
-/// Names a connection of the thread, for as long as it stands in the table.
+/// Identifies a connection of the thread, for as long as the connection stands in the table.
 pub(crate) type ConnectionKey = usize;
 
-/// How often overdue connections are looked for. Timeouts are late by at most this.
+/// The interval between two sweeps for overdue connections. Timeouts are late by at most this.
 pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 
 /// A response that a client does not read is abandoned after this long without progress.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Candidates among which the least needed connection is chosen: nearly the oldest of all, for a fraction of the cost (Redis
-/// evicts so, too).
+/// The candidates among which the least needed connection is chosen.
+/// The choice is nearly the oldest of all, for a fraction of the cost (Redis evicts so, too).
 const LOOKED_AT: usize = 64;
 
-/// Places of the table that are walked for them at most, where few connections are candidates.
+/// The largest number of table rows that one search visits, where few connections are candidates.
 const WALKED: usize = 2048;
 
-/// What a connection is waiting for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// The first byte.
+    /// Waits for the first byte.
     AwaitingFirstByte,
-    /// The rest of a request head.
+    /// Waits for the rest of a request head.
     Head,
-    /// The next request.
+    /// Waits for the next request.
     Idle,
-    /// An answer that is being made (it has its own deadline).
+    /// Waits for an answer that is being made (it has its own deadline).
     Busy,
-    /// The client to read the answer.
+    /// Waits for the client to read the answer.
     Write,
 }
 
-/// How long a connection may stay in each state.
+/// The longest time that a connection may stay in each state.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
-    /// For the rest of a request's head, and for its first byte.
+    /// The limit for a request's first byte, and for the rest of its head.
     pub head: Duration,
-    /// For the next request.
+    /// The limit for the next request.
     pub idle: Duration,
 }
 
@@ -65,7 +65,8 @@ impl ConnectionTimeouts {
     }
 }
 
-/// Whose a connection is, and the permits that it holds: one of the process's cap, one of its client's.
+/// The client of a connection, and the permits that the connection holds.
+/// One permit belongs to the process's cap, the other to the client's.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermits {
     #[expect(dead_code, reason = "held for its drop")]
@@ -74,8 +75,9 @@ pub(crate) struct ConnectionPermits {
     pub(crate) client: ClientId,
 }
 
-/// What a connection waits for, and since when. It stands with the connection and not in the table, because it is noted at every
-/// turn, when the connection is in the cache and the table is not.
+/// The state of a connection, and since when it has that state.
+/// It is stored with the connection and not in the table, because every turn updates it: then the connection is in the CPU cache and
+/// the table is not.
 #[derive(Debug)]
 pub(crate) struct TimedState {
     state: Cell<ConnectionState>,
@@ -83,12 +85,12 @@ pub(crate) struct TimedState {
 }
 
 impl TimedState {
-    /// For the first byte.
+    /// Returns the state of a connection that waits for its first byte.
     pub(crate) fn new(now: Moment) -> Self {
         Self { state: Cell::new(ConnectionState::AwaitingFirstByte), since: Cell::new(now) }
     }
 
-    /// For this from now on.
+    /// Sets the state from now on.
     pub(crate) fn set(&self, state: ConnectionState, now: Moment) {
         // A partial head keeps the instant of its first byte, or a byte a second would never time out.
         if !matches!(
@@ -100,44 +102,44 @@ impl TimedState {
         self.state.set(state);
     }
 
-    /// Which is ended first of those at which nobody waits: the silent, and of those the oldest.
+    /// The eviction order of evictable connections: silent connections first, and among those the oldest.
     fn order(&self) -> (bool, Moment) {
         (self.state.get() != ConnectionState::AwaitingFirstByte, self.since.get())
     }
 
-    /// Whether it is between two requests.
+    /// True if the connection is between two requests.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.get() == ConnectionState::Idle
     }
 
-    /// Whether nobody waits at it.
+    /// True if no client waits for an answer on this connection.
     fn is_evictable(&self) -> bool {
         matches!(self.state.get(), ConnectionState::AwaitingFirstByte | ConnectionState::Idle)
     }
 }
 
-/// What stands in the table. The thread's connections do, and the thread has the table: this trait inverts the arrow between the two.
+/// An entry of the table. The thread owns the table and defines its entries, so this trait inverts the dependency.
 pub(crate) trait TableEntry {
-    /// What it waits for.
+    /// The state of the connection.
     fn state(&self) -> &TimedState;
 
-    /// Ends what it has under way. Whether somebody still works at it, who will say when that is over
-    /// ([`ConnectionTable::remove`]): until then its key must not become another's.
+    /// Ends the work of the entry. True if a task still uses the connection.
+    /// That task calls [`ConnectionTable::remove`] when it ends. Until then the table must not reuse the key.
     fn end(&self) -> bool;
 }
 
 #[derive(Debug)]
 struct Row<C> {
-    /// Gone once it was ended: the row then only waits for who still works at it.
+    /// The connection; `None` once it was ended. Then the row only waits for the task that still uses the connection.
     connection: Option<C>,
     permits: Option<ConnectionPermits>,
 }
 
-/// One thread's connections.
+/// The connections of one thread.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable<C> {
     rows: Slab<Row<C>>,
-    /// Where the next look for a connection that is needed little begins.
+    /// The row at which the next search for an evictable connection begins.
     looked: ConnectionKey,
 }
 
@@ -148,7 +150,7 @@ impl<C> Default for ConnectionTable<C> {
 }
 
 impl<C: TableEntry> ConnectionTable<C> {
-    /// Enters a connection that was just accepted, and is made with its key.
+    /// Inserts a connection that was just accepted. `make` builds the connection from its key.
     pub(crate) fn insert(
         &mut self,
         permits: ConnectionPermits,
@@ -160,27 +162,27 @@ impl<C: TableEntry> ConnectionTable<C> {
         key
     }
 
-    /// A connection that was not ended.
+    /// Returns a connection that was not ended.
     pub(crate) fn get(&self, key: ConnectionKey) -> Option<&C> {
         self.rows.get(key)?.connection.as_ref()
     }
 
-    /// Counts a connection against the client that it turned out to be of.
+    /// Counts a connection against the client that it turned out to belong to.
     pub(crate) fn reassign(&mut self, key: ConnectionKey, client: ClientId, permit: Permit) {
         if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
             (permits.client, permits.caller) = (client, permit);
         }
     }
 
-    /// Takes a connection out; its permits are given back.
+    /// Removes a connection and releases its permits.
     pub(crate) fn remove(&mut self, key: ConnectionKey) {
         if self.rows.contains(key) {
             self.rows.remove(key);
         }
     }
 
-    /// Ends a connection that this client needs little: one that never said anything before one that is idle, and of those the
-    /// oldest. False if it has none such.
+    /// Ends the connection that this client needs least; false if none is evictable.
+    /// A silent connection goes before an idle one, and an older one before a younger one.
     pub(crate) fn evict_from_client(&mut self, client: ClientId) -> bool {
         let own = self.evictable().filter(|(_, _, permits)| permits.client == client).take(LOOKED_AT);
         let least = own.min_by_key(|(_, waits, _)| waits.order());
@@ -188,7 +190,8 @@ impl<C: TableEntry> ConnectionTable<C> {
         key.is_some_and(|key| self.end(key))
     }
 
-    /// Ends a connection that is needed little of the caller that has most, if that has more than `own`. False if there is none.
+    /// Ends an evictable connection of the client that has the most connections, if it has more than `own`.
+    /// False if there is none.
     pub(crate) fn evict_from_largest(&mut self, own: u32) -> bool {
         let others = self.evictable().filter(|(_, _, permits)| permits.caller.open() > own).take(LOOKED_AT);
         let least = others.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.open()), waits.order()));
@@ -196,8 +199,9 @@ impl<C: TableEntry> ConnectionTable<C> {
         key.is_some_and(|key| self.end(key))
     }
 
-    /// Connections that nobody waits at, from where the last look ended: whoever has many makes room for thousands a second, and a
-    /// look at all of them each time would cost more than accepting them.
+    /// The evictable connections, from the row at which the last search ended.
+    /// A client with many connections can force thousands of evictions a second. A search of the whole table each time would cost
+    /// more than accepting them.
     fn evictable(&mut self) -> impl Iterator<Item = (ConnectionKey, &TimedState, &ConnectionPermits)> {
         let rows = &self.rows;
         let (begin, places) = (self.looked, rows.capacity().max(1));
@@ -210,7 +214,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         })
     }
 
-    /// Ends connections that waited longer than their state allows, so many at most; how many.
+    /// Ends at most `most` connections that waited longer than their state allows. Returns their number.
     pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
         let is_overdue = |TimedState { state, since }: &TimedState| {
             timeouts.allowed(state.get()).is_some_and(|most| now.since(since.get()) > most)
@@ -219,7 +223,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
-    /// Ends every connection whose caller is gone, whatever it waits for; how many.
+    /// Ends every connection whose client is gone, in any state. Returns their number.
     pub(crate) fn end_closed(&mut self) -> usize {
         let is_closed = |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.caller.is_closed());
         let keys: Vec<ConnectionKey> =
@@ -227,7 +231,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
-    /// Every connection between two requests.
+    /// Returns every connection that is between two requests.
     pub(crate) fn idle(&self) -> Vec<C>
     where
         C: Clone,
@@ -243,18 +247,18 @@ impl<C: TableEntry> ConnectionTable<C> {
         }
     }
 
-    /// Those that were not ended and wait in such a way.
+    /// The connections that were not ended and whose state satisfies `so`.
     fn waiting(&self, so: impl Fn(&TimedState) -> bool) -> impl Iterator<Item = ConnectionKey> {
         let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(|one| so(one.state()));
         self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
     }
 
-    /// How many are open on this thread.
+    /// The number of rows on this thread.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Ends a connection and frees its permits at once. False if it is not there, or was ended already.
+    /// Ends a connection and releases its permits at once. False if it is not there, or was ended already.
     fn end(&mut self, key: ConnectionKey) -> bool {
         let Some(row) = self.rows.get_mut(key) else { return false };
         let Some(connection) = row.connection.take() else { return false };
@@ -278,7 +282,7 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Says whether it was ended, and that nobody works at it.
+    /// Reports whether the connection was ended; no task uses it.
     #[derive(Debug)]
     struct Seen {
         waits: TimedState,
@@ -400,7 +404,7 @@ mod tests {
         assert_eq!(gone.open(), 0);
     }
 
-    /// Somebody works at it until it is told to leave.
+    /// A task uses the connection until the table removes it.
     struct Busy(TimedState);
 
     impl TableEntry for Busy {

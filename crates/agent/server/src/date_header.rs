@@ -1,10 +1,10 @@
-//! The `Date` header, formatted once a second and not once a request.
+//! The `Date` header, formatted once a second instead of once a request.
 
 use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
 
-/// An IMF-fixdate (RFC 9110 section 5.6.7) and until when it is right.
+/// An IMF-fixdate (RFC 9110 section 5.6.7), and the moment until which it is right.
 #[derive(Debug)]
 pub(crate) struct DateHeader {
     text: [u8; 29],
@@ -18,7 +18,7 @@ impl Default for DateHeader {
 }
 
 impl DateHeader {
-    /// The date at `now`, which must be this clock's.
+    /// Returns the date at `now`, which must be a moment of `clock`.
     pub(crate) fn at(&mut self, clock: &Clock, now: Moment) -> &[u8; 29] {
         if now >= self.until {
             self.renew(clock, now);

@@ -1,7 +1,7 @@
-//! Readiness of many descriptors of one thread, over epoll(7), of which the runtime watches only the poller's own. Used by the thread
-//! and its listening sockets.
+//! Readiness of many descriptors of one thread, over epoll(7). The thread and its listening sockets use it.
 //!
-//! Registered with the runtime one by one, each would cost it an allocation and a task to be woken.
+//! The runtime watches only the poller's own descriptor. If the runtime watched each descriptor, each would cost an allocation and a
+//! task to wake.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Most descriptors that one look tells of.
+/// The largest number of events that one call to [`EpollPoller::collect_events`] reports.
 pub(crate) const MAX_EVENTS: usize = 256;
 
 /// A poller of this thread's runtime.
@@ -24,7 +24,7 @@ pub(crate) struct EpollPoller {
 }
 
 impl EpollPoller {
-    /// One that watches nothing yet. Must be called inside the thread's runtime.
+    /// Returns a poller that watches nothing yet. Must be called inside the thread's runtime.
     ///
     /// # Errors
     /// The kernel gives none.
@@ -32,15 +32,15 @@ impl EpollPoller {
         Ok(Self { epoll: watched(epoll::create(CreateFlags::CLOEXEC)?)? })
     }
 
-    /// Watches a descriptor until it is closed; `token` is what its events are told by.
+    /// Watches a descriptor until it is closed. Its events carry `token`.
     ///
     /// # Errors
-    /// The kernel does not take it: no memory, or too many.
+    /// The kernel refuses the descriptor: no memory, or too many.
     pub(crate) fn add(&self, one: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::add(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
-    /// Watches one that was added for something else from now on; what of that is so already is told.
+    /// Watches an added descriptor for other events from now on. Events that are already true are reported.
     ///
     /// # Errors
     /// The kernel has no memory for it.
@@ -48,7 +48,7 @@ impl EpollPoller {
         Ok(epoll::modify(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
-    /// Ready when there is something to look for that was not told of before. What comes from then on is told again.
+    /// Ready when there are events that were not reported before. Later events make it ready again.
     ///
     /// # Errors
     /// The poller failed.
@@ -58,8 +58,8 @@ impl EpollPoller {
         Poll::Ready(Ok(()))
     }
 
-    /// Tells what is ready now, without waiting: how many descriptors that were. At [`MAX_EVENTS`] there may be more, of which nothing
-    /// is told.
+    /// Reports the events that are ready now, without waiting. Returns the number of descriptors.
+    /// If it returns [`MAX_EVENTS`], more events may be ready that it has not reported.
     ///
     /// # Errors
     /// The poller failed.

@@ -1,9 +1,12 @@
-//! What a listener speaks: the dialects of its clouds, and what each of them decides about a request.
+//! The metadata dialects of a listener, and each dialect's decision about a request.
 //!
-//! The order is the argument, in every dialect: who calls was decided when the connection was accepted; the dialect
-//! canonicalises the path once and refuses by default; only then is a lease looked up, under the caller's own holder, which
-//! cannot reach anyone else's. All of it is pure functions and reads of memory. A request that needs to wait (a cold lease, a
-//! long poll, the real server) becomes a [`DeferredResponse`] and is the caller's task's business, never the thread's.
+//! The order of steps is the security argument, in every dialect:
+//! 1. The client was identified when the connection was accepted.
+//! 2. The dialect canonicalises the path once and refuses by default.
+//! 3. Only then the dialect looks up a lease, under the client's own holder, which cannot reach another client's leases.
+//!
+//! All steps are pure functions and reads of memory. A request that needs to wait (a cold lease, a long poll, the real server)
+//! becomes a [`DeferredResponse`]. The connection's own task awaits it, never the thread.
 
 use std::cell::{Ref, RefCell};
 use std::fmt;
@@ -25,31 +28,31 @@ use crate::client::Client;
 
 /// A cloud's metadata dialect, as one traffic thread speaks it.
 pub trait MetadataDialect<P>: fmt::Debug {
-    /// Whose it is.
+    /// Returns the cloud of the dialect.
     fn cloud(&self) -> CloudName;
 
-    /// What its paths hold.
+    /// Returns the characters that the dialect's paths may contain.
     fn alphabet(&self) -> &'static PathCharset {
         &path::PLAIN
     }
 
-    /// Whether a canonical path is one of this dialect's, where it shares its address with others.
+    /// True if this dialect serves the canonical path, where it shares its address with other dialects.
     fn claims(&self, path: &str) -> bool;
 
-    /// Whether a connection goes on after a request with this method: whoever sends a method that the dialect does not know
-    /// speaks another protocol.
+    /// True if the connection stays open after a request with this method.
+    /// A client that sends a method that the dialect does not know speaks another protocol.
     fn keeps_alive_after(&self, method: &str) -> bool;
 
-    /// Whether what is asked for with this method is given to whoever asks, so that even a pod that is gone is answered, as
-    /// [`Client::Refused`] is.
+    /// True if the dialect answers requests with this method for every client.
+    /// The dialect then answers even for a pod that is gone, as it answers [`Client::Refused`].
     fn is_public(&self, _method: &str) -> bool {
         false
     }
 
-    /// How long a request waits until it is decided ([`HandlerOutcome::AwaitIdentity`]): less than its client has patience for.
+    /// Returns the longest wait for identity ([`HandlerOutcome::AwaitIdentity`]), which is shorter than the client's own timeout.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration;
 
-    /// Answers into `out`, or says what has to be waited for. The caller is not one that is gone.
+    /// Writes the answer into `out`, or returns what must be waited for. The client must not be a pod that is gone.
     fn answer(
         &self,
         caller: &Client<P>,
@@ -61,69 +64,73 @@ pub trait MetadataDialect<P>: fmt::Debug {
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>);
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum HandlerOutcome<P> {
-    /// The answer stands in the buffer.
+    /// The answer is in the buffer.
     Answered {
-        /// What was asked.
+        /// The kind of request.
         route: &'static MetadataRoute,
         /// The status of the answer.
         status: u16,
     },
-    /// A credential from memory stands in the buffer, with status 200; and the question, if it was to be remembered.
+    /// A cached credential is in the buffer, with status 200.
     CacheHit {
-        /// What was asked.
+        /// The kind of request.
         route: &'static MetadataRoute,
-        /// What can answer it again.
+        /// The query that can answer the same bytes again, if the thread is to record it.
         question: Option<Box<dyn ReplayableQuery<P>>>,
     },
     /// The answer takes time.
     Deferred(DeferredResponse),
-    /// Nothing is answered: it is not known yet who asks ([`Client::Unidentified`]), or what the pod may have of this cloud. What is
-    /// anybody's need not wait for that.
+    /// The handler answers nothing yet.
+    /// Either the client is not known yet ([`Client::Unidentified`]), or the pod's entitlements at this cloud are not decided. Public
+    /// answers need not wait for that.
     AwaitIdentity,
 }
 
-/// One request and its moment.
+/// One request and the moment of its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext<'a, 'h, 'b> {
-    /// Its head.
+    /// The head of the request.
     pub head: &'a RequestHead<'h, 'b>,
-    /// What its answer needs to know of it.
+    /// The properties of the request that its response needs.
     pub frame: &'a ResponseContext<'a>,
-    /// Whose shares it takes.
+    /// The shares that the request uses.
     pub shares: ClientShares<'a>,
-    /// Where it came from.
+    /// The address from which the request came.
     pub peer: IpAddr,
-    /// Its number, which no other request of this process has.
+    /// The number of the request, unique in this process.
     pub request_id: u64,
-    /// When it came: earlier than `now` if it had to wait until it was known who asks.
+    /// The moment at which the request arrived. It is earlier than `now` if the request waited for identity.
     pub received_at: Moment,
-    /// When it is answered.
+    /// The moment of the answer.
     pub now: Moment,
-    /// Whether the caller is unsettled and a known pod was the last one told of at its address: who it is will be proven in a moment.
+    /// True if the client is unidentified, and a known pod was the last one reported at its address.
+    /// Attestation proves the client's identity in a moment.
     pub has_likely_pod: bool,
-    /// Whether a question that can be answered again without its bytes is to be remembered ([`HandlerOutcome::CacheHit`]).
+    /// True if the thread is to record a query that can be answered again without its bytes ([`HandlerOutcome::CacheHit`]).
     pub should_record: bool,
 }
 
-/// What a listener speaks: its connections look here at each turn, so that one that is kept is answered as a new one is.
+/// The dialects that a listener speaks now.
+/// Its connections look here at each turn, so a kept connection is answered as a new one is.
 #[derive(Debug)]
 pub struct ActiveDialects<P>(RefCell<Rc<ListenerDialects<P>>>);
 
 impl<P> ActiveDialects<P> {
-    /// These, until others are spoken.
+    /// Returns a holder of these dialects, which [`Self::replace`] may replace.
     pub fn new(dialects: ListenerDialects<P>) -> Self {
         Self(RefCell::new(Rc::new(dialects)))
     }
 
-    /// What is spoken now. For one turn, and never over a wait: who replaces them is another task of the thread.
+    /// Returns the dialects in force. Hold them for one turn, and never over a wait.
+    /// Another task of the thread replaces them.
     pub fn current(&self) -> Ref<'_, Rc<ListenerDialects<P>>> {
         self.0.borrow()
     }
 
-    /// Others from now on.
+    /// Replaces the dialects from now on.
     pub fn replace(&self, dialects: ListenerDialects<P>) {
         self.0.replace(Rc::new(dialects));
     }
@@ -132,14 +139,15 @@ impl<P> ActiveDialects<P> {
 /// The dialects of one listener: at least one.
 #[derive(Debug)]
 pub struct ListenerDialects<P> {
-    /// Told from others by this.
+    /// The number that identifies this set of dialects.
     pub id: u64,
     first: Rc<dyn MetadataDialect<P>>,
     others: Vec<Rc<dyn MetadataDialect<P>>>,
 }
 
 impl<P> ListenerDialects<P> {
-    /// These, in the order in which they are asked whether a target is theirs; nothing of none.
+    /// Returns a set of dialects; `None` if there is no dialect.
+    /// The listener checks the dialects in this order to find the one that claims a target.
     pub fn new(dialects: impl IntoIterator<Item = Rc<dyn MetadataDialect<P>>>) -> Option<Self> {
         let mut dialects = dialects.into_iter();
         static MADE: AtomicU64 = AtomicU64::new(0);
@@ -147,8 +155,8 @@ impl<P> ListenerDialects<P> {
         Some(Self { id, first: dialects.next()?, others: dialects.collect() })
     }
 
-    /// Whose this target is: the first one's that claims its canonical path, as that dialect reads it. One that has none, and what
-    /// nobody claims, is the first one's to refuse.
+    /// Returns the first dialect that claims the canonical path of this target, as that dialect reads it.
+    /// If the target has no canonical path, or no dialect claims it, returns the first dialect, which refuses it.
     pub fn for_target(&self, target: &str) -> &dyn MetadataDialect<P> {
         if self.others.is_empty() {
             return &*self.first;
@@ -161,7 +169,7 @@ impl<P> ListenerDialects<P> {
         &**claimed.unwrap_or(&self.first)
     }
 
-    /// The one that refuses what is no request.
+    /// Returns the first dialect, which refuses input that is not a request.
     pub fn first(&self) -> &dyn MetadataDialect<P> {
         &*self.first
     }

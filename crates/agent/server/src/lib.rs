@@ -1,9 +1,9 @@
-//! HTTP/1 for many small clients, fair among them.
+//! HTTP/1 for many small clients, with fair shares for each.
 //!
-//! A traffic thread ([`thread`]) accepts connections, reads requests, has them answered and writes. Who a client is and what its request
-//! means is asked of others: of a [`client::ClientResolver`], and of [`handler::MetadataDialect`]s. What clients share, each has shares of
-//! ([`fairness`]). Answers of a real metadata server come by [`upstream`]. Knows no Kubernetes and no file, and of clouds the names alone.
-//! The program starts it; `clouds` implements the dialects, `identity` the resolver.
+//! A traffic thread ([`thread`]) accepts connections, reads requests, gets answers and writes them. A [`client::ClientResolver`]
+//! identifies the client, and a [`handler::MetadataDialect`] interprets the request. Each client has its own share of what all
+//! clients use ([`fairness`]). [`upstream`] fetches answers of a real metadata server. The crate knows no Kubernetes and no files,
+//! and only the names of clouds. The program starts it; `clouds` implements the dialects, `identity` the resolver.
 
 pub mod client;
 pub mod connection_table;

@@ -1,26 +1,26 @@
-//! Counts of open connections and of requests that wait, with their caps: one for the process, one for each client.
+//! Counts of open connections and of long polls, with their caps: one for the process, one for each client.
 //!
-//! Knows no connection. Permits are taken when a connection is accepted and given back when it is dropped.
+//! The module knows no connections. A connection takes permits when it is accepted and gives them back when it is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use seawall_core::fair_share;
 
-/// A count of open connections with a cap; one for the process, one per caller. Permits give back on drop.
+/// A count of open connections with a cap; one for the process, one for each client. Permits give back on drop.
 #[derive(Debug, Default)]
 pub struct PermitCounter {
     open: AtomicU32,
-    /// Set once, when the caller is gone: no more are let in, and those that are in are ended.
+    /// Set once, when the client is gone: no more connections are let in, and open ones are ended.
     closed: AtomicBool,
 }
 
 impl PermitCounter {
-    /// Whether one more is within its share, while the process has so many open of `most`.
+    /// True if one more permit is within this client's share, while `process` has permits open of `most`.
     ///
-    /// The last quarter is for callers with a few: whoever comes finds room, even if everybody else hoards and gives nothing back.
-    /// Of the rest a caller may have eight times as many as it leaves free ([`seawall_core::fair_share`], with places an eighth as
-    /// large): two thirds of all when it is alone, and `n` together leave room for one more of their kind.
+    /// The last quarter is for clients with a few permits, so a new client finds room even if all others hoard. Of the rest a client
+    /// may have eight times as many as it leaves free ([`seawall_core::fair_share`], with permits an eighth as large). A client that
+    /// is alone gets two thirds of all, and `n` clients together leave room for one more of their kind.
     pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
         const FEW: u32 = 8;
         let free = fair_share::free_for_many(u64::from(most), u64::from(process.open()));
@@ -37,17 +37,17 @@ impl PermitCounter {
         taken.is_ok().then(|| Permit(self.clone()))
     }
 
-    /// How many are open.
+    /// Returns the number of open permits.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Nobody may come any more, and whoever is in must go: the next sweep of each thread sees to it.
+    /// Closes the counter: it grants no more permits, and each thread's next sweep ends the connections that hold one.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Whether it was closed.
+    /// True if the counter was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -58,12 +58,12 @@ impl PermitCounter {
 pub struct Permit(Arc<PermitCounter>);
 
 impl Permit {
-    /// How many are open that were counted with this one.
+    /// Returns the number of open permits of this permit's counter.
     pub(crate) fn open(&self) -> u32 {
         self.0.open()
     }
 
-    /// Whether whoever is counted with this one must go.
+    /// True if this permit's counter was closed, so that its connection must end.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }

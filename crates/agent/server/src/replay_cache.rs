@@ -1,13 +1,15 @@
-//! Requests that come again. A client library asks with the same bytes each time, and what they mean is a pure function of them:
-//! so a thread remembers of each caller the last request that was answered with a credential from memory, and what it was
-//! found to ask for. When the same bytes come again, they are not read again. That saves half to nine tenths of the instructions of
-//! such a request; docs/decisions/replay-cache.md has the figures.
+//! Caches the last request of each client, because clients repeat their requests.
 //!
-//! The security argument: what is remembered is the question and never an answer. Who asks, what it may have by now and whether a lease
-//! is held is looked up each time, by the same functions, and whatever is not exactly as it was ([`ReplayableQuery::answer`]) is read anew.
-//! It is remembered by caller: nobody's requests change what another's are taken for, or how soon they are answered. And it is
-//! remembered of the dialects that understood it: where another configuration has others speak, nothing that these were asked is asked
-//! again, so what the same bytes mean by then is read anew.
+//! A client library sends the same bytes each time, and their meaning is a pure function of them. So a thread records, for each
+//! client, the last request that a cached credential answered, and the query that it contained. When the same bytes come again, the
+//! thread does not parse them again. That saves half to nine tenths of the instructions of such a request;
+//! docs/decisions/replay-cache.md has the figures.
+//!
+//! The security argument: the cache holds the query and never an answer. The client's identity, its present entitlements and its
+//! lease are looked up each time, by the same functions. The thread parses the request anew unless everything is exactly as it was
+//! ([`ReplayableQuery::answer`]). The cache is separate for each client: no client's requests change the meaning of another client's,
+//! or how soon they are answered. An entry also belongs to the dialects that understood it. If another configuration replaces these
+//! dialects, the thread replays no query of theirs and parses the same bytes anew.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -18,17 +20,17 @@ use seawall_http::{HttpVersion, ResponseContext};
 use super::route::MetadataRoute;
 use crate::client::Client;
 
-/// Longest head that is remembered. Libraries send some 300 bytes to the metadata addresses, and 1,400 to the containers' endpoint: a
-/// pod's token alone has 1,100.
+/// The longest head that is recorded.
+/// Libraries send some 300 bytes to the metadata addresses, and 1,400 to the containers' endpoint: a pod's token alone has 1,100.
 const LONGEST: usize = 2048;
 
-/// Other requests in a row after which the last one of them is remembered instead.
+/// The number of other requests in a row after which the last one of them replaces the entry.
 const OTHERS: u8 = 8;
 
-/// A question that its dialect has understood.
+/// A query that its dialect has understood.
 pub trait ReplayableQuery<P>: fmt::Debug {
-    /// Answers it into `out` from memory, with status 200; nothing, and nothing is written, where the request has to be read anew. The
-    /// caller is not one that is gone.
+    /// Writes the answer into `out` from memory, with status 200.
+    /// Returns `None`, and writes nothing, if the request must be parsed anew. The client must not be a pod that is gone.
     fn answer(
         &self,
         caller: &Client<P>,
@@ -38,30 +40,30 @@ pub trait ReplayableQuery<P>: fmt::Debug {
     ) -> Option<&'static MetadataRoute>;
 }
 
-/// What is remembered of one caller.
+/// The recorded request of one client.
 #[derive(Debug)]
 pub(crate) struct ReplayCache<P> {
     last: RefCell<Option<CachedRequest<P>>>,
     others: Cell<u8>,
 }
 
-/// A request that was answered with a credential from memory.
+/// A request that was answered with a cached credential.
 #[derive(Debug)]
 pub(crate) struct CachedRequest<P> {
-    /// All of its bytes, from the request line to the empty line: a session token may be in them, or a pod's own.
+    /// All bytes from the request line to the empty line. They may contain a session token, or a pod's own token.
     bytes: Secret<Box<[u8]>>,
-    /// Whose question it is: the number of the dialects of the listener that it came to. They end when others take their place, and those
-    /// have another number.
+    /// The number of the listener's dialects that understood the query.
+    /// When others replace these dialects, the others have another number.
     dialects: u64,
     pub(crate) version: HttpVersion,
     pub(crate) head_only: bool,
-    /// Whether its connection goes on after it.
+    /// True if the connection stays open after the request.
     pub(crate) keep_alive: bool,
     pub(crate) query: Box<dyn ReplayableQuery<P>>,
 }
 
 impl<P> CachedRequest<P> {
-    /// One with these bytes; nothing where they are too many.
+    /// Returns a request with these bytes; `None` if they are too many.
     pub(crate) fn new(
         bytes: &[u8],
         dialects: u64,
@@ -74,13 +76,13 @@ impl<P> CachedRequest<P> {
         Some(Self { bytes, dialects, version, head_only, keep_alive: goes_on, query: question })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the request.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.expose()
     }
 
-    /// Whether it is what stands at the beginning of `bytes`, asked of the same dialects. A head ends with an empty line, so
-    /// nothing that follows can be part of it.
+    /// True if `bytes` begins with this request and `dialects` are the same ones.
+    /// A head ends with an empty line, so no byte that follows can be part of it.
     fn begins(&self, bytes: &[u8], dialects: u64) -> bool {
         // musl's memcmp goes byte by byte, which is a quarter of what the whole answer costs.
         memchr::arch::all::is_prefix(bytes, self.bytes()) && self.dialects == dialects
@@ -94,7 +96,7 @@ impl<P> Default for ReplayCache<P> {
 }
 
 impl<P> ReplayCache<P> {
-    /// What `then` makes of the request at the beginning of `bytes`, if it is the one that is remembered.
+    /// Returns the result of `then` on the request at the beginning of `bytes`, if that request is the recorded one.
     pub(crate) fn replay<T>(
         &self,
         bytes: &[u8],
@@ -109,20 +111,20 @@ impl<P> ReplayCache<P> {
         made
     }
 
-    /// Whether the request that is being read is to be remembered. Not every one: a caller that asks now this, now that would pay for
-    /// it and have nothing of it.
+    /// True if the request that is being parsed is to be recorded.
+    /// Not every request is: a client that alternates between requests would pay for recording and gain nothing.
     pub(crate) fn should_record(&self) -> bool {
         let others = self.others.get() + 1;
         self.others.set(others % OTHERS);
         others == OTHERS || self.last.borrow().is_none()
     }
 
-    /// Remembers this one from now on.
+    /// Records this request from now on.
     pub(crate) fn record(&self, request: CachedRequest<P>) {
         self.last.replace(Some(request));
     }
 
-    /// Remembers nothing.
+    /// Forgets the recorded request.
     #[cfg(test)]
     pub(crate) fn forget(&self) {
         self.last.replace(None);

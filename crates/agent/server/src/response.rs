@@ -1,7 +1,7 @@
 //! Answers that take time: a cold lease, a long poll, the real metadata server.
 //!
-//! Each is a future that the connection's own task awaits; the traffic thread goes on with everybody else. What comes is a
-//! [`ReadyResponse`], which writes itself in the dialect that it is of: this module knows none.
+//! Each is a future that the connection's own task awaits, while the traffic thread serves all other connections. The future yields a
+//! [`ReadyResponse`], which writes itself in its own dialect: this module knows no dialect.
 
 use std::fmt;
 use std::future::Future;
@@ -13,19 +13,20 @@ use seawall_http::{ResponseContext, ResponseFraming};
 use super::route::MetadataRoute;
 use super::upstream::BodyStream;
 
-/// An answer to come.
+/// An answer that a future will yield.
 pub struct DeferredResponse {
-    /// What was asked.
+    /// The kind of request.
     pub route: &'static MetadataRoute,
-    /// Whether it waits for a change. Then a client that ends its side is taken for gone, because its place is worth
-    /// more than its answer. Any other answer comes soon, and whoever ended only the sending side still reads it.
+    /// True if the request waits for a change.
+    /// A client that closes its sending side then counts as gone, because its permit is worth more than its answer. Any other answer
+    /// comes soon, and a client that closed only its sending side still reads it.
     pub is_long_poll: bool,
-    /// Brings the answer.
+    /// Yields the answer.
     pub reply: Pin<Box<dyn Future<Output = Box<dyn ReadyResponse>>>>,
 }
 
 impl DeferredResponse {
-    /// The answer that this future brings.
+    /// Returns a response that this future yields.
     pub fn new(
         route: &'static MetadataRoute,
         is_long_poll: bool,
@@ -41,7 +42,7 @@ impl fmt::Debug for DeferredResponse {
     }
 }
 
-/// An answer that has come and writes itself.
+/// An answer that is ready and writes itself.
 pub trait ReadyResponse {
     /// Appends the response, or its beginning.
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome;
@@ -50,24 +51,24 @@ pub trait ReadyResponse {
 /// The moment at which an answer is written, and the request that it answers.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
-    /// What the answer needs to know of its request.
+    /// The properties of the request that the answer needs.
     pub frame: &'a ResponseContext<'a>,
-    /// The request's number.
+    /// The number of the request.
     pub request_id: u64,
-    /// The moment.
+    /// The moment of writing.
     pub now: Moment,
 }
 
-/// What was written of an answer, and what is still to come.
+/// The written part of an answer, and the part that is still to come.
 pub struct WriteOutcome {
     /// The status of the answer.
     pub status: u16,
-    /// The rest of the body, and how its end is told.
+    /// The rest of the body, and how its end is marked.
     pub rest: Option<(Box<BodyStream>, ResponseFraming)>,
 }
 
 impl WriteOutcome {
-    /// All of an answer.
+    /// Returns the outcome of an answer that was written completely.
     pub fn whole(status: u16) -> Self {
         Self { status, rest: None }
     }

@@ -1,10 +1,10 @@
-//! What was asked, by kind: a closed set, for metrics. Each cloud's room says which kinds it answers.
+//! The kinds of requests: a closed set, for metrics. The module of each cloud says which kinds it answers.
 
 use std::ptr;
 
 use seawall_core::cloud::CloudName;
 
-/// A kind of request. There is one value of each, which is told from others by where it stands in memory.
+/// A kind of request. Each kind has one static value, and its address in memory identifies it.
 #[derive(Debug)]
 pub struct MetadataRoute {
     cloud: Option<CloudName>,
@@ -12,44 +12,44 @@ pub struct MetadataRoute {
     is_credential: bool,
 }
 
-/// Refused before it was known what was asked, or because of who asks.
+/// A request that was refused before its kind was known, or because of its client.
 pub static REFUSED: MetadataRoute = MetadataRoute { cloud: None, name: "refused", is_credential: false };
 
-/// The agent's own readiness request, and what anybody is told.
+/// The agent's own readiness request, and public answers.
 pub static PROBE: MetadataRoute = MetadataRoute { cloud: None, name: "probe", is_credential: false };
 
 impl MetadataRoute {
-    /// A kind of request of this cloud's, whose good answers are credentials.
+    /// Returns a kind of request of this cloud whose successful answers are credentials.
     pub const fn credential(cloud: CloudName, name: &'static str) -> Self {
         Self { cloud: Some(cloud), name, is_credential: true }
     }
 
-    /// Another kind of request of this cloud's.
+    /// Returns another kind of request of this cloud.
     pub const fn other(cloud: CloudName, name: &'static str) -> Self {
         Self { cloud: Some(cloud), name, is_credential: false }
     }
 
-    /// As a label.
+    /// Returns the name of the kind, as a metric label.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its cloud.
+    /// Returns the cloud of the kind; `None` for [`REFUSED`] and [`PROBE`].
     pub fn cloud_name(&self) -> Option<CloudName> {
         self.cloud
     }
 
-    /// Its cloud, as a label.
+    /// Returns the cloud's name as a metric label, or `none`.
     pub fn cloud(&self) -> &'static str {
         self.cloud.map_or("none", CloudName::as_str)
     }
 
-    /// Whether a good answer is a credential.
+    /// True if a successful answer is a credential.
     pub fn is_credential(&self) -> bool {
         self.is_credential
     }
 
-    /// Whether it is this very one.
+    /// True if both are the same static value.
     pub fn is_same(&self, other: &Self) -> bool {
         ptr::eq(self, other)
     }

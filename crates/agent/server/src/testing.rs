@@ -1,4 +1,4 @@
-//! For tests: a traffic thread without sockets that answers bytes, for whoever has dialects to try; and a pod that nobody gave anything.
+//! For tests of dialects: a traffic thread without sockets that answers bytes, and a pod without entitlements.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::route::MetadataRoute;
 use crate::thread::{ClientLimits, ServerContext, TestTurn, ThreadLimits, TrafficThread};
 use crate::thread_metrics::ThreadMetrics;
 
-/// A pod that may have nothing.
+/// A pod without entitlements.
 #[derive(Debug)]
 pub struct FakePod {
     id: ClientId,
@@ -54,7 +54,7 @@ impl ServedPod for FakePod {
     fn record_pending_fetch(&self, _: &MetadataRoute, _: &[u8]) {}
 }
 
-/// Serves every address.
+/// Resolves every address to [`Client::Anyone`].
 #[derive(Debug)]
 struct AnyoneResolver;
 
@@ -106,12 +106,12 @@ pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRou
 }
 
 impl<P: ServedPod> TestThread<P> {
-    /// One that counts requests of these kinds.
+    /// Returns a thread that counts requests of these kinds.
     pub fn new(clock: &Clock, routes: &[&'static MetadataRoute]) -> Self {
         Self(thread(clock, routes))
     }
 
-    /// What comes of these bytes of a client, which takes the shares of this pod.
+    /// Returns the thread's answers to these bytes of a client, which uses the shares of `pod`.
     pub fn answer(
         &self,
         dialects: &Rc<ListenerDialects<P>>,

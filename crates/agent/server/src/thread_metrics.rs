@@ -1,9 +1,9 @@
-//! What the traffic threads count. How it is written for Prometheus is for whoever exports it.
+//! The counters of the traffic threads. The exporter writes them for Prometheus.
 //!
-//! Each traffic thread owns one [`ThreadMetrics`] and adds to it with relaxed atomics: no lock, no allocation, no
-//! formatting on a request's way. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASSES`]), never from a path, an address
-//! or a name that a pod chose: an open set would be a memory leak that a pod can drive. The library's own histogram
-//! takes a lock per observation, so the buckets here are plain counters that only the scrape turns into a histogram.
+//! Each traffic thread owns one [`ThreadMetrics`] and adds to it with relaxed atomics: a request costs no lock, no allocation and no
+//! formatting. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASSES`]), never from a path, an address or a name that a
+//! pod chose: an open set would be a memory leak that a pod can drive. The library's own histogram takes a lock per observation, so
+//! the buckets here are plain counters. Only the scrape turns them into a histogram.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::route;
 use super::route::MetadataRoute;
 
-/// The classes of status that are told apart.
+/// The status classes that the metrics distinguish.
 pub const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 /// The class of a status as an index into [`STATUS_CLASSES`].
@@ -19,55 +19,55 @@ fn class(status: u16) -> usize {
     usize::from(status / 100).clamp(2, 5) - 2
 }
 
-/// Upper bounds of the latency buckets, in microseconds: a warm answer takes tens of them, an upstream call up
-/// to five million.
+/// Upper bounds of the latency buckets, in microseconds.
+/// An answer from memory takes tens of them, an upstream call up to five million.
 pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
     25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
     2_500_000, 10_000_000,
 ];
 
-/// Adds to a counter of which the caller's thread is the only writer: a read and a write, where an addition that others could
-/// interrupt costs twenty times as much.
+/// Adds to a counter that only the calling thread writes.
+/// This is a read and a write; an atomic addition costs twenty times as much.
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// Why connections ended early or never began.
+/// Counts connections that were accepted, refused or ended early.
 #[derive(Debug, Default)]
 pub struct ConnectionMetrics {
-    /// Accepted.
+    /// Accepted connections.
     pub accepted: AtomicU64,
-    /// Refused because a cap was reached.
+    /// Connections that were refused because a cap was reached.
     pub refused_at_cap: AtomicU64,
-    /// Ended to make room, while nobody waited at them.
+    /// Connections that were ended to make room, while they waited for a request.
     pub evicted_idle: AtomicU64,
-    /// Ended for being too slow or idle.
+    /// Connections that were ended because they were too slow or idle.
     pub timed_out: AtomicU64,
-    /// Ended because their pod was gone.
+    /// Connections that were ended because their pod was gone.
     pub ended_with_pod: AtomicU64,
-    /// Accepts that failed.
+    /// Calls of `accept` that failed.
     pub accept_errors: AtomicU64,
 }
 
 /// One traffic thread's counters.
 #[derive(Debug, Default)]
 pub struct ThreadMetrics {
-    /// By route, and there by class of status. A handful, so that looking for one costs less than hashing it.
+    /// Requests by route, and by status class within a route. A search among this handful costs less than a hash.
     pub requests: Box<[(&'static MetadataRoute, [AtomicU64; STATUS_CLASSES.len()])]>,
     /// Credentials answered from memory.
     pub cache_hits: AtomicU64,
-    /// Requests that waited until it was known who asks: where that came to be known, and where it did not.
+    /// Requests that waited for identity: first those whose client became known, second the others.
     pub identity_waits: [AtomicU64; 2],
-    /// Answers by latency: as many as [`LATENCY_BOUNDS_MICROS`], and those beyond.
+    /// Answers by latency: one bucket for each of [`LATENCY_BOUNDS_MICROS`], and one for slower answers.
     pub buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
-    /// Microseconds that all answers took together.
+    /// The sum of the microseconds of all answers.
     pub total_micros: AtomicU64,
-    /// Its connections.
+    /// The connections of the thread.
     pub connections: ConnectionMetrics,
 }
 
 impl ThreadMetrics {
-    /// Counts answers of these routes, and of those that are no cloud's.
+    /// Returns counters for these routes, and for [`route::PROBE`] and [`route::REFUSED`].
     pub fn new(routes: &[&'static MetadataRoute]) -> Self {
         let no_clouds = [&route::PROBE, &route::REFUSED];
         let all = routes.iter().copied().chain(no_clouds);
@@ -90,12 +90,12 @@ impl ThreadMetrics {
         add(&self.total_micros, micros);
     }
 
-    /// Counts a request that waited until it was known who asks.
+    /// Counts a request that waited for identity, and whose client became known.
     pub fn record_identified_wait(&self) {
         add(&self.identity_waits[0], 1);
     }
 
-    /// Counts a request that waited for that in vain.
+    /// Counts a request that waited for identity, and whose client did not become known.
     pub fn record_unidentified_wait(&self) {
         add(&self.identity_waits[1], 1);
     }

@@ -1,7 +1,7 @@
-//! Which control groups this process is in, and what they say: versions 1, 2, and both at once.
+//! The control groups of this process, and the contents of their files: versions 1, 2, and both at once.
 //!
-//! Pure: text in, values out, nothing panics on any text. Who reads the files (`probe` for the generator's verdict, the agent
-//! for its own limits) is not this crate's business.
+//! The crate is pure: text in, values out, and no text causes a panic. Other crates read the files: `probe` for the generator's
+//! verdict, the agent for its own limits.
 //!
 //! Formats: Linux `cgroups(7)`, `proc_pid_mountinfo(5)`, `Documentation/admin-guide/cgroup-v2.rst`,
 //! `Documentation/admin-guide/cgroup-v1/memory.rst`, `Documentation/scheduler/sched-bwc.rst`.
@@ -9,27 +9,27 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Which of the two systems a group belongs to. Their files have other names and other units.
+/// The cgroup version of a group. The files of the two versions differ in names and units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupVersion {
-    /// One hierarchy per controller.
+    /// Version 1: one hierarchy per controller.
     V1,
-    /// One hierarchy for all.
+    /// Version 2: one hierarchy for all controllers.
     V2,
 }
 
-/// A group that this process is in, as a directory.
+/// A control group that this process is in, as a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessCgroup {
-    /// Its system.
+    /// The cgroup version that the group belongs to.
     pub version: CgroupVersion,
-    /// Where its files are.
+    /// The directory that holds the group's files.
     pub directory: String,
-    /// The part of `directory` that is the mount point: nothing above it can be seen.
+    /// The length of the part of `directory` that is the mount point: nothing above it is visible.
     mount: usize,
 }
 
-/// Deeper nesting than any real one; a bound on reads.
+/// Most ancestors that are visited; real groups are nested less deeply. It limits the reads.
 const DEEPEST: usize = 16;
 
 impl ProcessCgroup {
@@ -54,7 +54,7 @@ impl ProcessCgroup {
         )
     }
 
-    /// The group in the one hierarchy of version 2, which a machine with version 1 may have as well.
+    /// Finds the group in the one hierarchy of version 2, which a machine with version 1 may have as well.
     #[must_use]
     pub fn find_v2(memberships: &str, mounts: &str) -> Option<Self> {
         let path = memberships.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -62,8 +62,8 @@ impl ProcessCgroup {
         Self::below(CgroupVersion::V2, path, mounts.filter(|mount| mount.kind == "cgroup2"))
     }
 
-    /// The directory of `path` below the mount that shows most of the tree. A mount may show only a part of it (a
-    /// container's own), and then the path begins with the mount's root.
+    /// Returns the directory of `path` below the mount that shows most of the tree. A mount may show only a part of the tree (a
+    /// container's own). Then the path begins with the mount's root.
     fn below<'a>(
         version: CgroupVersion,
         path: &str,
@@ -80,7 +80,7 @@ impl ProcessCgroup {
         candidates.min_by_key(|(root, _)| *root).map(|(_, home)| home)
     }
 
-    /// The group and those around it, innermost first: a limit of any of them holds.
+    /// Returns the directories of the group and its ancestors, innermost first: a limit of any of them holds.
     pub fn ancestors(&self) -> impl Iterator<Item = &str> {
         let visible = |directory: &&str| directory.len() >= self.mount;
         std::iter::successors(Some(self.directory.as_str()), outward).take_while(visible).take(DEEPEST)
@@ -111,7 +111,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Spaces, tabs, newlines and backslashes stand in mountinfo as a backslash and three octal digits.
+/// Decodes the escapes of mountinfo: a space, tab, newline or backslash is written as a backslash and three octal digits.
 fn unescaped(field: &str) -> Cow<'_, str> {
     if !field.contains('\\') {
         return Cow::Borrowed(field);
@@ -120,19 +120,19 @@ fn unescaped(field: &str) -> Cow<'_, str> {
     Cow::Owned(escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain)))
 }
 
-/// How often a group used up its CPU quota. `cpu.stat` has it in both versions.
+/// CPU throttling of a group: the times that it used up its CPU quota. `cpu.stat` has it in both versions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which something of the group ran.
+    /// Periods in which a task of the group ran.
     pub periods: u64,
-    /// Those in which it was stopped.
+    /// Periods in which the group was throttled.
     pub throttled_periods: u64,
-    /// For how long, summed over CPUs.
+    /// Time for which the group was throttled, summed over CPUs.
     pub throttled_time: Duration,
 }
 
 impl Throttling {
-    /// Reads `cpu.stat`. There is none where no quota can be set: at the root of version 2 and in groups without the
+    /// Reads `cpu.stat`. Returns `None` where no quota can be set: at the root of version 2, and in groups without the CPU
     /// controller.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -147,19 +147,19 @@ impl Throttling {
     }
 }
 
-/// CPU time that the group has used, with the groups below it: version 2's `cpu.stat`, or version 1's `cpuacct.usage`.
+/// Reads the CPU time of the group and the groups below it: version 2's `cpu.stat`, or version 1's `cpuacct.usage`.
 #[must_use]
 pub fn cpu_time(text: &str) -> Option<Duration> {
     let two = field(text, "usage_usec").map(Duration::from_micros);
     two.or_else(|| text.trim().parse().ok().map(Duration::from_nanos))
 }
 
-/// A quota in cores.
+/// A CPU quota, in cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CpuQuota {
-    /// None.
+    /// The group has no quota.
     Unlimited,
-    /// So many cores, 0.1 for Kubernetes' `100m`.
+    /// The quota in cores, such as 0.1 for Kubernetes' `100m`.
     Cores(f64),
 }
 
@@ -183,10 +183,12 @@ impl CpuQuota {
     }
 }
 
-/// Version 1 says "no limit" as the largest number of whole pages; nothing near it is a limit.
+/// Version 1 writes "no limit" as the largest number of whole pages. So no number from here on is a limit.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// A memory limit in bytes: `memory.max` or `memory.limit_in_bytes`. The outer `None` is a text that is no limit.
+/// Reads a memory limit in bytes: `memory.max` or `memory.limit_in_bytes`.
+///
+/// The outer `None` means that the text is not a limit; the inner one means that there is no limit.
 #[must_use]
 pub fn memory_limit(text: &str) -> Option<Option<u64>> {
     match text.trim() {
@@ -195,19 +197,19 @@ pub fn memory_limit(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// File pages that can go at any moment, from `memory.stat`: what the kubelet, too, takes off a pod's use
-/// (`inactive_file`; version 1 has `total_inactive_file` for the group with its children).
+/// Reads from `memory.stat` the file pages that the kernel can reclaim at any moment. The kubelet subtracts them from a pod's use,
+/// too (`inactive_file`; version 1 has `total_inactive_file` for the group with its children).
 #[must_use]
 pub fn reclaimable(text: &str) -> Option<u64> {
     field(text, "total_inactive_file").or_else(|| field(text, "inactive_file"))
 }
 
-/// How often memory ran out.
+/// Counts of the times that memory ran out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// Times that the limit was reached, and pages had to be given up before going on.
+    /// Times that the limit was reached, so that the kernel had to reclaim pages first.
     pub limit_hits: u64,
-    /// Processes that were killed for it; none where the kernel does not count them (version 1 before Linux 4.13).
+    /// Processes that the OOM killer ended; `None` where the kernel does not count them (version 1 before Linux 4.13).
     pub oom_kills: Option<u64>,
 }
 
@@ -225,7 +227,9 @@ impl MemoryEvents {
     }
 }
 
-/// How many processes and threads a group may have: `pids.max`. The outer `None` is a text that is no limit.
+/// Reads the most processes and threads that a group may have: `pids.max`.
+///
+/// The outer `None` means that the text is not a limit; the inner one means that there is no limit.
 #[must_use]
 pub fn processes_limit(text: &str) -> Option<Option<u64>> {
     match text.trim() {
@@ -234,7 +238,7 @@ pub fn processes_limit(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// The value of `name` in a file of lines of a name and a value.
+/// Returns the value of `name` in a file whose lines hold a name and a value.
 fn field(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(key, _)| *key == name)?.1.trim().parse().ok()
@@ -290,7 +294,7 @@ mod tests {
         assert_eq!(ProcessCgroup::find("3:cpuset:/x\n", mounts, "cpu"), None);
     }
 
-    /// Containers of version 1 without a namespace: the path is the host's, the mount shows only the container's part.
+    /// Containers of version 1 without a cgroup namespace: the path is the host's, and the mount shows only the container's part.
     #[test]
     fn a_mount_that_shows_a_part_of_the_tree_is_taken_off_the_path() {
         let mounts = "50 49 0:29 /docker/4f\\040x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";

@@ -1,9 +1,9 @@
-//! Reads a YAML or JSON document and reports *every* mistake in it, not the first.
+//! Reads a YAML or JSON document and reports *every* mistake in it, not only the first.
 //!
-//! A derive would stop at the first wrong field. Here each read either gives a value or notes a mistake
-//! (where, what, what was expected) and goes on, so that an operator mends a file once. Keys that nobody read are
-//! mistakes, too. Opens no file but those that a configuration names ([`values`]), and knows no key by name. Used by the agent's configuration and by `identity`'s identity
-//! file; apart from `core`, so that who reads no document compiles no YAML.
+//! A derive would stop at the first wrong field. Here each read either returns a value or records an error (path, found, expected)
+//! and goes on, so that an operator mends a file once. A key that the program does not read is an error, too. The crate opens only
+//! files that a configuration names ([`values`]), and knows no key by name. The agent's configuration and `identity`'s identity file
+//! use it. It is not part of `core`, so that a crate that reads no document compiles no YAML.
 
 pub mod values;
 
@@ -18,11 +18,11 @@ use serde_saphyr::UserMessageFormatter;
 /// One mistake in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidationError {
-    /// Where: a path such as `pods[2].address`.
+    /// The place of the mistake: a path such as `pods[2].address`.
     pub path: String,
-    /// What stands there, shortened.
+    /// The value at that place, shortened.
     pub found: String,
-    /// What was expected.
+    /// A description of the expected value.
     pub expected: String,
 }
 
@@ -49,10 +49,10 @@ impl std::error::Error for ValidationErrors {}
 
 type SharedErrors = Rc<RefCell<Vec<ValidationError>>>;
 
-/// A YAML (or JSON) file of somebody else's making, of which a few fields are wanted and none must be shown.
+/// Parses a YAML (or JSON) file from another program. Only a few of its fields are needed and none may be shown.
 ///
 /// # Errors
-/// Where it is not YAML, without a word of what stands there.
+/// The error gives the place where the text is not YAML, and no content of the file.
 pub fn parse_foreign_yaml(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| match error.location() {
         Some(place) => {
@@ -62,7 +62,7 @@ pub fn parse_foreign_yaml(text: &str) -> Result<Value, String> {
     })
 }
 
-/// A document being read, and the mistakes found so far.
+/// A document that is being read, with the mistakes found so far.
 #[derive(Debug)]
 pub struct Document {
     root: Value,
@@ -73,7 +73,7 @@ impl Document {
     /// Parses YAML (JSON is YAML).
     ///
     /// # Errors
-    /// One mistake, when the text is not YAML at all; its path is the line and column.
+    /// One mistake if the text is not YAML at all. Its `found` holds the parser's message.
     pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
         match serde_saphyr::from_str::<Value>(text) {
             Ok(root) => Ok(Self { root, notes: SharedErrors::default() }),
@@ -85,22 +85,22 @@ impl Document {
         }
     }
 
-    /// The outermost table.
+    /// Returns the outermost table.
     pub fn root(&self) -> DocumentTable<'_> {
         DocumentNode { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.table()
     }
 
-    /// The result of reading: `value` if no mistake was noted.
+    /// Ends the reading: returns `value` if no mistake was recorded.
     ///
     /// # Errors
-    /// Every mistake, in document order of reading.
+    /// Every recorded mistake, in the order of reading.
     pub fn finish<T>(self, value: T) -> Result<T, ValidationErrors> {
         let notes = self.notes.take();
         if notes.is_empty() { Ok(value) } else { Err(ValidationErrors(notes)) }
     }
 }
 
-/// A place in the document, present or not.
+/// A place in the document, which may be empty.
 #[derive(Debug, Clone)]
 pub struct DocumentNode<'d> {
     value: Option<&'d Value>,
@@ -109,22 +109,22 @@ pub struct DocumentNode<'d> {
 }
 
 impl<'d> DocumentNode<'d> {
-    /// Whether anything stands here. `null` counts as nothing.
+    /// True if there is a value here. `null` counts as no value.
     pub fn is_present(&self) -> bool {
         self.value.is_some_and(|value| !value.is_null())
     }
 
-    /// Whether a table stands here.
+    /// True if the value here is a table.
     pub fn is_table(&self) -> bool {
         self.value.is_some_and(Value::is_object)
     }
 
-    /// Where this is, as mistakes name it.
+    /// The path of this place, as mistakes name it.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Notes that what stands here is not what was expected.
+    /// Records that the value here is not what was expected.
     pub fn reject(&self, expected: impl Into<String>) {
         let found = match self.value {
             None | Some(Value::Null) => "nothing".to_owned(),
@@ -133,7 +133,7 @@ impl<'d> DocumentNode<'d> {
         self.note(found, expected);
     }
 
-    /// Whether a mistake has been noted here, or below: of a table's unknown keys once it is dropped.
+    /// True if a mistake is recorded here or below. Unknown keys of a table are recorded when the table is dropped.
     pub fn has_errors(&self) -> bool {
         let is_below = |path: &str| {
             path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -155,7 +155,7 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// The table here; a mistake and an empty table when something else stands here.
+    /// Returns the table here. Any other value is a mistake and gives an empty table.
     pub fn table(&self) -> DocumentTable<'d> {
         let map = match self.value {
             Some(Value::Object(map)) => Some(map),
@@ -168,7 +168,7 @@ impl<'d> DocumentNode<'d> {
         DocumentTable { map, node: self.clone(), read: RefCell::default(), moved: RefCell::default() }
     }
 
-    /// The elements here; none when absent, a mistake when it is not a list.
+    /// Returns the elements of the list here; none if absent. Any other value is a mistake.
     pub fn list(&self) -> Vec<DocumentNode<'d>> {
         match self.value {
             None | Some(Value::Null) => Vec::new(),
@@ -188,7 +188,7 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// Text here, converted. `None` when absent or (with a mistake noted) not convertible.
+    /// Returns the text here, converted. `None` if absent or (with a mistake recorded) not convertible.
     pub fn text<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let converted = match self.value {
             None | Some(Value::Null) => return None,
@@ -203,7 +203,7 @@ impl<'d> DocumentNode<'d> {
         converted
     }
 
-    /// A whole number within `range`. `None` when absent or (with a mistake noted) anything else.
+    /// Returns the whole number here, within `range`. `None` if absent or (with a mistake recorded) anything else.
     pub fn number(&self, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
         match self.value {
             None | Some(Value::Null) => None,
@@ -217,7 +217,7 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// `true` or `false`. `None` when absent or (with a mistake noted) anything else.
+    /// Returns the boolean here. `None` if absent or (with a mistake recorded) anything else.
     pub fn boolean(&self) -> Option<bool> {
         match self.value {
             None | Some(Value::Null) => None,
@@ -230,18 +230,18 @@ impl<'d> DocumentNode<'d> {
     }
 }
 
-/// A table being read. Dropping it notes every key that nobody asked for.
+/// A table that is being read. Dropping it records each key that the program did not read.
 #[derive(Debug)]
 pub struct DocumentTable<'d> {
     map: Option<&'d Map<String, Value>>,
     node: DocumentNode<'d>,
     read: RefCell<BTreeSet<&'static str>>,
-    /// Keys that stood here once: known, and not offered to whoever mistypes one.
+    /// Keys of earlier versions: they are known, but error messages do not suggest them.
     moved: RefCell<BTreeSet<&'static str>>,
 }
 
 impl<'d> DocumentTable<'d> {
-    /// The place under `key`, present or not.
+    /// Returns the place of `key`, present or not, and marks the key as known.
     pub fn key(&self, key: &'static str) -> DocumentNode<'d> {
         self.read.borrow_mut().insert(key);
         self.place(key)
@@ -253,7 +253,7 @@ impl<'d> DocumentTable<'d> {
         DocumentNode { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
     }
 
-    /// As [`DocumentTable::key`], and a mistake when nothing stands there.
+    /// Returns the place of `key`, as [`DocumentTable::key`] does. A missing value is a mistake.
     pub fn required(&self, key: &'static str, expected: &str) -> DocumentNode<'d> {
         let node = self.key(key);
         if !node.is_present() {
@@ -262,7 +262,7 @@ impl<'d> DocumentTable<'d> {
         node
     }
 
-    /// Refuses a key that stands elsewhere now, `now` being what is said of that; whether it was there.
+    /// Refuses a key that has moved; `now` says where to. Returns true if the key is present.
     pub fn reject_moved(&self, key: &'static str, now: &str) -> bool {
         self.moved.borrow_mut().insert(key);
         let node = self.place(key);
@@ -272,7 +272,7 @@ impl<'d> DocumentTable<'d> {
         node.is_present()
     }
 
-    /// Every key with its place, for tables whose keys are the user's own.
+    /// Returns every key with its place, for tables whose keys the user chooses.
     pub fn entries(&self) -> Vec<(&'d str, DocumentNode<'d>)> {
         let Some(map) = self.map else { return Vec::new() };
         map.iter()
@@ -298,17 +298,17 @@ impl Drop for DocumentTable<'_> {
     }
 }
 
-/// Where and what, without the lines of the file that follow, and without advice for whoever calls the library.
+/// Returns the place and the reason of a syntax error, without the lines of the file and without advice for programmers.
 fn syntax(error: &serde_saphyr::Error) -> String {
     let told = error.render_with_formatter(&UserMessageFormatter);
     let first = told.lines().next().unwrap_or_default();
     first.strip_prefix("error: ").unwrap_or(first).to_owned()
 }
 
-/// Longest part of a wrong value, of a key or of a place that a message repeats, in characters.
+/// Longest part of a wrong value, key or path that a message repeats, in characters.
 const SHOWN: usize = 80;
 
-/// Most mistakes that are told of. A file of another kind can hold hundreds of thousands.
+/// Most mistakes that are reported. A file of another kind can hold hundreds of thousands.
 const MOST: usize = 100;
 
 fn shorten(text: &str) -> String {
@@ -319,7 +319,7 @@ fn shorten(text: &str) -> String {
     short
 }
 
-/// Of what changes the direction of a line, a mark: it would show another text than stands in the file.
+/// Replaces a character that changes the direction of a line: with it, the message would look different from the file.
 fn visible(c: char) -> char {
     // Unicode Standard Annex 9, section 2: explicit and implicit directional formatting characters.
     let turns =
@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    /// A key of five megabytes was printed whole.
+    /// Regression test: a key of five megabytes was printed whole.
     #[test]
     fn what_is_told_of_a_mistake_is_bounded_whatever_the_document_holds() {
         let long = "k".repeat(1 << 20);

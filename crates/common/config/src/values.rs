@@ -1,6 +1,7 @@
-//! What values of the agent's configuration may be: text to checked values, or nothing; and the files that it names.
+//! Converts text of the agent's configuration to checked values, and reads the files that it names.
 //!
-//! Knows no keys; what was expected is said where a key is read. Used by each section of the agent's configuration.
+//! The module knows no keys, and returns `None` for a wrong value: the code that reads a key states what was expected. Each section
+//! of the agent's configuration uses it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,11 @@ use seawall_core::names::{is_dns_subdomain, is_loopback};
 use seawall_core::{ServiceAccount, file};
 use serde::Serializer;
 
-/// Largest configuration, and largest file that one names and that is not an identity file, in bytes. All public roots together
-/// take a quarter of it.
+/// Largest configuration file, and largest file that it names, in bytes; identity files have a limit of their own. All public roots
+/// together take a quarter of it.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
-/// Longest name or URL part that is accepted; clouds' own names are far shorter.
+/// Longest name or URL part that is accepted, in bytes; the clouds' own names are far shorter.
 const NAME_LENGTH: usize = 253;
 
 /// A name, or a part of a URL: letters, digits, `-`, `_`, `.` and `:`.
@@ -25,7 +26,7 @@ pub fn name(text: &str) -> Option<String> {
     fits.then(|| text.to_owned())
 }
 
-/// A path, relative ones from `base`.
+/// A path; a relative one starts at `base`.
 pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
     (!text.is_empty()).then(|| base.join(text))
 }
@@ -41,7 +42,7 @@ pub fn secure_url(text: &str) -> Option<String> {
     base_url(text, is_sealed)
 }
 
-/// A base URL of plain http: a metadata server's, which never leaves the node, or a proxy's.
+/// A base URL of plain http: a metadata server's, whose traffic never leaves the node, or a proxy's.
 pub fn http_url(text: &str) -> Option<String> {
     base_url(text, |url| url.scheme_str() == Some("http"))
 }
@@ -49,18 +50,18 @@ pub fn http_url(text: &str) -> Option<String> {
 fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
     let url: http::Uri = text.parse().ok()?;
     let no_path = matches!(url.path(), "" | "/") && url.query().is_none();
-    // A password would be shown by `check`, and nobody is asked with it.
+    // `check` would show a password, and no request would send it.
     let nobody = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
     (nobody && url.host().is_some() && no_path && is_fit(&url)).then(|| text.trim_end_matches('/').to_owned())
 }
 
-/// Whether the URL's host is this machine's loopback.
+/// True if the URL's host is this machine's loopback.
 pub fn is_loopback_url(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
 }
 
-/// Whether a URL is at one of these listeners. An agent that is its own upstream would ask itself for each answer, until no
-/// place is left.
+/// True if the URL leads to one of these listeners. An agent that is its own upstream would send itself a request for each
+/// response, until no place is left.
 pub fn is_own_listener(url: &str, listeners: &[SocketAddr]) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
@@ -78,7 +79,7 @@ pub fn service_account(text: &str) -> Option<ServiceAccount> {
     Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
 }
 
-/// A name as Kubernetes has them.
+/// A DNS subdomain, the form of most names in Kubernetes.
 pub fn dns_name(text: &str) -> Option<String> {
     is_dns_subdomain(text).then(|| text.to_owned())
 }
@@ -90,7 +91,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span).then_some(span)
 }
 
-/// Writes a duration as [`duration`] reads it.
+/// Serializes a duration so that [`duration`] can parse it.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -98,10 +99,10 @@ pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{}ms", span.as_millis()))
 }
 
-/// The text of a file that the configuration names.
+/// Reads the text of a file that the configuration names.
 ///
 /// # Errors
-/// Which file cannot be read, and why.
+/// The error names the file that cannot be read, and the reason.
 pub fn read_named_file(path: &Path) -> anyhow::Result<String> {
     let text = file::read(path, MAX_FILE_BYTES)
         .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;

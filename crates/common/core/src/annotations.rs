@@ -1,32 +1,32 @@
-//! What Kubernetes objects say about a pod in their annotations, as far as somebody has asked to know.
+//! The annotations of Kubernetes objects that concern a pod, as far as a cloud has selected their keys.
 //!
-//! Keys and texts, without a meaning: what they mean is each cloud's to say. `cluster` and `static` identity tell them, the
-//! agent's clouds name the keys and read them. Small, because a node keeps them for each of its pods: what is told of a
-//! ServiceAccount or namespace is shared by its pods, and a pod of which nothing is told has nothing on the heap.
+//! The module holds keys and texts; each cloud defines their meaning. `cluster` and `static` identity supply the annotations; the
+//! agent's clouds select the keys and read the texts. The types are small because a node keeps them for each of its pods. Pods share
+//! the annotations of their ServiceAccount or namespace, and a pod without selected annotations has nothing on the heap.
 
 use std::sync::Arc;
 
-/// The annotations that somebody wants to know, by the kind of object that carries them. All others are let pass.
+/// The keys of the selected annotations, by the kind of object that carries them. All other annotations are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationKeys {
     /// Keys on the pod.
     pub pod: &'static [&'static str],
     /// Keys on the pod's ServiceAccount.
     pub service_account: &'static [&'static str],
-    /// Keys on the pod's namespace. Without any, nobody asks about namespaces.
+    /// Keys on the pod's namespace. If it is empty, namespaces are not read.
     pub namespace: &'static [&'static str],
 }
 
-/// Longest text that is kept, in bytes; Kubernetes takes 256 KiB of an object's annotations. Far more than what is meant for
-/// a cloud takes: an e-mail 254 (RFC 5321), an AWS role's ARN 2048 (IAM API reference, `arnType`).
+/// Longest text that is kept, in bytes; Kubernetes allows 256 KiB for an object's annotations. It is far more than a cloud's values
+/// take: an e-mail 254 (RFC 5321), an AWS role's ARN 2048 (IAM API reference, `arnType`).
 pub const MAX_VALUE_LENGTH: usize = 2048;
 
 /// An annotation's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnnotationValue {
-    /// All of it.
+    /// The whole text.
     Whole(Arc<str>),
-    /// It is longer than [`MAX_VALUE_LENGTH`]. Nothing of it is kept, so that nobody can take its beginning for the whole.
+    /// The text is longer than [`MAX_VALUE_LENGTH`]. No part of it is kept, so that its beginning cannot pass for the whole.
     TooLong,
 }
 
@@ -40,12 +40,12 @@ impl From<&str> for AnnotationValue {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations(Option<Arc<AnnotationEntries>>);
 
-/// Behind one thin pointer: there is one of those in each pod's record.
+/// The entries of [`Annotations`]. They are behind one thin pointer because each pod's record holds one.
 #[derive(Debug, PartialEq, Eq)]
 struct AnnotationEntries(Box<[(&'static str, AnnotationValue)]>);
 
 impl Annotations {
-    /// What stands under a key; nothing if the object has no such annotation.
+    /// Returns the value of an annotation; `None` if the object does not have the annotation.
     pub fn find(&self, key: &str) -> Option<&AnnotationValue> {
         let AnnotationEntries(all) = &**self.0.as_ref()?;
         all.iter().find(|(known, _)| *known == key).map(|(_, text)| text)
@@ -59,36 +59,36 @@ impl FromIterator<(&'static str, AnnotationValue)> for Annotations {
     }
 }
 
-/// An object that is not the pod itself and is read beside it. One word, and cheap to clone: what is known of such an object is
-/// shared by its pods.
+/// The annotations of a pod's ServiceAccount or namespace. The type is one word and cheap to clone: an object's pods share what is
+/// known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelatedAnnotations {
     /// Not read yet: the answer is "not known yet", not "none".
     NotRead,
-    /// What it says; `None`: there is no such object.
+    /// The object's selected annotations; `None` if the object does not exist.
     Known(Arc<Option<Annotations>>),
 }
 
 impl RelatedAnnotations {
-    /// The object is there and says this.
+    /// Creates the value for an object that exists and has these annotations.
     pub fn read(annotations: Annotations) -> Self {
         Self::Known(Arc::new(Some(annotations)))
     }
 
-    /// There is no such object.
+    /// Creates the value for an object that does not exist.
     pub fn missing() -> Self {
         Self::Known(Arc::new(None))
     }
 }
 
-/// All that is told of a pod.
+/// All selected annotations that concern a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodAnnotations {
     /// The pod's own annotations.
     pub pod: Annotations,
     /// Its ServiceAccount's.
     pub service_account: RelatedAnnotations,
-    /// Its namespace's. Where nothing is asked of namespaces, it is known that nothing of it counts.
+    /// Its namespace's. If no keys on namespaces are selected, it is known and empty.
     pub namespace: RelatedAnnotations,
 }
 
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(Annotations::default().find("a"), None);
     }
 
-    /// There is one for each pod of the node, whether or not anything is told.
+    /// A node holds one for each of its pods, with or without annotations.
     #[test]
     fn what_is_told_of_a_pod_is_three_words() {
         assert!(size_of::<PodAnnotations>() <= 3 * size_of::<usize>(), "{}", size_of::<PodAnnotations>());

@@ -1,28 +1,28 @@
-//! Values of attestation that others hold or say: what of a connection is looked at, what a verdict rests on, and what an entry of an
-//! identity file may say beside who its pod is.
+//! Values of attestation that other crates hold or pass on: the ends of a connection, the addresses that a verdict rests on, and the
+//! keys of an identity file.
 //!
-//! Knows no way of attestation. `identity` has those; the server hands [`ConnectionEnds`] on, the registry of pods keeps a [`AttestedAddresses`], each cloud names
-//! its [`IdentityFileKey`]s.
+//! The module implements no attestation; `identity` does. The server passes [`ConnectionEnds`] on, the registry of pods keeps
+//! [`AttestedAddresses`], and each cloud defines its [`IdentityFileKey`]s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
-/// A connection, as far as it tells who is at its other end: the same for all that is asked about it.
+/// The two ends of a connection, by which attestation identifies the pod at the other end. They do not change with the request.
 #[derive(Clone, Copy)]
 pub struct ConnectionEnds<'a> {
-    /// The other end.
+    /// The address of the other end.
     pub peer: SocketAddr,
-    /// This end, which costs a call of the system: for those who need it.
+    /// The address of this end. It costs a system call, so it is read only when needed.
     pub local: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
 }
 
-/// The IP addresses by which a pod is told from others. Opaque to whoever keeps pods: when they are others, all that was decided for the
-/// pod is decided anew.
+/// The IP addresses by which a pod is told from others. Opaque to the registry of pods: when they change, all decisions about the
+/// pod are made anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttestedAddresses(Box<[IpAddr]>);
 
 impl AttestedAddresses {
-    /// These addresses.
+    /// Creates the value from these addresses.
     pub fn of(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self(addresses.into_iter().collect())
     }
@@ -33,10 +33,10 @@ impl AttestedAddresses {
     }
 }
 
-/// A future that whoever tells who is at the other end of a connection returns.
+/// The future that attestation of a connection returns.
 pub type AttestFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What carries an annotation.
+/// The kind of object that carries an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnnotatedObject {
     /// The pod itself.
@@ -47,18 +47,18 @@ pub enum AnnotatedObject {
     Namespace,
 }
 
-/// What an entry may say beside who the pod is: a key in the file that stands for an annotation, as there are no objects here
-/// that could carry one. Each cloud names its own.
+/// A key of an identity file that stands for an annotation, because `static` identity has no objects that could carry one. Each cloud
+/// defines its own.
 #[derive(Clone, Copy, Debug)]
 pub struct IdentityFileKey {
-    /// As it is written in the file.
+    /// The key as it is written in the file.
     pub name: &'static str,
-    /// What would carry the annotation that it stands for.
+    /// The kind of object that would carry the annotation.
     pub object: AnnotatedObject,
-    /// That annotation.
+    /// The annotation that the key stands for.
     pub annotation: &'static str,
-    /// What is to stand there, for whoever wrote something else.
+    /// The expected value, for error messages.
     pub expected: &'static str,
-    /// Whether a text is that.
+    /// True if a text is a valid value.
     pub is_valid: fn(&str) -> bool,
 }

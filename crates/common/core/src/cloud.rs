@@ -1,13 +1,13 @@
 //! The names of the clouds and of their dialects, as configuration, metrics and logs write them.
 //!
-//! Knows of a cloud its name and of a dialect where clients look for it; what they say is in `protocols` and `clouds`. Every crate of the
-//! agent names clouds by these.
+//! The module knows the name of a cloud, and the endpoint of a dialect. The dialects are implemented in `protocols` and `clouds`.
+//! Every crate of the agent uses these names.
 
 use serde::Serialize;
 
 use crate::endpoint::MetadataEndpoint;
 
-/// A cloud by its name: that of its section, and in metrics.
+/// A cloud's name: its section in the configuration, and its label in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CloudName {
@@ -18,10 +18,10 @@ pub enum CloudName {
 }
 
 impl CloudName {
-    /// All there are.
+    /// All clouds.
     pub const ALL: &[Self] = &[Self::Google, Self::Aws];
 
-    /// As it is written.
+    /// The name as configuration and metrics write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Google => "google",
@@ -29,7 +29,7 @@ impl CloudName {
         }
     }
 
-    /// As its users call it.
+    /// The name as users write it.
     pub fn title(self) -> &'static str {
         match self {
             Self::Google => "Google",
@@ -38,7 +38,7 @@ impl CloudName {
     }
 }
 
-/// A dialect by its name on a listener. A cloud may have several, for clients that look for it in different places.
+/// A dialect's name, as a listener's configuration writes it. A cloud may have several, for clients that use different endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DialectName {
@@ -51,10 +51,10 @@ pub enum DialectName {
 }
 
 impl DialectName {
-    /// All there are.
+    /// All dialects.
     pub const ALL: &[Self] = &[Self::Google, Self::AwsImds, Self::AwsContainers];
 
-    /// As it is written, whose it is, at which addresses clients ask it, and whether a listener speaks it that names none.
+    /// The name, the cloud, the endpoint that clients use, and whether a listener without a list of dialects speaks this dialect.
     fn about(self) -> (&'static str, CloudName, MetadataEndpoint, bool) {
         match self {
             Self::Google => ("google", CloudName::Google, MetadataEndpoint::Metadata, true),
@@ -64,22 +64,22 @@ impl DialectName {
         }
     }
 
-    /// As it is written.
+    /// The name as configuration writes it.
     pub fn as_str(self) -> &'static str {
         self.about().0
     }
 
-    /// Whose it is.
+    /// The cloud that the dialect belongs to.
     pub fn cloud(self) -> CloudName {
         self.about().1
     }
 
-    /// Which of the addresses that are captured clients ask it at.
+    /// The captured endpoint to which clients of this dialect send requests.
     pub fn endpoint(self) -> MetadataEndpoint {
         self.about().2
     }
 
-    /// Whether a listener speaks it that names none.
+    /// True if a listener whose configuration names no dialects speaks this dialect.
     pub fn is_enabled_by_default(self) -> bool {
         self.about().3
     }

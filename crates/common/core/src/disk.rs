@@ -1,23 +1,23 @@
-//! Work that a disk can hold up, done on a thread of its own, so that the thread that asks for it serves others meanwhile.
+//! Runs disk work on a thread of its own, so that the waiting thread serves other requests meanwhile.
 //!
-//! A hung disk or network file system keeps a thread in the kernel for as long as it likes, and no limit ends that. So the one who asks
-//! stops waiting after [`TIMEOUT`], and at most [`THREADS`] such threads hang in the process. Not tokio's blocking threads: look-ups of
-//! names run there, and need them when a disk hangs.
+//! A hung disk or network file system keeps a thread in the kernel, and no timeout ends that. So [`run_with_timeout`] stops waiting
+//! after [`TIMEOUT`], and at most [`THREADS`] such threads hang in the process. The module does not use tokio's blocking threads:
+//! DNS look-ups run there and need them while a disk hangs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// How long the work is waited for.
+/// Longest wait for the work.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Threads that may hang at once.
+/// Most threads that may hang at once.
 pub const THREADS: usize = 4;
 
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts one thread for as long as it works.
+/// Counts one thread while it works; at most [`THREADS`] permits exist.
 struct ThreadPermit;
 
 impl ThreadPermit {
@@ -34,10 +34,10 @@ impl Drop for ThreadPermit {
     }
 }
 
-/// Does this work on a thread of its own and waits for it for at most [`TIMEOUT`].
+/// Runs `work` on a thread of its own and waits for it for at most [`TIMEOUT`].
 ///
 /// # Errors
-/// It takes longer (the thread goes on by itself), or [`THREADS`] others hang already, or no thread can be made.
+/// The work takes longer than [`TIMEOUT`] (its thread goes on), [`THREADS`] threads hang already, the thread cannot start, or it panics.
 pub async fn run_with_timeout<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
@@ -45,7 +45,7 @@ pub async fn run_with_timeout<T: Send + 'static>(
     let (done, is_done) = oneshot::channel();
     let body = move || {
         let _place = place;
-        // The one who asked may have stopped waiting.
+        // The waiting thread may have stopped waiting.
         let _ = done.send(work());
     };
     let thread = std::thread::Builder::new().name("disk".into());

@@ -1,7 +1,7 @@
 //! Durations as Go writes them (`time.ParseDuration`): `1h2m3.5s`, `15ms`, `-1.5µs`.
 //!
-//! The one reader of durations: vegeta's flags and files, the emulators' flags and the agent's configuration are all of
-//! this form, each with bounds of its own. Printing them is vegeta's reports' alone.
+//! The only parser of durations: vegeta's flags and files, the emulators' flags and the agent's configuration all use it, each with
+//! its own bounds. Only vegeta's reports print durations in this form.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3600 * SECOND),
 ];
 
-/// A duration that is not negative; `None` for anything else. A bare `0` needs no unit.
+/// Parses a duration that is not negative; `None` for any other text. A bare `0` needs no unit.
 pub fn parse(text: &str) -> Option<Duration> {
     parse_signed(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
 }
 
-/// As [`parse`], in nanoseconds and with a sign: all that Go's `time.Duration` holds, some 292 years.
+/// Parses a signed duration into nanoseconds: all that Go's `time.Duration` holds, some 292 years.
 pub fn parse_signed(text: &str) -> Option<i64> {
     let (is_negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -35,7 +35,7 @@ pub fn parse_signed(text: &str) -> Option<i64> {
     i64::try_from(if is_negative { -sum } else { sum }).ok()
 }
 
-/// At least one number with its unit, in nanoseconds.
+/// Parses at least one number with its unit, in nanoseconds.
 fn sum(text: &str) -> Option<u64> {
     let (mut sum, mut rest) = part(text)?;
     while !rest.is_empty() {
@@ -45,7 +45,7 @@ fn sum(text: &str) -> Option<u64> {
     Some(sum)
 }
 
-/// The first number with its unit, in nanoseconds, and what follows.
+/// Parses the first number with its unit, in nanoseconds, and returns the remaining text.
 fn part(text: &str) -> Option<(u64, &str)> {
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let (number, rest) = text.split_at(text.find(|c| !is_number(c))?);

@@ -1,12 +1,12 @@
-//! The addresses that clouds' clients ask. The programs for the kernel have them, too (`redirect/ebpf/capture.bpf.c`, `place4` and
-//! `place6`); the tests of `redirect` in network namespaces go through this list and find out when the two differ.
+//! The addresses to which clients of the clouds send requests. The kernel programs hold them, too (`redirect/ebpf/capture.bpf.c`,
+//! `place4` and `place6`); the tests of `redirect` in network namespaces check that the two lists agree.
 //!
-//! Knows no dialect: [`crate::cloud`] says which is asked where. Used by `redirect`, which brings these addresses to the agent, and by
-//! `identity`, which says which of the agent's ports answers.
+//! The module knows no dialect: [`crate::cloud`] maps each dialect to an endpoint. `redirect` sends connections to these addresses to
+//! the agent, and `identity` chooses the agent's port that answers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What is asked at an address, which decides which of the agent's ports answers.
+/// A metadata service and its addresses; it decides which of the agent's ports answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataEndpoint {
     /// The machine's metadata: Google's server, and AWS's instance metadata.
@@ -15,28 +15,28 @@ pub enum MetadataEndpoint {
     Containers,
 }
 
-/// Where metadata is asked for. 169.254.169.254: Google, AWS and Azure; fd20:ce::254: Google ("Access VM metadata", Compute Engine);
-/// fd00:ec2::254: AWS ("Instance Metadata Service", IPv6 on Nitro).
+/// The addresses of the metadata services. 169.254.169.254: Google, AWS and Azure; fd20:ce::254: Google ("Access VM metadata",
+/// Compute Engine); fd00:ec2::254: AWS ("Instance Metadata Service", IPv6 on Nitro).
 pub const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Where credentials for containers are asked for: "EKS Pod Identity Agent" of AWS's user guide.
+/// The addresses of the credentials endpoint for containers. Source: "EKS Pod Identity Agent" of AWS's user guide.
 pub const CONTAINERS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
 
-/// The port of all of them.
+/// The port of all these addresses.
 pub const PORT: u16 = 80;
 
-/// Left alone: 169.254.169.254 is a DNS server on Google's machines ("Internal DNS").
+/// The port that is never captured: 169.254.169.254 is a DNS server on Google's machines ("Internal DNS").
 pub const DNS: u16 = 53;
 
 impl MetadataEndpoint {
-    /// Both.
+    /// Both endpoints.
     pub const ALL: [Self; 2] = [Self::Metadata, Self::Containers];
 
     /// Its addresses.

@@ -1,32 +1,32 @@
-//! Why a pod's owner is told something, and the voice that tells it.
+//! The reasons for events on a pod, and the recorder that posts them.
 //!
-//! Knows neither pods nor the API server. The clouds and whoever watches pods complain by a [`PodEventRecorder`]; `cluster` gives it a voice, an
-//! event on the pod.
+//! The module knows neither pods nor the API server. The clouds and the watch of pods report through a [`PodEventRecorder`]; `cluster`
+//! supplies the [`EventBackend`], which posts an event on the pod.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Why a pod was refused. A closed set: it is the event's `reason` and a metric's label.
+/// The reason of an event, such as a refusal of a pod's credentials. A closed set: it is the event's `reason` and a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventReason {
-    /// The agent's own policy.
+    /// The agent's own policy refused the credentials.
     RefusedByPolicy,
-    /// The cloud.
+    /// The cloud refused the credentials.
     RefusedByCloud,
     /// The ServiceAccount's annotation is malformed.
     MalformedAccount,
     /// The API server gave no token for the pod.
     NoToken,
-    /// The pod is given credentials, and fetches them over and over.
+    /// The pod gets credentials, and fetches them over and over.
     FetchedTooOften,
     /// The pod's credentials could not be renewed in time.
     NotRenewed,
-    /// Of the agent itself: another configuration was refused, and the one in force stays.
+    /// An event about the agent itself: a new configuration was refused, and the previous one stays in force.
     ConfigurationRefused,
 }
 
 impl EventReason {
-    /// As the event's `reason`.
+    /// The text of the event's `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RefusedByPolicy => "CredentialsRefusedByPolicy",
@@ -40,24 +40,25 @@ impl EventReason {
     }
 }
 
-/// One pod's voice; none where there is no cluster.
+/// Records events on one pod; it has no backend where there is no cluster.
 #[derive(Clone, Debug, Default)]
 pub struct PodEventRecorder(Option<Arc<dyn EventBackend>>);
 
-/// Where a pod's owner hears it. The clouds complain of pods, and what posts an event stands above them: this trait inverts that arrow.
+/// Posts events on one pod. The clouds report events, but the poster is in a layer above them: this trait inverts the dependency.
 pub trait EventBackend: Debug + Send + Sync {
-    /// Returns at once: whether there was room for it.
+    /// Takes an event and returns at once; false if there was no room for the event.
     fn record(&self, complaint: EventReason, message: &str) -> bool;
 }
 
 impl PodEventRecorder {
-    /// With this voice.
+    /// Creates a recorder with this backend.
     pub fn with(voice: Arc<dyn EventBackend>) -> Self {
         Self(Some(voice))
     }
 
-    /// Something about the pod that no answer can say; whether that is all that can be done about it, or there was no room for it just
-    /// now.
+    /// Records a fact about the pod that a response cannot carry.
+    ///
+    /// Returns false if there was no room for the event just now; true without a backend.
     pub fn record(&self, complaint: EventReason, message: &str) -> bool {
         self.0.as_ref().is_none_or(|voice| voice.record(complaint, message))
     }

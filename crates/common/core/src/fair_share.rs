@@ -1,30 +1,32 @@
-//! How a shared store of places is shared: dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for
+//! Shares a pool of places between parties by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for
 //! shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1).
 //!
-//! Places may be calls in the air, connections, forwards, bytes: whatever is counted. The rule has no state, no lock and no
-//! list of parties; whoever keeps the counts asks it before each taking.
+//! Places may be calls in flight, connections, forwards or bytes: anything that is counted. The rule has no state, no lock and no
+//! list of parties. The code that keeps the counts applies the rule before it takes each place.
 //!
-//! Why it holds. A party takes one more only while it has fewer than are free. So a party that takes all it can stops at
-//! half of what the others leave; `n` such parties that take in turn stop at `1 / (n + 1)` of all each, and as much stays free: a newcomer,
-//! who has none, is never refused while a place is free, and `n` greedy parties leave one free as long as there are more
-//! than `n` places. Nothing is set aside for parties that do not come: one alone may use half of all. Nothing is
-//! taken back either, so a share shrinks as its owner's own places come free: places must be bounded in time.
+//! Why the rule is fair: a party takes one more place only while it has fewer than are free. So a party that takes all it can stops
+//! at half of what the others leave. `n` such parties that take in turn stop at `1 / (n + 1)` of all places each, and as many stay
+//! free. A newcomer has no place yet, so it is never refused while a place is free. `n` greedy parties leave one place free as long
+//! as there are more than `n` places. The rule reserves nothing for absent parties: one party alone may use half of all places.
+//! The rule takes nothing back either: a share shrinks only as its party releases places. So places must be held for a bounded time.
 
-/// What is free of `most` places for parties that have more than a few, while `used` are taken: the last quarter is for those
-/// with a few, so that whoever comes finds room even if everybody else hoards and gives nothing back.
+/// The free places for parties that have more than a few, while `used` of `most` are taken.
+/// The last quarter is reserved for parties with a few. So a newcomer finds room even if all others take what they can and release nothing.
 pub const fn free_for_many(most: u64, used: u64) -> u64 {
     (most - most / 4).saturating_sub(used)
 }
 
-/// Whether a party that has `own` places may take one more while `free` are.
+/// True if a party that has `own` places may take one more while `free` are free.
 pub const fn may_take(own: u64, free: u64) -> bool {
     own < free
 }
 
-/// The same for what is kept for long and by parties that come one after another: a party takes one more only while it has fewer
-/// than about the *root* of what is free. By [`may_take`] alone each takes half of what is left, so the few that came first have
-/// nearly everything: five of 26. So one alone has five of 26 (eight of 64), there is at least one for each of ten (fifteen), in whatever
-/// order they come, and beside one that keeps all it can, each of five finds a second and a third.
+/// The rule for places that are held for long, by parties that come one after another; true if the party may take one more.
+///
+/// A party takes one more only while it has fewer than about the *root* of what is free. By [`may_take`] alone each party takes half
+/// of what is left, so the first few have nearly everything: five parties take all of 26 places. By this rule, one party alone has
+/// five of 26 places (eight of 64). At least one place is left for each of ten parties (fifteen of 64), in whatever order they come.
+/// Beside one party that keeps all it can, each of five parties finds a second and a third place.
 pub const fn may_take_and_keep(own: u64, free: u64) -> bool {
     own.saturating_mul(own.saturating_add(1)) < free
 }
@@ -33,7 +35,7 @@ pub const fn may_take_and_keep(own: u64, free: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// What the next party has when it has taken all that it may.
+    /// The places of the next party when it has taken all that it may.
     fn hoard(free: &mut u64) -> u64 {
         let mut own = 0;
         while may_take_and_keep(own, *free) {
@@ -62,7 +64,7 @@ mod tests {
         }
     }
 
-    /// Everybody takes in turn whatever the rule allows.
+    /// All parties take in turn until the rule allows no more.
     fn greedy(places: u64, parties: usize) -> Vec<u64> {
         let mut own = vec![0; parties];
         loop {

@@ -1,10 +1,10 @@
-//! Reads small files without trusting that they are small, or files. Called for every file that a configuration names: by
-//! `identity` for identity files and tokens, by `kube` for what leads to the API server, by the agent for the rest.
+//! Reads small files without trusting that they are small or regular files. `identity` reads identity files and tokens with it,
+//! `kube` the credentials for the API server, and the agent every other file that a configuration names.
 //!
 //! A path in a configuration may name a FIFO, a device or a folder, by mistake or because a mount is not there yet. Opening must not
-//! wait, reading must not go on for ever, and what was looked at must be what is read: so the file is opened first, without
-//! blocking, and the descriptor is asked what it is. Links are followed: Kubernetes mounts ConfigMaps, Secrets and tokens as
-//! links to regular files, and renews them so.
+//! block, reading must end, and the checked file must be the file that is read. So the file is opened first, without blocking, and
+//! the checks use its descriptor. Links are followed: Kubernetes mounts ConfigMaps, Secrets and tokens as links to regular files,
+//! and replaces the links to renew the files.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::Read;
@@ -14,23 +14,23 @@ use std::path::Path;
 use crate::Secret;
 use rustix::fs::{Mode, OFlags};
 
-/// The text of a regular file of at most `largest` bytes.
+/// Reads the text of a regular file of at most `largest` bytes.
 ///
 /// # Errors
-/// What was found and what was expected; never a byte of the content. The path is the caller's to name.
+/// The error says what was found and what was expected, never a byte of the content. It does not name the path.
 pub fn read(path: &Path, largest: usize) -> Result<Secret<String>, String> {
     let bytes = read_bytes(path, largest)?;
     let text = std::str::from_utf8(bytes.expose()).map_err(|_| "is not text")?;
     Ok(Secret::new(text.to_owned()))
 }
 
-/// The bytes of a regular file of at most `largest` bytes.
+/// Reads the bytes of a regular file of at most `largest` bytes.
 ///
 /// # Errors
-/// As [`read`], but that any bytes will do.
+/// Those of [`read`], except that the content need not be UTF-8.
 pub fn read_bytes(path: &Path, largest: usize) -> Result<Secret<Vec<u8>>, String> {
     let (file, about) = open(path, largest)?;
-    // Room for all of it at once: a buffer that grows leaves copies behind that nobody overwrites.
+    // Room for all of it at once: a buffer that grows leaves copies behind that are not overwritten.
     let room = usize::try_from(about.len()).unwrap_or(largest).min(largest) + 1;
     let mut bytes = Secret::new(Vec::with_capacity(room));
     file.take(largest as u64 + 1).read_to_end(bytes.expose_mut()).map_err(|error| error.to_string())?;

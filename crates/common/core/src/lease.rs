@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// How much life an answer must still carry, per cloud.
+/// The least remaining life of a credential in a response, per cloud.
 ///
 /// `hard` is the floor: the largest refresh window of any of its SDKs plus a margin. `target` is where renewal
-/// starts. A cloud's own are a constant of its room in the broker.
+/// starts. Each cloud defines its own floor as a constant in its module of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
     /// Least remaining life any answer may carry.
@@ -16,14 +16,14 @@ pub struct Floor {
     pub target: Duration,
 }
 
-/// Above this lifetime SDKs refresh at half-life (MSAL), so renewal does, too.
+/// Above this lifetime SDKs refresh at half-life (MSAL), so the agent renews at half-life, too.
 const LONG_LIFE: Duration = Duration::from_secs(2 * 3600);
 
 /// The part of the wait over which renewals are spread.
 const SPREAD: f64 = 0.04;
 
 impl Floor {
-    /// When to renew a credential that was issued at `issued` and lives for `lifetime`.
+    /// Returns the moment at which to renew a credential that was issued at `issued` and lives for `lifetime`.
     ///
     /// `draw` in 0..=1 spreads renewals over the last [`SPREAD`] of the wait, so that credentials fetched together are
     /// not renewed together: two minutes for an hour's life. A wider spread would cost calls: with one of 4 %, a
@@ -36,14 +36,14 @@ impl Floor {
         issued + wait.mul_f64(1.0 - SPREAD * draw.clamp(0.0, 1.0))
     }
 
-    /// When a renewal that was due at `refresh_at` outranks everything else: half of the way from there to the floor. A
+    /// Returns the moment from which a due renewal outranks everything else: half of the way from `refresh_at` to the floor. A
     /// full node (110 pods) at one call a second is renewed in what is left, two minutes of an hour's credential.
-    /// What cannot be kept above the floor is urgent from its renewal on.
+    /// A credential that cannot be kept above the floor is urgent from `refresh_at` on.
     pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
         refresh_at + expires.saturating_sub(self.hard).since(refresh_at) / 2
     }
 
-    /// Whether a credential of this lifetime can be kept above the hard floor at all.
+    /// True if renewal can keep a credential of this lifetime above the hard floor.
     pub fn is_reachable_with(&self, lifetime: Duration) -> bool {
         lifetime / 2 >= self.hard
     }
@@ -54,11 +54,11 @@ impl Floor {
 pub struct Lease<V> {
     /// The credential.
     pub value: V,
-    /// When the upstream issued it.
+    /// The moment at which the upstream issued the credential.
     pub issued: Moment,
-    /// When it stops being accepted.
+    /// The moment at which the credential expires.
     pub expires: Moment,
-    /// When renewal is due.
+    /// The moment at which renewal is due.
     pub refresh_at: Moment,
 }
 
@@ -68,10 +68,10 @@ impl<V> Lease<V> {
         self.expires.since(now)
     }
 
-    /// Whether an answer can still carry it.
+    /// True while a response can carry the credential: until one second before it expires.
     ///
-    /// Answers state life in whole seconds, rounded down, and clients refuse none: Go's `compute/metadata` and `oauth2/google`
-    /// call an `expires_in` of 0 an incomplete token. So its last second is no life.
+    /// Responses state life in whole seconds, rounded down, and clients refuse 0: Go's `compute/metadata` and `oauth2/google`
+    /// call an `expires_in` of 0 an incomplete token. So the last second of a credential does not count.
     pub fn is_valid(&self, now: Moment) -> bool {
         self.remaining(now) >= Duration::from_secs(1)
     }

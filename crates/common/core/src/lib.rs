@@ -1,7 +1,8 @@
-//! Words without I/O: what a pod, a lease, a secret and an instant are.
+//! The shared vocabulary, with almost no I/O: pods, leases, secrets and instants.
 //!
-//! Every other crate speaks these words. Nothing here opens a socket; only [`clock`] and [`mod@file`] ask the system anything
-//! (the time; a named file, which three crates must read with the same care), and `disk` has a thread for what a disk can hold up. ARCHITECTURE's words and this crate's names are the same on purpose.
+//! Every other crate uses these types. Nothing here opens a socket. Only [`clock`] and [`mod@file`] make system calls: they read the
+//! time and named files, which three crates must read with the same care. `disk` has threads for work that a disk can hold up.
+//! This crate uses the same terms as ARCHITECTURE on purpose.
 
 pub mod annotations;
 pub mod attestation;

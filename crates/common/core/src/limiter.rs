@@ -1,7 +1,7 @@
 //! A rate limit that is one atomic word.
 //!
 //! The generic cell rate algorithm (ITU-T I.371): the word holds the theoretical arrival time of the next
-//! conforming event. It lives in the record of whom it limits and dies with it: no map, no timer.
+//! conforming event. The word lives in the record of the limited client and is dropped with it: no map, no timer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct Gcra {
 }
 
 impl Gcra {
-    /// A limiter that starts with its whole burst available. Both are at least one.
+    /// Creates a limiter with its whole burst available. A `per_second` or `burst` of 0 counts as 1.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let interval = 1_000_000_000 / u64::from(per_second.max(1));
         Self {

@@ -1,14 +1,14 @@
-//! Names as Kubernetes and URLs have them: what may be one.
+//! Checks the syntax of names as Kubernetes and URLs define them.
 
 use std::net::IpAddr;
 
-/// Whether this is an RFC 1123 label, as Kubernetes demands of namespaces (apimachinery `IsDNS1123Label`): at most 63 of a-z, 0-9, `-`.
+/// True for an RFC 1123 label, the form of a Kubernetes namespace (apimachinery `IsDNS1123Label`): at most 63 of a-z, 0-9, `-`.
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Whether this is an RFC 1123 subdomain, as Kubernetes demands of pods, nodes and ServiceAccounts (`IsDNS1123Subdomain`): at most
-/// 253 in all. Unlike the RFC, Kubernetes sets its parts no limit of their own.
+/// True for an RFC 1123 subdomain, the form of the names of pods, nodes and ServiceAccounts (`IsDNS1123Subdomain`): at most 253
+/// characters in all. Unlike the RFC, Kubernetes sets no limit for its parts.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
@@ -21,13 +21,13 @@ fn is_part(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
 }
 
-/// Whether a URL's host is this machine's loopback: only there may a token pass in plain http.
+/// True if a URL's host is this machine's loopback: only there may a token travel over plain http.
 pub fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether this is visible ASCII of at most `longest` bytes that stands in JSON and in a header as it is: no quote and no backslash.
+/// True for 1 to `longest` bytes of visible ASCII that need no escape in JSON or a header: no quote and no backslash.
 pub fn needs_no_escape(text: &str, longest: usize) -> bool {
     let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
     (1..=longest).contains(&text.len()) && plain
@@ -37,7 +37,7 @@ pub fn needs_no_escape(text: &str, longest: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Parts of a name were held to 63 characters, which Kubernetes does not ask.
+    /// Earlier, each part of a name was limited to 63 characters, which Kubernetes does not require.
     #[test]
     fn names_are_as_long_as_kubernetes_allows() {
         let long = |n| "a".repeat(n);

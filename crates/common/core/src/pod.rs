@@ -1,4 +1,4 @@
-//! Who calls: pods and the ServiceAccounts they run as.
+//! Pods and the ServiceAccounts that they run as.
 
 use std::fmt;
 use std::future::Future;
@@ -33,17 +33,17 @@ pub struct Pod {
     pub uid: PodUid,
     /// Pod name, for people.
     pub name: Arc<str>,
-    /// Whom the pod runs as; also gives the namespace.
+    /// The ServiceAccount that the pod runs as; it also gives the namespace.
     pub service_account: ServiceAccount,
 }
 
-/// Why no Kubernetes token could be had for a pod. The text is for logs and `/debug/pods`, never for a pod.
+/// The reason why a pod got no Kubernetes token. The text is for logs and `/debug/pods`; a pod never sees it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{reason}")]
 pub struct SubjectError {
-    /// What failed, with the file or API call that failed; never the token.
+    /// The file or API call that failed, and its error; never the token.
     pub reason: String,
-    /// Whether trying again can help without anybody changing anything.
+    /// True if a retry can help without a change by an operator.
     pub retryable: bool,
 }
 
@@ -54,6 +54,6 @@ pub type SubjectFuture<'a> = Pin<Box<dyn Future<Output = Result<Secret<String>, 
 ///
 /// The handle is narrow on purpose: its holder can ask for this pod's token and for nothing else.
 pub trait SubjectTokens: Send + Sync + fmt::Debug {
-    /// A token for `audience`, read or requested anew.
+    /// Returns a token for `audience`, read or requested anew.
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a>;
 }

@@ -1,4 +1,4 @@
-//! A value that must not be seen: no `Debug` text, no `Serialize`, overwritten on drop.
+//! A secret value: it has no `Debug` text and no `Serialize`, and is overwritten on drop.
 //!
 //! Overwriting cannot reach copies inside TLS or socket buffers; THREAT-MODEL.md says so.
 
@@ -16,12 +16,12 @@ impl<T: Zeroize> Secret<T> {
         Self(value)
     }
 
-    /// The value itself. Each caller is a place to review.
+    /// Returns the value itself. Review every use of this method.
     pub fn expose(&self) -> &T {
         &self.0
     }
 
-    /// The value itself, to fill it.
+    /// Returns the value itself, to fill it.
     pub fn expose_mut(&mut self) -> &mut T {
         &mut self.0
     }

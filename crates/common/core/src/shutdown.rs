@@ -1,7 +1,6 @@
-//! From "stop" to the last thread's end: one value that says the one, and one that waits for the other.
+//! Shutdown of the threads: a [`Stopper`] begins it, a [`StopSignal`] reports it, a [`ThreadWaitGroup`] waits for the last thread.
 //!
-//! Knows neither signals nor what a stop means to whom: who is stopped reads [`StopSignal`], who stops holds a [`Stopper`]. Whoever runs a
-//! thread of the agent uses this.
+//! The module knows neither OS signals nor what a stop means to a thread. Every part of the agent that runs a thread uses it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,27 +11,27 @@ use tokio::sync::{mpsc, watch};
 #[derive(Clone, Debug)]
 pub struct StopSignal(watch::Receiver<Stage>);
 
-/// Whether the agent goes on.
+/// The stage of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     GoesOn,
     Ends,
-    /// Ends, and another one has taken over.
+    /// The agent stops, and another agent has taken over.
     IsSucceeded,
 }
 
-/// The hand on the switch. When the last one is dropped that stops, too: a control thread that dies must not leave
+/// Begins the shutdown. Dropping the last one begins it, too: a control thread that dies must not leave
 /// traffic running.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<watch::Sender<Stage>>);
 
-/// A switch and what it switches.
+/// Creates a [`Stopper`] and the [`StopSignal`] that it controls.
 pub fn stop_channel() -> (Stopper, StopSignal) {
     let (sender, receiver) = watch::channel(Stage::GoesOn);
     (Stopper(Arc::new(sender)), StopSignal(receiver))
 }
 
-/// Held by a thread while it lives. Dropping it, in a panic too, stops all others: a listener without a thread behind
+/// A thread holds it while it lives. Dropping it, in a panic too, stops all other threads: a listener without a thread behind
 /// it would be worse than an agent that restarts.
 #[derive(Debug)]
 pub struct ThreadGuard {
@@ -44,7 +43,7 @@ pub struct ThreadGuard {
 #[derive(Debug)]
 pub struct ThreadWaitGroup(mpsc::Receiver<Infallible>);
 
-/// `n` threads to hold and the wait for their end.
+/// Creates `n` guards, one for each thread, and the group that waits until all are dropped.
 pub fn thread_guards(n: usize, stopper: &Stopper) -> (Vec<ThreadGuard>, ThreadWaitGroup) {
     let (gone, all_gone) = mpsc::channel(1);
     let alive = (0..n).map(|_| ThreadGuard { stopper: stopper.clone(), _gone: gone.clone() }).collect();
@@ -58,7 +57,7 @@ impl Drop for ThreadGuard {
 }
 
 impl ThreadWaitGroup {
-    /// Returns when no thread is left.
+    /// Returns when all threads have ended.
     pub async fn wait(&mut self) {
         // Nothing can be sent, so this ends when the last sender is dropped.
         let _ = self.0.recv().await;
@@ -71,12 +70,12 @@ impl Stopper {
         self.begin(Stage::Ends);
     }
 
-    /// Begins the stop of an agent to which nobody comes anew any more, but to another.
+    /// Begins the stop of an agent that another agent has replaced: new connections go to the other one.
     pub fn stop_as_replaced(&self) {
         self.begin(Stage::IsSucceeded);
     }
 
-    /// The first word counts.
+    /// Records the stage if none is recorded yet; later calls change nothing.
     fn begin(&self, end: Stage) {
         self.0.send_if_modified(|stage| {
             let goes_on = *stage == Stage::GoesOn;
@@ -87,17 +86,17 @@ impl Stopper {
 }
 
 impl StopSignal {
-    /// Whether the stop has begun.
+    /// True once the shutdown has begun.
     pub fn has_begun(&self) -> bool {
         *self.0.borrow() != Stage::GoesOn
     }
 
-    /// Whether it has, and another agent has taken over.
+    /// True once the shutdown has begun because another agent has taken over.
     pub fn is_replaced(&self) -> bool {
         *self.0.borrow() == Stage::IsSucceeded
     }
 
-    /// Returns when the stop has begun.
+    /// Returns when the shutdown has begun.
     pub async fn wait(&mut self) {
         // A closed channel is a stop, too.
         let _ = self.0.wait_for(|stage| *stage != Stage::GoesOn).await;

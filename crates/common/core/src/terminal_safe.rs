@@ -1,15 +1,16 @@
-//! Text that somebody else wrote, for a terminal.
+//! Makes text from other sources safe to print on a terminal.
 
-/// Whether a terminal does something else with a letter than to show it: control characters, ends of lines, and those that turn the direction
-/// of what stands around them (Unicode Standard Annex 9, section 2), by which a text that somebody else wrote could put our words in another
-/// order.
+/// True for a character that a terminal does not simply show: control characters, line ends, and directional formatting characters.
+///
+/// Directional formatting characters (Unicode Standard Annex 9, section 2) turn the direction of the text around them. With them,
+/// text from another source could reorder our own words.
 #[must_use]
 pub fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text without any, a space in the place of each.
+/// Returns the text with a space in place of each unsafe character.
 #[must_use]
 pub fn sanitize(text: &str) -> String {
     text.chars().map(|letter| if is_unsafe(letter) { ' ' } else { letter }).collect()

@@ -1,11 +1,11 @@
-//! Where a body ends: by length, by chunks, by the end of the connection, or at once. Called by the agent to read
-//! past request bodies and by the load engine to find the next response. Keeps no bytes; what a body means is not
-//! its business, and trailers and chunk extensions are checked and dropped.
+//! Finds the end of a body: by length, by chunks, by the end of the connection, or at once. The agent skips request bodies
+//! with it; the load engine finds the next response with it. The decoder keeps no bytes and does not interpret the body.
+//! It checks trailers and chunk extensions, then drops them.
 
 use crate::bytes;
 use crate::limits::{MAX_CHUNK_EXTENSIONS, MAX_TRAILERS};
 
-/// How a body is framed (RFC 9112 section 6.3).
+/// The framing of a body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// No body.
@@ -18,14 +18,14 @@ pub enum Framing {
     UntilClose,
 }
 
-/// A piece of what a [`BodyDecoder`] found.
+/// A result of [`BodyDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyEvent<'b> {
-    /// Payload bytes, never empty, and how many bytes of the buffer were taken (payload plus framing).
+    /// Payload bytes, never empty, and the number of bytes taken from the buffer (payload plus framing).
     Data(&'b [u8], usize),
-    /// The body ended; how many bytes of the buffer were taken (trailers included).
+    /// The body ended; holds the number of bytes taken from the buffer (trailers included).
     End(usize),
-    /// More bytes are needed; all of the buffer was taken, and this is its length.
+    /// The decoder needs more bytes. It took all of the buffer; this is the buffer's length.
     More(usize),
 }
 
@@ -35,13 +35,13 @@ pub struct BodyDecoder {
     state: State,
 }
 
-/// A chunked body that breaks the format.
+/// The error of a chunked body that breaks the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed chunked body")]
 pub struct BodyError;
 
 impl BodyDecoder {
-    /// A decoder at the start of a body.
+    /// Creates a decoder at the start of a body.
     pub fn new(framing: Framing) -> Self {
         let state = match framing {
             Framing::None | Framing::Length(0) => State::Ended,
@@ -52,7 +52,7 @@ impl BodyDecoder {
         Self { state }
     }
 
-    /// Looks at the next bytes. Call again with the rest until `End` or `More`. A broken body stays broken, an
+    /// Decodes the next bytes. Call it again with the rest until `End` or `More`. A broken body stays broken, an
     /// ended one stays ended.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Whether the end of the connection here is the end of the body (and not a cut).
+    /// True if the body is complete when the connection ends here, and not cut off.
     pub fn is_complete_at_eof(&self) -> bool {
         matches!(self.state, State::UntilClose | State::Ended)
     }
@@ -97,7 +97,7 @@ enum State {
     Broken,
 }
 
-/// The start of `buf`, at most `left` bytes, which are subtracted.
+/// Returns the start of `buf`, at most `left` bytes, and subtracts its length from `left`.
 fn take<'b>(buf: &'b [u8], left: &mut u64) -> &'b [u8] {
     let length = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
     *left -= length as u64;
@@ -106,19 +106,19 @@ fn take<'b>(buf: &'b [u8], left: &mut u64) -> &'b [u8] {
 
 /// A chunked body (RFC 9112 section 7.1), one byte of framing at a time.
 ///
-/// Lines end with CRLF alone: a reader that ends a chunk extension at a bare LF, behind one that does not, is a
-/// smuggling channel. Extensions and trailers are bounded over the whole body, so that framing cannot be used to
-/// keep a connection busy without payload.
+/// Lines end with CRLF alone. If one reader ends a chunk extension at a bare LF and a reader in front of it does not, the
+/// difference is a smuggling channel. Extensions and trailers are limited over the whole body, so that framing cannot keep
+/// a connection busy without payload.
 #[derive(Clone, Debug)]
 struct Chunked {
     at: At,
-    /// Bytes left in this chunk; while the size line is read, its size.
+    /// Bytes left in this chunk; while the size line is read, the size so far.
     left: u64,
     extensions: usize,
     trailers: usize,
 }
 
-/// What the next byte belongs to.
+/// The part of a chunked body that the next byte belongs to.
 #[derive(Clone, Copy, Debug)]
 enum At {
     /// The size, after this many digits.
@@ -181,7 +181,7 @@ impl Chunked {
         }
     }
 
-    /// At most 16 digits, leading zeros included: more would not fit a `u64`, or hide a size behind zeros.
+    /// Adds a digit to the size: at most 16, leading zeros included. More would not fit a `u64`, or hide a size behind zeros.
     fn digit(&mut self, digits: u8, byte: u8) -> Result<At, BodyError> {
         let value = char::from(byte).to_digit(16).ok_or(BodyError)?;
         if digits == 16 {
@@ -216,7 +216,7 @@ impl Chunked {
 mod tests {
     use super::*;
 
-    /// The payload, and how much of the input was taken if the body ended; decoded in pieces of `step` bytes.
+    /// The payload, and the number of input bytes taken if the body ended; decodes the input in pieces of `step` bytes.
     fn decode(framing: Framing, input: &[u8], step: usize) -> Result<(Vec<u8>, Option<usize>), BodyError> {
         let (mut decoder, mut payload, mut taken) = (BodyDecoder::new(framing), Vec::new(), 0);
         for end in (0..=input.len()).step_by(step).chain([input.len()]) {

@@ -1,18 +1,18 @@
-//! Which bytes may stand where (RFC 9110 section 5, RFC 3986 section 3.2). Called by the parsers, the body
-//! decoder and the writer, so that they cannot disagree.
+//! The bytes that each part of a head may hold (RFC 9110 section 5, RFC 3986 section 3.2). The parsers, the body
+//! decoder and the writer share these tables, so they cannot disagree.
 
-/// Whether a byte may stand in a token: a method or a header name (RFC 9110 section 5.6.2).
+/// True if a token may hold this byte; methods and header names are tokens (RFC 9110 section 5.6.2).
 pub(crate) const fn is_token(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-/// Whether a byte may stand in a header value (RFC 9110 section 5.5): visible ASCII, space, tab and obs-text.
+/// True if a header value may hold this byte (RFC 9110 section 5.5): visible ASCII, space, tab and obs-text.
 /// CR, LF, NUL and every other control character may not.
 pub(crate) const fn is_value(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// Whether a byte may stand in a host with port (RFC 3986 sections 3.2.2 and 3.2.3). `@` may not: HTTP refuses
+/// True if a host with port may hold this byte (RFC 3986 sections 3.2.2 and 3.2.3). `@` may not: HTTP refuses
 /// user information (RFC 9110 section 4.2.4).
 pub(crate) const fn is_host(byte: u8) -> bool {
     HOST[byte as usize]

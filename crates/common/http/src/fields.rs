@@ -1,15 +1,15 @@
-//! The headers that decide where a message ends and whether the connection stays: read once, for requests and
-//! responses alike. Knows nothing of methods or statuses.
+//! The headers that decide where a message ends and whether the connection stays open. They are read once, for requests
+//! and responses alike. The module knows nothing of methods or statuses.
 
 use httparse::Header;
 
 use crate::HttpVersion;
 use crate::body::Framing;
 
-/// What the framing headers of one head say.
+/// The values of the headers that frame a message and its connection.
 #[derive(Default)]
 pub(crate) struct FramingHeaders<'b> {
-    /// The last `Host`, and how many there were.
+    /// The last `Host`; `hosts` counts how many there were.
     pub(crate) host: &'b [u8],
     pub(crate) hosts: usize,
     length: Option<u64>,
@@ -18,7 +18,7 @@ pub(crate) struct FramingHeaders<'b> {
     keep_alive: bool,
 }
 
-/// Two readers could disagree on where the body ends.
+/// The error for headers by which two readers could disagree on the end of the body.
 pub(crate) struct AmbiguousFraming;
 
 impl<'b> FramingHeaders<'b> {
@@ -39,8 +39,8 @@ impl<'b> FramingHeaders<'b> {
 
     /// The framing that the headers state, or `None` if they state none (RFC 9112 section 6.3).
     ///
-    /// A length beside a transfer coding, and a transfer coding in HTTP/1.0, are how requests are smuggled:
-    /// the RFC lets a recipient choose, two recipients choose differently (section 11.2).
+    /// Requests are smuggled by a length beside a transfer coding, or by a transfer coding in HTTP/1.0:
+    /// the RFC lets a recipient choose, and two recipients choose differently (section 11.2).
     pub(crate) fn framing(&self, version: HttpVersion) -> Result<Option<Framing>, AmbiguousFraming> {
         match (self.chunked, self.length) {
             (true, None) if version == HttpVersion::Http11 => Ok(Some(Framing::Chunked)),
@@ -49,7 +49,7 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Whether the sender keeps the connection (RFC 9112 section 9.3); `close` wins over `keep-alive`.
+    /// True if the sender keeps the connection open (RFC 9112 section 9.3); `close` wins over `keep-alive`.
     pub(crate) fn keep_alive(&self, version: HttpVersion) -> bool {
         !self.close && (version == HttpVersion::Http11 || self.keep_alive)
     }
@@ -66,8 +66,8 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Digits only. The same length said twice is one length (RFC 9110 section 8.6); `5,5` is refused, because
-    /// readers that stop at the comma exist.
+    /// Reads `Content-Length`: digits only. The same length stated twice is one length (RFC 9110 section 8.6); `5,5` is
+    /// refused, because some readers stop at the comma.
     fn content_length(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         let length = decimal(value).ok_or(AmbiguousFraming)?;
         match self.length.replace(length) {
@@ -76,8 +76,8 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Only `chunked`, once. No client of a metadata server and no server under load compresses by transfer
-    /// coding, and lists of codings are where readers differ.
+    /// Reads `Transfer-Encoding`: only `chunked`, once. No client of a metadata server and no server under load compresses by
+    /// transfer coding, and readers differ on lists of codings.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         if self.chunked || !is(value, b"chunked") {
             return Err(AmbiguousFraming);
@@ -87,13 +87,13 @@ impl<'b> FramingHeaders<'b> {
     }
 }
 
-/// Whether two words are equal, case aside. Nearly every server writes the usual case; comparing that first saves
+/// True if two words are equal, ignoring case. Nearly every server writes the usual case; comparing that first saves
 /// a tenth of the instructions of a response.
 fn is(word: &[u8], usual: &[u8]) -> bool {
     word == usual || word.eq_ignore_ascii_case(usual)
 }
 
-/// `str::parse` would let a leading `+` pass.
+/// Parses digits only; `str::parse` would accept a leading `+`.
 fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;

@@ -1,9 +1,9 @@
-//! HTTP/1.1 heads as bytes: in comes a buffer, out comes a head, "more", or a reason to refuse. And what every server of ours
-//! says in the same way: a canonical [`path`], the [`ResponseContext`] of a response, a [`Refusal`].
+//! HTTP/1.1 heads as bytes: the input is a buffer, the output is a head, "more", or a reason to refuse. It also holds what all our
+//! servers share: a canonical [`path`], the [`ResponseContext`] of a response, a [`Refusal`].
 //!
-//! No sockets, no clock, no allocation while parsing. The agent reads requests with it, the load engine
-//! responses. Of a request it refuses everything on which two parsers could disagree (RFC 9112 sections 2.2, 5
-//! and 6): what is in front of a credential must not guess. Of a response it refuses what makes its end uncertain.
+//! No sockets, no clock, no allocation while parsing. The agent parses requests with it, the load engine
+//! responses. It refuses every request on which two parsers could disagree (RFC 9112 sections 2.2, 5 and 6): a server in
+//! front of a credential must not guess. It refuses a response whose end is uncertain.
 
 pub mod body;
 mod bytes;
@@ -24,7 +24,7 @@ pub use request::{HeaderBuffer, RequestError, RequestFlaw, RequestHead, parse_re
 pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response};
 pub use response_context::{ResponseContext, ResponseFraming};
 
-/// The HTTP version of a head. Anything else is refused.
+/// The HTTP version of a head. The parsers refuse any other version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersion {
     /// HTTP/1.0: connections close unless both sides say keep-alive.
@@ -33,7 +33,7 @@ pub enum HttpVersion {
     Http11,
 }
 
-/// What parsing a buffer gave.
+/// The result of parsing a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
     /// A whole head and how many bytes of the buffer it took.

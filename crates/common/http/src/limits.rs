@@ -1,9 +1,9 @@
-//! Sizes a peer may not exceed.
+//! Limits on the sizes that a peer may send.
 
 /// Most headers in one head. Real metadata clients send under ten; browsers under thirty.
 pub const MAX_HEADERS: usize = 64;
 
-/// Most bytes of chunk extensions in one body. Nobody reads them; hyper draws the same line.
+/// Most bytes of chunk extensions in one body. No reader uses them; hyper has the same limit.
 pub const MAX_CHUNK_EXTENSIONS: usize = 16 * 1024;
 
 /// Most bytes of trailers in one body: as much as a head may have.

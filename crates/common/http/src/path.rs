@@ -1,14 +1,14 @@
-//! One canonical path per resource, made once, before any rule looks at it. Every dialect calls [`canonicalise`] first and
-//! sees nothing else of the target.
+//! Makes one canonical path per resource, once, before any rule looks at it. Every dialect calls [`canonicalise`] or
+//! [`canonicalise_in`] first and sees nothing else of the target.
 //!
-//! The security argument. A filter leaks where it and the server behind it read a path differently. So there is
-//! one reading: percent-decoding happens once, and what it may yield is only a character of the dialect's [`PathCharset`]. An encoded
+//! The security argument: a filter leaks where it and the server behind it read a path differently. So there is
+//! one reading: percent-decoding happens once, and may yield only a character of the dialect's [`PathCharset`]. An encoded
 //! slash, percent sign, backslash, NUL, semicolon or question mark is refused, not guessed at; so are bytes outside
 //! ASCII. A canonical path therefore holds no `%` and nothing that any server decodes, splits or strips a second time:
-//! whoever reads it again reads the same path.
+//! each server that reads it again reads the same path.
 //!
-//! No alphabet holds more than its own dialect needs: what is one character to us may be two things to a server behind us (`+` is
-//! a space to some), and only a dialect knows whether there is one.
+//! A charset holds only the characters that its dialect needs. What is one character to us may be two things to a server behind us
+//! (`+` is a space to some), and only the dialect knows whether there is one.
 
 use std::borrow::Cow;
 
@@ -22,48 +22,48 @@ pub const BAD_PATH: Refusal =
 pub const BAD_TARGET: Refusal =
     Refusal::new(400, "bad_target", "The request target is neither a path nor a plain http URL.");
 
-/// A request target, its canonical path and its raw query apart.
+/// A request target, split into its canonical path and its raw query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestTarget<'b> {
     /// The canonical path.
     pub path: CanonicalPath<'b>,
-    /// What followed the first question mark, as sent.
+    /// The text after the first question mark, as sent.
     pub query: Option<&'b str>,
 }
 
-/// A canonical path: starts with a slash, has no empty, `.` or `..` segment, and only characters of a metadata
-/// path. Borrowed from the request when the client sent it so.
+/// A canonical path: starts with a slash, has no empty, `.` or `..` segment, and only characters of the dialect's
+/// [`PathCharset`]. It borrows from the request if the client sent the canonical form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalPath<'b>(Cow<'b, str>);
 
 impl<'b> CanonicalPath<'b> {
-    /// The text.
+    /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The text, still borrowed if it was.
+    /// Returns the path as text, still borrowed if it was.
     pub fn into_text(self) -> Cow<'b, str> {
         self.0
     }
 
-    /// Whether it ends in a slash.
+    /// True if the path ends in a slash.
     pub fn is_directory(&self) -> bool {
         self.0.ends_with('/')
     }
 
-    /// The names between the slashes, none of them empty.
+    /// Returns the names between the slashes; none of them is empty.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> + Clone {
         segments(&self.0)
     }
 }
 
-/// The names between the slashes, none of them empty.
+/// Returns the names between the slashes of `path`; none of them is empty.
 pub fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-/// Splits a target and canonicalises its path, in the alphabet of [`PLAIN`].
+/// Splits a target and canonicalises its path with the charset [`PLAIN`].
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
@@ -71,10 +71,10 @@ pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
     canonicalise_in(target, &PLAIN)
 }
 
-/// Splits a target and canonicalises its path.
+/// Splits a target and canonicalises its path with the given charset.
 ///
-/// An absolute target (RFC 9112 section 3.2.2) is read as its path. Its host is not compared with anything, as the Host
-/// header is not: whoever reached this address meant it, and the path's rules hold for every name of it.
+/// An absolute target (RFC 9112 section 3.2.2) is read as its path. Neither its host nor the Host header is compared with
+/// anything: the client reached this address, and the rules for the path hold for every name of it.
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
@@ -89,7 +89,7 @@ pub fn canonicalise_in<'b>(target: &'b str, alphabet: &PathCharset) -> Result<Re
     }
 }
 
-/// What has to be read with care, or begins with no slash.
+/// Canonicalises a path that may hold escapes, odd segments or no leading slash.
 fn rebuilt<'b>(origin: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<'b>, Refusal> {
     let (path, query) = match origin.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -99,7 +99,7 @@ fn rebuilt<'b>(origin: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<
     Ok(RequestTarget { path: CanonicalPath(path.into()), query })
 }
 
-/// What follows `http://authority`. Another scheme would ask for another server; user information has no meaning here
+/// Returns the text after `http://authority`. Another scheme would name another server; user information has no meaning here
 /// and serves only to mislead about the host.
 fn after_authority(target: &str) -> Result<&str, Refusal> {
     const SCHEME: &str = "http://";
@@ -114,9 +114,9 @@ fn after_authority(target: &str) -> Result<&str, Refusal> {
     }
 }
 
-/// The length of the canonical path that a target begins with: all of the path in what nearly every client sends. It may stop
-/// within a canonical path (at a name that begins with a dot), never behind the end of one; rebuilding a canonical path gives
-/// it back.
+/// Returns the length of the canonical path that a target begins with: the whole path for nearly every client. It may stop
+/// within a canonical path (at a name that begins with a dot), but never behind the end of one. Rebuilding a canonical path
+/// does not change it.
 fn canonical_prefix(origin: &str, PathCharset(kinds): &PathCharset) -> usize {
     // By a table and without a branch for each kind of character: this pass is a tenth of a warm request.
     let mut refused = OTHER;
@@ -136,20 +136,21 @@ const SLASH: u8 = 1;
 const DOT: u8 = 2;
 const OTHER: u8 = 4;
 
-/// Which characters the paths of a dialect hold, as what matters of each byte: whether it separates names, may begin something that
-/// is no name, or has no place in a path.
+/// The characters that the paths of a dialect may hold.
+///
+/// The table has a flag for each byte: it separates names, may begin a segment that is not a name, or is not allowed in a path.
 #[derive(Debug)]
 pub struct PathCharset([u8; 256]);
 
-/// Names of keys, e-mail addresses, domain-scoped projects, and the slash.
+/// The charset for names of keys, e-mail addresses and domain-scoped projects: what [`PathCharset::with`] always allows.
 pub static PLAIN: PathCharset = PathCharset::with(b"");
 
 impl PathCharset {
-    /// Letters, digits, `/ - . _ ~ @ :`, and these. Of what a server could read in another way, only sub-delimiters of RFC 3986
-    /// can be named, without the semicolon, at which some split a name.
+    /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`. `more` may hold only sub-delimiters of
+    /// RFC 3986, and not the semicolon: some servers split a name there.
     ///
     /// # Panics
-    /// At compile time, where it is a constant: for any other character.
+    /// At compile time, for a constant: if `more` holds any other character.
     pub const fn with(more: &[u8]) -> Self {
         let mut kinds = [OTHER; 256];
         let mut byte = 0;
@@ -176,7 +177,7 @@ impl PathCharset {
     }
 }
 
-/// Decodes, drops empty and `.` names, lets `..` take one name back, and never leaves the root.
+/// Decodes the path, drops empty and `.` names, lets `..` remove one name, and never leaves the root.
 fn rebuild(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     let decoded = decode(raw, alphabet)?;
     let mut names = Vec::new();
@@ -212,7 +213,7 @@ fn decode(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     Ok(decoded)
 }
 
-/// The byte that the two hexadecimal digits after a percent sign spell, in either case.
+/// Decodes the two hexadecimal digits after a percent sign, in either case, into a byte.
 pub fn decode_percent(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let value = digit()? << 4 | digit()?;

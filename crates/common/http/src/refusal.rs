@@ -1,36 +1,36 @@
-//! Why a request is not answered with what it asked for: a status, a label for metrics, and one sentence.
+//! A refused request's response: a status, a label for metrics, and one sentence.
 
 use crate::RequestError;
 
-/// A refusal. Each dialect names its own as constants; the agent adds those that arise behind the dialect
+/// A refusal. Each dialect defines its own as constants; the agent adds those that arise behind the dialect
 /// (pod unknown, upstream down).
 ///
-/// The message is `&'static str` on purpose: no text of the caller, of an upstream or of an internal error can reach a
-/// response body by way of a refusal, so nothing needs escaping and nothing can leak.
+/// The message is `&'static str` on purpose: no text of a client, an upstream or an internal error can reach a
+/// response body through a refusal, so nothing needs escaping and nothing can leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status, chosen so that real SDKs do the right thing: 503 is tried again, other 4xx are final.
+    /// The HTTP status, chosen so that real SDKs do the right thing: they retry a 503; other 4xx are final.
     pub status: u16,
     /// A word from a closed set, fit for a metric label.
     pub code: &'static str,
-    /// One plain sentence for the person who reads the client's error.
+    /// One plain sentence for the person who reads the client's error message.
     pub message: &'static str,
 }
 
 impl Refusal {
-    /// A refusal by its three parts.
+    /// Creates a refusal from its three parts.
     pub const fn new(status: u16, code: &'static str, message: &'static str) -> Self {
         Self { status, code, message }
     }
 
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// True if the same request may succeed later without a change by an operator.
     pub const fn is_retryable(&self) -> bool {
         matches!(self.status, 429 | 503)
     }
 }
 
 impl From<RequestError> for Refusal {
-    /// The refusal of bytes that are no request; the connection closes after it.
+    /// Returns the refusal of bytes that are not a request; the connection closes after it.
     fn from(error: RequestError) -> Self {
         let (code, message) = match error {
             RequestError::Malformed(_) => ("malformed", "The request is not valid HTTP/1.1."),

@@ -1,4 +1,4 @@
-//! Request heads. Called by the agent for every request of every connection.
+//! Parses request heads. The agent calls it for every request of every connection.
 
 use std::mem::MaybeUninit;
 
@@ -10,10 +10,10 @@ use crate::fields::{AmbiguousFraming, FramingHeaders};
 use crate::limits::{HeadLimits, MAX_HEADERS};
 use crate::{HttpVersion, Parsed, bytes};
 
-/// Room for the headers of one head; lives on the caller's stack.
+/// Room for the headers of one head; it lives on the stack of the function that parses the head.
 pub type HeaderBuffer<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
 
-/// Empty [`HeaderBuffer`].
+/// Returns an empty [`HeaderBuffer`].
 pub const fn header_buffer<'b>() -> HeaderBuffer<'b> {
     [const { MaybeUninit::uninit() }; MAX_HEADERS]
 }
@@ -29,23 +29,23 @@ pub struct RequestHead<'h, 'b> {
     pub version: HttpVersion,
     /// The headers as sent, in order.
     pub headers: &'h [Header<'b>],
-    /// How the body that follows is framed.
+    /// The framing of the body that follows.
     pub framing: Framing,
-    /// Whether the client wants the connection kept (version and `Connection` considered).
+    /// True if the client wants to keep the connection open (version and `Connection` considered).
     pub keep_alive: bool,
 }
 
 impl<'b> RequestHead<'_, 'b> {
-    /// The first header of this name (any case).
+    /// Returns the value of the first header of this name (any case).
     pub fn header(&self, name: &str) -> Option<&'b [u8]> {
         self.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
     }
 }
 
-/// Why a request head is refused. The connection closes after any of them: what follows cannot be trusted.
+/// The reason for refusing a request head. The connection closes after each: the bytes that follow cannot be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Not an HTTP/1.x request line, a bare CR or LF, a control character, folding, a bad header.
+    /// Not an HTTP/1.x request line, a bare CR or LF, a control character, folding, or a bad header.
     #[error("the request is not valid HTTP/1.1: {0}")]
     Malformed(RequestFlaw),
     /// The head exceeds [`HeadLimits::head`] or has too many headers.
@@ -54,11 +54,11 @@ pub enum RequestError {
     /// The target exceeds [`HeadLimits::target`].
     #[error("the request target is longer than this server accepts")]
     TargetTooLong,
-    /// A method and a target and nothing else, as in HTTP/0.9. Not [`Self::Version`]: no version was named that
-    /// could be refused, so this is an invalid request line (RFC 9112 section 3).
+    /// A method and a target and nothing else, as in HTTP/0.9. It is not [`Self::Version`] because the line names no version.
+    /// So it is an invalid request line (RFC 9112 section 3).
     #[error("the request line names no version of HTTP")]
     NoVersion,
-    /// Another version of HTTP, in a request line that is otherwise whole: HTTP/2 prior knowledge, HTTP/3.
+    /// Another version of HTTP in an otherwise valid request line: HTTP/2 prior knowledge, HTTP/3.
     #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
     Version,
     /// Two lengths, a length and a transfer coding, or a coding other than chunked.
@@ -66,13 +66,13 @@ pub enum RequestError {
     Framing,
 }
 
-/// Which rule of HTTP/1.1 a malformed request breaks.
+/// The rule of HTTP/1.1 that a malformed request breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFlaw {
     /// A space in front of the method.
     #[error("it begins with a space")]
     LeadingSpace,
-    /// The first word is no token: another protocol, most often.
+    /// The first word is not a token; most often it belongs to another protocol.
     #[error("it does not begin with a method")]
     NoMethod,
     /// Not a method, a target and a version with one space between.
@@ -90,7 +90,7 @@ pub enum RequestFlaw {
     /// CR without LF behind it.
     #[error("a CR without LF")]
     BareCr,
-    /// A header name that is no token, space before its colon, or a folded line.
+    /// A header name that is not a token, space before its colon, or a folded line.
     #[error("a header name, or a folded line")]
     HeaderName,
     /// A header value with a control character.
@@ -99,7 +99,7 @@ pub enum RequestFlaw {
     /// HTTP/1.1 without `Host`.
     #[error("no Host header")]
     NoHost,
-    /// A `Host` with bytes that no host has.
+    /// A `Host` with bytes that a host cannot have.
     #[error("a Host that is no host")]
     BadHost,
     /// `Host` twice.
@@ -114,7 +114,7 @@ impl From<RequestFlaw> for RequestError {
 }
 
 impl RequestError {
-    /// The status to answer with (RFC 9110 section 15, RFC 6585 section 5).
+    /// Returns the status of the refusal (RFC 9110 section 15, RFC 6585 section 5).
     pub fn status(self) -> u16 {
         match self {
             Self::Malformed(_) | Self::NoVersion | Self::Framing => 400,
@@ -131,12 +131,12 @@ impl RequestError {
 /// wants CRLF sees one header where this one sees two, which is a smuggled header. Space before a colon, folded
 /// lines and control characters are refused for the same reason.
 ///
-/// A peer that sends its head byte by byte costs a vectorised search per byte; the head is parsed only when a line
-/// ends, and the number of lines is bounded.
+/// For a peer that sends its head byte by byte, each byte costs a vectorised search. The head is parsed only when a line
+/// ends, and the number of lines is limited.
 ///
 /// # Errors
-/// The first rule broken. A buffer that already breaks a rule is refused without waiting for the rest: bytes that
-/// are no method at once, any other broken rule at the end of its line.
+/// The first rule that is broken. A buffer that already breaks a rule is refused without waiting for the rest: bytes that
+/// are not a method at once, any other broken rule at the end of its line.
 pub fn parse_request<'h, 'b>(
     buf: &'b [u8],
     room: &'h mut HeaderBuffer<'b>,
@@ -159,7 +159,7 @@ pub fn parse_request<'h, 'b>(
     }
 }
 
-/// Skips one CRLF. A lone CR may become one: then nothing is left to look at yet.
+/// Skips one CRLF. A lone CR may become a CRLF: then there is nothing to parse yet.
 fn after_empty_line(buf: &[u8]) -> &[u8] {
     match buf {
         [b'\r'] => &[],
@@ -178,17 +178,17 @@ fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
     }
 }
 
-/// Longer than any registered method (IANA's longest, `UPDATEREDIRECTREF`, has 17 letters).
+/// Bytes checked as a method: more than any registered method (IANA's longest, `UPDATEREDIRECTREF`, has 17 letters).
 const METHOD_PROBE: usize = 20;
 
-/// Whether parsing can tell more than [`unfinished`] does: a line just ended or the whole head is here. Without
-/// this, a head sent byte by byte would be parsed once per byte.
+/// True if parsing can tell more than [`unfinished`] does: a line just ended or the whole head is in the buffer. Without
+/// this check, a head sent byte by byte would be parsed once per byte.
 fn is_worth_parsing(window: &[u8]) -> bool {
     window.ends_with(b"\n") || memmem::find(window, b"\r\n\r\n").is_some()
 }
 
-/// The answer to a head without an end: more, unless a limit or a line end is broken already. The loop ends at
-/// the first line too many.
+/// Handles a head without an end: asks for more, unless the head already breaks a limit or the rule of line ends. The loop
+/// ends at the first line above the limit.
 fn unfinished<T>(window: &[u8], limits: &HeadLimits) -> Result<Parsed<T>, RequestError> {
     if target_so_far(window) > limits.target {
         return Err(RequestError::TargetTooLong);
@@ -204,14 +204,14 @@ fn unfinished<T>(window: &[u8], limits: &HeadLimits) -> Result<Parsed<T>, Reques
     if window.len() >= limits.head { Err(RequestError::TooLarge) } else { Ok(Parsed::Partial) }
 }
 
-/// The length of the target as far as it is here.
+/// Returns the length of the target as far as it has arrived.
 fn target_so_far(window: &[u8]) -> usize {
     let Some(space) = memchr(b' ', window) else { return 0 };
     let from_target = &window[space + 1..];
     memchr3(b' ', b'\r', b'\n', from_target).unwrap_or(from_target.len())
 }
 
-/// The rules that the tokenizer leaves to us.
+/// Checks the rules that the tokenizer does not check.
 fn checked<'h, 'b>(
     request: httparse::Request<'h, 'b>,
     head: &[u8],
@@ -232,14 +232,14 @@ fn checked<'h, 'b>(
     Ok(RequestHead { method, target, version, headers, framing, keep_alive })
 }
 
-/// The tokenizer takes LF for a line end, and CR only in front of LF. So every line ends with CRLF exactly if
-/// there are as many CRs as lines: the request line, the headers, the empty line.
+/// Checks that every line ends with CRLF. The tokenizer accepts LF as a line end, and CR only in front of LF. So every line ends
+/// with CRLF exactly if there are as many CRs as lines: the request line, the headers, the empty line.
 fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
     if memchr_iter(b'\r', head).count() == headers + 2 { Ok(()) } else { Err(RequestFlaw::BareLf.into()) }
 }
 
-/// A path or an `http` URL in visible ASCII. `*` and CONNECT's authority have no meaning here. A fragment and a
-/// backslash are refused because readers differ on what they make of the path (RFC 9112 section 3.2).
+/// Checks that the target is a path or an `http` or `https` URL in visible ASCII. `*` and CONNECT's authority have no meaning here.
+/// A fragment and a backslash are refused because readers differ on the resulting path (RFC 9112 section 3.2).
 fn check_target(target: &str, limits: &HeadLimits) -> Result<(), RequestError> {
     if target.len() > limits.target {
         return Err(RequestError::TargetTooLong);
@@ -261,7 +261,7 @@ fn is_absolute_form(target: &str) -> bool {
         && authority.bytes().all(bytes::is_host)
 }
 
-/// Exactly one in HTTP/1.1, at most one in HTTP/1.0, and only what a host may hold (RFC 9112 section 3.2).
+/// Checks `Host`: exactly one in HTTP/1.1, at most one in HTTP/1.0, and only bytes that a host may hold (RFC 9112 section 3.2).
 fn check_host(fields: &FramingHeaders<'_>, version: HttpVersion) -> Result<(), RequestError> {
     match (fields.hosts, version) {
         (0, HttpVersion::Http11) => Err(RequestFlaw::NoHost.into()),
@@ -277,7 +277,7 @@ impl From<AmbiguousFraming> for RequestError {
     }
 }
 
-/// Names the rule that the tokenizer found broken. Off the warm path.
+/// Maps an error of the tokenizer to the broken rule. Off the warm path.
 #[cold]
 fn refusal(window: &[u8], error: httparse::Error, limits: &HeadLimits) -> RequestError {
     use httparse::Error;
@@ -293,8 +293,8 @@ fn refusal(window: &[u8], error: httparse::Error, limits: &HeadLimits) -> Reques
     }
 }
 
-/// Tells what broke a request line: HTTP/0.9 has two words, and only a line that is whole but for its version is refused for that
-/// (RFC 9110 section 15.6.6). Any other is the client's mistake, and none of the server's to be counted.
+/// Finds the fault of a request line. HTTP/0.9 has two words. Only a line that is valid except for its version is refused for the
+/// version (RFC 9110 section 15.6.6). Any other fault is the client's, and must not count as a server error.
 fn line_refusal(window: &[u8]) -> RequestError {
     let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
     let mut words = line.split(|&byte| byte == b' ').skip(1);
@@ -312,7 +312,7 @@ fn line_refusal(window: &[u8]) -> RequestError {
     }
 }
 
-/// `HTTP/` and digits (RFC 9112 section 2.3; the later versions are also written without the second), and not one that is spoken here.
+/// True for `HTTP/` and digits, except 1.0 and 1.1 (RFC 9112 section 2.3; later versions are also written without the second digit).
 fn is_other_version(version: &[u8]) -> bool {
     match version.strip_prefix(b"HTTP/") {
         Some(b"1.0" | b"1.1") => false,
@@ -325,7 +325,7 @@ fn is_other_version(version: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// What a test compares: (method, target, version, framing, keep-alive, bytes taken).
+    /// The values that a test compares: (method, target, version, framing, keep-alive, bytes taken).
     type Seen = (String, String, HttpVersion, Framing, bool, usize);
 
     fn parse_with(input: &[u8], limits: &HeadLimits) -> Result<Option<Seen>, RequestError> {
@@ -347,7 +347,7 @@ mod tests {
         parse_with(input, &HeadLimits::default())
     }
 
-    /// A request with these header lines besides `Host`.
+    /// Parses a request with these header lines besides `Host`.
     fn with(lines: &str) -> Result<Option<Seen>, RequestError> {
         parse(format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes())
     }
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(RequestError::Version.status(), 505);
     }
 
-    /// It used to be answered 505, as if the client had named a version.
+    /// Regression test: such a line was answered with 505, as if the client had named a version.
     #[test]
     fn a_request_line_without_a_version_is_the_clients_mistake() {
         for line in ["GET /\r\n", "GET /\n", "GET /a?b\r\nHost: a\r\n\r\n", "GET HTTP/1.1\r\n", "get *\r\n"] {
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(RequestError::NoVersion.status(), 400);
     }
 
-    /// They used to be answered 505, which counts as the server's failure: any pod could bring about as many as it liked.
+    /// Regression test: such lines were answered with 505, a server error. So any pod could cause as many server errors as it liked.
     #[test]
     fn a_version_that_is_spoken_here_is_never_what_is_refused() {
         for (line, flaw) in [

@@ -1,5 +1,5 @@
-//! Response heads. Called by the load engine, so it decides only what the engine needs: where the response ends and
-//! whether the connection can be used again.
+//! Parses response heads. Only the load engine calls it, so it decides only what the engine needs: where the response ends
+//! and whether the connection can be used again.
 
 use std::mem::MaybeUninit;
 
@@ -14,7 +14,7 @@ use crate::{HttpVersion, Parsed};
 /// A response head that passed every rule.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'h, 'b> {
-    /// 100 to 999: servers in the field invent their own beyond 599.
+    /// The status, 100 to 999: servers in the field invent their own beyond 599.
     pub status: u16,
     /// The reason phrase, possibly empty; servers in the field write Latin-1 and UTF-8.
     pub reason: &'b [u8],
@@ -22,13 +22,13 @@ pub struct ResponseHead<'h, 'b> {
     pub version: HttpVersion,
     /// The headers as sent, in order.
     pub headers: &'h [Header<'b>],
-    /// How the body that follows is framed, the request's method considered.
+    /// The framing of the body that follows, for the request's method.
     pub framing: Framing,
-    /// Whether the server keeps the connection (version, `Connection` and framing considered).
+    /// True if the server keeps the connection open (version, `Connection` and framing considered).
     pub keep_alive: bool,
 }
 
-/// Why a response head is refused.
+/// The reason for refusing a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// Not an HTTP/1.x status line or a bad header.
@@ -42,10 +42,10 @@ pub enum ResponseError {
     Framing,
 }
 
-/// Which rule of HTTP/1.1 a malformed response breaks.
+/// The rule of HTTP/1.1 that a malformed response breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseFlaw {
-    /// Another protocol.
+    /// The bytes belong to another protocol.
     #[error("it does not begin with HTTP")]
     NotHttp,
     /// HTTP, but neither 1.0 nor 1.1.
@@ -54,10 +54,10 @@ pub enum ResponseFlaw {
     /// Not a version, three digits and a reason.
     #[error("a broken status line")]
     StatusLine,
-    /// Three digits that are no status.
+    /// Three digits that are not a status.
     #[error("a status below 100")]
     LowStatus,
-    /// A header name that is no token, space before its colon, or a folded line.
+    /// A header name that is not a token, space before its colon, or a folded line.
     #[error("a header name, or a folded line")]
     HeaderName,
     /// A header value with a control character.
@@ -74,17 +74,17 @@ impl From<ResponseFlaw> for ResponseError {
     }
 }
 
-/// Parses one response head from the start of `buf`. `method` is that of the request it answers: a reply to
-/// HEAD and any 1xx, 204 or 304 has no body, nor has a 2xx to CONNECT (RFC 9112 section 6.3). A 1xx is handed
-/// out like any other head; the caller skips it. A head with more header lines than there is `room` for is too large.
+/// Parses one response head from the start of `buf`. `method` is the method of the request. A response to HEAD, any 1xx, 204
+/// or 304, and a 2xx to CONNECT have no body (RFC 9112 section 6.3). A 1xx is returned like any other head; the load engine
+/// skips it. A head with more header lines than `room` holds is too large.
 ///
-/// More tolerant than [`parse_request`](crate::parse_request) where servers in the field need it and no credential
+/// It is more tolerant than [`parse_request`](crate::parse_request) where servers in the field need it and no credential
 /// is at stake: LF may end a line (RFC 9112 section 2.2), the reason may be missing or hold bytes outside ASCII
-/// (section 4). Not tolerated are two lengths, a length beside a transfer coding
-/// and a coding other than chunked: a client that guesses there reads the next response from the wrong place.
+/// (section 4). It does not tolerate two lengths, a length beside a transfer coding, or a coding other than chunked:
+/// a client that guesses there reads the next response from the wrong place.
 ///
 /// # Errors
-/// The first rule broken.
+/// The first rule that is broken.
 pub fn parse_response<'h, 'b>(
     buf: &'b [u8],
     method: &str,
@@ -104,7 +104,7 @@ pub fn parse_response<'h, 'b>(
     }
 }
 
-/// The rules that the tokenizer leaves to us.
+/// Checks the rules that the tokenizer does not check.
 fn checked<'h, 'b>(
     response: httparse::Response<'h, 'b>,
     method: &str,
@@ -126,7 +126,7 @@ fn checked<'h, 'b>(
     Ok(ResponseHead { status, reason, version, headers, framing, keep_alive })
 }
 
-/// The reason phrase of a whole head; the tokenizer hands out one with bytes outside ASCII as an empty one.
+/// Returns the reason phrase of a whole head. The tokenizer returns an empty one if it holds bytes outside ASCII.
 #[cold]
 fn raw_reason(head: &[u8]) -> &[u8] {
     let rest = head.get("HTTP/1.1 200".len()..).unwrap_or_default();
@@ -134,7 +134,7 @@ fn raw_reason(head: &[u8]) -> &[u8] {
     line.strip_prefix(b" ").unwrap_or(line)
 }
 
-/// RFC 9112 section 6.3, items 1 and 2. Methods are case-sensitive (RFC 9110 section 9.1).
+/// True if the response has a body (RFC 9112 section 6.3, items 1 and 2). Methods are case-sensitive (RFC 9110 section 9.1).
 fn has_body(method: &str, status: u16) -> bool {
     !matches!((method, status), ("HEAD", _) | (_, 100..=199 | 204 | 304) | ("CONNECT", 200..=299))
 }
@@ -145,7 +145,7 @@ impl From<AmbiguousFraming> for ResponseError {
     }
 }
 
-/// Names the rule that the tokenizer found broken.
+/// Maps an error of the tokenizer to the broken rule.
 #[cold]
 fn refusal(error: httparse::Error) -> ResponseError {
     use httparse::Error;
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::request::header_buffer;
 
-    /// What a test compares: (status, reason, framing, keep-alive, bytes taken).
+    /// The values that a test compares: (status, reason, framing, keep-alive, bytes taken).
     type Seen = (u16, String, Framing, bool, usize);
 
     fn answer_to(method: &str, input: &[u8]) -> Result<Option<Seen>, ResponseError> {
@@ -185,7 +185,7 @@ mod tests {
         answer_to("GET", input.as_bytes())
     }
 
-    /// Framing and keep-alive of a head with this status and these header lines.
+    /// Returns the framing and keep-alive of a head with this status and these header lines.
     fn ends(method: &str, status: &str, lines: &str) -> Result<(Framing, bool), ResponseError> {
         let head = format!("HTTP/1.1 {status} x\r\n{lines}\r\n");
         answer_to(method, head.as_bytes())

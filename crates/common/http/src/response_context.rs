@@ -1,35 +1,35 @@
-//! What every dialect's answers have in common: the request's version, the moment, whether the connection goes on, and how the
-//! end of a body is told. What else stands in a head is a dialect's own.
+//! The parts that the responses of all dialects share: the date, the `Connection` header for the request's version, and the framing
+//! of the body. Each dialect writes its other headers itself.
 
 use crate::{HttpVersion, RequestHead, write};
 
-/// What a response needs to know about its request and its moment.
+/// The facts about a request and its time that its response depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseContext<'a> {
     /// `Date`, an IMF-fixdate (RFC 9110 section 5.6.7).
     pub date: &'a [u8; 29],
-    /// The request's version; an HTTP/1.0 client must be told that its connection is kept.
+    /// The request's version; a response must tell an HTTP/1.0 client that its connection stays open.
     pub version: HttpVersion,
-    /// Whether the connection is kept.
+    /// True if the connection stays open.
     pub keep_alive: bool,
-    /// Whether only the head is sent (HEAD).
+    /// True if the response is a head without a body, as for HEAD.
     pub head_only: bool,
 }
 
 impl<'a> ResponseContext<'a> {
-    /// The frame that answers this request, the connection kept if the client wants it.
+    /// Creates the context of a response to this request; the connection stays open if the client wants it.
     pub fn of(head: &RequestHead<'_, '_>, date: &'a [u8; 29]) -> Self {
         let head_only = head.method == "HEAD";
         Self { date, version: head.version, keep_alive: head.keep_alive, head_only }
     }
 
-    /// The frame that answers bytes which are no request: the connection closes.
+    /// Creates the context of a response to bytes that are not a request: the connection closes.
     pub fn closing(date: &'a [u8; 29]) -> Self {
         Self { date, version: HttpVersion::Http11, keep_alive: false, head_only: false }
     }
 
-    /// Begins a head: the status, the headers that each answer of a dialect has (whole lines), the date, and what becomes of the
-    /// connection.
+    /// Begins a head: the status, the headers that every response of the dialect has (whole lines), the date, and `Connection` if it is
+    /// needed.
     pub fn begin(&self, out: &mut Vec<u8>, status: u16, always: &[u8]) {
         write::status_line(out, status);
         out.extend_from_slice(always);
@@ -41,14 +41,15 @@ impl<'a> ResponseContext<'a> {
         }
     }
 
-    /// Ends a head and writes the body. The length is the body's even when the body is left out (RFC 9110 section 9.3.2).
+    /// Ends a head and writes the body. `Content-Length` is the body's length even when a HEAD omits the body (RFC 9110 section 9.3.2).
     pub fn end(&self, out: &mut Vec<u8>, body: &[&[u8]]) {
         let length = body.iter().map(|part| part.len()).sum();
         self.end_with(out, length, |out| body.iter().for_each(|part| out.extend_from_slice(part)));
     }
 
-    /// The same with a body of `length` bytes that is written by `body`: of parts whose lengths are known when this is compiled, nearly
-    /// half of what [`end`](Self::end) takes.
+    /// Ends a head and writes a body of `length` bytes by calling `body`.
+    ///
+    /// For parts whose lengths are known at compile time, it costs nearly half of what [`end`](Self::end) costs.
     pub fn end_with(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
         write::length_and_end(out, length as u64);
         if !self.head_only {
@@ -59,19 +60,19 @@ impl<'a> ResponseContext<'a> {
     }
 }
 
-/// How the client is told where a body ends whose bytes follow.
+/// The framing of a response body: the signal by which the client finds its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
     /// By its length.
     Known(u64),
     /// By chunks ([`write::chunk`], [`write::last_chunk`]): to a client of HTTP/1.1.
     Chunked,
-    /// By the end of the connection, which the frame must announce: to a client of HTTP/1.0.
+    /// By the end of the connection, which the head must announce: to a client of HTTP/1.0.
     UntilClose,
 }
 
 impl ResponseFraming {
-    /// How a client of this version is told, where the body's length is known or not.
+    /// Chooses the framing for a body of this length, if it is known, and a client of this version.
     pub fn of(length: Option<u64>, version: HttpVersion) -> Self {
         match (length, version) {
             (Some(length), _) => Self::Known(length),
@@ -80,7 +81,7 @@ impl ResponseFraming {
         }
     }
 
-    /// Ends a head with it.
+    /// Ends a head with the header that announces this framing.
     pub fn end_head(self, out: &mut Vec<u8>) {
         match self {
             Self::Known(length) => write::length_and_end(out, length),
@@ -89,7 +90,7 @@ impl ResponseFraming {
         }
     }
 
-    /// Writes a part of the body.
+    /// Writes a part of the body in this framing.
     pub fn write_part(self, out: &mut Vec<u8>, bytes: &[u8]) {
         match self {
             Self::Chunked => write::chunk(out, bytes),
@@ -97,7 +98,7 @@ impl ResponseFraming {
         }
     }
 
-    /// Ends the body.
+    /// Ends the body; only [`Chunked`](Self::Chunked) writes anything.
     pub fn end_body(self, out: &mut Vec<u8>) {
         if self == Self::Chunked {
             write::last_chunk(out);

@@ -1,29 +1,29 @@
 //! Writes heads into a reused buffer: no formatting machinery, no allocation once the buffer has grown.
-//! Called by the agent for answers and by the load engine to build its requests once.
+//! The agent writes responses with it; the load engine builds its requests once with it.
 //!
 //! Nothing here escapes: HTTP has no escape for a line end, so a CR or LF in a part would be a header of the
-//! peer's choosing. What comes from outside (a flag, a peer, a cloud) passes [`is_token`] or [`is_value`] where it
+//! peer's choosing. Text from outside (a flag, a peer, a cloud) must pass [`is_token`] or [`is_value`] where it
 //! is parsed; a debug build checks every part again.
 
 use crate::bytes;
 
-/// Whether this may be a method or a header name (RFC 9110 section 5.6.2).
+/// True if `text` is a token, the form of a method or a header name (RFC 9110 section 5.6.2).
 pub fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(bytes::is_token)
 }
 
-/// Whether this may be a header value (RFC 9110 section 5.5): no CR, LF, NUL or other control character but tab.
-/// White space around it is legal to write and lost on reading.
+/// True if `value` can be a header value (RFC 9110 section 5.5): no CR, LF, NUL or other control character but tab.
+/// White space around a value is legal to write, but readers drop it.
 pub fn is_value(value: &[u8]) -> bool {
     value.iter().copied().all(bytes::is_value)
 }
 
-/// Whether this may be a request target on the wire: visible ASCII, at least one character.
+/// True if `target` can be a request target on the wire: visible ASCII, at least one character.
 pub fn is_target(target: &str) -> bool {
     !target.is_empty() && target.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Appends a request line such as `GET / HTTP/1.1`, its line end included. The caller guarantees [`is_token`] and
+/// Appends a request line such as `GET / HTTP/1.1`, its line end included. The arguments must pass [`is_token`] and
 /// [`is_target`].
 pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str) {
     debug_assert!(is_token(method), "not a method: {method:?}");
@@ -62,7 +62,7 @@ pub fn status_line(out: &mut Vec<u8>, status: u16) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends one header line. The caller guarantees [`is_token`] and [`is_value`].
+/// Appends one header line. The arguments must pass [`is_token`] and [`is_value`].
 pub fn header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     debug_assert!(is_token(name), "not a header name: {name:?}");
     debug_assert!(is_value(value), "not a header value: {}", value.escape_ascii());
@@ -79,7 +79,7 @@ pub fn length_and_end(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// Appends a part of a chunked body (RFC 9112 section 7.1). An empty part would end the body, so nothing is written for one.
+/// Appends a part of a chunked body (RFC 9112 section 7.1). Writes nothing for an empty part, which would end the body.
 pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
     if !part.is_empty() {
         out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
@@ -93,7 +93,7 @@ pub fn last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// The reason phrase of a status (RFC 9110 section 15, RFC 6585); empty for one that has no name.
+/// Returns the reason phrase of a status (RFC 9110 section 15, RFC 6585); empty for any status that is not listed.
 pub fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

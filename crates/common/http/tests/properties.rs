@@ -10,7 +10,7 @@ use proptest::sample::select;
 use seawall_http::{Framing, HeadLimits, write};
 use seawall_invariants::http::{Seen, body, request, response};
 
-/// Runs a property over every file that the fuzzer of this name kept.
+/// Runs a property over every file in the corpus of the fuzzer with this name.
 fn replay(target: &str, check: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(target);
     let mut files = 0;
@@ -39,7 +39,7 @@ fn the_corpus_of_bodies_keeps_every_invariant() {
     replay("body", body::check);
 }
 
-/// Pieces of HTTP in an order that nobody meant: far deeper into the parser than random bytes get.
+/// Pieces of HTTP in random order: they reach far deeper into the parser than random bytes.
 fn scrambled() -> impl Strategy<Value = Vec<u8>> {
     let heads = ["GET / HTTP/1.1\r\nHost: a\r\n", "HTTP/1.1 200 OK\r\n", "5\r\nhello\r\n"];
     let fragments = vec![
@@ -173,8 +173,8 @@ fn token() -> impl Strategy<Value = String> {
     "[A-Za-z0-9!#$%&'*+.^_`|~-]{1,20}"
 }
 
-/// Headers as a caller may write them, none of those that frame a message. A value is read back without the white
-/// space around it, so it has none.
+/// Headers that a client may write, except the headers that frame a message. Values have no white space around them, because
+/// a reader drops it.
 fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
     let visible = || prop_oneof![0x21u8..=0x7e, 0x80u8..=0xff];
     let inner = prop::collection::vec(prop_oneof![visible(), select(&b" \t"[..])], 0..20);

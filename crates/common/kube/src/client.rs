@@ -1,7 +1,8 @@
-//! Calls to the API server: none without a limit of time, no answer without a limit of size.
+//! Calls to the API server: each has a time limit, and each response has a size limit.
 //!
-//! Where to go is read once, into a [`Connector`]; a [`KubeClient`] with connections of its own is made of it on each thread that
-//! speaks to the API server. Nothing is tried again here but what a new token mends ([`crate::transport`]): callers decide.
+//! A [`Connector`] reads the server's address and the sources of the credentials once. Each thread that calls the API server makes
+//! its own [`KubeClient`] from it, with its own connections. This module retries only after a 401 with a new token ([`crate::transport`]);
+//! the code that calls a client decides on all other retries.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,18 +27,18 @@ use crate::transport::{ApiServerTransport, PooledTransport, ResponseBody};
 /// Largest body of a refusal that is read, in bytes; a Status takes some hundred.
 const LARGEST_REFUSAL: usize = 64 * 1024;
 
-/// Whom to ask, and how patiently. Cheap to clone.
+/// A client with its clock and its time limits. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TimedKubeClient {
-    /// Whom to ask.
+    /// The client that sends the requests.
     pub client: KubeClient,
-    /// By which limits are kept.
+    /// The clock that measures the time limits.
     pub clock: Clock,
-    /// How patiently.
+    /// The time limits and the longest delays between retries.
     pub timeouts: KubeTimeouts,
 }
 
-/// A client whose every call has a limit. Cheap to clone.
+/// A client with a time limit for each call. Cheap to clone.
 #[derive(Clone)]
 pub struct KubeClient {
     carrier: Arc<dyn ApiServerTransport>,
@@ -50,7 +51,7 @@ impl std::fmt::Debug for KubeClient {
     }
 }
 
-/// What makes clients.
+/// Makes a [`KubeClient`] for each thread.
 #[derive(Clone, Debug)]
 pub struct Connector {
     access: KubeAccess,
@@ -59,16 +60,16 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Reads the credentials; asks nobody.
+    /// Reads the address and the sources of the credentials; sends no request.
     ///
     /// # Errors
-    /// What of them is missing, wrong, or not supported.
+    /// The error names the part that is missing, wrong, or not supported.
     pub fn read(access: KubeAccess, provider: Arc<CryptoProvider>) -> Result<Self, KubeAccessError> {
         let endpoint = KubeEndpoint::of(&access).map_err(|reason| KubeAccessError::new(&access, reason))?;
         Ok(Self { access, endpoint, provider })
     }
 
-    /// A client whose connections are of the runtime that it is used on: hyper drives a connection where it was opened.
+    /// Creates a client. Use it on one runtime only, because hyper drives a connection on the runtime where it was opened.
     ///
     /// # Errors
     /// A file that the credentials name cannot be used.
@@ -85,7 +86,7 @@ impl Connector {
 }
 
 impl KubeClient {
-    /// A client over whatever carries its requests.
+    /// Creates a client that sends its requests through this transport.
     pub fn with_transport(carrier: Arc<dyn ApiServerTransport>, clock: Clock) -> Self {
         Self { carrier, clock }
     }
@@ -93,7 +94,7 @@ impl KubeClient {
     /// Sends a request and reads the answer as JSON.
     ///
     /// # Errors
-    /// Why nothing was brought.
+    /// The request cannot be built, fails, is refused, or takes longer than `limit`; or the response is too large or cannot be read.
     pub async fn call<T: DeserializeOwned>(
         &self,
         request: BuildRequestResult,
@@ -102,31 +103,31 @@ impl KubeClient {
         Ok(serde_json::from_slice(&self.call_raw(request, limit).await?)?)
     }
 
-    /// Sends a request and gives the answer as it is.
+    /// Sends a request and returns the response body as it is.
     ///
     /// # Errors
-    /// Why nothing was brought.
+    /// The request cannot be built, fails, is refused, or takes longer than `limit`; or the response is too large.
     pub async fn call_raw(&self, request: BuildRequestResult, limit: Duration) -> Result<Bytes, KubeError> {
         let request = request?;
         let answer = async { read_body(self.open(request).await?, MAX_RESPONSE_BYTES).await };
         self.run_with_timeout(limit, answer).await?
     }
 
-    /// Opens a watch; the limit is for the head of the answer.
+    /// Opens a watch; `limit` applies only to the head of the response.
     ///
     /// # Errors
-    /// Why nothing was brought.
+    /// The request cannot be built, fails, is refused, or its head takes longer than `limit`.
     pub async fn watch(&self, request: BuildRequestResult, limit: Duration) -> Result<LineReader, KubeError> {
         Ok(LineReader::new(self.run_with_timeout(limit, self.open(request?)).await??))
     }
 
-    /// The body of a success.
+    /// Sends a request and returns the body of a success.
     async fn open(&self, request: Request<Bytes>) -> Result<ResponseBody, KubeError> {
         let (head, body) = self.carrier.send_request(request).await?.into_parts();
         if head.status.is_success() { Ok(body) } else { Err(read_error(head.status, body).await) }
     }
 
-    /// Waits for `work`, at most `limit`.
+    /// Waits for `work`, for at most `limit` on this client's clock.
     ///
     /// # Errors
     /// [`KubeError::TimedOut`].
@@ -139,7 +140,7 @@ impl KubeClient {
     }
 }
 
-/// Waits for `work`, at most `limit`.
+/// Waits for `work`, for at most `limit` on `clock`.
 ///
 /// # Errors
 /// [`KubeError::TimedOut`].
@@ -156,17 +157,17 @@ pub async fn run_with_timeout<F: Future>(
     }
 }
 
-/// What a refusal says. The status of HTTP counts, whatever stands in a body that a proxy may have written.
+/// Reads the error in a refused response. The HTTP status counts, not the code in a body that a proxy may have written.
 pub async fn read_error(code: StatusCode, body: ResponseBody) -> KubeError {
     let told = read_body(body, LARGEST_REFUSAL).await.ok();
     let status = told.and_then(|text| serde_json::from_slice::<KubeStatus>(&text).ok()).unwrap_or_default();
     KubeError::from_status(&KubeStatus { code: code.as_u16(), ..status })
 }
 
-/// The whole of a body.
+/// Reads the whole of a body.
 ///
 /// # Errors
-/// It is larger than that, or breaks off.
+/// The body is larger than `largest` bytes, or breaks off.
 pub async fn read_body(body: ResponseBody, largest: usize) -> Result<Bytes, KubeError> {
     match Limited::new(body, largest).collect().await {
         Ok(body) => Ok(body.to_bytes()),

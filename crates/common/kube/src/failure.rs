@@ -1,6 +1,6 @@
-//! Why a call to the API server brought nothing: a reason, and with it how to go on.
+//! The errors of calls to the API server, and the delays before a retry.
 //!
-//! The one place that reads the errors of HTTP and JSON. Texts are for operators; no body of an answer is in them.
+//! Only this module reads the errors of HTTP and JSON. The texts are for operators; they hold no body of a response.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,39 +10,39 @@ use serde::Deserialize;
 
 use crate::timeouts::KubeTimeouts;
 
-/// Why a call brought nothing.
+/// The reason why a call to the API server failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
-    /// No connection, or it broke.
+    /// No connection, or the connection broke.
     #[error("the API server does not answer: {0}")]
     Unreachable(String),
-    /// Our own credentials cannot be had; nobody was asked.
+    /// The client's own credentials cannot be read; no request was sent.
     #[error("{0}")]
     Credentials(String),
-    /// A connection, and silence.
+    /// The API server sent no response in time.
     #[error("the API server gave no answer in {0:?}")]
     TimedOut(Duration),
-    /// The stream ended before it told anything.
+    /// The watch ended before its first event.
     #[error("the API server ended the watch at once")]
     WatchEnded,
-    /// 401 or 403: our own credentials.
+    /// 401 or 403: the server refuses the client's own credentials.
     #[error("the API server refuses: {0}")]
     Forbidden(String),
-    /// 404; `kind` is the plural of what is missing, if it said so.
+    /// 404; `kind` is the plural of the missing object's kind, if the server stated it.
     #[error("not found: {message}")]
     NotFound {
         /// `details.kind` of the status.
         kind: String,
-        /// As the server put it.
+        /// The server's message.
         message: String,
     },
-    /// 409.
+    /// 409: a conflict with another change or object.
     #[error("conflict: {0}")]
     Conflict(String),
     /// 410: the position in a list or watch is too old.
     #[error("the position is too old")]
     Expired,
-    /// 429, with the wait it asks for.
+    /// 429, with the wait that the server requests.
     #[error("the API server throttles")]
     Throttled(Option<Duration>),
     /// 5xx.
@@ -50,66 +50,66 @@ pub enum KubeError {
     Server {
         /// HTTP status.
         code: u16,
-        /// As the server put it.
+        /// The server's message.
         message: String,
     },
-    /// Any other 4xx: the request itself.
+    /// Any other status below 500: the request itself is wrong.
     #[error("the API server refuses the request ({code}): {message}")]
     Refused {
         /// HTTP status.
         code: u16,
-        /// As the server put it.
+        /// The server's message.
         message: String,
     },
-    /// An answer that is not what was asked for.
+    /// A response in an unexpected form.
     #[error("the API server's answer cannot be read: {0}")]
     Unreadable(String),
-    /// An answer, or an event, of more than so many bytes.
+    /// A response or an event that is larger than this many bytes.
     #[error("the API server's answer is larger than {0} bytes")]
     TooLarge(usize),
 }
 
-/// Why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
+/// A Kubernetes `Status` object, which says why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct KubeStatus {
-    /// Of HTTP.
+    /// The HTTP status code.
     pub code: u16,
     /// `Success` or `Failure`, at the end of an attachment.
     pub status: String,
-    /// For people.
+    /// The message for people.
     pub message: String,
-    /// What of it programs read.
+    /// The part of the status that programs read.
     pub details: Option<KubeStatusDetails>,
 }
 
-/// What of a [`KubeStatus`] programs read.
+/// The part of a [`KubeStatus`] that programs read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeStatusDetails {
-    /// The plural of what the refusal is about.
+    /// The plural of the kind of the object that the refusal is about.
     pub kind: String,
-    /// The wait that is asked for, in seconds; 0 for none.
+    /// The wait that the server requests, in seconds; 0 for none.
     pub retry_after_seconds: u32,
 }
 
 impl KubeError {
-    /// Whether anybody answered.
+    /// True if the API server sent no usable response: unreachable, timed out, or a watch that ended at once.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEnded)
     }
 
-    /// Whether the API server is at work and refuses us. One that fails may refuse everybody, the kubelet too.
+    /// True if the API server works and refuses this client. A server that fails (5xx) may refuse all clients, the kubelet too.
     pub fn is_refusal(&self) -> bool {
         !self.is_unreachable() && !matches!(self, Self::Server { .. })
     }
 
-    /// No connection, or it broke.
+    /// Creates the error for a missing or broken connection.
     pub fn unreachable(error: &(dyn Error + 'static)) -> Self {
         Self::Unreachable(chain(error))
     }
 
-    /// The reason in a status object, in an answer or in a watch.
+    /// Creates the error for a status object, from a response or from a watch.
     pub fn from_status(status: &KubeStatus) -> Self {
         let message = shortened(&status.message);
         let details = status.details.as_ref();
@@ -129,7 +129,7 @@ impl KubeError {
 }
 
 impl From<http::Error> for KubeError {
-    /// A request that cannot be written, because the API server told a name that is none.
+    /// Creates the error for a request that cannot be written, because the API server supplied an invalid name.
     fn from(error: http::Error) -> Self {
         Self::Unreadable(error.to_string())
     }
@@ -143,7 +143,7 @@ impl From<serde_json::Error> for KubeError {
     }
 }
 
-/// An error with its causes; the outermost alone often says only "client error".
+/// Returns an error's text with its causes; the outermost text alone is often only "client error".
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -158,17 +158,17 @@ fn chain(error: &dyn Error) -> String {
     shortened(&text)
 }
 
-/// Longest part of a foreign text that is kept, in characters.
+/// Longest part of a text from another program that is kept, in characters.
 const KEPT: usize = 300;
 
 fn shortened(text: &str) -> String {
     text.chars().take(KEPT).collect()
 }
 
-/// The pauses between tries: one sequence for "nobody answers", one for "somebody refuses".
+/// The delays between retries: one sequence for an unreachable server, one for a server that refuses.
 ///
-/// Two, because an outage ends with seconds of 403 and 503 while the API server loads its rules: after an hour of
-/// refused connections the first refusal must be followed up quickly.
+/// There are two because an outage ends with seconds of 403 and 503 while the API server loads its rules: after an hour of
+/// refused connections, the first refusal must be retried quickly.
 #[derive(Debug)]
 pub struct RetryBackoff {
     absent: Backoff,
@@ -176,7 +176,7 @@ pub struct RetryBackoff {
 }
 
 impl RetryBackoff {
-    /// None has been taken.
+    /// Creates both sequences at their start.
     pub fn new(patience: &KubeTimeouts) -> Self {
         Self {
             absent: Backoff::doubling(Duration::from_millis(100), patience.max_unreachable_backoff),
@@ -184,7 +184,7 @@ impl RetryBackoff {
         }
     }
 
-    /// The pause after this failure, jittered.
+    /// Returns the delay after this failure, with jitter.
     pub fn delay_after(&mut self, failure: &KubeError) -> Duration {
         let draw = fastrand::f64();
         let pause = if failure.is_unreachable() { self.absent.next(draw) } else { self.refused.next(draw) };
@@ -195,14 +195,14 @@ impl RetryBackoff {
         }
     }
 
-    /// Something went well.
+    /// Starts both sequences over after a success.
     pub fn reset(&mut self) {
         self.absent.reset();
         self.refused.reset();
     }
 }
 
-/// Longest wait that a server's Retry-After is obeyed.
+/// Longest Retry-After of a server that the client obeys.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! One Kubernetes API server: how it is reached, a call, a stream of lines.
+//! A client for one Kubernetes API server: the connection, calls, and streams of lines.
 //!
-//! It knows no kind of object and decides nothing: what is asked, how often, and what becomes of a [`KubeError`] is for whoever calls.
-//! Nothing here names a provider of cryptography: whoever asks hands one in, so that each program keeps the one that it has.
+//! The crate knows no kind of object and decides nothing: the code that uses it chooses the requests, their rate, and the reaction to
+//! a [`KubeError`]. It names no provider of cryptography: each program passes in its own.
 //!
-//! By a [`Connector`] and its [`KubeClient`], `cluster` asks what the agent must know of its node: unattended, so what would run a program or believe
-//! anybody is refused. `seawall-kubectl` has more of its own, for the tool, and takes from here how requests look, how failures read, and how
-//! files are kept fresh.
+//! `cluster` uses a [`Connector`] and its [`KubeClient`] to read what the agent must know of its node. The agent runs unattended, so
+//! settings that run a program or skip the check of the server are refused. `seawall-kubectl`, for the tool, also accepts credential
+//! plugins, proxies and impersonation. It takes from here the form of requests, the reading of errors, and the refresh of files.
 
 pub mod access;
 pub mod client;

@@ -1,4 +1,4 @@
-//! A body's lines, one by one: how a watch's events come. Bytes in, lines out; what they mean is the caller's.
+//! Reads a body line by line: each event of a watch is a line. It does not interpret the lines.
 
 use std::mem;
 
@@ -8,11 +8,11 @@ use http_body_util::BodyExt;
 use crate::failure::KubeError;
 use crate::transport::ResponseBody;
 
-/// Largest answer, and longest event of a watch, in bytes. No object is larger: etcd takes 1.5 MiB of one (`--max-request-bytes`),
-/// and JSON writes a byte with six at most. A page of a list that is larger is asked for in parts.
+/// Largest response, and longest event of a watch, in bytes. No object is larger: etcd limits an object to 1.5 MiB
+/// (`--max-request-bytes`), and JSON writes one byte as at most six. Lists that would be larger are requested in pages.
 pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
-/// A body that is read by lines.
+/// Reads the lines of a body.
 pub struct LineReader {
     body: ResponseBody,
     split: LineSplitter,
@@ -25,18 +25,18 @@ impl std::fmt::Debug for LineReader {
 }
 
 impl LineReader {
-    /// The lines of a body, each of at most [`MAX_RESPONSE_BYTES`] bytes.
+    /// Creates a reader for lines of at most [`MAX_RESPONSE_BYTES`] bytes.
     pub fn new(body: ResponseBody) -> Self {
         Self::with_max_length(MAX_RESPONSE_BYTES, body)
     }
 
-    /// Of lines of at most so many bytes.
+    /// Creates a reader for lines of at most `longest` bytes.
     pub fn with_max_length(longest: usize, body: ResponseBody) -> Self {
         Self { body, split: LineSplitter::up_to(longest) }
     }
 
-    /// The next line, or what follows the last one; `None` at the end of the body. `heard` is told of each piece that arrives. Nothing
-    /// is lost by who gives up waiting.
+    /// Returns the next line, or the rest after the last line end; `None` at the end of the body. It calls `heard` for each piece that
+    /// arrives. Cancelling the wait loses nothing.
     ///
     /// # Errors
     /// The connection broke, or the line is too long.
@@ -55,15 +55,15 @@ impl LineReader {
     }
 }
 
-/// Pieces to lines. A line that came in one piece is that piece, not a copy; nothing is held while nothing is begun, because
-/// a piece would hold the whole buffer that the connection was read into.
+/// Splits pieces into lines. A line that came in one piece is that piece, not a copy. Between lines the splitter holds no piece,
+/// because a piece would keep the connection's whole read buffer.
 #[derive(Debug)]
 struct LineSplitter {
     /// Longest line, in bytes.
     longest: usize,
-    /// The beginning of a line.
+    /// The beginning of a line whose end has not arrived.
     begun: Vec<u8>,
-    /// What has not been looked at.
+    /// The bytes that have not been searched for a line end.
     piece: Bytes,
 }
 
@@ -72,12 +72,12 @@ impl LineSplitter {
         Self { longest, begun: Vec::new(), piece: Bytes::new() }
     }
 
-    /// To be called when there is no line left.
+    /// Takes the next piece. Call it only when [`line`](Self::line) returned `None`.
     fn take(&mut self, piece: Bytes) {
         self.piece = piece;
     }
 
-    /// A line, its end included, if there is a whole one.
+    /// Returns the next whole line, its end included; `None` if there is none.
     fn line(&mut self) -> Result<Option<Bytes>, KubeError> {
         let Some(end) = self.piece.iter().position(|&byte| byte == b'\n') else {
             let piece = mem::take(&mut self.piece);
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// All lines of these pieces, and the rest.
+    /// Returns all lines of these pieces, and the rest.
     fn split(pieces: &[&[u8]]) -> Vec<Bytes> {
         let (mut split, mut lines) = (LineSplitter::up_to(MAX_RESPONSE_BYTES), Vec::new());
         for piece in pieces {

@@ -1,7 +1,7 @@
-//! The shapes of our requests: paths, parameters, headers. Knows no connection and no credential.
+//! Builds requests: paths, parameters, headers. The module knows no connection and no credential.
 //!
-//! Source: Kubernetes documentation, "Kubernetes API Concepts". Names in a path are DNS names or what the API server itself
-//! told, so they are put there as they are; parameters are encoded.
+//! Source: Kubernetes documentation, "Kubernetes API Concepts". Names in a path are DNS names or names from the API server
+//! itself, so they are not encoded; parameters are encoded.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -9,23 +9,23 @@ use http::{Method, Request};
 use serde_json::Value;
 use url::form_urlencoded::Serializer;
 
-/// A request, or why there can be none.
+/// A request, or the reason why it cannot be built.
 pub type BuildRequestResult = Result<Request<Bytes>, http::Error>;
 
 const JSON: &str = "application/json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// As what objects are asked for.
+/// The representation in which objects are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectRepresentation {
-    /// As they are.
+    /// Whole objects.
     Whole,
     /// Their metadata alone, each as a `PartialObjectMetadata`.
     Metadata,
 }
 
 impl ObjectRepresentation {
-    /// `Accept` for one object, and for the events of a watch.
+    /// The `Accept` header for one object, and for the events of a watch.
     fn one(self) -> &'static str {
         match self {
             Self::Whole => JSON,
@@ -41,22 +41,22 @@ impl ObjectRepresentation {
     }
 }
 
-/// One object.
+/// Builds a request to get one object.
 pub fn get(path: &str, form: ObjectRepresentation) -> BuildRequestResult {
     Request::get(path).header(ACCEPT, form.one()).body(Bytes::new())
 }
 
-/// An object to make in a collection, or in a subresource.
+/// Builds a request to create an object in a collection, or in a subresource.
 pub fn create(path: &str, object: &Value) -> BuildRequestResult {
     with_body(Method::POST, path, JSON, object)
 }
 
-/// Changes to an object (RFC 6902).
+/// Builds a request to change an object (RFC 6902).
 pub fn patch(path: &str, changes: &Value) -> BuildRequestResult {
     with_body(Method::PATCH, path, JSON_PATCH, changes)
 }
 
-/// An object to take away, in this way.
+/// Builds a request to delete an object, with these `DeleteOptions`.
 pub fn delete(path: &str, options: &Value) -> BuildRequestResult {
     with_body(Method::DELETE, path, JSON, options)
 }
@@ -66,7 +66,7 @@ fn with_body(method: Method, path: &str, kind: &str, body: &Value) -> BuildReque
     request.header(ACCEPT, JSON).header(CONTENT_TYPE, kind).body(body.to_string().into())
 }
 
-/// A page of a collection of so many objects, the first or the one that this token is for.
+/// Builds a request for a page of at most `limit` objects of a collection: the first page, or the one for the token `next`.
 pub fn list(
     path: &str,
     form: ObjectRepresentation,
@@ -79,7 +79,7 @@ pub fn list(
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
 }
 
-/// As [`list`], of those with these labels.
+/// Builds a request as [`list`] does, for the objects with these labels instead of these fields.
 pub fn list_by_labels(
     path: &str,
     form: ObjectRepresentation,
@@ -92,7 +92,7 @@ pub fn list_by_labels(
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
 }
 
-/// What happens in a collection after `version`, for so many seconds.
+/// Builds a request to watch the changes in a collection after `version`, for `seconds` seconds.
 pub fn watch(
     path: &str,
     form: ObjectRepresentation,
@@ -111,7 +111,7 @@ pub fn watch(
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.one()).body(Bytes::new())
 }
 
-/// A path with those parameters that have a value.
+/// Appends the parameters that have a value to a path.
 pub fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let said = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?)));
     format!("{path}?{}", Serializer::new(String::new()).extend_pairs(said).finish())

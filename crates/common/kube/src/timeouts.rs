@@ -1,25 +1,25 @@
-//! How long to wait for the API server.
+//! The time limits for calls to the API server.
 
 use std::time::Duration;
 
-/// How long to wait for what.
+/// The longest waits for the API server, and the longest delays between retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubeTimeouts {
-    /// For a TCP connection.
+    /// Longest wait for a TCP connection.
     pub connect: Duration,
-    /// For the answer to a small request, connection and TLS included, and for the head of a list or watch.
+    /// Longest wait for the response to a small request, connection and TLS included, and for the head of a list or watch.
     pub response: Duration,
-    /// As `answer`, for renewing something of which a valid copy is at hand.
+    /// As `response`, to renew an object of which a valid copy is at hand.
     pub renewal: Duration,
-    /// For one page of a list.
+    /// Longest wait for one page of a list.
     pub list_page: Duration,
-    /// How long a watch may be silent before it counts as dead. The API server sends a bookmark about once a minute
-    /// (kubernetes, apiserver/pkg/storage/cacher), so more than that.
+    /// Longest silence of a watch before it counts as dead. The API server sends a bookmark about once a minute
+    /// (kubernetes, apiserver/pkg/storage/cacher), so it is longer than that.
     pub watch_idle: Duration,
-    /// Longest pause between tries while nobody answers. Short, because a refused connection costs next to nothing
+    /// Longest delay between retries while the server is unreachable. Short, because a refused connection costs next to nothing
     /// and because pods wait for the end of an outage.
     pub max_unreachable_backoff: Duration,
-    /// Longest pause between tries while the API server answers and refuses. Long, because it is at work.
+    /// Longest delay between retries while the API server answers with refusals. Long, because the server works.
     pub max_refused_backoff: Duration,
 }
 

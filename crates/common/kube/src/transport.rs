@@ -1,10 +1,10 @@
-//! The connections to the API server, and what they are opened with, kept fresh.
+//! The connections to the API server, and the fresh credentials for them.
 //!
-//! Token, CA and client certificate are looked at once a minute, as they rotate, and at once when the server does not know us
-//! (401). A new token is in the next request; new certificates are for connections that are opened from then on. What cannot
-//! be read leaves in use what was read last: files are replaced in place, and some installations remove them after the start.
+//! Token, CA and client certificate rotate, so they are read again once a minute, and at once after a 401. The next request uses a
+//! new token; connections opened from then on use new certificates. If a file cannot be read, the last credentials stay in use: files
+//! are replaced in place, and some installations remove them after the start.
 //!
-//! Not shared between threads that speak to the API server (`cluster/src/watch_thread.rs` says why).
+//! Threads that call the API server do not share a transport (`cluster/src/watch_thread.rs` says why).
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,54 +27,54 @@ use tracing::warn;
 use crate::access::endpoint::{BaseUrl, KubeEndpoint};
 use crate::failure::KubeError;
 
-/// The body of an answer.
+/// The body of a response.
 pub type ResponseBody = UnsyncBoxBody<Bytes, KubeError>;
 
-/// An answer to come.
+/// A future that returns a response.
 pub type ResponseFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, KubeError>> + Send + 'a>>;
 
-/// Carries requests to an API server, whatever it is: connections, or a test.
+/// Sends requests to an API server: over connections, or to a stub in a test.
 pub trait ApiServerTransport: Send + Sync {
-    /// Sends a request that names a path; the answer's head, whatever its status, and its body as it comes.
+    /// Sends a request that names a path. Returns the response, whatever its status; its body streams as it arrives.
     fn send_request(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
 
-/// How old what was read from files may be. Source: client-go (transport/token_source.go), a minute for tokens.
+/// Longest age of credentials that were read from files. Source: client-go (transport/token_source.go), a minute for tokens.
 pub const CREDENTIALS_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// An established connection is probed after this long without traffic, then this often, and given up after so many
-/// probes: 25 s until a machine that vanished is noticed.
+/// TCP keepalive: an idle connection is probed after the first time, then at the second interval, and closed after this many
+/// failed probes. So a machine that vanished is noticed within 25 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
-/// Idle connections that are kept, and for how long; the watches hold theirs.
+/// The number of idle connections that are kept, and for how long; watches keep their own connections busy.
 const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
-/// Bytes that are read at once. Left to itself, hyper's buffer grows to 408 KiB while much comes, for each connection, and what the
-/// allocator got for it stays: a tenth of what the agent weighs. Larger bodies are read in pieces; the longest head fits.
+/// Bytes that are read at once. By default, hyper's buffer grows to 408 KiB for each connection under load, and the allocator keeps
+/// that memory: a tenth of the agent's memory. Larger bodies are read in pieces; the longest head fits.
 pub const READ_BUFFER_SIZE: usize = 16 * 1024;
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// The API server.
+/// Sends requests to an API server over a pool of connections.
 pub(crate) struct PooledTransport {
     endpoint: Arc<KubeEndpoint>,
     provider: Arc<CryptoProvider>,
     /// Longest wait for a TCP connection.
     connect: Duration,
     clock: Clock,
-    /// A lock, because any task may be the one that finds it old; held for a copy.
+    /// The current pool. A lock, because any task may be the one that finds it old; held only to copy or replace.
     kept: Mutex<CachedPool>,
 }
 
 struct CachedPool {
     read: Moment,
-    /// Of the certificates that `way` opens connections with.
+    /// The fingerprint of the certificates with which `way` opens connections.
     fingerprint: u64,
     way: AuthorizedPool,
 }
 
-/// How to send a request now. Cheap to clone.
+/// The connections and the `Authorization` header for requests. Cheap to clone.
 #[derive(Clone)]
 struct AuthorizedPool {
     pool: Pool,
@@ -82,10 +82,10 @@ struct AuthorizedPool {
 }
 
 impl PooledTransport {
-    /// Opens nothing yet.
+    /// Reads the credentials and creates the transport; opens no connection yet.
     ///
     /// # Errors
-    /// What of the endpoint's files cannot be used.
+    /// The error says which of the endpoint's files cannot be used.
     pub(crate) fn new(
         endpoint: KubeEndpoint,
         provider: Arc<CryptoProvider>,
@@ -99,7 +99,7 @@ impl PooledTransport {
         Ok(Self { endpoint: Arc::new(endpoint), provider, connect, clock, kept: Mutex::new(kept) })
     }
 
-    /// The way, after another look at the files unless the last is younger than that.
+    /// Returns the current pool, after reading the files again if the last read is at least `age` old.
     async fn way(&self, age: Duration) -> AuthorizedPool {
         if self.is_due(age)
             && let Err(reason) = self.renew().await
@@ -109,7 +109,7 @@ impl PooledTransport {
         self.kept().way.clone()
     }
 
-    /// Whether the files are to be looked at, which is then up to who asked.
+    /// True if the files must be read again; then the task that called it must read them.
     fn is_due(&self, age: Duration) -> bool {
         let (mut kept, now) = (self.kept(), self.clock.now());
         let is_due = now.since(kept.read) >= age;
@@ -142,7 +142,7 @@ impl PooledTransport {
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
-        // The token may have been replaced within the minute. Once: another 401 is for the caller.
+        // The token may have been replaced within the minute. Only one retry: a second 401 is returned.
         let renewed = self.way(Duration::ZERO).await;
         if renewed.authorization == way.authorization {
             return Ok(answer);
@@ -189,7 +189,7 @@ fn pool(endpoint: &KubeEndpoint, tls: ClientConfig, connect: Duration) -> Pool {
         .build(connector)
 }
 
-/// What opens TCP connections, and notices a machine that has vanished.
+/// Creates the connector that opens TCP connections and notices a machine that has vanished.
 pub fn tcp_connector(connect: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // The connector above speaks TLS; this one must not insist on http://.
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::access::KubeAccess;
 
-    /// A kubeconfig and its files, an API server that takes the token `good`, and the clock of our side.
+    /// A kubeconfig and its files, an API server that accepts the token `good`, and the client's clock.
     struct World {
         folder: TempDir,
         authority: Authority,
@@ -226,7 +226,7 @@ mod tests {
         hand: ManualClock,
     }
 
-    /// `is_mutual`: it demands a client's certificate, too.
+    /// Sets up the files and the server. With `is_mutual` the server demands a client's certificate, too.
     fn world(is_mutual: bool) -> World {
         let authority = Authority::new().unwrap();
         let (clock, hand) = Clock::manual();
@@ -252,7 +252,7 @@ mod tests {
             fs::write(self.folder.path().join(name), text).unwrap();
         }
 
-        /// Our side, with more in the cluster's and the user's entry.
+        /// Creates the transport, with these additions to the entries of the cluster and the user.
         fn server(&self, cluster: Value, user: Value) -> Result<PooledTransport, String> {
             let with = |mut entry: Value, more: Value| {
                 if let Value::Object(more) = more {
@@ -284,7 +284,7 @@ mod tests {
         let world = world(false);
         let server = world.server(json!({}), json!({})).unwrap();
         assert_eq!(ask(&server).await, Ok(200));
-        // The old one is still taken, and nobody looks for another.
+        // The server still accepts the old one, and the files are not read again.
         world.write("token", "bad");
         world.hand.advance(Duration::from_secs(59));
         assert_eq!(ask(&server).await, Ok(200));

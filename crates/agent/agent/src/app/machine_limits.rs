@@ -1,27 +1,29 @@
-//! What the machine lets this process use: memory, CPU and open files. Read once, at the start; `room` and `pace` decide by it.
+//! The limits that the machine sets for this process: memory and CPU. Read once, at the start.
 //!
-//! A container's limits are those of its control group and of every group around it, whichever is least. What cannot be read
-//! counts as no limit: a laptop has none, and guessing one would refuse clients for nothing.
+//! `resource_limits` derives the caps from them, and the server's `cpu_pacer` paces by the CPU quota. A container's limits are those
+//! of its control group and of every group around it, whichever is smallest. A limit that cannot be read counts as no limit: a laptop
+//! has none, and a guess would refuse clients for nothing.
 
 use std::fs::File;
 use std::io::Read;
 
 use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, memory_limit};
 
-/// More than any of these files has: a node with thousands of mounts has a `mountinfo` of about a MiB.
+/// The largest file that is read.
+/// It is more than any of these files has: a node with thousands of mounts has a `mountinfo` of about a MiB.
 const LONGEST: u64 = 4 << 20;
 
-/// The limits found.
+/// The limits that were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DetectedMachine {
-    /// Bytes of memory before the kernel kills.
+    /// The bytes of memory beyond which the kernel kills the process.
     pub(crate) memory: Option<u64>,
-    /// Cores of CPU quota: 0.5 for Kubernetes' `500m`.
+    /// The cores of the CPU quota: 0.5 for Kubernetes' `500m`.
     pub(crate) cores: Option<f64>,
 }
 
 impl DetectedMachine {
-    /// This process's.
+    /// Returns the limits of this process.
     pub(crate) fn detect() -> Self {
         Self::of(&read)
     }

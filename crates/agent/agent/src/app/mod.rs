@@ -1,9 +1,9 @@
-//! The one wiring function: configuration in, a running agent out.
+//! Wires the agent together: takes a configuration and runs an agent.
 //!
-//! Order: read what the configuration names, bind every socket, give up privileges, then serve. The main thread is the
-//! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of
-//! its own and sees of the control thread only the broker's snapshots. In `source-ip` and `kernel`, what hears the API server has a thread
-//! and a runtime, too (`identity`).
+//! Order: read the files that the configuration names, bind every socket, give up privileges, then serve. The main thread is the
+//! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of its own and sees of
+//! the control thread only the broker's snapshots. In `source-ip` and `kernel`, the watches of the API server have a thread and a
+//! runtime, too (`identity`).
 
 pub(crate) mod machine_limits;
 pub(crate) mod resource_limits;
@@ -58,13 +58,13 @@ use seawall_observe::pod_scan::PodCountGauge;
 use seawall_observe::readiness::Readiness;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
 
-/// Open files that are asked for: more than the caps need where memory sets no bound.
+/// The limit on open files that the agent requests: more than the caps need where memory sets no limit.
 const DESCRIPTORS: u64 = 65_536;
 
-/// Runs the agent until it is told to stop.
+/// Runs the agent until a signal stops it.
 ///
 /// # Errors
-/// Anything that keeps it from starting: the identity file, a port in use, the kernel refusing the sandbox.
+/// An error that prevents the start: the identity file, a port in use, the kernel refusing the sandbox.
 pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> anyhow::Result<()> {
     let config = &loaded.config;
     let strategy = IdentityStrategy::load(&config.identity, &config.clouds)?;
@@ -130,8 +130,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     Ok(())
 }
 
-/// Checks what can be checked without serving: the files that the configuration names. Gives what an operator should see though it
-/// would serve.
+/// Checks the files that the configuration names, without serving. Returns warnings that would not prevent serving.
 ///
 /// # Errors
 /// Every mistake in the identity file; a file that cannot be read or used.
@@ -162,7 +161,7 @@ fn capture(
     )?)))
 }
 
-/// Where the agent listens, and what it speaks there.
+/// The bound addresses, each with the dialects of its listener.
 fn spoken<'a>(
     config: &'a AgentConfig,
     bound: &'a Listeners,
@@ -170,7 +169,8 @@ fn spoken<'a>(
     bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]))
 }
 
-/// Lets pods come once they would be served: captured connections are sent here, then the node's taint is taken off.
+/// Lets pods come once the agent would serve them.
+/// It directs captured connections to this agent, then removes the node's startup taint.
 async fn open(
     capture: Option<Arc<RedirectHandle>>,
     cluster: Option<Arc<ClusterClient>>,
@@ -211,8 +211,8 @@ fn control_runtime() -> anyhow::Result<Runtime> {
         .context("cannot start a runtime")
 }
 
-/// Ends a runtime without waiting for its blocking threads: dropping it would wait for a name look-up, which takes half a
-/// minute where no name server answers.
+/// Ends a runtime without waiting for its blocking threads.
+/// Dropping the runtime would wait for a name look-up, which takes half a minute where no name server answers.
 fn shut_down_runtime(runtime: Runtime) {
     runtime.shutdown_background();
 }
@@ -239,8 +239,8 @@ fn announce(
     );
 }
 
-/// Serves the admin port until a signal (or the end of a traffic thread), then waits for the drain. A second signal
-/// does not wait.
+/// Serves the admin port until a signal (or the end of a traffic thread), then waits for the drain.
+/// A second signal ends the wait.
 async fn control_thread(
     admin: Arc<AdminServer>,
     doors: AdminListeners,
@@ -270,14 +270,14 @@ async fn control_thread(
     }
 }
 
-/// How the agent is stopped, and what says whether another one has taken over by then.
+/// The handles that stop the agent, and the redirect, which reports whether another agent has taken over.
 struct AgentShutdown {
     stopper: Stopper,
     stop: StopSignal,
     capture: Option<Arc<RedirectHandle>>,
 }
 
-/// What is built once and shared.
+/// The parts that are built once and shared.
 struct AgentContext {
     clock: Clock,
     identity: Arc<IdentityService>,
@@ -326,7 +326,7 @@ impl AgentContext {
         Ok((parts, hearing))
     }
 
-    /// Has somebody look after the redirect until the stop has begun.
+    /// Starts a task that watches the redirect until the stop has begun.
     fn watch_capture(
         &self,
         control: &Runtime,
@@ -339,7 +339,7 @@ impl AgentContext {
         Some(capture)
     }
 
-    /// What is written at a scrape.
+    /// Registers the collectors of all metrics.
     fn register(&self, registry: &mut Registry, metrics: &[Arc<ThreadMetrics>], log: &AgentLog) {
         let log = log.clone();
         let help = "Log lines that were dropped because nobody read the log";
@@ -393,7 +393,7 @@ impl AgentContext {
         Arc::new(AdminServer::new(sources, own_clock))
     }
 
-    /// Looks on the control thread for pods that fetch over and over, and for credentials that are not renewed.
+    /// Starts tasks on the control thread that scan for pods that fetch too often, and for credentials that are not renewed.
     fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
         let mut found = |metric| PodCountGauge::registered(registry, metric);
@@ -446,7 +446,7 @@ impl AgentContext {
             .context("cannot start a traffic thread")
     }
 
-    /// How readiness asks at each bound address.
+    /// Returns the readiness requests for each bound address.
     fn probes(
         &self,
         config: &AgentConfig,
@@ -456,7 +456,7 @@ impl AgentContext {
         each.map(|(address, listen)| (*address, clouds.probes(&listen.dialects))).collect()
     }
 
-    /// What makes dialects on traffic threads, by whichever configuration.
+    /// Returns the settings from which traffic threads build dialects under any configuration.
     fn dialect_setup(&self, config: &AgentConfig, stop: &StopSignal) -> AgentDialectSettings {
         AgentDialectSettings {
             spoken: config.listen.iter().map(|listen| listen.dialects.clone()).collect(),
@@ -468,7 +468,7 @@ impl AgentContext {
         }
     }
 
-    /// Everything that another configuration reaches.
+    /// Returns every part that a reload changes.
     fn reload_targets(
         &self,
         orders: mpsc::Sender<SwapCommand>,
@@ -491,26 +491,26 @@ impl AgentContext {
     }
 }
 
-/// What a traffic thread is told while it runs.
+/// The inputs of a traffic thread while it runs.
 struct ThreadInputs {
     stop: StopSignal,
     changes: UpdateReceiver<PodEntry>,
 }
 
-/// What dialects are made with that no configuration changes.
+/// The settings of dialects that no reload changes.
 struct AgentDialectSettings {
-    /// By which dialects each listener is answered.
+    /// The dialects of each listener.
     spoken: Vec<Vec<DialectName>>,
     long_polls: Arc<PermitCounter>,
     places: Arc<UpstreamPermits>,
-    /// Idle connections of a thread to a real server.
+    /// The number of idle connections of a thread to a real server.
     idle: usize,
     room: ResourceLimits,
     stop: StopSignal,
 }
 
 impl AgentDialectSettings {
-    /// By this configuration and its clouds, for one thread.
+    /// Returns the builder of one thread's dialects, and the limits of one client, under this configuration and its clouds.
     fn dialects_for(
         &self,
         config: &AgentConfig,
@@ -534,7 +534,7 @@ impl AgentDialectSettings {
     }
 }
 
-/// What one of so many traffic threads lets clients hold.
+/// Returns the limits for one of `threads` traffic threads.
 fn bounds(threads: usize, room: &ResourceLimits) -> ThreadLimits {
     ThreadLimits {
         connections: room.connections,

@@ -1,70 +1,73 @@
-//! How much clients may hold, so that the agent is never killed for it: every cap follows from the memory and the open files
-//! that the machine allows, unless the configuration names a smaller one. Computed once, printed at the start.
+//! The caps on what clients may hold, so that clients can never cause the agent to be killed for its memory.
 //!
-//! The argument. The kernel kills the process at its memory limit, and with it every pod's answers. So what clients can make it
-//! hold (connections, half heads, unread answers, the real server's answers on their way) has a sum that fits beside the
-//! program itself, and each part is shared by `tenants`, so that no caller can take the sum.
+//! Every cap follows from the memory and the open files that the machine allows, unless the configuration names a smaller one. The
+//! caps are computed once and logged at the start.
+//!
+//! The argument: the kernel kills the process at its memory limit, and then no pod gets an answer. Clients can make the process hold
+//! connections, half heads, unread answers, and answers of the real server on their way. The sum of these fits beside the program
+//! itself. The server's `fairness` module shares each part among clients, so that no client can take the sum.
 
 use super::machine_limits::DetectedMachine;
 use crate::config;
 
-/// What the program itself takes with a full node's pods, its file's pages included (benches/agent-memory: 10.9 MiB).
+/// The memory of the program itself on a full node, the pages of its file included (benches/agent-memory: 10.9 MiB).
 const PROGRAM: u64 = 12 << 20;
 
-/// What a connection that waits costs: 1.5 KiB of the kernel's slabs and as much of ours (measured with 2,000 on kernel 6.18,
-/// cgroup v1), and what lies unread in its socket.
+/// The memory of a waiting connection.
+/// It takes 1.5 KiB of the kernel's slabs and as much of ours (measured with 2,000 on kernel 6.18, cgroup v1), and the bytes that lie
+/// unread in its socket.
 const CONNECTION: u64 = 6 << 10;
 
-/// What a request at the real server costs while its answer is on its way: a window of it here, one in its connection's buffer, and
-/// what the kernel holds of it (`forward`).
+/// The memory of a request at the real server while its answer is on its way.
+/// It takes one window of the answer here, one in its connection's buffer, and the kernel's buffers (`upstream`).
 const FORWARD: u64 = 32 << 10;
 
-/// What a request that waits for a change costs: its future here, and in `conceal` a connection to the real server.
+/// The memory of a long poll: its future here, and in `conceal` a connection to the real server.
 const LONG_POLL: u64 = 12 << 10;
 
-/// Connections where memory sets no bound.
+/// The maximum number of connections where memory sets no limit.
 const MOST_CONNECTIONS: u64 = 8192;
 
-/// Fewer connections than this would refuse a quiet node's pods.
+/// The minimum number of connections. Fewer would refuse the pods of a quiet node.
 const LEAST_CONNECTIONS: u64 = 64;
 
-/// Connections of one caller, however much room there is: more than any healthy client opens.
+/// The maximum number of connections of one client, however much room there is: more than any healthy client opens.
 const MOST_PER_CALLER: u32 = 1024;
 
-/// Bytes held for clients, where memory sets no bound: hundreds of the largest heads.
+/// The maximum number of bytes held for clients, where memory sets no limit: hundreds of the largest heads.
 const MOST_HELD: u64 = 8 << 20;
 
-/// A head of the largest size and an answer must fit for each of a few callers.
+/// The minimum number of bytes held for clients: a head of the largest size and an answer for each of a few clients.
 const LEAST_HELD: u64 = 512 << 10;
 
-/// Listening sockets for each address, among which callers are spread (`listen`); a power of two.
+/// The maximum number of listening sockets for each address, over which clients are spread (`listen`); a power of two.
 const MOST_LANES: u64 = 256;
 
-/// Descriptors beside connections, lanes and forwards: the admin port's (32), the cloud's and the API server's connections (20),
-/// pollers, timers, signals, files.
+/// Descriptors besides connections, listener shards and upstream requests.
+/// The admin port takes 32, the connections to the cloud and the API server 20; pollers, timers, signals and files take the rest.
 const OTHER_DESCRIPTORS: u64 = 88;
 
 /// The caps in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResourceLimits {
-    /// Connections open at once, all callers together.
+    /// The maximum number of open connections, all clients together.
     pub(crate) connections: u32,
-    /// Of one caller at most, however few others there are.
+    /// The maximum number of open connections of one client, however few other clients there are.
     pub(crate) connections_per_caller: u32,
-    /// Bytes of half heads and unread answers, all callers together.
+    /// The maximum number of bytes of half heads and unread answers, all clients together.
     pub(crate) buffered_bytes: usize,
-    /// Listening sockets for each address.
+    /// The number of listening sockets for each address.
     pub(crate) shards_per_address: usize,
-    /// Requests at the real metadata server at once.
+    /// The maximum number of concurrent requests at the real metadata server.
     pub(crate) upstream_requests: u32,
-    /// Requests that wait for a change at once.
+    /// The maximum number of concurrent long polls.
     pub(crate) long_polls: u32,
-    /// Cores of CPU quota.
+    /// The cores of the CPU quota.
     pub(crate) cores: Option<f64>,
 }
 
 impl ResourceLimits {
-    /// Within `machine`, with `descriptors` open files at most.
+    /// Returns the caps within the limits of `machine` and `descriptors` open files.
     pub(crate) fn within(machine: &DetectedMachine, descriptors: u64, config: &config::AgentConfig) -> Self {
         let limits = &config.limits;
         let memory = machine.memory.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
@@ -91,7 +94,7 @@ impl ResourceLimits {
         }
     }
 
-    /// Connections of one caller at most by these limits, in a process that has this room.
+    /// Returns the maximum number of connections of one client under `limits`, in a process with these caps.
     pub(crate) fn per_caller(&self, limits: &config::LimitsConfig) -> u32 {
         per_caller(limits, self.connections)
     }
@@ -101,7 +104,7 @@ fn per_caller(limits: &config::LimitsConfig, connections: u32) -> u32 {
     limits.connections_per_pod.unwrap_or(MOST_PER_CALLER).min(connections)
 }
 
-/// A power of two that takes at most an eighth of the descriptors.
+/// Returns the number of shards per address: a power of two that takes at most an eighth of the descriptors.
 fn lanes(descriptors: u64, addresses: u64) -> u64 {
     let most = (descriptors / 8 / addresses.max(1)).clamp(1, MOST_LANES);
     1 << most.ilog2()

@@ -1,22 +1,23 @@
-//! The signals that the agent takes: which ask for its end, which have it look at its configuration, and which are ignored.
+//! The signals that the agent handles: those that stop it, the one that reloads its configuration, and those that it ignores.
 //!
-//! The first SIGTERM or SIGINT starts the drain (`serve`), a second signal cuts at once. Kubernetes sends SIGTERM, waits for the grace period
-//! and then kills; 5 s fits inside any grace period. Signals whose default would end the process without a drain are taken, named in the
-//! log and otherwise ignored. Read by `app` and `uninstall`.
+//! The first SIGTERM or SIGINT starts the drain (`app`), a second one ends the agent at once. Kubernetes sends SIGTERM, waits for the
+//! grace period and then kills; 5 s fits inside any grace period. The agent also handles signals whose default would end the process
+//! without a drain: it names them in the log and otherwise ignores them. `app` and `uninstall` read the signals.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalAction {
-    /// The end, by the signal of this name.
+    /// Stops the agent. The value is the signal's name.
     Terminate(&'static str),
-    /// That the configuration is looked at now.
+    /// Reads the configuration file again now.
     Reload,
 }
 
-/// SIGTERM and SIGINT, SIGHUP, and those that are ignored: the USRs, by which other servers are told to read their files
-/// again, and SIGQUIT, which prints the threads of a Go program and would end this one. (The standard library ignores SIGPIPE.)
+/// The streams of SIGTERM, SIGINT and SIGHUP, and of the signals that the agent ignores.
+/// It ignores SIGUSR1 and SIGUSR2, which make other servers read their files again, and SIGQUIT, which prints the threads of a Go
+/// program and would end this one. (The standard library ignores SIGPIPE.)
 #[derive(Debug)]
 pub(crate) struct AgentSignals {
     terminate: Signal,
@@ -27,7 +28,7 @@ pub(crate) struct AgentSignals {
 }
 
 impl AgentSignals {
-    /// Takes them over from their default, which would end the process at once.
+    /// Installs handlers in place of the defaults, which would end the process at once.
     ///
     /// # Errors
     /// The handlers cannot be installed.
@@ -41,7 +42,7 @@ impl AgentSignals {
         })
     }
 
-    /// The next one that asks for the end.
+    /// Waits for the next signal that stops the agent, and returns its name.
     pub(crate) async fn next_termination(&mut self) -> &'static str {
         loop {
             if let SignalAction::Terminate(signal) = self.next().await {
@@ -50,7 +51,7 @@ impl AgentSignals {
         }
     }
 
-    /// The next one that asks for something.
+    /// Waits for the next signal that requests an action.
     pub(crate) async fn next(&mut self) -> SignalAction {
         let [first, second] = &mut self.user;
         loop {

@@ -1,7 +1,7 @@
-//! The command line: which command is meant, and the flags of each. Knows the words and does nothing that they say.
+//! Parses the command line: the command, and the flags of each command. The module runs no command.
 //!
-//! A command takes the flags that it names and no other one, each at most once unless it may be repeated. `--help` beside any command
-//! prints the help of that command.
+//! A command takes only the flags that it names, each at most once unless it may be repeated. `--help` beside any command prints the
+//! help of that command.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const ABOUT: &str = "\
 seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kubernetes node.
 ";
 
-/// Each command with its lines of the help, but for `import`, whose lines are the tools'.
+/// Each command with its help lines. The lines for `import` come from the tools.
 const COMMANDS: [(&str, &str); 9] = [
     (
         "",
@@ -85,7 +85,7 @@ Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
 ";
 
-/// What one command's help says, or that of all of them where there is no such command.
+/// Returns the help of one command, or of all commands if no command has this name.
 pub(crate) fn help_text(command: &str) -> String {
     match command {
         "redirect" => redirect::HELP.to_owned(),
@@ -102,7 +102,7 @@ pub(crate) fn help_text(command: &str) -> String {
     }
 }
 
-/// Where the configuration is unless `--config` names another.
+/// The default path of the configuration file, without `--config`.
 const CONFIG: &str = "/etc/seawall/agent.yaml";
 
 pub(crate) enum AgentCommand {
@@ -117,7 +117,7 @@ pub(crate) enum AgentCommand {
     Print(String),
 }
 
-/// What the words of a command line mean. Where they mean nothing: which command was named, and why they do not.
+/// Parses a command line. On failure it returns the command that was named, and the error.
 pub(crate) fn parse_command(args: Vec<OsString>) -> Result<AgentCommand, (String, Error)> {
     let mut args = Parser::from_args(args);
     let mut before = Flags::default();

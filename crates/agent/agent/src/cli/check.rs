@@ -1,4 +1,4 @@
-//! `seawall-agent check`: every mistake of a configuration, and what is in force by it.
+//! `seawall-agent check`: prints every mistake of a configuration, and the effective configuration.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use anyhow::Context;
 use crate::app;
 use crate::config::{self, AgentConfig, DownwardApi};
 
-/// The remarks, and the configuration that would be in force.
+/// Returns the remarks, and the effective configuration.
 ///
 /// # Errors
-/// Every mistake in the configuration; what it needs of this machine and is not right.
+/// Every mistake in the configuration; a file or a credential of this machine that the configuration needs and that is wrong.
 pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     let config = AgentConfig::load(path)?;
     let remarks = app::check(&config).context(
@@ -20,7 +20,8 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     Ok((remarks.iter().map(|remark| format!("{remark}\n")).collect(), config::effective_yaml(&config)))
 }
 
-/// For whoever has the file and not the node: what is said here about credentials and files would be about the wrong machine.
+/// Checks the configuration alone, on a machine that is not the node.
+/// Findings about credentials and files would be about the wrong machine there.
 ///
 /// # Errors
 /// Every mistake in the configuration.

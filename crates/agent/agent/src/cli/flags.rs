@@ -1,4 +1,4 @@
-//! Words and flags of a command line, strictly: a command names the flags that it takes. Knows no command.
+//! Parses the words and flags of a command strictly: a command names the flags that it takes. The module knows no command.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use lexopt::{Error, Parser, ValueExt};
 pub(super) struct Flags(Vec<(&'static str, OsString)>);
 
 impl Flags {
-    /// Those that a command takes: the names, with `=` behind those of flags that have a value, and `=*` where they may be repeated.
-    /// Nothing where help is asked for.
+    /// Reads the flags that a command takes. `takes` has their names.
+    /// A name ends with `=` if the flag has a value, and with `=*` if the flag may be repeated. Returns `None` if help is requested.
     ///
     /// # Errors
     /// Another flag, a word, or a flag without its value.
@@ -21,7 +21,7 @@ impl Flags {
         Self::default().read_more(args, takes)
     }
 
-    /// These, and those that come.
+    /// Reads more flags in addition to these.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -47,12 +47,12 @@ impl Flags {
         Ok(Some(self))
     }
 
-    /// One more.
+    /// Adds one flag.
     pub(super) fn push(&mut self, name: &'static str, value: OsString) {
         self.0.push((name, value));
     }
 
-    /// Every value of a flag.
+    /// Returns every value of a flag.
     ///
     /// # Errors
     /// A value that is not `wanted`.
@@ -65,7 +65,7 @@ impl Flags {
         values.map(parse).collect()
     }
 
-    /// The value of a flag.
+    /// Returns the value of a flag; `None` if the flag is absent.
     ///
     /// # Errors
     /// It is not `wanted`.
@@ -73,26 +73,26 @@ impl Flags {
         Ok(self.all(name, wanted)?.pop())
     }
 
-    /// The same, of one that the command needs.
+    /// Returns the value of a flag that the command needs.
     ///
     /// # Errors
-    /// Also that it is missing.
+    /// The value is not `wanted`, or the flag is missing.
     pub(super) fn required<T: FromStr>(&self, name: &str, wanted: &str) -> Result<T, Error> {
         let missing = || Error::Custom(format!("--{name} is missing: {wanted}").into());
         self.one(name, wanted)?.ok_or_else(missing)
     }
 
-    /// The value of a flag that names a path.
+    /// Returns the value of a flag that names a path.
     pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
         self.0.iter().find(|(given, _)| *given == name).map(|(_, value)| value.into())
     }
 
-    /// Whether a flag without a value is given.
+    /// True if the flag is given.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(given, _)| *given == name)
     }
 
-    /// A value that is not what it should be.
+    /// Returns the error for a value that is not `wanted`.
     pub(super) fn invalid(&self, name: &str, wanted: &str) -> Error {
         let given =
             self.0.iter().rfind(|(given, _)| *given == name).map(|(_, value)| value.to_string_lossy());
@@ -100,7 +100,7 @@ impl Flags {
     }
 }
 
-/// The next word of a command; `help` where that is asked for by a flag.
+/// Returns the next word of a command; `help` if `-h` or `--help` comes next.
 pub(super) fn next_word(args: &mut Parser) -> Result<Option<String>, Error> {
     match args.next()? {
         Some(Short('h') | Long("help")) => Ok(Some("help".to_owned())),

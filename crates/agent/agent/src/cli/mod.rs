@@ -1,4 +1,4 @@
-//! The words of the command line beside serving: one file for each. `main` reads which one is asked for.
+//! The commands of the command line besides serving, one file for each. `main` dispatches them.
 
 pub(crate) mod args;
 pub(crate) mod check;

@@ -1,6 +1,6 @@
-//! Asks the agent that runs in this pod, for `probe` and `status`: its admin port, by the socket file where the configuration names one.
+//! Queries the agent that runs in this pod, for `probe` and `status`, at its admin port or its admin socket file.
 //!
-//! One request on a connection of its own, with a limit on time and on size. What it is answered is the agent's own text.
+//! It sends one request on a connection of its own, with a limit on time and on size. The answer is the agent's own text.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,18 +13,19 @@ use anyhow::Context;
 
 use crate::config::AdminEndpoint;
 
-/// Longer than readiness takes for a listener (2 s), shorter than a person waits.
+/// The time limit: longer than readiness takes for a listener (2 s), shorter than a person waits.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Beyond what `/debug/pods` says of the fullest node.
+/// The size limit: more than `/debug/pods` returns on the fullest node.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
-/// What a probe is about.
+/// The question of a probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ProbeKind {
-    /// Whether a pod would be served now.
+    /// Checks that the agent would serve a pod now.
     Ready,
-    /// Whether the agent goes on at all: one that is not ready, because of others, is not mended by another start.
+    /// Checks that the agent runs at all.
+    /// A restart does not help an agent that is not ready because of other systems.
     Live,
 }
 
@@ -37,20 +38,20 @@ impl ProbeKind {
     }
 }
 
-/// Asks the agent that runs by this file.
+/// Probes the agent that runs with this configuration file.
 ///
 /// # Errors
-/// It says no, and why; or nobody answers.
+/// The agent answers no, with the reason; or it does not answer.
 pub(crate) fn probe(path: &Path, asked: ProbeKind) -> anyhow::Result<()> {
     let (status, body) = get(&AdminEndpoint::from_file(path)?, asked.path())?;
     anyhow::ensure!(status == 200, "{}", body.trim_end());
     Ok(())
 }
 
-/// Status and body of what a page is answered.
+/// Returns the status and the body of the answer for a path.
 ///
 /// # Errors
-/// Nobody answers, or not as an agent does.
+/// No process answers, or the answer is not an agent's.
 pub(super) fn get(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, String)> {
     let connected = match &door.socket {
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),

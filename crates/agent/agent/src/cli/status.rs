@@ -1,4 +1,4 @@
-//! `seawall-agent status`: the answers of the agent that runs in this pod, as text for people.
+//! `seawall-agent status`: prints the answers of the agent that runs in this pod, as text for people.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::probe::get;
 use crate::config::AdminEndpoint;
 
-/// What `status` prints: readiness, the configuration in force, and each pod with what it holds.
+/// Returns the output of `status`: readiness, the configuration in force, and each pod with its credentials.
 ///
 /// # Errors
-/// Nobody answers, or not as an agent does.
+/// No process answers, or the answer is not an agent's.
 pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     let door = AdminEndpoint::from_file(path)?;
     let (_, ready) = get(&door, "/readyz")?;
@@ -29,7 +29,7 @@ pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Which configuration is in force, and whether another was refused since.
+/// Appends the configuration in force, and the refused one if another was refused since.
 fn configuration(told: &Value, out: &mut String) {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let _ = writeln!(out, "configuration {} in force since {}", text(&told["sha256"]), text(&told["since"]));
@@ -40,7 +40,7 @@ fn configuration(told: &Value, out: &mut String) {
     }
 }
 
-/// A line for the pod, and one for each cloud that it may have something of.
+/// Appends a line for the pod, and one for each cloud at which it may have entitlements.
 fn describe(pod: &Value, out: &mut String) {
     let name = |key: &str| pod[key].as_str().unwrap_or("-").to_owned();
     let _ = writeln!(

@@ -1,8 +1,8 @@
-//! `seawall-agent retire`: what is done when the agent is taken out of a cluster, by the pods that `helm uninstall` makes (the chart's
-//! `removal.yaml`), or by hand. Called by `main` alone.
+//! `seawall-agent retire`: takes the agent out of a cluster. Called by `main` alone.
 //!
-//! Does one step at the API server (`cluster`'s `uninstall` says in which order and why), or stays where a pod has done its step on its node.
-//! Knows nothing of what is attached there: that is `redirect remove`.
+//! The pods that `helm uninstall` creates run it (the chart's `removal.yaml`), or an operator does. It runs one step at the API
+//! server (`cluster`'s `uninstall` has the order of steps and the reasons), or waits in a pod that has finished its step on its node.
+//! It knows nothing of the programs that are attached there; `redirect remove` removes them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -36,7 +36,7 @@ Exit codes: 0 done; 1 not done in time, with the nodes' names; 2 bad usage. agen
 nodes, which comes next, names them again.
 ";
 
-/// What was asked for.
+/// The parsed `retire` command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UninstallCommand {
     Help,
@@ -45,7 +45,7 @@ pub(crate) enum UninstallCommand {
     Stay,
 }
 
-/// Where, and how patiently.
+/// The namespace and the API server of an uninstall step, and its time limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UninstallTarget {
     namespace: String,
@@ -53,17 +53,17 @@ pub(crate) struct UninstallTarget {
     within: Duration,
 }
 
-/// Shorter than helm's own patience with a hook, which is five minutes.
+/// The default time limit: shorter than helm's own limit for a hook, which is five minutes.
 const WITHIN: Duration = Duration::from_secs(240);
 
-/// The flags that name a [`UninstallTarget`].
+/// The flags that set an [`UninstallTarget`].
 const SITE: [&str; 3] = ["namespace=", "kubeconfig=", "within="];
 
 impl UninstallCommand {
-    /// Of the words after `retire`.
+    /// Parses the words after `retire`.
     ///
     /// # Errors
-    /// How the command is used.
+    /// The command is used wrongly.
     pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
         let step = next_word(&mut args)?.unwrap_or_else(|| "help".to_owned());
         let [namespace, kubeconfig, within] = SITE;
@@ -92,7 +92,7 @@ impl UninstallCommand {
 
 const NAME: &str = "a name of Kubernetes'";
 
-/// A name becomes a part of a path.
+/// A Kubernetes name, which is checked because it becomes a part of a path.
 struct Name(String);
 
 impl FromStr for Name {
@@ -121,10 +121,10 @@ impl UninstallTarget {
     }
 }
 
-/// Does it. What is to be printed.
+/// Runs the step. Returns the text to print.
 ///
 /// # Errors
-/// It could not be done in time, or at all.
+/// The step did not finish in time, or failed.
 pub(crate) fn run(request: &UninstallCommand) -> anyhow::Result<String> {
     match request {
         UninstallCommand::Help => Ok(HELP.to_owned()),
@@ -144,7 +144,8 @@ fn runtime() -> anyhow::Result<Runtime> {
         .context("cannot start a runtime")
 }
 
-/// A node that does not answer keeps its agent's pod; whether it is clean is asked next, and that it is not stops the removal there.
+/// Deletes the agents. A node that does not answer keeps its agent's pod and is not an error here.
+/// The next step checks whether that node is clean. If it is not, the removal stops there.
 async fn agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Result<String> {
     match site.retirement()?.delete_agents(daemonset).await {
         Ok(()) => Ok("no agent is left\n".to_owned()),

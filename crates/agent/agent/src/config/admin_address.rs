@@ -1,5 +1,6 @@
-//! Where the agent is asked that runs by this file, for `probe` and `status`. A file that was changed and that the agent refuses must not
-//! make it look dead: what is wrong elsewhere in it is not looked at here.
+//! Finds the admin address of the agent that runs with a configuration file, for `probe` and `status`.
+//!
+//! A changed file that the agent refuses must not make the agent look dead, so this module ignores mistakes in other keys.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use seawall_config::{Document, values};
 use super::addresses::{ADDRESS, ADMIN_PORT, loopback};
 use super::file::{ConfigFileError, read_text};
 
-/// Where the socket file is in the manifests that have one, where a file says nothing that can be read.
+/// The path of the admin socket in the manifests that have one, for a file that cannot be read or parsed.
 const USUAL: &str = "/run/seawall/admin.sock";
 
-/// The two places of the admin port.
+/// The two addresses of the admin server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AdminEndpoint {
     pub(crate) admin: SocketAddr,
@@ -20,10 +21,10 @@ pub(crate) struct AdminEndpoint {
 }
 
 impl AdminEndpoint {
-    /// As a file names them.
+    /// Returns the addresses that a file names.
     ///
     /// # Errors
-    /// The file cannot be read, and nobody is where agents usually are.
+    /// The file cannot be read, and the usual socket file does not exist.
     pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigFileError> {
         let base = path.parent().unwrap_or(Path::new(""));
         match read_text(path) {
@@ -32,7 +33,7 @@ impl AdminEndpoint {
         }
     }
 
-    /// Where nothing can be read that says where.
+    /// Returns the usual addresses, if the usual socket file exists.
     fn usual() -> Option<Self> {
         let socket = PathBuf::from(USUAL);
         socket.exists().then(|| Self { admin: loopback(ADMIN_PORT), socket: Some(socket) })

@@ -1,19 +1,19 @@
-//! The effective configuration as YAML: what `check` prints. Reading it back gives the same configuration.
+//! Writes the effective configuration as YAML, which `check` prints. Reading it back gives the same configuration.
 //!
-//! Each section says by serde what it is; this writes that, table by table, with JSON's scalars and lists, which are YAML's, too.
+//! Each section serialises itself by serde. This module writes the tables, with JSON's scalars and lists, which are valid YAML.
 
 use std::fmt::Write;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// Every value in force, defaults included.
+/// Returns every value in force as YAML, defaults included.
 pub(crate) fn effective_yaml(config: &impl Serialize) -> String {
     // What was read from text can be written as text.
     yaml(&serde_json::to_value(config).unwrap_or_default())
 }
 
-/// A table as YAML.
+/// Returns a table as YAML.
 pub(crate) fn yaml(table: &Value) -> String {
     let mut out = String::new();
     write(table, 0, &mut out);
@@ -34,7 +34,7 @@ fn write(value: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// `auto` for what is not set.
+/// Serialises a count, or `auto` if it is not set.
 pub(super) fn count_or_auto<S: Serializer>(count: &Option<u32>, to: S) -> Result<S::Ok, S::Error> {
     match count {
         Some(count) => to.serialize_u32(*count),
@@ -42,7 +42,7 @@ pub(super) fn count_or_auto<S: Serializer>(count: &Option<u32>, to: S) -> Result
     }
 }
 
-/// A level as the configuration names it.
+/// Serialises a level as the configuration names it.
 pub(super) fn level<S: Serializer>(level: &tracing::Level, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&level.as_str().to_lowercase())
 }

@@ -1,11 +1,11 @@
-//! The text of a configuration file, and why it cannot be used.
+//! Reads the text of a configuration file, and defines the errors of such files.
 
 use std::path::{Path, PathBuf};
 
 use seawall_config::{ValidationErrors, values};
 use seawall_core::file;
 
-/// Why a configuration cannot be used.
+/// The reason for which a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigFileError {
     #[error("cannot read the configuration {path}: {reason}")]
@@ -15,7 +15,8 @@ pub(crate) enum ConfigFileError {
 }
 
 impl ConfigFileError {
-    /// The same without what stands in the file, which may be anything, for where it is read by others than those who may read the file.
+    /// Returns the error without the file's content, which may contain anything.
+    /// Use it where people read the error who may not read the file.
     pub(crate) fn redacted(&self) -> String {
         match self {
             Self::Unreadable { .. } => self.to_string(),
@@ -29,7 +30,7 @@ impl ConfigFileError {
     }
 }
 
-/// The text of a configuration.
+/// Returns the text of a configuration file.
 ///
 /// # Errors
 /// The file cannot be read.

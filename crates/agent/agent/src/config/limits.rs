@@ -1,4 +1,4 @@
-//! The `limits` section: what clients may hold open, and for how long.
+//! The `limits` section: the limits on what clients may hold open, and for how long.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::dump::count_or_auto;
 
-/// What a pod may hold open, and for how long.
+/// The limits on what a pod may hold open, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LimitsConfig {
-    /// `None`: as many as memory and open files allow.
+    /// `None` means as many as memory and open files allow.
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections: Option<u32>,
-    /// `None`: a share of those.
+    /// `None` means a share of all connections.
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections_per_pod: Option<u32>,
     #[serde(serialize_with = "span")]

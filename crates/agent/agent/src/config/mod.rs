@@ -1,9 +1,9 @@
-//! The configuration file: raw text to checked values, every mistake at once.
+//! The configuration file: parses raw text to checked values, and reports every mistake at once.
 //!
-//! What leaves this module needs no further check. It knows YAML and ranges; it opens nothing but the file itself
-//! and those that it names (an identity file is `identity`'s), and resolves no names. What a cloud is to be told stands in the
-//! cloud's own section and is read in its room (`cloud`). `default.yaml` is both the documentation and the source of
-//! `config-default`; a test keeps it equal to the defaults here.
+//! The values that this module returns need no further check. It knows YAML and ranges. It opens only the file itself and the files
+//! that the file names (`identity` opens the identity file), and resolves no names. Each cloud has its own section, which the cloud's
+//! crate reads. `default.yaml` is both the documentation and the source of `config-default`; a test keeps it equal to the defaults
+//! here.
 
 mod addresses;
 mod admin_address;
@@ -41,7 +41,7 @@ pub(crate) const DEFAULT: &str = include_str!("default.yaml");
 pub(crate) struct AgentConfig {
     pub(crate) listen: Vec<ListenConfig>,
     pub(crate) admin: SocketAddr,
-    /// A socket file at which the same is answered, to whoever is inside the agent's pod.
+    /// A socket file at which the admin server also answers, for processes inside the agent's pod.
     pub(crate) admin_socket: Option<PathBuf>,
     pub(crate) identity: IdentityConfig,
     #[serde(flatten)]
@@ -53,15 +53,15 @@ pub(crate) struct AgentConfig {
     pub(crate) log_level: tracing::Level,
 }
 
-/// Where pods' requests arrive, and in which dialects they are answered there.
+/// An address at which pods' requests arrive, and the dialects that answer there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ListenConfig {
     pub(crate) address: SocketAddr,
-    /// At least one; of several, the path chooses.
+    /// At least one dialect. If there are several, the path chooses.
     pub(crate) dialects: Vec<DialectName>,
 }
 
-/// How many threads answer pods.
+/// The number of threads that answer pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ThreadCount {
     Auto,
@@ -77,7 +77,7 @@ impl AgentConfig {
         Self::load_for(path, &DownwardApi::from_env())
     }
 
-    /// Checks what was read of this file.
+    /// Checks the text of this file.
     ///
     /// # Errors
     /// Every mistake in it.
@@ -91,7 +91,7 @@ impl AgentConfig {
             .map_err(|mistakes| ConfigFileError::Invalid { path: path.into(), mistakes })
     }
 
-    /// As [`Self::load`], where this is what the file leaves to each node.
+    /// Loads a file as [`Self::load`] does, with these values for the settings that the file leaves to each node.
     ///
     /// # Errors
     /// The file cannot be read, or every mistake in it.
@@ -99,7 +99,8 @@ impl AgentConfig {
         Self::from_text(&read_text(path)?, path, downward)
     }
 
-    /// Checks a text; `base` is where its relative paths start, `downward` what the text leaves to each node.
+    /// Checks a text.
+    /// Relative paths in it start at `base`. `downward` has the settings that the text leaves to each node.
     ///
     /// # Errors
     /// Every mistake.
@@ -140,21 +141,21 @@ impl AgentConfig {
     }
 }
 
-/// Where keys are now that stood elsewhere before each cloud had its own section.
+/// The keys that moved to a cloud's section, each with its new place.
 const MOVED: [(&str, &str); 3] = [
     ("mode", "this key is now google.mode"),
     ("federate", "what stood here is now in the section google itself"),
     ("conceal", "conceal.upstream is now google.upstream"),
 ];
 
-/// Names each key that has another place now; whether there was one.
+/// Rejects each key that moved, naming its new place. True if there was one.
 fn refuse_old_keys(root: &DocumentTable<'_>) -> bool {
     MOVED.iter().filter(|(key, now)| root.reject_moved(key, now)).count() > 0
 }
 
 const LEVEL: &str = "error, warn, info or debug";
 
-/// The addresses, each with what names its dialects, where something does.
+/// Returns the addresses, each with the node that names its dialects, if there is one.
 fn addresses<'d>(
     node: &DocumentNode<'d>,
     downward: &DownwardApi,
@@ -177,7 +178,7 @@ fn addresses<'d>(
     all
 }
 
-/// Where the admin port is; not where pods are answered, which one process cannot do at the same address.
+/// Reads the admin address. It must differ from the addresses of `listen`, because one process cannot bind an address twice.
 fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
     let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(ADMIN_PORT));
     let is_taken = |own: &SocketAddr| {
@@ -205,7 +206,7 @@ fn address<'d>(
     Some((address?, Some(dialects)))
 }
 
-/// An address of the machine's, or a port at the node's.
+/// Reads an address of this machine, or a port at the node's address.
 fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<SocketAddr> {
     let port = |text: &str| text.strip_prefix(NODE)?.strip_prefix(':')?.parse().ok();
     let read = |text: &str| match port(text) {
@@ -219,7 +220,7 @@ fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<Socket
     address
 }
 
-/// The listener; without a list it speaks what is spoken by default of all clouds that are configured.
+/// Returns the listener. Without a list it has the default dialects of all configured clouds.
 fn listen(
     address: SocketAddr,
     dialects: Option<DocumentNode<'_>>,
@@ -243,7 +244,7 @@ fn log_level(text: &str) -> Option<tracing::Level> {
 }
 
 impl AgentConfig {
-    /// Which system calls serving by it takes beside those that all do.
+    /// Returns the groups of system calls that this configuration needs in addition to the common ones.
     pub(crate) fn syscall_profile(&self) -> SyscallProfile {
         SyscallProfile {
             bpf_maps: matches!(self.identity, IdentityConfig::Kernel(_)),
@@ -253,8 +254,9 @@ impl AgentConfig {
 }
 
 impl ThreadCount {
-    /// How many threads to start. `auto` asks the machine, which counts a CPU quota (cgroup v1 and v2) and
-    /// affinity: one thread below two whole cores, else two; more would only share the caches.
+    /// Returns the number of threads to start.
+    /// `auto` queries the machine, which counts a CPU quota (cgroup v1 and v2) and affinity: one thread below two whole cores, else
+    /// two. More threads would only share the caches.
     pub(crate) fn count(self) -> usize {
         match self {
             Self::Fixed(n) => n,
@@ -340,7 +342,7 @@ google:
         assert!(off.contains("a dialect of a cloud that has a section"), "{off}");
     }
 
-    /// AWS's section as `config-default` prints it, with the first `#` of each line taken away.
+    /// AWS's section as `config-default` prints it, without the first `#` of each line.
     fn documented_aws() -> String {
         let lines = DEFAULT.lines().skip_while(|line| *line != "# aws:");
         let section = lines.take_while(|line| line.starts_with("# "));
@@ -359,7 +361,7 @@ google:
         assert_eq!(parse(DEFAULT).unwrap(), parse(LEAST).unwrap());
     }
 
-    /// `off`, as the last was called, is YAML's word for false.
+    /// The value `none` used to be called `off`, which is YAML's word for false.
     #[test]
     fn whether_system_calls_are_refused_is_read_in_plain_words() {
         for (text, expected) in

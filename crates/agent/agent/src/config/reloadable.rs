@@ -1,7 +1,8 @@
-//! Which keys another file may change while the agent runs, and which need a restart.
+//! The keys that a reload may change while the agent runs, and the keys that need a restart.
 //!
-//! A file of which one key needs a restart is refused as a whole: what is in force is one file or the other, never a mixture that
-//! nobody wrote. Every key has its class, here or in its cloud's section; one that has none needs a restart, and fails a test.
+//! If one changed key of a file needs a restart, the agent refuses the whole file. The configuration in force is one file or the
+//! other, never a mixture of both. Every key has a class, here or in its cloud's section. A key without a class needs a restart, and
+//! fails a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,9 @@ use serde_json::Value;
 
 use super::AgentConfig;
 
-/// Of all keys but the clouds', each of which says that of its own. Sockets, threads, rights and everything that follows from the machine's memory are the process's own: they are taken once, before
-/// rights are given up. So is the way in which pods are told apart, on which hangs whose each open connection is.
+/// The keys outside the clouds' sections that need a restart. Each cloud's section classifies its own keys.
+/// The process takes sockets, threads, rights and everything that follows from the machine's memory once, before it gives up rights.
+/// The strategy that identifies pods is fixed, too, because it decides the client of each open connection.
 const OF_THE_PROCESS: &[&str] = &[
     "admin",
     "adminSocket",
@@ -33,7 +35,7 @@ const OF_THE_PROCESS: &[&str] = &[
     "threads",
 ];
 
-/// What is reloaded. A name that ends with a dot stands for all below it.
+/// The keys that are reloaded. A name that ends with a dot stands for all keys below it.
 const RELOADED: &[&str] = &[
     "limits.connectionsPerPod",
     "limits.headTimeout",
@@ -42,7 +44,7 @@ const RELOADED: &[&str] = &[
     "logLevel",
 ];
 
-/// Whether a change of this key is reloaded.
+/// True if a change of this key is reloaded.
 fn is_reloaded(key: &str) -> bool {
     let is_listed = |keys: &[&str], key: &str| keys.iter().any(|known| is_of(known, key));
     match CloudsConfig::find_reloadable_keys(key) {
@@ -51,13 +53,13 @@ fn is_reloaded(key: &str) -> bool {
     }
 }
 
-/// Whether an entry of a list stands for this key.
+/// True if an entry of a list stands for this key.
 fn is_of(entry: &str, key: &str) -> bool {
     if entry.ends_with('.') { key.starts_with(entry) } else { key == entry }
 }
 
 impl AgentConfig {
-    /// The keys of which `next` says something else, in their order.
+    /// Returns the keys whose values differ in `next`, in their order.
     pub(crate) fn changed_keys(&self, next: &Self) -> Vec<String> {
         let (before, after) = (leaves(self), leaves(next));
         let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -67,8 +69,8 @@ impl AgentConfig {
         keys.into_iter().filter(|key| set(&before, key) != set(&after, key)).cloned().collect()
     }
 
-    /// The keys of which `next` says something else that needs a restart, each with the reason where that is not the key's own.
-    /// `watched` is which annotations are heard of since the start.
+    /// Returns the changed keys that need a restart, each with the reason if it is not the key's own.
+    /// `watched` has the annotations that the agent has watched since its start.
     pub(crate) fn keys_needing_restart(&self, next: &Self, watched: &[AnnotationKeys]) -> Vec<String> {
         let (before, after) = (self.clouds.names(), next.clouds.names());
         if before != after {
@@ -86,7 +88,7 @@ impl AgentConfig {
     }
 }
 
-/// Whether all that these select is selected by those.
+/// True if `watched` contains every annotation key of `wanted`.
 fn covers(watched: &[AnnotationKeys], wanted: &[AnnotationKeys]) -> bool {
     let each: [fn(&AnnotationKeys) -> &'static [&'static str]; 3] =
         [|selection| selection.pod, |selection| selection.service_account, |selection| selection.namespace];
@@ -96,7 +98,7 @@ fn covers(watched: &[AnnotationKeys], wanted: &[AnnotationKeys]) -> bool {
     })
 }
 
-/// Each key with its value, as the configuration says of itself; null where it is not set.
+/// Returns each key with its value, as the configuration serialises it; null if the key is not set.
 fn leaves(config: &AgentConfig) -> BTreeMap<String, Value> {
     let mut leaves = BTreeMap::new();
     // What was read from text can be written as text.
@@ -137,7 +139,7 @@ mod tests {
     const KERNEL: &str = "listen: [\"10.0.0.1:0\"]\nadminSocket: a\nidentity: { strategy: kernel, node: n1, kubeconfig: k, taint: a.b/c, \
         redirect: { kubepods: a } }\n";
 
-    /// Configurations that have all keys together.
+    /// Configurations that together have all keys.
     fn complete() -> Vec<AgentConfig> {
         let google = DEFAULT
             .replace("exchange: sts", "exchange: sts\n  proxy: http://p:1\n  caFile: c")

@@ -1,10 +1,10 @@
-//! A file's content as a short number, by which one version of it is told from another.
+//! The digest of a file's content, which distinguishes one version of the file from another.
 
 use std::fmt;
 
 use ring::digest::{SHA256, digest};
 
-/// What tells the content of a file.
+/// The SHA-256 digest of a file's content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Digest([u8; 32]);
 
@@ -15,7 +15,7 @@ impl Digest {
         Self(bytes)
     }
 
-    /// Its beginning, as `sha256sum` writes it: enough to tell the files of a person.
+    /// Returns the beginning of the digest as `sha256sum` writes it: enough to distinguish a person's files.
     pub(crate) fn short(&self) -> String {
         self.0[..6].iter().map(|byte| format!("{byte:02x}")).collect()
     }

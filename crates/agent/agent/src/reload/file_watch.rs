@@ -1,28 +1,31 @@
-//! When the configuration's file is to be read again: by what `stat` says of it, once a second.
+//! Decides when to read the configuration file again, by a `stat` once a second.
 //!
-//! Looks and not inotify, on purpose. A ConfigMap that is mounted as a folder is changed by swapping a link beside the file, another tool
-//! renames a file over it or writes into it, and the path may go over links into other folders: whoever watches has to watch
-//! all of these and follow them as they change; `stat` follows them by itself. Watches come out of a number per user that the node's
-//! other agents use up (`max_user_instances` is 128), and some file systems tell nothing. A look is one system call of some
-//! microseconds, beside a thread that wakes four times a second anyway.
+//! The watcher polls instead of using inotify, on purpose:
+//! - A ConfigMap that is mounted as a folder changes by swapping a link beside the file. Other tools rename a file over it or write
+//!   into
+//!   it, and the path may lead over links into other folders. An inotify watcher must watch all of these and follow their changes;
+//! `stat` follows them by itself.
+//! - Watches count against a number per user that the node's other agents use up (`max_user_instances` is 128), and some file systems
+//!   report nothing.
+//! - A `stat` is one system call of some microseconds, beside a thread that wakes four times a second anyway.
 //!
-//! A file is read only once two looks in a row found it the same: what is being written is neither taken for what was meant nor called
-//! a mistake. So a change counts after one to two seconds, and what is read was last changed a second ago, which is more than file
-//! systems' clocks are coarse: nothing that is written later can look the same.
+//! The agent reads a file only after two successive `stat` calls found it the same. So it neither applies a half-written file nor
+//! reports it as a mistake. A change takes effect after one to two seconds, and the file was last changed at least a second ago,
+//! which is more than the granularity of file systems' clocks. So no later write can look the same.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Between two looks.
+/// The interval between two checks.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What tells a file from what it was: another one by its place, the same one by its times and size. Nothing where there is none.
+/// The identity of a file's version: device and inode, times and size. `None` if there is no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileStamp(Option<[i64; 7]>);
 
 impl FileStamp {
-    /// As it is now, over all links.
+    /// Returns the stamp of the file at `path` now, over all links.
     pub(super) fn at(path: &Path) -> Self {
         let told = std::fs::metadata(path).ok();
         Self(told.map(|told| {
@@ -40,22 +43,22 @@ impl FileStamp {
     }
 }
 
-/// What earlier looks found.
+/// The stamps of earlier checks.
 #[derive(Debug, Default)]
 pub(super) struct FileWatcher {
-    /// When it was read.
+    /// The stamp with which the file was last read.
     read: Option<FileStamp>,
     last: Option<FileStamp>,
 }
 
 impl FileWatcher {
-    /// Whether the file is to be read, of which a look found this.
+    /// True if the file is to be read, given its current stamp.
     pub(super) fn should_read(&mut self, now: FileStamp) -> bool {
         let is_settled = self.last.replace(now) == Some(now);
         is_settled && self.read.replace(now) != Some(now)
     }
 
-    /// Whatever the next two looks find is read, if it is the same.
+    /// Forgets all stamps, so the file is read again once two checks find it the same.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }

@@ -1,18 +1,25 @@
-//! Another configuration while the agent runs: no connection ends for it, no request fails, and a bad one changes nothing.
+//! Reloads the configuration while the agent runs: no connection ends, no request fails, and a bad file changes nothing.
 //!
-//! Runs on the control thread and is the only one that changes what is in force. A file is looked at once a second ([`file_watch`]), and when
-//! SIGHUP asks for it. What is read is in force as a whole or not at all: it is refused for a mistake, for a key that only another process
-//! can take ([`AgentConfig::keys_needing_restart`]), and for a file that it names and that cannot be used; then the one in force stays, and that is said in
-//! the log, as an event (once for each content) and in metrics ([`status`]).
+//! The reloader runs on the control thread, and only it changes the configuration in force. It checks the file once a second
+//! ([`file_watch`]), and on SIGHUP. It applies a file as a whole or not at all. It refuses a file for one of these reasons:
+//! - The file has a mistake.
+//! - A changed key needs a restart ([`AgentConfig::keys_needing_restart`]).
+//! - A file that it names cannot be used.
 //!
-//! A change is made in this order ([`seawall_identity::entitlement_swap`] has the argument): the next clouds are made, taking over what the sections do not say
-//! differently (a broker with all its leases, keys of session tokens, paces, counts); leases that have to be fetched anew are, while the
-//! old configuration answers; it is not known for a moment what pods may have of the clouds that changed; each traffic thread speaks
-//! by the next configuration; the pods have what it gives. What a file takes away is taken at the change: at once where no lease has to be
-//! fetched anew, and [`AHEAD`] later at most where some have.
+//! Then the configuration in force stays. The log, an event (once for each content) and metrics ([`status`]) report the refusal.
 //!
-//! One at a time: a file that changes meanwhile is read afterwards. A stop ends the looking; a change that is under way then is made
-//! to its end, because between two of its steps pods wait. Refuses to know what a key means; knows no pod.
+//! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] has the argument):
+//! 1. Build the next clouds. They take over everything that the sections do not change (a broker with all its leases, keys of session
+//!    tokens, paces, counts).
+//! 2. Fetch the leases that must be fetched anew, while the old configuration answers.
+//! 3. Clear the pods' entitlements at the changed clouds, which are undecided for a moment.
+//! 4. Switch each traffic thread to the dialects of the next configuration.
+//! 5. Decide the pods' entitlements by the next configuration.
+//!
+//! A file's removals take effect at the swap: at once if no lease must be fetched anew, and otherwise [`AHEAD`] later at most.
+//!
+//! Reloads run one at a time: a file that changes meanwhile is read afterwards. A stop ends the checks. A reload that is under way is
+//! completed, because pods wait between its steps. The module knows no meanings of keys, and no pods.
 
 mod digest;
 mod file_watch;
@@ -46,14 +53,16 @@ use seawall_identity::entitlement_swap::{RefetchTasks, SwapCommand};
 pub(crate) use status::ReloadStatus;
 use status::{RefusedConfig, ReloadOutcome, format_time};
 
-/// How long credentials are fetched ahead that pods hold and must have anew: a full node's at the pace of a broker's start. What has not come
-/// by then is fetched for who asks for it, as at a first request.
+/// The time limit to prefetch the credentials that pods hold and that must be fetched anew.
+/// It allows for a full node's credentials at the pace of a broker's start. Credentials that have not come by then are fetched on
+/// request, as at a first request.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// How long a traffic thread may take to speak by another configuration. It takes microseconds, and longer where the CPU quota is used up.
+/// The time limit for a traffic thread to take another configuration.
+/// It takes microseconds, and longer where the CPU quota is used up.
 const SPEAKING: Duration = Duration::from_secs(10);
 
-/// A configuration and the file that it was read of.
+/// A configuration and the file from which it was read.
 #[derive(Debug)]
 pub(crate) struct LoadedConfig {
     pub(crate) path: PathBuf,
@@ -73,11 +82,11 @@ impl LoadedConfig {
     }
 }
 
-/// How traffic threads speak by a configuration and its clouds: what makes the dialects of one thread, and what one caller may.
+/// Returns, for a configuration and its clouds, the builder of one thread's dialects and the limits of one client.
 pub(crate) type ReloadDialectFn =
     Box<dyn Fn(&AgentConfig, &Arc<Clouds>) -> (BuildDialectsFn<PodEntry>, ClientLimits) + Send + Sync>;
 
-/// Everything that a change reaches.
+/// Every part of the agent that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) clouds: Arc<CurrentClouds>,
     pub(crate) orders: mpsc::Sender<SwapCommand>,
@@ -85,26 +94,26 @@ pub(crate) struct ReloadTargets {
     pub(crate) dialect_factory: ReloadDialectFn,
     pub(crate) log_level: LogLevelHandle,
     pub(crate) status: Arc<ReloadStatus>,
-    /// Where the agent's owner hears of a file that was refused, besides the log.
+    /// The client that reports a refused file as an event, besides the log.
     pub(crate) cluster: Option<Arc<ClusterClient>>,
     pub(crate) clock: Clock,
     pub(crate) runtime: Handle,
 }
 
-/// Who changes what is in force.
+/// Reloads the configuration in force.
 pub(crate) struct Reloader {
     reach: ReloadTargets,
     path: PathBuf,
     digest: Digest,
     in_force: AgentConfig,
-    /// The annotations that are heard of since the start.
+    /// The annotations that the agent has watched since its start.
     watched: Vec<AnnotationKeys>,
     own_pod: Option<PodUid>,
-    /// The content that was refused last, and what is still to be told of it as an event.
+    /// The content that was refused last, and the message of its event until that is reported.
     refused: Option<(Digest, Option<String>)>,
 }
 
-/// Why a file is refused.
+/// The reason for which a file is refused.
 enum ReloadError {
     Mistaken(ConfigFileError),
     NeedsRestart(Vec<String>),
@@ -120,7 +129,7 @@ impl ReloadError {
         }
     }
 
-    /// As `check` says it.
+    /// Returns the reason as `check` prints it.
     fn in_full(&self) -> String {
         match self {
             Self::Mistaken(error) => error.to_string(),
@@ -128,7 +137,7 @@ impl ReloadError {
         }
     }
 
-    /// For others than those who may read the file.
+    /// Returns the reason for people who may not read the file.
     fn in_short(&self) -> String {
         match self {
             Self::Mistaken(error) => error.redacted(),
@@ -144,7 +153,7 @@ impl ReloadError {
 }
 
 impl Reloader {
-    /// From what was loaded at the start, which is in force.
+    /// Returns a reloader for the configuration that was loaded at the start, which is in force.
     pub(crate) fn new(loaded: LoadedConfig, reach: ReloadTargets) -> Self {
         let LoadedConfig { path, digest, config } = loaded;
         let (watched, own_pod) =
@@ -152,7 +161,7 @@ impl Reloader {
         Self { reach, path, digest, in_force: config, watched, own_pod, refused: None }
     }
 
-    /// Until the stop has begun.
+    /// Runs until the stop has begun.
     pub(crate) async fn run(mut self, asked: Arc<Notify>, mut stop: StopSignal) {
         let (clock, mut looks) = (self.reach.clock.clone(), FileWatcher::default());
         loop {
@@ -176,8 +185,9 @@ impl Reloader {
         }
     }
 
-    /// Reads the file and makes of it what is right. Where somebody `is_asking`, a mistake is not said yet, and everything else is. False
-    /// where it had one, or could not be read in time: it is to be read again.
+    /// Reads the file and applies or refuses it. False if the file is to be read again.
+    /// That is so if it could not be read in time, or if `is_asking` (a SIGHUP) and the file has a mistake. Such a mistake is not
+    /// reported yet; every other result is.
     async fn read(&mut self, is_asking: bool) -> bool {
         let path = self.path.clone();
         let loaded = match disk::run_with_timeout(move || load(path)).await {
@@ -210,7 +220,7 @@ impl Reloader {
         self.reach.status.clear_refusal();
     }
 
-    /// Has it in force.
+    /// Applies a configuration, unless it is refused.
     async fn take(&mut self, next: LoadedConfig, is_asking: bool) -> Result<(), (Digest, ReloadError)> {
         let LoadedConfig { digest, config, .. } = next;
         if !is_asking && self.is_refused(digest) {
@@ -252,7 +262,8 @@ impl Reloader {
         self.reach.status.record_refused(outcome, RefusedConfig { digest, at, reason });
     }
 
-    /// As an event on the agent's own pod, or on its node; again at the next look where there was no room for it.
+    /// Reports the refusal as an event on the agent's own pod, or on its node.
+    /// If there was no room for the event, the next check reports it again.
     fn report_refusal(&mut self) {
         let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster, &self.refused) else { return };
         let snapshot = cluster.pods().snapshot();
@@ -268,7 +279,7 @@ impl Reloader {
     }
 }
 
-/// The file as it is, or its mistakes and what tells it from others that have some.
+/// Loads the file, or returns its mistakes and the digest that identifies the refused content.
 fn load(path: PathBuf) -> Result<LoadedConfig, (Digest, ConfigFileError)> {
     let text = config::read_text(&path).map_err(|error| (Digest::of(&error.to_string()), error))?;
     let digest = Digest::of(&text);
@@ -276,7 +287,7 @@ fn load(path: PathBuf) -> Result<LoadedConfig, (Digest, ConfigFileError)> {
     config.map(|config| LoadedConfig { path, digest, config }).map_err(|error| (digest, error))
 }
 
-/// The steps of a change.
+/// The steps of a reload.
 impl Reloader {
     async fn apply(&self, next: &AgentConfig) -> anyhow::Result<()> {
         let ReloadTargets { clouds, clock, runtime, log_level: loudness, .. } = &self.reach;
@@ -347,8 +358,9 @@ impl Reloader {
         Some(())
     }
 
-    /// Has each thread speak by a configuration. Where one does not in time, all go back to the one in force: meanwhile no pod is given
-    /// anything of a cloud that changes.
+    /// Switches each thread to a configuration.
+    /// If a thread does not switch in time, all return to the configuration in force. Meanwhile no pod receives anything of a cloud
+    /// that changes.
     async fn speak(&self, next: &AgentConfig, clouds: &Arc<Clouds>) -> anyhow::Result<()> {
         let ReloadTargets { threads, dialect_factory: speaking, clock, .. } = &self.reach;
         if told_all(threads, || speaking(next, clouds), clock).await {
@@ -362,11 +374,11 @@ impl Reloader {
     }
 }
 
-/// Nobody keeps pods any more.
+/// The error when the thread that keeps pods has ended.
 const STOPPED: &str = "the agent is being stopped";
 
-/// Has each of these threads take a change, and waits until all have, for [`SPEAKING`] at most; whether all have. One that has ended
-/// answers nobody, and is not waited for. One that is late takes its changes in their order.
+/// Sends an update to each of these threads and waits until all have applied it, for [`SPEAKING`] at most. True if all have.
+/// A thread that has ended answers no client and is not waited for. A thread that is late takes its updates in their order.
 async fn told_all(
     threads: &[mpsc::UnboundedSender<ThreadUpdate<PodEntry>>],
     speaks: impl Fn() -> (BuildDialectsFn<PodEntry>, ClientLimits),
@@ -392,7 +404,7 @@ mod tests {
 
     use super::*;
 
-    /// It was waited for without end, and the pods of a cloud that changed were refused meanwhile.
+    /// An ended thread was waited for without end, and the pods of a changed cloud were refused meanwhile.
     #[tokio::test]
     async fn a_thread_that_does_not_answer_is_given_up_and_one_that_has_ended_is_not_waited_for() {
         let (clock, hand) = Clock::manual();

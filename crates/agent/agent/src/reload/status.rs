@@ -1,4 +1,4 @@
-//! What is told of the configuration: which is in force, since when, and which was refused. Never what stands in one.
+//! The reported state of the configuration: its digest, since when it is in force, and a refused file. Never its content.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use super::digest::Digest;
 use seawall_observe::metrics::write::{counters, gauge, gauges};
 
-/// What became of a file that was read.
+/// The outcome of a file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReloadOutcome {
-    /// It is in force.
+    /// The file is in force.
     Applied,
-    /// It has a mistake, or cannot be read.
+    /// The file has a mistake, or cannot be read.
     Invalid,
-    /// It says something else of what only another process can have.
+    /// The file changes a key that needs a restart.
     NeedsRestart,
-    /// What it names of this machine could not be used.
+    /// The file names a resource of this machine that could not be used.
     Failed,
 }
 
@@ -41,11 +41,11 @@ impl ReloadOutcome {
 pub(super) struct RefusedConfig {
     pub(super) digest: Digest,
     pub(super) at: SystemTime,
-    /// Which keys, and what was expected of them.
+    /// The keys, and the values that were expected.
     pub(super) reason: String,
 }
 
-/// What is told. One writer; read by the admin port.
+/// The state that is reported. The reloader writes it; the admin port reads it.
 #[derive(Debug)]
 pub(crate) struct ReloadStatus(Mutex<State>);
 
@@ -58,31 +58,31 @@ struct State {
 }
 
 impl ReloadStatus {
-    /// The one of the start.
+    /// Returns the status of the configuration that was loaded at the start.
     pub(crate) fn new(digest: Digest, since: SystemTime) -> Self {
         Self(Mutex::new(State { digest, since, refused: None, outcomes: [0; _] }))
     }
 
-    /// This one is in force.
+    /// Records that this configuration is in force.
     pub(super) fn record_applied(&self, digest: Digest, now: SystemTime) {
         let mut state = self.state();
         (state.digest, state.since, state.refused) = (digest, now, None);
         state.outcomes[ReloadOutcome::Applied as usize] += 1;
     }
 
-    /// This one was refused.
+    /// Records that this file was refused.
     pub(super) fn record_refused(&self, outcome: ReloadOutcome, refused: RefusedConfig) {
         let mut state = self.state();
         state.refused = Some(refused);
         state.outcomes[outcome as usize] += 1;
     }
 
-    /// The file is the one in force again.
+    /// Records that the file is the one in force again.
     pub(super) fn clear_refusal(&self) {
         self.state().refused = None;
     }
 
-    /// A note for operators, while another one is refused.
+    /// Returns a note for operators, while another file is refused.
     pub(crate) fn remark(&self) -> Option<String> {
         let state = self.state();
         let refused = state.refused.as_ref()?;
@@ -94,7 +94,7 @@ impl ReloadStatus {
         ))
     }
 
-    /// For `/debug/pods` and `status`.
+    /// Returns the status as JSON, for `/debug/pods` and `status`.
     pub(crate) fn describe(&self) -> Value {
         let state = self.state();
         let refused = state.refused.as_ref().map(|refused| {
@@ -103,7 +103,7 @@ impl ReloadStatus {
         json!({ "sha256": state.digest.short(), "since": format_time(state.since), "refused": refused })
     }
 
-    /// Writes it for Prometheus.
+    /// Writes the metrics for Prometheus.
     pub(crate) fn write(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (digest, since, is_good, outcomes) = {
             let state = self.state();
@@ -122,13 +122,13 @@ impl ReloadStatus {
         counters(out, "seawall_config_reloads", help, outcomes)
     }
 
-    /// A lock, because a scrape reads several values that belong together; held for a copy of them.
+    /// Locks the state. A scrape reads several values that belong together; the lock is held while they are copied.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An instant as people and tools read it, to the second.
+/// Formats an instant for people and tools, to the second.
 pub(super) fn format_time(at: SystemTime) -> String {
     let at = jiff::Timestamp::try_from(at).unwrap_or_default();
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -1,17 +1,21 @@
-//! What the process gives up before it serves the first byte.
+//! Gives up privileges before the process serves the first byte.
 //!
-//! Tokens live in this memory. A core dump or a debugger of the same user would copy them out, so the process is not
-//! dumpable (`prctl(2)`, PR_SET_DUMPABLE; this also makes `/proc/PID/mem` root's alone), and it can never
-//! gain privileges through a set-user-ID program (PR_SET_NO_NEW_PRIVS). What it was given to start with (binding port 80, opening maps
-//! of the kernel's) nothing needs after the start, so all capabilities go, too, but for what a caller names.
+//! Tokens live in this memory. A core dump or a debugger of the same user would copy them out. So the process is not dumpable
+//! (`prctl(2)`, PR_SET_DUMPABLE; this also makes `/proc/PID/mem` root's alone), and it can never gain privileges through a
+//! set-user-ID program (PR_SET_NO_NEW_PRIVS). The process needs its initial privileges (binding port 80, opening BPF maps) only for
+//! the start. So it drops all capabilities, except those that the redirect needs.
 //!
-//! Last it names to the kernel the system calls that it makes, and the ways in which it makes them ([`seccomp`], the list: [`syscalls`]). Code that an
-//! attacker brings into this process finds no other: no program to start, no file to write, no namespace, no debugger, nothing for the kernel to load,
-//! no memory to make executable. What only such code does ends the process, at once and whatever the price: a container that ends by SIGSYS (exit code
-//! 159), and the kernel's log with the call's number, are what an operator sees. Whatever else is not on the list fails with EPERM and the agent goes
-//! on: a C library may have a use of it that nobody has met, and an agent that ends for that, on every node at once, would take more from pods than
-//! a refused call can give to anybody. Whoever made the call tells of it as of any other failure ("os error 1"), and `seccomp: log` has
-//! the kernel name each such call.
+//! Last, it installs a list of its system calls and their permitted arguments ([`seccomp`], the list: [`syscalls`]). Code that an
+//! attacker brings into this process can use no other call: no program to start, no file to write, no namespace, no debugger, nothing
+//! for the kernel to load, no memory to make executable.
+//! - Calls that only such code makes end the process at once, whatever the price. An operator sees a container that ends by SIGSYS
+//!   (exit
+//!   code 159), and the call's number in the kernel's log.
+//! - Any other call that is not on the list fails with EPERM, and the agent continues. A C library may need a call in a case that no
+//!   test
+//!   reached. An agent that ended for that, on every node at once, would take more from pods than a refused call can give to an
+//! attacker.   The code that made the call reports it as any other failure ("os error 1"), and with `seccomp: log` the kernel names
+//! each such call.
 
 mod seccomp;
 mod syscalls;
@@ -24,20 +28,20 @@ use serde::Serialize;
 
 pub(crate) use syscalls::SyscallProfile;
 
-/// What becomes of system calls that are not on the list.
+/// The treatment of system calls that are not on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Seccomp {
-    /// They are refused.
+    /// The kernel refuses them.
     Enforce,
-    /// The kernel's log names them, and they are let pass: for whoever looks for what a machine needs that others do not.
+    /// The kernel's log names them, and they are allowed. Use it to find the calls that one machine needs and others do not.
     Log,
-    /// The kernel is told of no list, because some have no filters.
+    /// No list is installed, because some kernels have no filters.
     None,
 }
 
 impl Seccomp {
-    /// By its name in the configuration.
+    /// Parses the name in the configuration.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::Enforce, Self::Log, Self::None].into_iter().find(|one| one.as_str() == text)
     }
@@ -50,7 +54,7 @@ impl Seccomp {
         }
     }
 
-    /// Begins it, for all threads that there are and will be. After [`harden_process`].
+    /// Installs the filter for all threads, present and future. Call it after [`harden_process`].
     ///
     /// # Errors
     /// The kernel refused; serving without it would break a promise of THREAT-MODEL.md.
@@ -62,7 +66,7 @@ impl Seccomp {
         }
     }
 
-    /// What an operator should see where calls are let pass.
+    /// Returns a warning for operators if calls are not refused.
     pub(crate) fn remark(self) -> Option<String> {
         (self != Self::Enforce).then(|| {
             format!("seccomp is {}: system calls that the agent never makes are not refused", self.as_str())
@@ -70,17 +74,17 @@ impl Seccomp {
     }
 }
 
-/// Applies all of it, to this thread and those that it starts from now on.
+/// Drops privileges and makes the process not dumpable, for this thread and those that it starts from now on.
 ///
 /// # Errors
-/// The kernel refused one; serving without it would break a promise of THREAT-MODEL.md.
+/// The kernel refused a step; serving without it would break a promise of THREAT-MODEL.md.
 pub(crate) fn harden_process(kept: CapabilitySet) -> io::Result<()> {
     drop_privileges(kept)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 
-/// Gives up what each thread has of its own: all capabilities but these, if it has them, and gaining any again.
+/// Drops the privileges of this thread: all capabilities except `kept`, and the right to gain any again.
 ///
 /// # Errors
 /// The kernel refused.
@@ -111,7 +115,7 @@ mod tests {
     const BECOMES: &str = "sandbox::tests::child_that_becomes_a_program";
     const MOVES: &str = "sandbox::tests::child_that_takes_another_root";
 
-    /// A process of its own, because nothing takes a filter off.
+    /// Runs in a process of its own, because a filter cannot be removed.
     fn child(test: &str) -> Output {
         let words = [test, "--exact", "--ignored", "--nocapture", "--test-threads=1"];
         Command::new(std::env::current_exe().unwrap()).args(words).output().unwrap()

@@ -1,7 +1,8 @@
-//! The list of `calls` as programs for the kernel, and their start. Called by the sandbox alone; knows no call by name but one.
+//! Compiles the list of `syscalls` to BPF programs for the kernel, and installs them.
 //!
-//! Each program has one answer for what it names, so there are three, of which the strictest answer counts (seccomp(2)). On kernels from 5.11 on what is
-//! let pass whatever its arguments runs none of them: the kernel knows by a bit.
+//! Only the sandbox calls it. It knows only one system call by name. Each program has one answer for the calls that it names, so
+//! there are three programs, of which the strictest answer counts (seccomp(2)). On kernels from 5.11 on, a call that is allowed
+//! whatever its arguments runs none of them: the kernel records it as one bit.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use super::syscalls::{ArgFilter, ArgFilters, FATAL_CALLS, SyscallProfile, Syscal
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-/// Refuses what is not on the list from now on, to every thread there is and will be; no way leads back.
+/// Refuses calls that are not on the list, for every present and future thread. It cannot be undone.
 ///
 /// # Errors
 /// The kernel has no filters, or one of the threads has one of its own.
@@ -24,7 +25,7 @@ pub(super) fn enforce(needs: SyscallProfile) -> anyhow::Result<()> {
     enforced(needs, std::env::consts::ARCH)?.iter().try_for_each(start)
 }
 
-/// The list last: it refuses any further filter.
+/// Returns the programs in the order of installation. The list is last, because it refuses any further filter.
 fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfProgram; 3]> {
     let program = |calls: Vec<SyscallRule>, other, named| program(calls, other, named, architecture);
     let unknown = program(vec![(libc::SYS_clone3, &[])], SeccompAction::Allow, refusal(libc::ENOSYS))?;
@@ -33,7 +34,7 @@ fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfPro
     Ok([unknown, never, list])
 }
 
-/// Has the kernel's log name what would be refused, and refuses nothing.
+/// Makes the kernel log the calls that would be refused, and refuses none.
 ///
 /// # Errors
 /// As [`enforce`].
@@ -51,7 +52,8 @@ fn start(program: &BpfProgram) -> anyhow::Result<()> {
         .context("the kernel takes no filter of system calls (`seccomp: none` does without)")
 }
 
-/// Answers `named` to these calls and `other` to all else. Calls of another machine's kind (32 bits on one of 64) end the process.
+/// Returns a program that answers `named` for these calls and `other` for all others.
+/// Calls of another architecture's kind (32 bits on a 64-bit machine) end the process.
 fn program(
     calls: Vec<SyscallRule>,
     other: SeccompAction,
@@ -93,15 +95,15 @@ fn compared(place: u8, is: ArgFilter) -> anyhow::Result<Vec<SeccompCondition>> {
 mod tests {
     use super::*;
 
-    /// Linux, `include/uapi/linux/seccomp.h`: SECCOMP_RET_*.
+    /// The return values of a filter (Linux, `include/uapi/linux/seccomp.h`: SECCOMP_RET_*).
     const ALLOW: u32 = 0x7fff_0000;
     const ERRNO: u32 = 0x0005_0000;
     const KILL: u32 = 0x8000_0000;
 
-    /// Linux, `include/uapi/linux/audit.h`: AUDIT_ARCH_*, by the names of Rust's.
+    /// The architectures (Linux, `include/uapi/linux/audit.h`: AUDIT_ARCH_*), by Rust's names.
     const MACHINES: [(&str, u32); 2] = [("x86_64", 0xc000_003e), ("aarch64", 0xc000_00b7)];
 
-    /// What a program answers, run as the kernel does: `struct seccomp_data` in its order of bytes.
+    /// Returns a program's answer. It runs the program as the kernel does: on `struct seccomp_data` in its byte order.
     fn run(program: &BpfProgram, machine: u32, call: libc::c_long, arguments: &[u64]) -> u32 {
         let mut data = Vec::new();
         data.extend(u32::try_from(call).unwrap().to_le_bytes());
@@ -129,7 +131,8 @@ mod tests {
         }
     }
 
-    /// What the kernel does after asking all three, of which the last one started is asked first: the strictest, of the same the first.
+    /// Returns the kernel's answer after it runs all three programs, the last installed one first.
+    /// The strictest answer counts, and among equal ones the first.
     fn answer(
         needs: SyscallProfile,
         (name, machine): (&str, u32),

@@ -1,39 +1,40 @@
-//! Which calls of the system the serving agent makes, by name; what is not here is refused.
+//! The system calls that the serving agent makes, by name; the kernel refuses all others.
 //!
-//! Found by running the whole test suite under `strace`, built for glibc and for musl, and by reading what the two do later than a test
-//! lives (name look-ups, a panic, the end). Numbers differ from machine to machine, names do not: x86-64 has some calls that
-//! newer kernels' machines never had, and both C libraries still use them there. `filter` beside this makes programs for the kernel of it.
+//! The list comes from the whole test suite under `strace`, built for glibc and for musl, and from reading the later calls of both
+//! libraries (name look-ups, a panic, the end). Numbers differ between architectures, names do not. x86-64 has some calls that newer
+//! architectures never had, and both C libraries still use them there. The module `seccomp` compiles the list to programs for the
+//! kernel.
 
 use nix::libc::{self, c_int, c_long};
 
-/// What may be said of an argument.
+/// A condition on an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ArgFilter {
-    /// It is this, its low 32 bits alone.
+    /// The low 32 bits of the argument equal this value.
     Equal(u64),
-    /// It is none of these.
+    /// The argument is none of these values.
     NoneOf(&'static [u64]),
-    /// Of the bits of the first, exactly those of the second are set.
+    /// Among the bits of the first value, exactly those of the second are set.
     Bits(u64, u64),
 }
 
-/// What must hold of a call's arguments, each by its place (from 0). All of it.
+/// The conditions on a call's arguments, each with the argument's position (from 0). All must hold.
 pub(super) type ArgFilters = &'static [(u8, ArgFilter)];
 
-/// A call, and ways to make it. One is enough; without any, any way is.
+/// A call, and the alternatives for its arguments. One alternative is enough; without any, all arguments are allowed.
 pub(super) type SyscallRule = (c_long, &'static [ArgFilters]);
 
-/// What of the list a configuration takes.
+/// The optional parts of the list that a configuration needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SyscallProfile {
-    /// Maps of the redirect's.
+    /// True if the agent uses the redirect's BPF maps.
     pub(crate) bpf_maps: bool,
-    /// A file that it writes.
+    /// True if the agent writes a file.
     pub(crate) file_writes: bool,
 }
 
 impl SyscallProfile {
-    /// All calls that are let pass.
+    /// Returns all calls that are allowed.
     pub(super) fn calls(self) -> impl Iterator<Item = SyscallRule> {
         let plain = ALWAYS.iter().chain(OLDER).map(|number| (*number, &[][..]));
         let maps = self.bpf_maps.then_some(MAPS).into_iter().flatten();
@@ -42,7 +43,8 @@ impl SyscallProfile {
     }
 }
 
-/// In whatever way. What they can do is bounded by what the process has open, and by its capabilities, which are none.
+/// Calls that are allowed with any arguments.
+/// Their effect is limited by the descriptors that the process has open, and by its capabilities, which are none.
 const ALWAYS: &[c_long] = &[
     // Connections, names, and the admin port, which may be opened late.
     libc::SYS_read,
@@ -113,7 +115,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_clone3,
 ];
 
-/// Of x86-64 alone.
+/// Calls that exist on x86-64 alone.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[c_long] =
     &[libc::SYS_poll, libc::SYS_epoll_wait, libc::SYS_stat, libc::SYS_lstat, libc::SYS_readlink];
@@ -121,20 +123,20 @@ const OLDER: &[c_long] =
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
-/// A file that is opened to be read: neither written nor made. (O_TMPFILE takes O_WRONLY or O_RDWR, too.)
+/// The flags of a file that is opened for reading: neither written nor created. (O_TMPFILE takes O_WRONLY or O_RDWR, too.)
 const FOR_READING: ArgFilter =
     ArgFilter::Bits((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64, libc::O_RDONLY as u64);
 
-/// A file that is made anew, never one that was there.
+/// The flags of a file that is created anew, never one that existed.
 const MADE_ANEW: ArgFilter = ArgFilter::Bits(
     (libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL) as u64,
     (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL) as u64,
 );
 
-/// Memory that is not to be executed: nothing is loaded after the start.
+/// The protection of memory that is not executable: nothing is loaded after the start.
 const NOT_EXECUTABLE: ArgFilter = ArgFilter::Bits(libc::PROT_EXEC as u64, 0);
 
-/// A thread of this process, in the namespaces that it is in.
+/// The flags of a thread of this process, in the process's namespaces.
 const A_THREAD: ArgFilter =
     ArgFilter::Bits((libc::CLONE_THREAD | NAMESPACES) as u64, libc::CLONE_THREAD as u64);
 
@@ -146,7 +148,7 @@ const NAMESPACES: c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET;
 
-/// The type without its flags (Linux, `SOCK_TYPE_MASK` in `include/linux/net.h`).
+/// The mask of a socket's type without its flags (Linux, `SOCK_TYPE_MASK` in `include/linux/net.h`).
 const SOCK_TYPE: u64 = 0xf;
 const STREAM: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_STREAM as u64);
 const DATAGRAM: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_DGRAM as u64);
@@ -154,16 +156,16 @@ const RAW: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_RAW as u64);
 const IPV4: ArgFilter = ArgFilter::Equal(libc::AF_INET as u64);
 const IPV6: ArgFilter = ArgFilter::Equal(libc::AF_INET6 as u64);
 
-/// Linux, `include/uapi/asm-generic/ioctls.h`; the library's have another type with each C library.
+/// The `ioctl` requests (Linux, `include/uapi/asm-generic/ioctls.h`). The library's constants differ in type between C libraries.
 const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 const FIOCLEX: u64 = 0x5451;
 
-/// Linux, `include/uapi/linux/prctl.h`; the library has no name of it.
+/// The `prctl` option (Linux, `include/uapi/linux/prctl.h`), which the library does not define.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
-/// Those whose arguments are looked at. No socket of a file's is among them: glibc asks a cache of names for some by it, and does
-/// without.
+/// Calls that are allowed with certain arguments only.
+/// Sockets of files are not among them: glibc uses one to query a cache of names, and works without it.
 const IN_A_WAY: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, FOR_READING)]]),
     #[cfg(target_arch = "x86_64")]
@@ -212,8 +214,9 @@ const IN_A_WAY: &[SyscallRule] = &[
     (libc::SYS_prlimit64, &[&[(2, ArgFilter::Bits(u64::MAX, 0))]]),
 ];
 
-/// Linux, `enum bpf_cmd` in `include/uapi/linux/bpf.h`: BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and
-/// BPF_MAP_GET_NEXT_KEY, on maps that are open. No map is made or opened, no program loaded, nothing attached.
+/// The `bpf` commands on open maps (Linux, `enum bpf_cmd` in `include/uapi/linux/bpf.h`).
+/// They are BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and BPF_MAP_GET_NEXT_KEY. The agent creates or opens no
+/// map, loads no program and attaches nothing.
 const MAP_COMMANDS: [u64; 4] = [1, 2, 3, 4];
 
 const MAPS: &[SyscallRule] = &[
@@ -230,13 +233,13 @@ const MAPS: &[SyscallRule] = &[
     (libc::SYS_flock, &[]),
 ];
 
-/// Linux, `include/uapi/asm-generic/unistd.h`; for glibc on aarch64 the library has no name of it.
+/// The number of `renameat` (Linux, `include/uapi/asm-generic/unistd.h`), which the library does not define for glibc on aarch64.
 #[cfg(target_arch = "aarch64")]
 const RENAMEAT: c_long = 38;
 #[cfg(not(target_arch = "aarch64"))]
 const RENAMEAT: c_long = libc::SYS_renameat;
 
-/// For a file that is replaced whole.
+/// Calls for a file that is replaced as a whole.
 const WRITING: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, MADE_ANEW)]]),
     #[cfg(target_arch = "x86_64")]
@@ -251,8 +254,9 @@ const WRITING: &[SyscallRule] = &[
     (libc::SYS_rename, &[]),
 ];
 
-/// What no agent ever does, whatever is wrong with it, and who has taken it over does first. These end the process, because nothing it does is
-/// its own any more; whatever else is not on the list is refused, because it may be a C library's that nobody has met.
+/// Calls that the agent never makes, whatever its faults, and that an attacker makes first.
+/// They end the process, because an attacker then controls it. Other calls that are not on the list are refused, because they may
+/// come from a C library in a case that no test reached.
 pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     // Another program, another process.
     (libc::SYS_execve, &[]),

@@ -1,4 +1,4 @@
-//! One call to STS or EKS Auth: what is sent, and what its answer comes to.
+//! Makes one call to STS or EKS Auth, and interprets the response.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -21,31 +21,31 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, date};
 use crate::reply::form;
 
-/// A session, and how long it lives from before the call on.
+/// A session, and its lifetime from before the call on.
 #[derive(Debug)]
 pub(super) struct AssumedSession {
     pub(super) credential: AwsCredential,
     pub(super) lifetime: Duration,
 }
 
-/// STS of one region.
+/// The endpoint of STS or EKS Auth, and its region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServiceEndpoint<'a> {
     pub(super) url: &'a str,
-    /// What signatures name.
+    /// The region that signatures name.
     pub(super) region: &'a str,
 }
 
-/// A Kubernetes token that the node hands in to EKS Auth.
+/// A request to EKS Auth: a Kubernetes token that the node sends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EksAuthRequest<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) token: &'a Secret<String>,
-    /// Whose it is.
+    /// The ServiceAccount that the token belongs to.
     pub(super) workload: &'a ServiceAccount,
 }
 
-/// How calls are made.
+/// The client for STS and EKS Auth.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AwsApiClient<'a> {
     pub(super) https: &'a HttpsClient,
@@ -88,7 +88,7 @@ fn tagged(members: &mut Members<'_>, role: &KeySignedRole) {
 }
 
 impl AwsApiClient<'_> {
-    /// A session for a Kubernetes token. Nothing signs this call.
+    /// Gets a session for a Kubernetes token. This call has no signature.
     pub(super) async fn assume_with_web_identity(
         self,
         place: ServiceEndpoint<'_>,
@@ -105,7 +105,7 @@ impl AwsApiClient<'_> {
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
-    /// A session for a signature.
+    /// Gets a session with a call that `keys` sign.
     pub(super) async fn assume_role(
         self,
         place: ServiceEndpoint<'_>,
@@ -127,7 +127,7 @@ impl AwsApiClient<'_> {
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
-    /// A session for a Kubernetes token that the node hands in.
+    /// Gets a session for a Kubernetes token that the node sends to EKS Auth, signed with `keys`.
     pub(super) async fn assume_for_pod_identity(
         self,
         place: ServiceEndpoint<'_>,
@@ -152,7 +152,7 @@ impl AwsApiClient<'_> {
         Ok(session)
     }
 
-    /// Sends and reads the whole answer, and the upstream's own time if it told it; anything but 200 is an error.
+    /// Sends a request and reads the whole response, with the upstream's own time if stated. Any status but 200 is an error.
     async fn send(
         self,
         step: &'static str,
@@ -166,8 +166,8 @@ impl AwsApiClient<'_> {
         Err(refusal(step, proof, head.status, &head.headers, body.expose()))
     }
 
-    /// A session that ends when its upstream says, and `longest` from now at the latest. An end that lies further away is never what was
-    /// asked for, and whoever believed it would not renew: neither we, nor the clients that are told the date.
+    /// Returns a session that ends when its upstream says, and at most `longest` from now. A later end was never requested. Our
+    /// broker, and clients that are told the date, would not renew in time if they believed it.
     fn session(
         self,
         step: &'static str,
@@ -188,8 +188,8 @@ impl AwsApiClient<'_> {
     }
 }
 
-/// A session, if it is of the role that was asked for. STS names it without its path; an account has no two that differ in that, or in the
-/// case of letters, alone (IAM user guide, "IAM and AWS STS quotas").
+/// Returns the session if it is of the requested role. STS names the role without its path. An account has no two roles that differ
+/// only in that, or only in the case of letters (IAM user guide, "IAM and AWS STS quotas").
 fn of_role(
     asked: &RoleArn,
     step: &'static str,
@@ -207,12 +207,13 @@ fn of_role(
     ))
 }
 
-/// Time until `end`: the difference of two instants of the upstream's clock, so that it is true on a node whose own is wrong.
+/// Returns the time until `end`: the difference of two instants of the upstream's clock, so it is true on a node whose clock is
+/// wrong.
 pub(super) fn lifetime_until(end: SystemTime, date: Option<SystemTime>, clock: &Clock) -> Duration {
     since(upstream_now(date, clock), end)
 }
 
-/// The upstream's time. Without one there is only ours. It is cut to the second, so the instant is up to one later.
+/// Returns the upstream's time, or ours if it stated none. A stated time is cut to the second, so this adds one second.
 fn upstream_now(date: Option<SystemTime>, clock: &Clock) -> SystemTime {
     date.map_or_else(|| clock.wall(), |date| date + Duration::from_secs(1))
 }

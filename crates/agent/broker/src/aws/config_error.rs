@@ -1,8 +1,8 @@
-//! Why AWS cannot be asked as the configuration says. Knows what is wrong, not where it was read.
+//! Errors of the AWS configuration. They tell what is wrong, not where it was read.
 
 use crate::https;
 
-/// An upstream that cannot be used.
+/// The error of an AWS configuration that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AwsConfigError {
     /// STS or EKS Auth.

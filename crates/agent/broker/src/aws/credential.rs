@@ -1,4 +1,4 @@
-//! What AWS issues: two strings to sign with, one to show, and the date of their end; checked once where they enter.
+//! AWS credentials: a key id, a secret key, a session token and an expiry; checked once where they enter.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -16,18 +16,18 @@ pub struct AwsCredential {
     session_token: Secret<String>,
     expires: SystemTime,
     role: Box<str>,
-    /// Where in `role` the account stands: found once, because answers carry it.
+    /// The position of the account in `role`: computed once, because responses carry the account.
     account: Range<usize>,
 }
 
-/// What a credential is made of, before it is checked.
+/// The parts of a credential, before they are checked.
 #[derive(Debug)]
 pub struct AwsCredentialParts {
     /// `ASIA…`.
     pub access_key_id: String,
-    /// What requests are signed with.
+    /// The secret key that signs requests.
     pub secret_access_key: Secret<String>,
-    /// What is shown beside the signature.
+    /// The session token that requests carry beside the signature.
     pub session_token: Secret<String>,
     /// The end that AWS states.
     pub expires: SystemTime,
@@ -35,7 +35,7 @@ pub struct AwsCredentialParts {
     pub role: String,
 }
 
-/// Credentials with a character that has no place in one, or without one of their parts.
+/// The error of credentials that hold invalid characters or lack a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's credentials are empty, too long, or hold characters that none have")]
 pub struct AwsCredentialError;
@@ -50,10 +50,10 @@ const TOKEN: usize = 16 * 1024;
 const ARN: usize = 2048;
 
 impl AwsCredential {
-    /// Checks credentials. The end is cut to the whole second, so that it is never stated later than it is.
+    /// Checks credentials. Cuts the expiry to the whole second, so that it is never stated later than it is.
     ///
     /// # Errors
-    /// They cannot be handed on unescaped.
+    /// They cannot be passed on unescaped.
     pub fn new(parts: AwsCredentialParts) -> Result<Self, AwsCredentialError> {
         let is_good = needs_no_escape(&parts.access_key_id, KEY)
             && needs_no_escape(parts.secret_access_key.expose(), KEY)
@@ -73,22 +73,23 @@ impl AwsCredential {
         })
     }
 
-    /// `ASIA…`; no secret, and in CloudTrail beside everything that is done with it.
+    /// The key id, `ASIA…`. It is not secret: CloudTrail shows it beside every action of the credential.
     pub fn access_key_id(&self) -> &str {
         &self.access_key_id
     }
 
-    /// What requests are signed with. Each caller is a place to review.
+    /// The secret key that signs requests. Review each use of this method.
     pub fn secret_access_key(&self) -> &str {
         self.secret_access_key.expose()
     }
 
-    /// What is shown beside the signature. Each caller is a place to review.
+    /// The session token that requests carry beside the signature. Review each use of this method.
     pub fn session_token(&self) -> &str {
         self.session_token.expose()
     }
 
-    /// The end that AWS states, if it is not later than can be; to the whole second: a date of AWS's clock, not of ours.
+    /// The expiry that AWS states, bounded to a possible time and cut to the whole second. It is a date of AWS's clock, not of
+    /// ours.
     pub fn expires(&self) -> SystemTime {
         self.expires
     }
@@ -109,7 +110,7 @@ impl AwsCredential {
     }
 }
 
-/// What stands between the fourth and the fifth colon of an ARN.
+/// Returns the range of the account in an ARN: between the fourth and the fifth colon.
 fn account(role: &str) -> Range<usize> {
     let mut colons = role.match_indices(':').map(|(at, _)| at).skip(3);
     let start = colons.next().map_or(role.len(), |at| at + 1);

@@ -1,22 +1,23 @@
-//! Where AWS's services are: a host for each region, in the domain of its partition (botocore `botocore/data/partitions.json`).
+//! Endpoints of AWS's services: a host for each region, in the domain of its partition (botocore `botocore/data/partitions.json`).
 
 use super::names::Region;
 
-/// Which STS is asked.
+/// The kind of STS endpoint to call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StsEndpointKind {
-    /// That of the region: nearer, and not down with another's.
+    /// The region's own STS: nearer, and independent of another region's outage.
     #[default]
     Regional,
-    /// The one at `sts.amazonaws.com`, in `us-east-1`, for what was written against it. Other partitions than AWS's public one have
-    /// none, so there it is the region's.
+    /// The global STS at `sts.amazonaws.com`, in `us-east-1`, for configurations written against it. Partitions other than AWS's
+    /// public one have no global STS, so there it is the region's.
     Global,
 }
 
 /// The region of the global STS, for signatures.
 const GLOBAL: &str = "us-east-1";
 
-/// Prefixes of regions, the names of their partitions, whose accounts are their own, and their domains; what is none of them is public.
+/// The prefixes of regions, and the names and domains of their partitions. Each partition has its own accounts. A region with no
+/// such prefix is public.
 const PARTITIONS: [(&str, &str, &str); 7] = [
     ("cn-", "aws-cn", "amazonaws.com.cn"),
     ("us-iso-", "aws-iso", "c2s.ic.gov"),

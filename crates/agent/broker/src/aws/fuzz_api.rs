@@ -1,5 +1,5 @@
-//! AWS's answers, read without a call: for what must hold of any bytes in their place. What that is, is not known here. Called by
-//! `seawall-invariants`, and by nothing else.
+//! Parsers of AWS's responses, without a call: for fuzzing with any bytes. `seawall-invariants` checks the properties, and only it
+//! calls this.
 
 use http::{HeaderMap, StatusCode};
 use seawall_core::{Secret, ServiceAccount};
@@ -12,29 +12,29 @@ use crate::failure::ExchangeError;
 /// The step that errors name.
 pub const STEP: &str = "rehearsal";
 
-/// What the body of a success of STS's is read as.
+/// Parses the body of a successful response of STS.
 ///
 /// # Errors
-/// It is none of this action's.
+/// The body is not a response to this action.
 pub fn session(action: &str, body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
     response_parser::session(STEP, action, body)
 }
 
-/// What the body of a success of EKS Auth's is read as, where `shop/cart` was asked for.
+/// Parses the body of a successful response of EKS Auth to a request for `shop/cart`.
 ///
 /// # Errors
-/// It is none, or another's ([`crate::ExchangeFault::Rejected`]).
+/// The body is not such a response, or is for another ServiceAccount ([`crate::ExchangeFault::Rejected`]).
 pub fn pod_identity(body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
     response_parser::pod_identity(STEP, body, &workload)
 }
 
-/// What the body of a call comes to that failed with 400, as most of STS's do.
+/// Returns the error for the body of a call that failed with 400, as most failed calls to STS do.
 pub fn refusal(body: &[u8]) -> ExchangeError {
     refused(STEP, AwsCallAuth::Token, StatusCode::BAD_REQUEST, &HeaderMap::new(), body).into()
 }
 
-/// The texts at these places of a document, as all of STS's answers are read; `None` where it is not read at all.
+/// Returns the texts at these places of a document, parsed as all of STS's responses; `None` if the document is invalid.
 pub fn texts<const N: usize>(document: &[u8], places: [&str; N]) -> Option<[Option<Secret<String>>; N]> {
     xml::texts(document, places).ok()
 }

@@ -1,5 +1,5 @@
-//! The keys of the instance's role, asked of its metadata service, version 2 only: an instance that still answers without a token
-//! answers with one as well.
+//! Gets the keys of the instance's role from its metadata service, version 2 only. An instance that still serves requests without a
+//! token also serves requests with a token.
 //!
 //! docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html.
 
@@ -22,15 +22,15 @@ use crate::reply;
 
 const STEP: &str = "instance metadata";
 
-/// The service's own addresses: what goes there in the clear leaves the machine no further than its hypervisor.
+/// The service's own addresses. Plain http to them leaves the machine no further than its hypervisor.
 const LINK_LOCAL: [&str; 2] = ["169.254.169.254", "[fd00:ec2::254]"];
 
 const CREDENTIALS: &str = "latest/meta-data/iam/security-credentials/";
 
-/// The token serves three requests.
+/// The token's lifetime in seconds; the token serves three requests.
 const TTL: &str = "60";
 
-/// Whether this is an instance's metadata service, or one on loopback.
+/// True if `url` is an instance's metadata service, or a service on loopback.
 fn is_metadata_url(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();
@@ -55,7 +55,7 @@ struct Document {
     expiration: Option<jiff::Timestamp>,
 }
 
-/// The way to the service, past every proxy.
+/// The client for the metadata service. It uses no proxy.
 #[derive(Debug)]
 pub(super) struct ImdsClient {
     https: HttpsClient,
@@ -63,7 +63,7 @@ pub(super) struct ImdsClient {
 }
 
 impl ImdsClient {
-    /// A client; connects when first asked.
+    /// Returns a client; it connects on the first call.
     pub(super) fn new(url: &str) -> Result<Self, AwsConfigError> {
         if !is_metadata_url(url) {
             return Err(AwsConfigError::Metadata(url.to_owned()));
@@ -71,7 +71,7 @@ impl ImdsClient {
         Ok(Self { https: HttpsClient::new(None, None)?, url: url.trim_end_matches('/').to_owned() })
     }
 
-    /// Asks for a token, the role and its keys.
+    /// Requests a token, the role and its keys.
     pub(super) async fn keys(&self) -> Result<InstanceKeys, ExchangeError> {
         let asked = Request::put(format!("{}/latest/api/token", self.url));
         let (token, _) = self.ask(asked.header("x-aws-ec2-metadata-token-ttl-seconds", TTL)).await?;
@@ -105,7 +105,7 @@ fn header(token: &Secret<Vec<u8>>) -> Result<HeaderValue, ExchangeError> {
     Ok(value)
 }
 
-/// The role, as it may stand in a path: IAM's word characters, none of which needs an escape there.
+/// Returns the role, checked for use in a path: IAM's word characters, none of which needs an escape there.
 fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
     let line = std::str::from_utf8(listing.expose()).ok().and_then(|text| text.lines().next()).map(str::trim);
     line.filter(|name| is_role_name(name)).ok_or_else(|| nonsense(&"the listing names no role"))

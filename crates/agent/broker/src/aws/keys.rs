@@ -1,4 +1,4 @@
-//! Keys of the node's own that sign calls: given, in a file, or its instance role's.
+//! The node's own keys that sign calls: configured, in a file, or of the instance's role.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use seawall_core::file;
 use super::credential::AwsCredential;
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// Keys that sign.
+/// Keys that sign calls.
 #[derive(Debug)]
 pub struct SigningKeys {
     /// `AKIA…` of a user, `ASIA…` of a session.
     pub access_key_id: Box<str>,
-    /// What requests are signed with.
+    /// The secret key that signs requests.
     pub secret_access_key: Secret<String>,
-    /// What is shown beside the signature, if the keys are a session's.
+    /// The session token that requests carry beside the signature, if the keys are a session's.
     pub session_token: Option<Secret<String>>,
 }
 
 impl SigningKeys {
-    /// Whether they are a role's: what is assumed with them is a chain, and AWS gives a chain one hour.
+    /// True if the keys are a role's. A role assumed with them is a chain, and AWS limits a chain to one hour.
     pub(super) fn are_session_keys(&self) -> bool {
         self.session_token.is_some()
     }
@@ -35,12 +35,12 @@ impl SigningKeys {
     }
 }
 
-/// Where the node's keys come from.
+/// The source of the node's keys.
 #[derive(Clone, Debug)]
 pub enum KeySource {
-    /// These.
+    /// These configured keys.
     Static(Arc<SigningKeys>),
-    /// A file of AWS's (`~/.aws/credentials`), read anew for each call: whoever renews it need not tell us.
+    /// A file of AWS's (`~/.aws/credentials`), read anew for each call. So a tool that renews the file need not notify the agent.
     File {
         /// The file.
         path: PathBuf,
@@ -49,12 +49,12 @@ pub enum KeySource {
     },
     /// The role of the instance, asked of its metadata service (version 2 only).
     Instance {
-        /// `http://169.254.169.254`, or where that is reached past the agent's own listener.
+        /// The service's URL: `http://169.254.169.254`, or an address that bypasses the agent's own listener.
         url: String,
     },
 }
 
-/// Of keys that are given, those in one place are the same: none are compared.
+/// Compares sources. Configured keys are equal only if they are the same object: their values are not compared.
 impl PartialEq for KeySource {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -1,12 +1,12 @@
-//! AWS: a Kubernetes token, or a signature of the node's, becomes a role's session.
+//! Exchanges a Kubernetes token, or a signature of the node's, for a session of an AWS role.
 //!
-//! Three ways, one of which each principal names (`principal`): STS's `AssumeRoleWithWebIdentity` with the pod's own token, its
-//! `AssumeRole` under keys of the node's, and EKS Auth's `AssumeRoleForPodIdentity`; the first two may lead through a role that is
-//! assumed before. Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and
-//! `botocore/data/eks-auth/2023-11-26/service-2.json`. Every answer is bounded and read as a type; what is not as expected is an
-//! [`ExchangeError`] that says which call. A session that stands between is kept only if the node itself proved it (`signing_key_cache`).
+//! Each principal names one of three methods (`principal`): STS's `AssumeRoleWithWebIdentity` with the pod's own token, STS's
+//! `AssumeRole` under keys of the node's, and EKS Auth's `AssumeRoleForPodIdentity`. The first two may first assume an intermediate
+//! role. Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and `botocore/data/eks-auth/2023-11-26/service-2.json`.
+//! Every response is bounded and parsed into a type. An unexpected response is an [`ExchangeError`] that names the call. An
+//! intermediate session is kept only if the node itself proved it (`signing_key_cache`).
 //!
-//! Nothing here knows a pod, a request of one, or an annotation: the agent's room says who may have what.
+//! This module knows no pod, no pod's request and no annotation: the agent's AWS module decides who may get which role.
 
 mod assume_role;
 mod config_error;
@@ -57,10 +57,10 @@ pub use refresh_policy::{FLOOR, SETTINGS};
 /// The broker of AWS's credentials.
 pub type AwsBroker = crate::Broker<AwsExchange>;
 
-/// A pod's way to AWS's credentials.
+/// A pod's client for AWS's credentials.
 pub type AwsPodCredentials = crate::PodLeaseClient<AwsExchange>;
 
-/// A pod that may hold AWS's credentials, and how it comes by its role, if it has one.
+/// A pod that may get AWS's credentials, and its access to a role, if it has one.
 pub type AwsPodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
 
 /// One principal, as operators may see it.
@@ -72,14 +72,14 @@ pub const WEB_IDENTITY_AUDIENCE: &str = "sts.amazonaws.com";
 /// The `aud` of tokens for EKS Auth, which takes no other (eks-pod-identity-agent, README).
 pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 
-/// Where and as what to ask. What differs from role to role is in [`RoleAccess`].
+/// The configuration of the exchange with AWS. Settings that differ between roles are in [`RoleAccess`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AwsExchangeConfig {
-    /// Keys that sign, for the ways that need some.
+    /// The keys that sign, for the methods that need keys.
     pub keys: Option<KeySource>,
-    /// STS in the place of every region's: https, or http on loopback, without a slash at the end.
+    /// The URL of STS instead of each region's: https, or http on loopback, without a slash at the end.
     pub sts_url: Option<String>,
-    /// EKS Auth in the place of every region's, likewise.
+    /// The URL of EKS Auth instead of each region's: https, or http on loopback, without a slash at the end.
     pub eks_auth_url: Option<String>,
     /// Certificates in PEM, trusted beside the public roots.
     pub extra_roots: Option<String>,
@@ -90,7 +90,7 @@ pub struct AwsExchangeConfig {
 /// The longest session of a role that is assumed from another (STS API reference, `AssumeRole`).
 const CHAINED: Duration = Duration::from_secs(3600);
 
-/// STS and EKS Auth.
+/// The exchange with STS and EKS Auth.
 #[derive(Debug)]
 pub struct AwsExchange {
     sts_url: Option<String>,
@@ -103,10 +103,10 @@ pub struct AwsExchange {
 }
 
 impl AwsExchange {
-    /// A client; connects when first asked.
+    /// Returns an exchange; it connects on the first call.
     ///
     /// # Errors
-    /// A URL that is not https (or http on loopback), or no metadata service's.
+    /// A URL that is not https (or http on loopback), or not a metadata service's.
     pub fn new(config: AwsExchangeConfig, clock: Clock) -> Result<Self, AwsConfigError> {
         let urls: Vec<&str> =
             [&config.sts_url, &config.eks_auth_url].into_iter().flatten().map(String::as_str).collect();
@@ -190,7 +190,7 @@ impl AwsExchange {
         }
     }
 
-    /// A session of the length that the role allows.
+    /// Gets a session of the length that the role allows.
     async fn session(
         &self,
         access: &RoleAccess,
@@ -238,10 +238,10 @@ impl AwsExchange {
         IssuedCredential { credential, lifetime, shortened_from: is_cut.then_some(wanted) }
     }
 
-    /// The keys that sign for principals: the node's own, or those of the base role that they assume.
+    /// Returns the keys that sign for principals: the node's own, or those of the base role that they assume.
     ///
     /// # Errors
-    /// All are the node's own: a pod's owner cannot mend them.
+    /// All are marked as the node's own: a pod's owner cannot repair them.
     async fn node_keys(
         &self,
         access: &RoleAccess,
@@ -296,17 +296,17 @@ impl AwsExchange {
     }
 }
 
-/// What the call is called by which the node takes the role that alone may take the others.
+/// The step name of the call by which the node assumes the base role, which alone may assume the others.
 const OF_THE_BASE: &str = "AssumeRole of the base role";
 
-/// What is asked for under the node's signature.
+/// The call that the node's keys sign.
 #[derive(Clone, Copy)]
 enum SignedCall<'a> {
     Role(&'a KeySignedRole),
     PodIdentity(EksAuthRequest<'a>),
 }
 
-/// A role with what proves that it may be had.
+/// A role with the proof for it: a token or signing keys.
 #[derive(Clone, Copy)]
 enum RoleProof<'a> {
     Token(&'a TokenRole, &'a Secret<String>),

@@ -1,11 +1,11 @@
-//! AWS's names, checked once where they enter: from here on none is a character that would mean something else in a URL, a form
-//! or a header. Limits are those of the API references (STS `AssumeRole`, EKS Auth `AssumeRoleForPodIdentity`).
+//! AWS's names, checked once where they enter. A checked name holds no character that would mean something else in a URL, a form or
+//! a header. Limits are those of the API references (STS `AssumeRole`, EKS Auth `AssumeRoleForPodIdentity`).
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A name that is none.
+/// The error of an invalid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NameError(&'static str);
@@ -71,7 +71,7 @@ impl SessionName {
         Err(NameError("expected the name of a session: 2 to 64 letters, digits and _+=,.@-"))
     }
 
-    /// A name made of any text: what may not stand in one becomes `-`, what is too long is cut, what is too short is filled.
+    /// Returns a name made of any text: replaces invalid characters by `-`, cuts long text, fills up short text.
     pub fn sanitized(text: &str) -> Self {
         let plain = |c: char| if u8::try_from(c).is_ok_and(is_word) { c } else { '-' };
         let mut name: String = text.chars().take(SESSION_NAME).map(plain).collect();
@@ -87,7 +87,7 @@ impl SessionName {
     }
 }
 
-/// What a role of another account may ask a caller to know.
+/// The external id that a role of another account may require from the request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExternalId(Arc<str>);
 
@@ -117,7 +117,7 @@ pub struct SessionTag {
     pub key: Arc<str>,
     /// Its value; may be empty.
     pub value: Arc<str>,
-    /// Whether sessions that are taken from this one have it, too.
+    /// True if sessions that are assumed from this one inherit the tag.
     pub transitive: bool,
 }
 
@@ -205,12 +205,12 @@ impl ClusterName {
     }
 }
 
-/// How long a session is asked for.
+/// The requested duration of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionDuration(Duration);
 
 impl SessionDuration {
-    /// One hour: what every role allows, and all that a role may that is assumed from another.
+    /// One hour: every role allows it, and a role that is assumed from another role allows no more.
     pub const HOUR: Self = Self(Duration::from_secs(3600));
 
     /// Checks a length, to the whole second.
@@ -244,7 +244,7 @@ fn is_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b)
 }
 
-/// Whether this is what a role is called, without its path (IAM API reference, `roleNameType`). `.` and `..` would be other paths.
+/// True if `text` is a role's name, without its path (IAM API reference, `roleNameType`). `.` and `..` would be other paths.
 pub(super) fn is_role_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_word) && !matches!(text, "." | "..")
 }

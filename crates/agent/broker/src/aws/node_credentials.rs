@@ -1,4 +1,4 @@
-//! The node's own keys, wherever they come from.
+//! The provider of the node's own keys, for every source.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::keys::{self, KeySource, SigningKeys};
 use super::signing_key_cache::{KeyOwner, SigningKeyCache};
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// Where they come from, ready to be asked.
+/// The source of the node's keys, ready for use.
 #[derive(Debug)]
 pub(super) enum NodeKeyProvider {
     Unset,
@@ -31,7 +31,7 @@ impl NodeKeyProvider {
         })
     }
 
-    /// The keys. The instance's are kept until shortly before their end; a file is read each time.
+    /// Returns the keys. The instance's keys are kept until shortly before their end; a file is read each time.
     pub(super) async fn keys(
         &self,
         shelf: &SigningKeyCache,

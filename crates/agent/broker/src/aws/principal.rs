@@ -1,4 +1,4 @@
-//! What AWS's credentials are held under: a ServiceAccount, and the role that it acts as with everything that decides how.
+//! The cache key of AWS's credentials: a ServiceAccount, its role, and every setting that decides how it gets the role.
 
 use std::sync::Arc;
 
@@ -9,29 +9,30 @@ use super::names::{ClusterName, ExternalId, Region, RoleArn, SessionDuration, Se
 use crate::lease_error::LeaseError;
 use crate::throttle_key::ThrottleKey;
 
-/// Everything that decides which credential is the right one.
+/// All fields that decide which credential is the right one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AwsPrincipal {
     /// The Kubernetes identity that proves itself, or on whose behalf the node does.
     pub workload: ServiceAccount,
-    /// How it comes by which role. Shared: the same for all pods of a ServiceAccount.
+    /// The role, and the method to get it. Shared: the same for all pods of a ServiceAccount.
     pub access: Arc<RoleAccess>,
 }
 
-/// How a workload comes by its role. Every field counts: two that differ in one have credentials of their own.
+/// The method by which a workload gets its role. Every field counts: two values that differ in one field have separate credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleAccess {
-    /// Who proves what to whom.
+    /// The method that proves the workload to AWS.
     pub method: AssumeMethod,
-    /// Whose STS or EKS Auth is asked.
+    /// The region whose STS or EKS Auth is called.
     pub region: Region,
-    /// Which STS.
+    /// The kind of STS endpoint.
     pub sts: StsEndpointKind,
-    /// How long a session is asked for. A role assumed from another has an hour, whatever is asked for here; EKS Auth decides itself.
+    /// The requested duration of a session. A role assumed from another role has an hour, whatever is requested; EKS Auth decides
+    /// itself.
     pub duration: SessionDuration,
 }
 
-/// Who proves what to whom.
+/// The method that proves the workload to AWS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AssumeMethod {
     /// The pod's own Kubernetes token is shown to STS (`AssumeRoleWithWebIdentity`): what IRSA does. No key of the node's.
@@ -65,7 +66,7 @@ pub enum AssumeMethod {
 pub struct TokenRole {
     /// The role.
     pub arn: RoleArn,
-    /// What CloudTrail shows beside it.
+    /// The session name that CloudTrail shows beside the role.
     pub session_name: SessionName,
 }
 
@@ -74,16 +75,16 @@ pub struct TokenRole {
 pub struct KeySignedRole {
     /// The role.
     pub arn: RoleArn,
-    /// What CloudTrail shows beside it.
+    /// The session name that CloudTrail shows beside the role.
     pub session_name: SessionName,
-    /// What the role may ask a caller to know.
+    /// The external id that the role may require.
     pub external_id: Option<ExternalId>,
     /// The session's tags.
     pub tags: SessionTags,
 }
 
 impl RoleAccess {
-    /// The role that credentials are of, where that is known before they are there: EKS keeps it to itself.
+    /// The role of the credentials, if it is known before they arrive: EKS Auth does not tell it before.
     pub fn role(&self) -> Option<&RoleArn> {
         match &self.method {
             AssumeMethod::WebIdentity { first, then, .. } => {
@@ -94,9 +95,10 @@ impl RoleAccess {
         }
     }
 
-    /// The account that AWS counts a call to. STS's quota is of one account in one region, and the account is the caller's: that of
-    /// the role that a token is for (its caller has none), that of the base role, the node's own where its keys sign. EKS Auth has a quota
-    /// of its own. So a role of another team's account that is throttled slows nobody else, and all of one account are paced together.
+    /// Returns the account and region to which AWS counts a call. STS's quota is per account and region, and the calling account
+    /// counts: for a token it is the role's account (the request itself has none), for a base role that role's, and for the node's
+    /// keys the node's own. EKS Auth has its own quota. So a throttled role of another team's account slows no other account, and
+    /// all calls of one account are paced together.
     fn counted_to(&self) -> String {
         let region = self.region.as_str();
         match &self.method {
@@ -109,9 +111,9 @@ impl RoleAccess {
 }
 
 impl crate::principal::Principal for AwsPrincipal {
-    /// Nothing: a pod has one role, and a request cannot choose.
+    /// The empty request: a pod has one role, and a request cannot choose.
     type Want<'a> = ();
-    /// How the pod comes by its role, if it has one.
+    /// The pod's access to its role, if it has one.
     type Entitlement = Option<Arc<RoleAccess>>;
 
     fn of(workload: &ServiceAccount, access: &Option<Arc<RoleAccess>>, (): ()) -> Result<Self, LeaseError> {

@@ -1,4 +1,4 @@
-//! When AWS's credentials are renewed, and how many calls a second its services stand.
+//! The renewal times of AWS's credentials, and the sustainable calls per second of AWS's services.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use seawall_core::Floor;
 
 use crate::settings::BrokerSettings;
 
-/// 16 minutes, aiming at 25. Java's SDK of version 1 and botocore refresh on every call below 15 minutes, and fail there while
-/// nothing is renewed; with 25 left an outage of nine minutes is never seen. Measured with the clients themselves: at 60-minute
-/// sessions renewed with 25 minutes left, each family asks once or twice an hour.
+/// The floor: 16 minutes, aiming at 25. Java's SDK of version 1 and botocore refresh on every call below 15 minutes, and fail there
+/// while renewals fail. With 25 minutes left, an outage of nine minutes stays invisible. Measured with the clients themselves: at
+/// 60-minute sessions renewed with 25 minutes left, each family asks once or twice an hour.
 pub const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), target: Duration::from_secs(25 * 60) };
 
 /// A broker's numbers for AWS. STS stands 600 calls a second of one account in one region

@@ -1,5 +1,5 @@
-//! What a failed call to AWS means. Its codes decide, not its statuses: STS throttles with a 400, and calls with a 400 what a second
-//! try may cure.
+//! Classifies failed calls to AWS by the error code, not by the status. STS throttles with a 400, and also uses 400 for errors that
+//! a second try may cure.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::retry_after;
 use crate::reply::redact_long_words;
 
-/// A call that failed, and whether there is another way to ask.
+/// A failed call, and whether another way to call may work.
 #[derive(Debug)]
 pub(super) enum AwsCallError {
-    /// The keys that signed it have ended, or are not known any more: newer ones may do.
+    /// The signing keys have expired or are no longer known: newer keys may work.
     KeysRejected(ExchangeError),
-    /// The session was asked for longer than it may be.
+    /// The requested session is longer than the role allows.
     SessionTooLong(ExchangeError),
     /// There is no other way.
     Final(ExchangeError),
@@ -39,7 +39,7 @@ impl From<ExchangeError> for AwsCallError {
     }
 }
 
-/// What proved the call: whose move a proof that has ended is.
+/// The proof that the call carried. It decides who must act when the proof has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AwsCallAuth {
     /// The pod's Kubernetes token.
@@ -68,7 +68,7 @@ const THROTTLING: [&str; 13] = [
     "EC2ThrottledException",
 ];
 
-/// Codes of a passing trouble, whatever the status beside them. `IDPCommunicationError`: STS could not fetch the cluster's keys.
+/// Codes of transient errors, whatever the status beside them. `IDPCommunicationError`: STS could not fetch the cluster's keys.
 const PASSING: [&str; 8] = [
     "IDPCommunicationError",
     "ServiceUnavailable",
@@ -80,13 +80,13 @@ const PASSING: [&str; 8] = [
     "RequestTimeoutException",
 ];
 
-/// The proof has ended.
+/// Codes of an expired token or of expired keys.
 const EXPIRED: [&str; 2] = ["ExpiredToken", "ExpiredTokenException"];
 
-/// Keys that AWS does not know (any more).
+/// Codes of signing keys that AWS does not know (any more).
 const UNKNOWN_KEYS: [&str; 2] = ["InvalidClientTokenId", "UnrecognizedClientException"];
 
-/// Somebody must change a policy.
+/// Codes of a denied call: an operator must change a policy.
 const DENIED: [&str; 5] = [
     "AccessDenied",
     "AccessDeniedException",
@@ -95,20 +95,21 @@ const DENIED: [&str; 5] = [
     "IDPRejectedClaimException",
 ];
 
-/// A token that is not taken. STS has one code for one bad token and for an account that takes none of this cluster's.
+/// Codes of a token that is not accepted. STS has one code for one bad token and for an account that accepts none of this
+/// cluster's.
 const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
 
-/// What STS says in small letters, under that code, of what somebody has to set up. No reference lists its sentences: one that is not
-/// known is taken for the token's own fault, which is tried again.
+/// Parts of STS's messages, in lower case, under that code, about a missing setup. No reference lists the messages. An unknown
+/// message counts as the token's own fault, which is tried again.
 const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
 
-/// What it says of its own trouble with the cluster's keys, likewise.
+/// Part of STS's message, in lower case, about its own trouble to fetch the cluster's keys.
 const KEYS_NOT_FETCHED: &str = "retrieve verification key";
 
-/// EKS Auth knows no association of the ServiceAccount, or no such cluster.
+/// Code of EKS Auth for a ServiceAccount without an association, or for an unknown cluster.
 const UNASSIGNED: &str = "ResourceNotFoundException";
 
-/// What a failed status means.
+/// Returns the error for a failed status.
 pub(super) fn refusal(
     step: &'static str,
     proof: AwsCallAuth,
@@ -136,7 +137,7 @@ pub(super) fn refusal(
     }
 }
 
-/// Whose move it is.
+/// Returns the fault of an error code, which tells who must act.
 fn fault(status: StatusCode, says_when: bool, is_signed: bool, code: &str) -> ExchangeFault {
     match code {
         code if THROTTLING.contains(&code) => ExchangeFault::Throttled,
@@ -159,7 +160,7 @@ fn by_status(status: StatusCode, says_when: bool) -> ExchangeFault {
     }
 }
 
-/// AWS's own words, if the body has one of its shapes; else none: the body of an unknown server is no text for our logs.
+/// AWS's own words, if the body has a known format. Otherwise empty: the body of an unknown server must not enter our logs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ProviderError {
     code: String,
@@ -203,15 +204,16 @@ impl ProviderError {
         Some((code.to_owned(), json.message.unwrap_or_default()))
     }
 
-    /// STS has one code for every mistake in a request, so only the sentence tells that the length is one; those known say "The
-    /// requested DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1 hour session limit for
-    /// roles assumed by role chaining". Taken for one wrongly, it costs one more call a day.
+    /// True if the error is about the session's length. STS has one code for every mistake in a request, so only the message tells.
+    /// The known messages say "The requested DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1
+    /// hour session limit for roles assumed by role chaining". A wrong match costs one more call a day.
     fn is_about_length(&self) -> bool {
         self.message.to_ascii_lowercase().contains("durationseconds")
     }
 
-    /// Whose move it is that a token is not taken: another pod of the same ServiceAccount may hold one that is, and so may this one soon
-    /// (aws-sdk-go-v2 asks again, `credentials/stscreds/web_identity_provider.go`), unless the sentence says that no token will be.
+    /// Returns the fault of a token that is not accepted. Another pod of the same ServiceAccount may hold an accepted token, and so
+    /// may this pod soon (aws-sdk-go-v2 asks again, `credentials/stscreds/web_identity_provider.go`). The exception is a message
+    /// that says that no token will be accepted.
     fn fault_of_a_token(&self) -> ExchangeFault {
         let message = self.message.to_ascii_lowercase();
         if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {
@@ -227,7 +229,7 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// Longest word of AWS's that is repeated. A service that repeats a token repeats one long word; a role's ARN may be one, too.
+/// The longest word of AWS's that errors quote. A service that repeats a token repeats one long word; a role's ARN may be one, too.
 const LONGEST_WORD: usize = 160;
 
 #[cfg(test)]

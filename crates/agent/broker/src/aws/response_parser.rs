@@ -1,4 +1,4 @@
-//! What AWS answers, read as types. A field that is missing or odd is an error, never a default.
+//! Parses AWS's responses. A missing or invalid field is an error, never a default.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use super::xml;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::reply;
 
-/// A success of STS's, whichever of its actions it was.
+/// Parses a successful response of STS to `action`.
 pub(super) fn session(
     step: &'static str,
     action: &str,
@@ -43,7 +43,7 @@ pub(super) fn session(
     })
 }
 
-/// EKS Auth's success.
+/// A successful response of EKS Auth.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodIdentity {
@@ -92,8 +92,8 @@ impl Instant {
     }
 }
 
-/// A success of EKS Auth's, if it is of this ServiceAccount's: EKS reads out of the token whose it is, so a token that is another's by
-/// whatever mistake would else be another's role.
+/// Parses a successful response of EKS Auth, and checks that it is for this ServiceAccount. EKS reads the ServiceAccount out of the
+/// token. So a token of another workload, by whatever mistake, would otherwise yield another workload's role.
 pub(super) fn pod_identity(
     step: &'static str,
     body: &[u8],

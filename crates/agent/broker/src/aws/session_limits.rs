@@ -1,5 +1,5 @@
-//! Which roles allow shorter sessions than are asked for: learnt from a refusal, so that it costs one call a day and not one each
-//! renewal.
+//! Remembers roles that allow shorter sessions than requested. It learns them from a refusal, which then costs one call a day and
+//! not one per renewal.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use seawall_core::Moment;
 
 use super::names::RoleArn;
 
-/// Asked for where longer was refused: what every role of AWS's allows, and what STS issues at the least.
+/// The durations requested after a refusal: what every role of AWS's allows, and the shortest that STS issues.
 const SHORTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(900)];
 
-/// After this somebody may have changed the role.
+/// The time after which a limit is forgotten, because an operator may have changed the role.
 const FORGET: Duration = Duration::from_secs(24 * 3600);
 
 /// Roles remembered; far more than have pods on one node.
@@ -22,14 +22,14 @@ const MOST: usize = 1024;
 pub(super) struct SessionLimits(Mutex<HashMap<RoleArn, (Duration, Moment)>>);
 
 impl SessionLimits {
-    /// What to ask for.
+    /// Returns the duration to request: `wanted`, or the learnt limit of the role if that is shorter.
     pub(super) fn clamp(&self, role: &RoleArn, wanted: Duration, now: Moment) -> Duration {
         let roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let learnt = roles.get(role).filter(|(_, since)| now.since(*since) < FORGET);
         learnt.map_or(wanted, |(longest, _)| wanted.min(*longest))
     }
 
-    /// This much was granted after more had been refused.
+    /// Remembers that this much was granted after more had been refused.
     pub(super) fn learn(&self, role: &RoleArn, longest: Duration, now: Moment) {
         let mut roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if roles.len() >= MOST {
@@ -39,7 +39,7 @@ impl SessionLimits {
     }
 }
 
-/// The next to try after `refused`.
+/// Returns the next duration to try after `refused`.
 pub(super) fn shorter(refused: Duration) -> Option<Duration> {
     SHORTER.into_iter().find(|length| *length < refused)
 }

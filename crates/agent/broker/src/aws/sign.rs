@@ -14,7 +14,7 @@ use tracing::dispatcher::with_default;
 use super::keys::SigningKeys;
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// For which service of which region a signature is.
+/// The service and the region that a signature is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope<'a> {
     pub(super) service: &'static str,
@@ -37,7 +37,7 @@ pub(super) fn sign_request(
     Ok(request)
 }
 
-/// Why no signature was made. What the library says of it may quote its input.
+/// The error of a failed signature. It holds no detail, because the library's text may quote its input.
 struct Unsignable;
 
 impl From<SigningError> for Unsignable {

@@ -1,6 +1,7 @@
-//! Keys that many principals are signed for with: fetched by one, waited for by the others, kept until shortly before their end.
+//! The cache of signing keys that many principals share. One request fetches them, the others wait; they stay until shortly before
+//! they end.
 //!
-//! Only what the node itself proves stands here. A session that a pod's token proved is never kept for another.
+//! The cache holds only keys that the node itself proved. A session that a pod's token proved is never kept for another pod.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +15,13 @@ use super::names::Region;
 use super::principal::KeySignedRole;
 use crate::failure::ExchangeError;
 
-/// Keys are not used in their last minutes: EC2 has the next ones at the latest five before.
+/// The time before their end from which keys are not used: EC2 has the next keys at least five minutes before.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
-/// Kinds kept at most: the instance's, and base roles, which an operator names.
+/// The most owners with cached keys: the instance, and base roles, which an operator names.
 const MOST: usize = 64;
 
-/// Whose keys.
+/// The owner of cached keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KeyOwner {
     /// The instance role's.
@@ -35,14 +36,14 @@ struct CachedKeys {
     until: Moment,
 }
 
-/// The inner lock is held while keys are asked for, and that is its purpose: one call for all who wait.
+/// A cached entry. Its lock is held while keys are fetched, on purpose: one call serves all waiters.
 type KeyCell = Arc<tokio::sync::Mutex<Option<CachedKeys>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct SigningKeyCache(Mutex<HashMap<KeyOwner, KeyCell>>);
 
 impl SigningKeyCache {
-    /// The keys that are held, or those that `fetch` brings with their life from before it began.
+    /// Returns the cached keys, or those from `fetch`, which returns them with their life from before it began.
     pub(super) async fn get_or_fetch<F>(
         &self,
         whose: &KeyOwner,
@@ -64,7 +65,7 @@ impl SigningKeyCache {
         Ok(keys)
     }
 
-    /// These have been refused: the next who asks fetches, unless somebody has already.
+    /// Drops refused keys, so that the next request fetches new ones. Keeps keys that were replaced meanwhile.
     pub(super) async fn forget(&self, whose: &KeyOwner, refused: &SigningKeys) {
         let place = self.place(whose);
         place.lock().await.take_if(|held| held.keys.access_key_id == refused.access_key_id);

@@ -1,8 +1,8 @@
-//! Reads texts out of a small XML document by where they stand: bytes in, values out.
+//! Reads texts out of a small XML document by their paths: bytes in, values out.
 //!
-//! Strict and small. The document is UTF-8, well-formed, flat, and declares no types of its own (so there is no entity to expand);
-//! names count without their prefix, since STS's namespace is the only one; attributes and elements that nobody asked for are passed
-//! over. An element that is asked for and there twice is an error: which is meant would be a guess.
+//! Strict and small. The document is UTF-8, well-formed, flat, and declares no types of its own (so there is no entity to expand).
+//! Names count without their prefix, since STS's namespace is the only one. Other attributes and elements are skipped. A requested
+//! element that occurs twice is an error: to pick one would be a guess.
 
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;
@@ -11,11 +11,11 @@ use seawall_core::Secret;
 /// Deepest element. STS's answers have four levels.
 const DEPTH: usize = 16;
 
-/// Not a document that is read here. It says nothing of the text, which may hold a secret.
+/// The error of a document that is not accepted. It holds none of the text, which may hold a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedXml;
 
-/// The texts at these places, each a list of names from the root on with `/` between; `None` where there is no such element.
+/// Returns the texts at these paths: element names from the root on, with `/` between. `None` means that there is no such element.
 pub(super) fn texts<const N: usize>(
     document: &[u8],
     places: [&str; N],
@@ -41,7 +41,7 @@ pub(super) fn texts<const N: usize>(
     }
 }
 
-/// XML's own five, and characters by their number. Others would need a document's own declarations.
+/// Resolves XML's own five entities, and characters by number. Others would need declarations of the document.
 fn character(entity: &BytesRef<'_>) -> Result<char, MalformedXml> {
     match &**entity {
         "lt" => Ok('<'),
@@ -56,9 +56,9 @@ fn character(entity: &BytesRef<'_>) -> Result<char, MalformedXml> {
 struct Walk<'p, const N: usize> {
     places: [&'p str; N],
     found: [Option<Secret<String>>; N],
-    /// Where we are.
+    /// The path of the current element.
     place: String,
-    /// How long `place` is in each of the elements around us.
+    /// The length of `place` before each open element.
     ends: Vec<usize>,
     has_root: bool,
 }
@@ -99,7 +99,7 @@ impl<const N: usize> Walk<'_, N> {
         Ok(())
     }
 
-    /// The text that is asked for from where we are.
+    /// Returns the slot for the current element's text, if it was requested.
     fn here(&mut self) -> Option<&mut Option<Secret<String>>> {
         let index = self.places.iter().position(|place| *place == self.place)?;
         self.found.get_mut(index)

@@ -1,4 +1,4 @@
-//! What Google issues: text, checked once where it enters.
+//! Google's credentials: text, checked once where it enters.
 
 use seawall_core::Secret;
 use seawall_core::names::needs_no_escape;
@@ -9,19 +9,19 @@ use seawall_core::names::needs_no_escape;
 #[derive(Debug)]
 pub struct GoogleCredential(Secret<String>);
 
-/// A token with a character that has no place in one (RFC 6750 section 2.1 allows fewer than this), or too long.
+/// The error of a token that is empty, too long, or holds invalid characters (RFC 6750 section 2.1 allows fewer than this check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's token is empty, too long, or holds characters that no token has")]
 pub struct GoogleCredentialError;
 
-/// Longest token in bytes. Google's federated tokens reach some thousands; 16 KiB is said to be their limit.
+/// The longest token in bytes. Google's federated tokens reach some thousands; 16 KiB is said to be their limit.
 const LONGEST: usize = 16 * 1024;
 
 impl GoogleCredential {
     /// Checks a token.
     ///
     /// # Errors
-    /// It cannot be handed on unescaped.
+    /// The token cannot be passed on unescaped.
     pub fn new(text: Secret<String>) -> Result<Self, GoogleCredentialError> {
         if !needs_no_escape(text.expose(), LONGEST) {
             return Err(GoogleCredentialError);
@@ -29,7 +29,7 @@ impl GoogleCredential {
         Ok(Self(text))
     }
 
-    /// The token. Each caller is a place to review.
+    /// The token. Review each use of this method.
     pub fn text(&self) -> &str {
         self.0.expose()
     }

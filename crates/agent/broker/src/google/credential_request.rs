@@ -1,8 +1,8 @@
-//! What may be asked of Google, owned and as a request spells it.
+//! Requests for Google's credentials, owned and borrowed.
 
 use std::sync::Arc;
 
-/// The credential that is wanted.
+/// The credential that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CredentialRequest {
     /// An OAuth 2 access token.
@@ -14,7 +14,7 @@ pub enum CredentialRequest {
     IdToken {
         /// The audience (`aud`) it is for.
         audience: Arc<str>,
-        /// Whether the account's e-mail is to be in it (`format=full`).
+        /// True if the token contains the account's e-mail (`format=full`).
         include_email: bool,
     },
 }
@@ -31,13 +31,13 @@ pub enum CredentialRequestRef<'a> {
     IdToken {
         /// The audience.
         audience: &'a str,
-        /// Whether the e-mail is to be in it.
+        /// True if the token contains the account's e-mail.
         include_email: bool,
     },
 }
 
 impl CredentialRequestRef<'_> {
-    /// The same, owned.
+    /// Returns the owned form of this request.
     pub fn to_request(self) -> CredentialRequest {
         match self {
             Self::AccessToken { scopes } => CredentialRequest::AccessToken { scopes: scopes.into() },
@@ -49,7 +49,7 @@ impl CredentialRequestRef<'_> {
 }
 
 impl CredentialRequest {
-    /// The same, borrowed.
+    /// Returns the borrowed form of this request.
     #[inline]
     pub fn as_ref(&self) -> CredentialRequestRef<'_> {
         match self {

@@ -1,4 +1,4 @@
-//! One POST to Google, and what a failed status means. Knows no token format.
+//! Sends one POST to Google, and classifies failed statuses. Knows no token format.
 
 use std::time::SystemTime;
 
@@ -12,10 +12,10 @@ use super::reply;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, date, retry_after};
 
-/// What a success says.
+/// A successful response.
 pub(super) struct GoogleResponse {
     pub(super) body: Secret<Vec<u8>>,
-    /// The upstream's own time, if it told it.
+    /// The upstream's own time, if its response states one.
     pub(super) date: Option<SystemTime>,
 }
 
@@ -51,9 +51,9 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
     Ok(value)
 }
 
-/// What a failed status means: 401 and 403 are a policy's no, other 4xx a configuration's, 429 asks for less,
-/// everything else is the upstream's own trouble. `invalid_grant` is STS's word for a Kubernetes token that it does not
-/// take, and a 503 that says when to come back asks for less, too.
+/// Returns the error for a failed status: 401 and 403 are denied by a policy, other 4xx are rejected for a configuration, 429 is
+/// throttled, and all else is the upstream's own trouble. STS says `invalid_grant` for a Kubernetes token that it does not accept:
+/// that is denied. A 503 with `Retry-After` is throttled, too.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
     let provider = reply::ProviderError::read(body);
     let retry_after = retry_after(headers);

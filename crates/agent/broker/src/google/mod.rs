@@ -1,10 +1,10 @@
-//! Google: a Kubernetes token becomes a federated token, and that, if an account is impersonated, the account's.
+//! Exchanges a Kubernetes token for a Google federated token, and that for a service account's token if one is impersonated.
 //!
-//! Two POSTs at most (formats as google-auth-library-python writes and reads them in
-//! `google/oauth2/sts.py`, `google/auth/iam.py`, `google/auth/impersonated_credentials.py`):
-//! the token exchange of RFC 8693 at STS, then `generateAccessToken` or `generateIdToken` at IAM Credentials. The
-//! federated token between them is not kept: it would be one more secret in memory to save one call an hour.
-//! Every answer is bounded and read as a type; what is not as expected is an [`ExchangeError`] that says which step.
+//! Two POSTs at most (formats as google-auth-library-python writes and reads them in `google/oauth2/sts.py`, `google/auth/iam.py`,
+//! `google/auth/impersonated_credentials.py`): the token exchange of RFC 8693 at STS, then `generateAccessToken` or
+//! `generateIdToken` at IAM Credentials. The federated token between them is not kept: it would be one more secret in memory to
+//! save one call an hour. Every response is bounded and parsed into a type. An unexpected response is an [`ExchangeError`] that
+//! names the step.
 
 mod credential;
 mod credential_request;
@@ -33,7 +33,7 @@ pub use refresh_policy::{FLOOR, SETTINGS};
 /// The broker of Google's credentials.
 pub type GoogleBroker = crate::Broker<GoogleExchange>;
 
-/// A pod's way to Google's credentials.
+/// A pod's client for Google's credentials.
 pub type GooglePodCredentials = crate::PodLeaseClient<GoogleExchange>;
 
 /// A pod that may hold Google's credentials, and the service account that it impersonates, if any.
@@ -42,10 +42,10 @@ pub type GooglePodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<str>>>;
 /// One principal, as operators may see it.
 pub type GooglePrincipalView = crate::PrincipalView<GooglePrincipal>;
 
-/// Where and as what to ask.
+/// The configuration of the exchange with Google.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoogleExchangeConfig {
-    /// How a Kubernetes token becomes a federated one.
+    /// The API that exchanges a Kubernetes token for a federated one.
     pub exchange: GoogleExchangeApi,
     /// STS: `https://sts.googleapis.com`, or http on loopback. For [`GoogleExchangeApi::IdentityBindingToken`]:
     /// `https://securetoken.googleapis.com`.
@@ -78,10 +78,10 @@ pub enum GoogleExchangeApi {
 /// The scope of a federated token that is used to impersonate: what the account may do is decided by its own policy.
 const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// Asked of IAM Credentials: its longest without an organisation policy, and the life of every identity token.
+/// The lifetime requested from IAM Credentials: its longest without an organisation policy, and the life of every identity token.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// Lifetimes outside this are an upstream talking nonsense.
+/// The plausible lifetimes in seconds. A lifetime outside is an upstream's error.
 const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=12 * 3600;
 
 /// Google's token service and IAM Credentials.
@@ -93,7 +93,7 @@ pub struct GoogleExchange {
 }
 
 impl GoogleExchange {
-    /// A client; connects when first asked.
+    /// Returns an exchange; it connects on the first call.
     ///
     /// # Errors
     /// A URL that is not https (or http on loopback).
@@ -192,8 +192,8 @@ fn json(members: &[(&str, &str)]) -> Secret<String> {
     Secret::new(format!("{{{}}}", members.collect::<Vec<_>>().join(",")))
 }
 
-/// The account as it may stand in a path. Where it comes from was checked before; but a slash here would be another
-/// account's method, so it is checked where it matters.
+/// Checks that the account may stand in a URL path. The configuration was checked before. But a slash here would be another
+/// account's method, so the check is repeated where it matters.
 fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeError> {
     if account.bytes().all(|b| b.is_ascii_alphanumeric() || b"@.-_".contains(&b)) {
         return Ok(account);

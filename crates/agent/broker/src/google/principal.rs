@@ -1,4 +1,4 @@
-//! What Google's credentials are held under.
+//! The cache key of Google's credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::refresh_policy;
 use crate::lease_error::LeaseError;
 use crate::throttle_key::ThrottleKey;
 
-/// Everything that decides which credential is the right one.
+/// All fields that decide which credential is the right one.
 ///
 /// The Kubernetes ServiceAccount is one of the fields even when two impersonate the same Google account: Google decides per
 /// ServiceAccount whether it may.
@@ -20,7 +20,7 @@ pub struct GooglePrincipal {
     pub workload: ServiceAccount,
     /// The e-mail of the service account that is impersonated; `None` is the federated identity itself.
     pub account: Option<Arc<str>>,
-    /// What is wanted.
+    /// The credential that is requested.
     pub want: CredentialRequest,
 }
 

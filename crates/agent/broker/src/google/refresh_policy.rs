@@ -1,8 +1,8 @@
-//! When Google's credentials are renewed, and how long one is answered with from memory, by its kind.
+//! The renewal times of Google's credentials, and how long a credential is served from memory, by its kind.
 //!
-//! An access token is answered with while it is valid: its life goes along, and renewal keeps it above the floor. An
-//! identity token's life does not go along in a way that every client reads, so it has a floor that one from memory
-//! soon falls below. A request that finds one below it has a new one fetched and falls back to the old.
+//! The broker serves an access token while it is valid: the response states the token's life, and renewal keeps it above the floor.
+//! Not every client reads an identity token's life, so identity tokens have a higher floor, which a cached token soon falls below.
+//! A request that finds a token below it triggers a new fetch and falls back to the old token.
 
 use std::time::Duration;
 
@@ -11,28 +11,27 @@ use seawall_core::Floor;
 use super::credential_request::CredentialRequest;
 use crate::settings::BrokerSettings;
 
-/// 6 minutes, aiming at 10: of Google's libraries that for Node refreshes earliest, with 300 s left (google-auth-library-nodejs,
-/// `eagerRefreshThresholdMillis`).
+/// The floor: 6 minutes, aiming at 10. Of Google's libraries, that for Node refreshes earliest, with 300 s left
+/// (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
 pub const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
 
 /// A broker's numbers for Google. A node full of pods (the kubelet's default is 110) is served within some seconds; it is a
 /// third of the 100 exchanges a second that Google's STS allows a project, because there are other nodes.
 pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);
 
-/// The least life of an identity token while the cloud answers. Go's clients believe that every one lives an hour from when
-/// they get it, whatever its `exp` says, and ask again 5 minutes before (cloud.google.com/go/auth,
-/// credentials/idtoken/compute.go; google.golang.org/api/idtoken): with less left than 55 minutes they would use a
-/// dead one.
+/// The least remaining life of an identity token while the cloud responds. Go's clients believe that every identity token lives an
+/// hour from when they get it, whatever its `exp` says, and ask again 5 minutes before (cloud.google.com/go/auth,
+/// credentials/idtoken/compute.go; google.golang.org/api/idtoken). With less than 55 minutes left they would use an expired token.
 const IDENTITY_FLOOR: Duration = Duration::from_secs(55 * 60);
 
 /// An identity token whose life leaves less than this above its floor is shared for [`SHARED`] all the same. Google's live an
 /// hour, less the time of the call and a second of rounding.
 const LEAST_SHARED: Duration = Duration::from_secs(4 * 60);
 
-/// Bounds what a cloud of short lives costs: twelve calls an hour.
+/// The age up to which a short-lived identity token is served from memory. It bounds the cost: twelve calls an hour.
 const SHARED: Duration = Duration::from_secs(5 * 60);
 
-/// The least life that answers of this kind carry while the cloud answers.
+/// The least remaining life of responses of this kind while the cloud responds.
 pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
     match want {
         CredentialRequest::AccessToken { .. } => floor.hard,
@@ -40,7 +39,7 @@ pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
     }
 }
 
-/// How long from its issue on it is answered with from memory; `None` is while it is valid.
+/// The age up to which a credential is served from memory; `None` means while it is valid.
 pub(super) fn max_cache_age(want: &CredentialRequest, lifetime: Duration) -> Option<Duration> {
     match want {
         CredentialRequest::AccessToken { .. } => None,

@@ -1,4 +1,4 @@
-//! What Google answers, read as types. A field that is missing or odd is an error, never a default.
+//! Parses Google's responses. A missing or invalid field is an error, never a default.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -56,7 +56,7 @@ pub(super) fn access_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Go
     Ok(GoogleToken { token, lifetime: until(answer.expire_time.into(), now) })
 }
 
-/// The answer states no expiry; the token itself does.
+/// Parses an identity token. The response states no expiry; the token itself does.
 pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<GoogleToken, ExchangeError> {
     let answer: IdTokenResponse = json("generateIdToken", body.expose())?;
     let token = Secret::new(answer.token);
@@ -92,8 +92,8 @@ fn base64url(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The provider's own words in an error body, if it has the known shapes; else none: the body of an unknown server is no
-/// text for our logs.
+/// The provider's own words in an error body, if it has a known format. Otherwise empty: the body of an unknown server must not
+/// enter our logs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ProviderError {
     pub(super) code: String,
@@ -133,7 +133,7 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// Longest word of a provider that is repeated. A service that repeats a token repeats one long word.
+/// The longest word of a provider that errors quote. A service that repeats a token repeats one long word.
 const LONGEST_WORD: usize = 100;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The places for calls that are under way at once, and whose they are: shares by dynamic thresholds.
+//! The places for calls in flight, and the pods that use them: shares by dynamic thresholds.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,18 @@ use seawall_core::fair_share;
 
 use super::queue::RequesterId;
 
-/// Who has which part of the places in the air.
+/// The calls in flight, counted per pod.
 #[derive(Debug)]
 pub(super) struct InFlightCalls {
     places: u64,
     pub(super) total: u64,
-    /// Of them, those that nobody waits for.
+    /// The number of these calls for which no request waits.
     ahead: u64,
     pub(super) per_requester: HashMap<RequesterId, u64>,
 }
 
 impl InFlightCalls {
-    /// One place at least.
+    /// Returns an empty set of `places` places, at least one.
     pub(super) fn of(places: usize) -> Self {
         let places = u64::try_from(places.max(1)).unwrap_or(u64::MAX);
         Self { places, total: 0, ahead: 0, per_requester: HashMap::new() }
@@ -27,8 +27,8 @@ impl InFlightCalls {
         self.per_requester.get(&holder).copied().unwrap_or(0)
     }
 
-    /// What nobody waits for has half of the places at most: many pods' slow renewals, one each, must leave room for a
-    /// pod that has nothing yet.
+    /// True if a call of this pod may start now. Calls without a waiting request get at most half of the places: many pods' slow
+    /// renewals, one each, must leave room for a pod that has no credential yet.
     pub(super) fn has_room(&self, holder: RequesterId, is_waited_for: bool) -> bool {
         let may_fly = is_waited_for || self.ahead < (self.places / 2).max(1);
         may_fly && fair_share::may_take(self.count_of(holder), self.places.saturating_sub(self.total))

@@ -1,16 +1,16 @@
-//! One limit for everything that goes to a cloud, with shares.
+//! The limiter for all calls to a cloud, with fair shares per pod.
 //!
-//! Chains of upstream calls start at most at a rate that all share ([`rate`]), an account that the cloud throttles at one of its
-//! own ([`throttle_tracker`]). Whoever may not start yet waits in a [`queue`] and is chosen when there is room, so a rate that has
-//! recovered serves those who came while it was low.
+//! Chains of upstream calls start at most at a rate that all pods share ([`rate`]). An account that the cloud throttles has a rate
+//! of its own ([`throttle_tracker`]). Calls that may not start yet wait in a [`queue`] and are chosen when there is room. So a rate
+//! that has recovered serves calls that came while it was low.
 //!
-//! Nothing that one pod does costs another its turn. The party to everything here is the pod that waits, by its holder: two
-//! pods of one ServiceAccount are two parties. Pods take turns in the queue, and what one may have queued is capped.
-//! The places in the [`in_flight`] are shared by dynamic thresholds ([`seawall_core::fair_share`]), so a pod whose calls all hang keeps half of
-//! them at most. Who leaves gives up its place in the queue at once: a [`QueueTicket`] that is dropped is never flown.
+//! No pod's behaviour costs another pod its turn. The unit of fairness is the waiting pod, identified by its pod client: two pods
+//! of one ServiceAccount are two units. Pods take turns in the queue, and the limiter caps the calls that one pod may have queued.
+//! The places in [`in_flight`] are shared by dynamic thresholds ([`seawall_core::fair_share`]), so a pod whose calls all hang keeps
+//! at most half of them. A dropped [`QueueTicket`] leaves the queue at once and makes no call.
 //!
-//! This file is the lock and the task; whose turn it is says [`state`]. Files know only those before them: `rate`, `accounts`,
-//! `queue`, `in_flight`, `state`.
+//! This file is the lock and the task; [`state`] decides which call is next. Files know only those before them: `rate`,
+//! `throttle_tracker`, `queue`, `in_flight`, `state`.
 
 mod in_flight;
 mod queue;
@@ -31,13 +31,13 @@ pub(crate) use queue::RequesterId;
 pub(crate) use state::{CallOwner, CallReason, QueueRefusal};
 use state::{DispatchStep, LimiterState};
 
-/// How a waiter is told that its turn has come.
+/// The channel that hands a waiter its permit.
 type Waiter = oneshot::Sender<CallPermit>;
 
 #[derive(Debug)]
 pub(crate) struct Limiter {
     state: Mutex<LimiterState<Waiter>>,
-    /// Told when there may be something to start: an arrival, a free place, the end.
+    /// Notified when a call may be able to start: after an arrival, a freed place, the end of the limiter.
     changed: Arc<Notify>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct QueueTicket {
 }
 
 impl QueueTicket {
-    /// Waits for the turn. `None` when the broker is gone.
+    /// Waits for the permit. Returns `None` when the broker is gone.
     pub(crate) async fn wait_for_permit(&mut self) -> Option<CallPermit> {
         (&mut self.place).await.ok()
     }
@@ -83,7 +83,7 @@ impl Limiter {
         Arc::new(Self { state: Mutex::new(LimiterState::new(settings)), changed: Arc::default() })
     }
 
-    /// Gives those who wait their places, until the limiter is gone. One task runs this.
+    /// Hands permits to waiting calls until the limiter is dropped. One task runs this.
     pub(crate) fn dispatch(self: &Arc<Self>, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
         let (limiter, changed) = (Arc::downgrade(self), self.changed.clone());
         async move {
@@ -99,12 +99,12 @@ impl Limiter {
         }
     }
 
-    /// Whether a request of this pod may queue now. Asked before anything is made for it: what is refused costs nothing.
+    /// Checks if a request of this pod may queue now. Runs before anything is created for the request, so a refusal costs nothing.
     pub(crate) fn may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         self.state().admits(party, now)
     }
 
-    /// A place in the queue. Renewals are always let in: they are bounded by what is held.
+    /// Queues a call. Renewals are always let in, because the cached leases bound their number.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         party: CallOwner,
@@ -117,35 +117,35 @@ impl Limiter {
         Ok(QueueTicket { id, limiter: self.clone(), place })
     }
 
-    /// A request of this pod waits for what is queued, too.
+    /// Raises the priority of a queued call for which a request of this pod now waits, too.
     pub(crate) fn raise_priority(&self, id: u64, party: &CallOwner, holds_nothing: bool) {
         self.state().raise_priority(id, party, holds_nothing);
         // A renewal that had found no place as one may find it as what is waited for.
         self.changed.notify_one();
     }
 
-    /// Of these pods the one with the shortest queue: whom a renewal for all of them is charged to.
+    /// Returns the pod with the shortest queue, to which a renewal for all of these pods is charged.
     pub(crate) fn least_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
     }
 
-    /// The upstream answered well.
+    /// Records a successful call.
     pub(crate) fn succeeded(&self, account: &ThrottleKey, now: Moment) {
         self.state().succeeded(account, now);
     }
 
-    /// The upstream asked for less.
+    /// Records that the upstream asked for fewer calls.
     pub(crate) fn throttled(&self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
         self.state().throttled(account, now, retry_after);
     }
 
-    /// Chains that may start per second right now.
+    /// The number of call chains that may start per second right now.
     pub(crate) fn per_second(&self) -> f64 {
         self.state().rate.per_second()
     }
 
-    /// A lock, because flights of all principals pace each other; held for a few instructions.
+    /// Locks the state, because calls for all principals pace each other. Held for a few instructions.
     fn state(&self) -> MutexGuard<'_, LimiterState<Waiter>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,10 @@
-//! Who waits for a call, in which order.
+//! The queue of waiting calls, and their order.
 //!
-//! Three ranks; within a rank pods take turns, so sixty inventions of one pod are sixty turns of that one; within a pod
-//! what is waited for goes first, then who came first. A rank goes before the next, but not for ever: after a number of
-//! turns in a row it lets one of those behind it through, or a rank that some pods can keep full would shut out others for
-//! good. Knows nothing of rates and places: whoever takes says who may, and
-//! brings what its waiter is told by (`W`).
+//! There are three priorities. Within a priority, pods take turns, so sixty invented principals of one pod wait for sixty of its
+//! turns. Within a pod, calls with a waiting request go first, then the earlier call. A higher priority goes first, but not for
+//! ever: after a number of turns in a row it lets one lower call through. Otherwise pods that keep one priority full would shut out
+//! others for good. The queue knows no rates and places: the code that takes a call says which call may start, and brings the
+//! channel (`W`) that tells its waiter.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -12,23 +12,24 @@ use seawall_core::Moment;
 
 use crate::throttle_key::ThrottleKey;
 
-/// Tells pods apart, by their holders.
+/// The id of a pod, given by its pod client.
 pub(crate) type RequesterId = u64;
 
-/// What a call is worth, the most first.
+/// The priority of a call, the highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CallPriority {
-    /// A renewal of what will soon be below its floor. It was paid for and is in use; an invention was neither.
+    /// A renewal of a lease that will soon be below its floor. The lease was paid for and is in use; an invented principal was
+    /// neither.
     Urgent,
     /// The only call of a pod that holds nothing.
     Newcomer,
-    /// All else: what a pod asks for beside what it has, and renewals that have time.
+    /// All other calls: further credentials of a pod, and renewals that have time.
     Ordinary,
 }
 
-/// Turns in a row of each rank but the last while others wait behind it. A pod whose account is denied everything holds
-/// nothing and so stays a newcomer; one in four keeps such pods from shutting out who wants a second credential. Urgent
-/// renewals are bounded by what is held, so they need one in eight only against a rate too low for all of them.
+/// The turns in a row of each priority but the last while lower calls wait. A pod whose account is denied everything holds no lease
+/// and so stays a newcomer. One turn in four keeps such pods from shutting out pods that want a second credential. Urgent renewals
+/// are bounded by the cached leases, so one in eight is needed only against a rate too low for all of them.
 const IN_A_ROW: [u32; 2] = [7, 3];
 
 #[derive(Debug)]
@@ -36,15 +37,15 @@ pub(super) struct QueueEntry<W> {
     pub(super) id: u64,
     pub(super) requester: RequesterId,
     pub(super) throttle_key: ThrottleKey,
-    /// Whether a request waits for it.
+    /// True if a request waits for the call.
     pub(super) is_waited_for: bool,
-    /// When it becomes urgent, if time makes it so.
+    /// The time from which the call is urgent, if it is a renewal.
     pub(super) urgent_at: Option<Moment>,
-    /// Whom its turn is told to.
+    /// The channel that tells the waiter of its turn.
     pub(super) waiter: W,
 }
 
-/// Its length is bounded: what is waited for by a cap for each pod, renewals by the credentials held.
+/// The calls that wait for a permit. Its length is bounded: a cap per pod bounds requests' calls, the cached leases bound renewals.
 #[derive(Debug)]
 pub(super) struct CallQueue<W> {
     ranks: [RoundRobin<W>; 3],
@@ -78,8 +79,8 @@ impl<W> CallQueue<W> {
         Some(entry)
     }
 
-    /// Whoever waits lifts what it waits for: to its own rank if that is higher, and into its own line if its turn comes
-    /// sooner there. A pod that shares a credential with a storming one must not stand in the storm's line.
+    /// Raises a queued call for another pod that waits for it: to that pod's priority if that is higher, and into that pod's line
+    /// if its turn comes sooner there. A pod that shares a credential with a storming pod must not stand in the storm's line.
     pub(super) fn raise_priority(&mut self, id: u64, holder: RequesterId, rank: CallPriority) {
         let Some(&(was, owner)) = self.standing.get(&id) else { return };
         let to = rank.min(was);
@@ -92,7 +93,7 @@ impl<W> CallQueue<W> {
         }
     }
 
-    /// Lifts renewals whose time has come.
+    /// Raises renewals that have become urgent to [`CallPriority::Urgent`].
     pub(super) fn move_to_urgent(&mut self, now: Moment) {
         while let Some(&(at, id)) = self.soon.first()
             && at <= now
@@ -104,7 +105,7 @@ impl<W> CallQueue<W> {
         }
     }
 
-    /// The next that `may` go: the first in the highest rank whose turn it is.
+    /// Returns the next call for which `may` is true: the first one in the highest priority whose turn it is.
     pub(super) fn next(&self, mut may: impl FnMut(&QueueEntry<W>, CallPriority) -> bool) -> Option<u64> {
         let order = self.order().into_iter();
         let mut heads =
@@ -112,12 +113,12 @@ impl<W> CallQueue<W> {
         heads.find(|(entry, rank)| may(entry, *rank)).map(|(entry, _)| entry.id)
     }
 
-    /// The next of each pod whose renewal is urgent.
+    /// Returns the first urgent call of each pod that has one.
     pub(super) fn urgent(&self) -> impl Iterator<Item = &QueueEntry<W>> {
         self.ranks[CallPriority::Urgent as usize].heads()
     }
 
-    /// Takes one whose turn has come; its pod goes to the end of the turns.
+    /// Removes a call whose turn has come, and moves its pod to the end of the turns.
     pub(super) fn take(&mut self, id: u64) -> Option<QueueEntry<W>> {
         let (rank, holder) = *self.standing.get(&id)?;
         self.count(rank);
@@ -126,12 +127,12 @@ impl<W> CallQueue<W> {
         entry
     }
 
-    /// Requests' calls of one pod.
+    /// The number of one pod's queued calls with a waiting request.
     pub(super) fn request_count(&self, holder: RequesterId) -> usize {
         self.ranks.iter().map(|turns| turns.waited_for(holder)).sum()
     }
 
-    /// All calls of one pod.
+    /// The number of all queued calls of one pod.
     pub(super) fn len(&self, holder: RequesterId) -> usize {
         self.ranks.iter().map(|turns| turns.len(holder)).sum()
     }
@@ -158,7 +159,7 @@ impl<W> CallQueue<W> {
     }
 }
 
-/// One rank's lines, one for each pod, and whose turn it is.
+/// The lines of one priority, one line per pod, and the order of turns.
 #[derive(Debug)]
 struct RoundRobin<W> {
     turns: VecDeque<RequesterId>,
@@ -181,7 +182,7 @@ impl<W> RoundRobin<W> {
         line.insert(at, entry);
     }
 
-    /// Puts a call that has come to be waited for before those of its line that are not; its pod keeps its turn.
+    /// Moves a call for which a request now waits before the calls of its line without one. Its pod keeps its turn.
     fn move_up(&mut self, holder: RequesterId, id: u64) {
         let Some(line) = self.lines.get_mut(&holder) else { return };
         let at = line.iter().position(|entry| entry.id == id && !entry.is_waited_for);
@@ -212,7 +213,7 @@ impl<W> RoundRobin<W> {
         self.turns.iter().filter_map(|holder| self.lines.get(holder)?.front())
     }
 
-    /// Calls before this one in its line.
+    /// The number of calls before this one in its line.
     fn position(&self, holder: RequesterId, id: u64) -> usize {
         let line = self.lines.get(&holder);
         line.and_then(|line| line.iter().position(|entry| entry.id == id)).unwrap_or(0)
@@ -227,7 +228,7 @@ impl<W> RoundRobin<W> {
     }
 }
 
-/// Those that are waited for stand in front.
+/// The number of calls with a waiting request, which stand in front of the line.
 fn waited_for<W>(line: &VecDeque<QueueEntry<W>>) -> usize {
     line.partition_point(|entry| entry.is_waited_for)
 }

@@ -1,12 +1,12 @@
-//! A rate that finds a capacity nobody states: it halves when the cloud throttles and grows while it does not, the rule that
-//! lets many senders share it (Chiu and Jain, 1989). One for everything that goes to a cloud, one for each account that
-//! was throttled.
+//! A rate that finds an unstated capacity: it halves when the cloud throttles and grows while it does not. This rule lets many
+//! senders share the capacity (Chiu and Jain, 1989). All calls to a cloud share one such rate, and each account that was throttled
+//! has its own.
 
 use std::time::Duration;
 
 use seawall_core::Moment;
 
-/// A burst of calls that are all throttled together is one sign, not many.
+/// The time in which throttled calls count as one sign: a burst of calls is throttled together.
 const ONE_SIGN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -16,12 +16,12 @@ pub(super) struct AdaptiveRate {
     most: f64,
     spread: f64,
     halved: Option<Moment>,
-    /// When the next call may start.
+    /// The time from which the next call may start.
     next: Moment,
 }
 
 impl AdaptiveRate {
-    /// At its most, never below its least; `spread` is the part of each pause that is drawn by lot.
+    /// Returns a rate that starts at `most` and never falls below `least`; `spread` is the part of each pause that is random.
     pub(super) fn new(least: f64, most: f64, spread: f64) -> Self {
         Self { per_second: most, least, most, spread, halved: None, next: Moment::from_nanos(0) }
     }
@@ -38,7 +38,7 @@ impl AdaptiveRate {
         self.next
     }
 
-    /// The last sign that it was too fast.
+    /// The time of the last halving.
     pub(super) fn last_halved(&self) -> Option<Moment> {
         self.halved
     }
@@ -47,8 +47,9 @@ impl AdaptiveRate {
         self.next = now + self.pause();
     }
 
-    /// One more per second each second. One more with each success would double the rate each second, and half of all calls
-    /// would be throttled. Below one per second it doubles at most, or it would leap over the capacity it looks for.
+    /// Grows the rate by one per second each second. One more with each success would double the rate each second, and half of all
+    /// calls would be throttled. Below one per second the rate at most doubles, or it would leap over the capacity that it looks
+    /// for.
     pub(super) fn succeeded(&mut self) {
         let more = self.per_second.recip().min(self.per_second);
         self.per_second = (self.per_second + more).min(self.most);
@@ -62,7 +63,7 @@ impl AdaptiveRate {
         self.next = self.next.max(now + retry_after.unwrap_or_default());
     }
 
-    /// The pause of the new rate begins now; at the least rate there is no new one.
+    /// Halves the rate, down to the least rate. A lower rate starts a new pause now; at the least rate there is no new pause.
     fn slow_down(&mut self, now: Moment) {
         let slower = (self.per_second / 2.0).max(self.least);
         if slower < self.per_second {

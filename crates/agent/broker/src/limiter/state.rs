@@ -1,4 +1,4 @@
-//! Whose turn it is. Everything the limiter knows, without a lock, a task or a clock of its own.
+//! The limiter's state: decides which call is next. It has no lock, task or clock of its own.
 
 use std::time::Duration;
 
@@ -11,68 +11,68 @@ use super::throttle_tracker::ThrottleTracker;
 use crate::settings::BrokerSettings;
 use crate::throttle_key::ThrottleKey;
 
-/// Throttled to this rate at the lowest: a call every two seconds still finds out that the cloud is well again.
+/// The lowest rate under throttling: a call every two seconds still finds out that the cloud is well again.
 pub(super) const LEAST_PER_SECOND: f64 = 0.5;
 
-/// How long throttled accounts make way for another's urgent renewal. A quota that is stated per second or more is free again
-/// after it; an account that is asked for each 15 s costs the others an eighth of theirs.
+/// The longest time for which throttled accounts make way for another's urgent renewal. A quota per second or more is free again
+/// after it. An account that is asked for every 15 s costs the others an eighth of their time.
 const HUSH: Duration = Duration::from_secs(2);
 
-/// Between two calls for accounts that were not throttled, where the rate of all has been slowed down.
+/// The pause between two calls for accounts that were not throttled, while the shared rate is slowed down.
 const UNTROUBLED: Duration = Duration::from_millis(250);
 
-/// Why a chain of calls is made.
+/// The reason for a chain of calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CallReason {
-    /// A request waits for it.
+    /// A request waits for the credential.
     Request {
-        /// Whether its pod holds nothing at all.
+        /// True if the request's pod holds no lease at all.
         holds_nothing: bool,
     },
-    /// It replaces, ahead of time, a credential that is still good.
+    /// The call replaces, ahead of time, a credential that is still good.
     Renewal {
-        /// When that has come near its floor.
+        /// The time from which the replaced credential is near its floor.
         urgent_at: Moment,
     },
 }
 
-/// For whom a chain of calls is made.
+/// The pod and the throttled party for which a chain of calls is made.
 #[derive(Clone, Debug)]
 pub(crate) struct CallOwner {
     pub(crate) requester: RequesterId,
     pub(crate) throttle_key: ThrottleKey,
 }
 
-/// Why a request may not queue.
+/// The reason for which a request may not queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueRefusal {
-    /// Its pod has as many queued as it may.
+    /// The pod has reached its limit of queued calls.
     Full,
-    /// Its account is throttled, and until when.
+    /// The account is throttled until this time.
     Throttled(Moment),
 }
 
-/// What there is to do.
+/// The dispatcher's next step.
 pub(super) enum DispatchStep<W> {
     Start(QueueEntry<W>),
-    /// Somebody waits, but not before this.
+    /// No waiting call may start before this time.
     Until(Moment),
     Nothing,
 }
 
-/// `W` is what a waiter is told by.
+/// The state of the limiter. `W` is the channel that tells a waiter of its turn.
 #[derive(Debug)]
 pub(super) struct LimiterState<W> {
     queued_per_holder: usize,
     max_wait: Duration,
-    /// What all share.
+    /// The rate that all accounts share.
     pub(super) rate: AdaptiveRate,
     accounts: ThrottleTracker,
     pub(super) queue: CallQueue<W>,
     pub(super) in_flight: InFlightCalls,
-    /// Tickets so far: the number of the next.
+    /// The number of tickets so far, which is the next ticket's id.
     tickets: u64,
-    /// When the next call for an account that was not throttled may start, however slow the rate of all is.
+    /// The time from which the next call for an account that was not throttled may start, however slow the shared rate is.
     next_unthrottled_at: Moment,
 }
 
@@ -91,7 +91,7 @@ impl<W> LimiterState<W> {
         }
     }
 
-    /// Whether a request of this pod may queue.
+    /// Checks if a request of this pod may queue.
     pub(super) fn admits(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         match self.accounts.next(&party.throttle_key) {
             // It would wait for nothing, and a library that is told waits better than one that hangs.
@@ -103,7 +103,7 @@ impl<W> LimiterState<W> {
         }
     }
 
-    /// Queues a call; its number.
+    /// Queues a call and returns its id.
     pub(super) fn enqueue(
         &mut self,
         party: CallOwner,
@@ -129,7 +129,7 @@ impl<W> LimiterState<W> {
         Ok(id)
     }
 
-    /// A request of this pod waits for what is queued, too.
+    /// Raises the priority of a queued call for which a request of this pod now waits, too.
     pub(super) fn raise_priority(&mut self, id: u64, party: &CallOwner, holds_nothing: bool) {
         let rank = self.rank(party, CallReason::Request { holds_nothing });
         self.queue.raise_priority(id, party.requester, rank);
@@ -170,8 +170,9 @@ impl<W> LimiterState<W> {
         DispatchStep::Start(entry)
     }
 
-    /// A pod that holds nothing is a newcomer with one call at a time: its first, whatever it asks for. Not so if its account is
-    /// throttled time and again: it would be first in the line for ever, before those whom the cloud serves.
+    /// Returns the priority of a call. A pod without a lease is a newcomer with one call at a time: its first, whatever it asks
+    /// for. A pod whose account is throttled again and again is not: it would be first in line for ever, before pods that the cloud
+    /// serves.
     fn rank(&self, party: &CallOwner, lane: CallReason) -> CallPriority {
         let is_first = self.queue.len(party.requester) == 0 && self.in_flight.count_of(party.requester) == 0;
         match lane {
@@ -184,7 +185,8 @@ impl<W> LimiterState<W> {
         }
     }
 
-    /// Whose turn it is, if there is room; else when the first of those that only a throttled account keeps back may go.
+    /// Returns the call whose turn it is, if there is room. Otherwise returns the earliest time at which a call that only a
+    /// throttled account keeps back may start.
     fn choose(
         &self,
         now: Moment,
@@ -206,19 +208,19 @@ impl<W> LimiterState<W> {
         (self.queue.next(may), first)
     }
 
-    /// Whose turn it is of those who wait for an account that was not throttled lately, where the rate of all was slowed. It was
-    /// inferred from others' calls, and the evidence is weakest when hardly anybody else is asked for: a pod whose account the
-    /// cloud would serve must not wait for a rate that accounts beside it have brought about. If the quota is everybody's
-    /// after all, this call finds it out for its account.
+    /// Returns the next call for an account that was not throttled lately, if the shared rate was slowed. The slow rate was
+    /// inferred from other accounts' calls, and the evidence is weakest when hardly any other account is asked for. A pod whose
+    /// account the cloud would serve must not wait for a rate that other accounts have brought about. If all accounts share the
+    /// quota after all, this call finds it out for its account.
     fn choose_unthrottled(&self, now: Moment) -> Option<u64> {
         let is_untroubled =
             |entry: &QueueEntry<W>| entry.is_waited_for && !self.accounts.is_paced(&entry.throttle_key);
         if !self.rate.is_at_most() { self.choose(now, is_untroubled).0 } else { None }
     }
 
-    /// Until when throttled accounts make way for an urgent renewal of one. What it is throttled by may be theirs, too: a
-    /// storm that takes whatever a project stands would be ahead of it each time. An account that is not throttled is
-    /// in nobody's way.
+    /// Returns the time until which throttled accounts make way for an urgent renewal of a throttled account. All of them may share
+    /// the quota that throttles it: a storm that takes all that a project allows would be ahead of it each time. An account that is
+    /// not throttled does not have to make way.
     fn urgent_hold_until(&self, now: Moment) -> Option<Moment> {
         let next = |entry: &QueueEntry<W>| self.accounts.next(&entry.throttle_key);
         let soon = self.queue.urgent().filter_map(next).filter(|next| *next > now && *next <= now + HUSH);

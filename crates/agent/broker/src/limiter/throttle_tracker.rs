@@ -1,11 +1,10 @@
-//! Whom the cloud throttles: one account, or everybody.
+//! Tracks throttled accounts, and tells one throttled account from a cloud that throttles all.
 //!
-//! A cloud's quotas are of many kinds: for a project, which all accounts share, or for one service account, or one
-//! principal. The answer to a call does not say which was spent, so it is inferred from whose calls are throttled.
-//! An account that is throttled is paced by a rate of its own, at once. The rate that all share is touched only when
-//! the evidence is that the cloud throttles everybody: several accounts within a moment, and no small part of all
-//! that were asked for lately. An account that is throttled every time is slow before long, and then no evidence against
-//! the others, as long as any of them is served. Both memories are bounded.
+//! A cloud's quotas are of many kinds: per project, which all accounts share, per service account, or per principal. A response
+//! does not say which quota was spent, so the tracker infers it from the accounts whose calls are throttled. A throttled account
+//! gets a rate of its own, at once. The shared rate changes only on evidence that the cloud throttles all accounts: several
+//! accounts within a moment, and a considerable part of all accounts that were asked for lately. An account that is throttled every
+//! time soon becomes slow. It then is no evidence against the others, as long as any of them is served. Both memories are bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,41 +14,42 @@ use seawall_core::Moment;
 use super::rate::AdaptiveRate;
 use crate::throttle_key::ThrottleKey;
 
-/// A throttled account is asked for at least so often: several times between the start of its renewals and their floor.
+/// The lowest rate of a throttled account: several calls between the start of its renewals and their floor.
 const SLOWEST: f64 = 1.0 / 15.0;
 
-/// An account slower than this has been throttled half a dozen times and never or hardly served between.
+/// The rate below which an account is slow: it was throttled half a dozen times and never or hardly served between.
 const SLOW: f64 = 0.75;
 
-/// Two accounts that are paced alike would meet at each of their calls, and the one that comes second be throttled each time.
+/// The random part of an account's pauses. Two accounts with equal pauses would meet at each call, and the second be throttled each
+/// time.
 const SPREAD: f64 = 0.5;
 
-/// Without a sign for this long an account's pace is forgotten.
+/// The time without throttling after which the tracker forgets an account's rate.
 const FORGET: Duration = Duration::from_secs(600);
 
-/// Paces kept at most: more accounts than pods on any node at once.
+/// The most account rates kept: more than the pods on any node at once.
 const PACES: usize = 1024;
 
-/// Accounts whose last outcome is remembered: twice a second's calls at the default rate.
+/// The number of accounts whose last outcome is kept: twice a second's calls at the default rate.
 const REMEMBERED: usize = 64;
 
-/// How long a last outcome speaks for its account.
+/// The time for which a served call counts as evidence for its account.
 const LATELY: Duration = Duration::from_secs(120);
 
-/// Accounts that are throttled together are throttled within this time.
+/// The time within which throttled accounts count as throttled together.
 const TOGETHER: Duration = Duration::from_secs(10);
 
-/// One or two throttled accounts are their own affair.
+/// The least number of throttled accounts that can mean all. One or two throttled accounts mean only themselves.
 const SEVERAL: usize = 3;
 
-/// Everybody is meant when one in so many is throttled. A rate that is one and a third times what a project stands has a quarter
-/// of its calls throttled, whoever's they are; a sixth of the accounts (8 of 48) is still those accounts' affair.
+/// The cloud throttles all accounts when one in so many is throttled. A rate at one and a third times a project's quota has a
+/// quarter of its calls throttled, whichever accounts they use. A sixth of the accounts (8 of 48) still means only those accounts.
 const ONE_IN: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct ThrottleTracker {
     most_per_second: f64,
-    /// Of accounts that were throttled lately.
+    /// The rates of the accounts that were throttled lately.
     paces: HashMap<ThrottleKey, AdaptiveRate>,
     /// The last outcome of each account, the latest last.
     last: VecDeque<Outcome>,
@@ -66,7 +66,7 @@ struct Outcome {
 enum OutcomeKind {
     Served,
     Throttled,
-    /// Throttled as before: its pace is a slow one.
+    /// The account was throttled again: its rate is a slow one.
     ThrottledAgain,
 }
 
@@ -75,17 +75,17 @@ impl ThrottleTracker {
         Self { most_per_second, paces: HashMap::new(), last: VecDeque::new() }
     }
 
-    /// When this account may be asked for; `None` is any time.
+    /// The time from which a call for this account may start; `None` means any time.
     pub(super) fn next(&self, account: &ThrottleKey) -> Option<Moment> {
         self.paces.get(account).map(AdaptiveRate::next)
     }
 
-    /// Whether it was throttled lately, whatever its pace.
+    /// True if the account was throttled lately, whatever its rate.
     pub(super) fn is_paced(&self, account: &ThrottleKey) -> bool {
         self.paces.contains_key(account)
     }
 
-    /// Whether it was throttled time and again.
+    /// True if the account was throttled again and again.
     pub(super) fn is_slow(&self, account: &ThrottleKey) -> bool {
         self.paces.get(account).is_some_and(|pace| pace.per_second() < SLOW)
     }
@@ -106,8 +106,8 @@ impl ThrottleTracker {
         }
     }
 
-    /// Paces the account; whether everybody is throttled. Its pace begins where the rate of all does at its most, so that an
-    /// account which is throttled now and then for want of everybody's quota stays fast, and one that is throttled
+    /// Slows the account down, and returns true if the cloud throttles all accounts. The account's rate begins at the highest
+    /// shared rate. So an account that is throttled now and then by the common quota stays fast, and an account that is throttled
     /// every time is slow after half a dozen calls.
     pub(super) fn throttled(
         &mut self,
@@ -125,7 +125,8 @@ impl ThrottleTracker {
         self.is_everybody(now)
     }
 
-    /// An account throttled longer ago counts for neither side: it waits for its pace, and may be served when asked for next.
+    /// True if the cloud throttles all accounts. An account throttled longer ago counts for neither side: it waits for its turn,
+    /// and may be served at its next call.
     fn is_everybody(&self, now: Moment) -> bool {
         let count = |is: OutcomeKind, within: Duration| {
             self.last.iter().filter(|o| o.kind == is && now.since(o.at) < within).count()
@@ -166,7 +167,7 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Whether throttling these, after those were served, is taken for everybody.
+    /// Returns whether throttling `throttled` accounts, after `served` others were served, counts as throttling all accounts.
     fn everybody(served: usize, throttled: usize) -> bool {
         let mut accounts = ThrottleTracker::new(MOST);
         (0..served).for_each(|n| accounts.served(&account(n), at(1)));

@@ -1,4 +1,4 @@
-//! Requests that wait for credentials that nobody holds yet, for as long as their client does.
+//! Requests that wait for credentials that the agent does not hold yet, for as long as their client waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,22 @@ use crate::entitlements::EntitlementState;
 use crate::pod::PodEntry;
 use crate::pod_events;
 
-/// Until when a request is answered.
+/// The time by which a request must be answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    /// When it came.
+    /// The time at which the request was received.
     pub(super) received_at: Moment,
     pub(super) now: Moment,
-    /// How long its client waits.
+    /// The time that the client waits for an answer, counted from `received_at`.
     pub(super) timeout: Duration,
 }
 
-/// A lease of what the pod may have by then, with that; or why there is none. What is fetched is fetched to its end, for the client's
-/// next try.
+/// Waits for a lease of the role that the pod has by then, and returns both.
+///
+/// A fetch that outlives the deadline continues, so that the client's next try finds its credentials.
 ///
 /// # Errors
-/// The refusal, told to the pod's owner, too.
+/// Returns the refusal. A lease error is also reported to the pod's owner.
 pub(super) async fn lease(
     pod: &PodEntry,
     deadline: Deadline,
@@ -38,8 +39,9 @@ pub(super) async fn lease(
     fetched.map_err(|_| refusals::REFUSALS.slow)?
 }
 
-/// What the pod may have is looked at whenever it is replaced: it may have been taken back while its credentials were fetched, and
-/// whoever waits would be the last to get them.
+/// Fetches a lease of the pod's current role, and starts again each time the pod's entitlements are replaced.
+///
+/// The role may be revoked while its credentials are fetched. Without the restart, waiting requests would still get them.
 async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
     loop {
         let replaced = pod.entitlements_changed();
@@ -59,7 +61,7 @@ async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<Aws
     }
 }
 
-/// The role that the pod may have now; nothing while that is not decided.
+/// The role that the pod may have now. `None` while its entitlement is pending or off.
 fn own(pod: &PodEntry) -> Result<Option<PodRole>, Refusal> {
     match pod.entitlements().aws() {
         EntitlementState::Decided(entitlement) => entitlement.role().cloned().map(Some),

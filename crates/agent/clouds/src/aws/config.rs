@@ -1,7 +1,7 @@
 //! The `aws` section of the configuration: which roles pods may have, how they are taken, and how both endpoints answer.
 //!
-//! What is checked here is in the form that its component takes: rules as `policy` has them, names as the broker has them, facts and
-//! tokens as the dialect has them.
+//! Each checked value has the type that its component takes: rules from `policy`, names from the broker, facts and tokens from the
+//! dialect.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,7 @@ use super::policy::role_arn::{BaseRoleArn, NamedRole};
 use super::policy::session::PodTag;
 use super::policy::{RolePolicy, namespace, role_arn, session};
 
-/// How AWS's endpoints are answered.
+/// The `aws` section: the configuration of AWS's endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AwsConfig {
     pub(super) rules: RolePolicy,
@@ -38,63 +38,63 @@ pub struct AwsConfig {
     pub(super) containers: ContainersConfig,
 }
 
-/// Whom to ask for sessions, and as whom.
+/// The endpoints that issue role sessions, and the credentials with which the agent asks them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RoleSessionConfig {
     pub(super) region: String,
     pub(super) sts: StsEndpointKind,
     pub(super) sts_url: Option<String>,
     pub(super) eks_auth_url: Option<String>,
-    /// More roots to trust there.
+    /// A PEM file of additional CA certificates to trust at STS and EKS Auth.
     pub(super) ca_file: Option<PathBuf>,
     pub(super) proxy: Option<String>,
     pub(super) length: SessionDuration,
     pub(super) base: BaseCredentials,
 }
 
-/// As whom the agent takes roles for pods.
+/// The identity with which the agent takes roles for pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BaseCredentials {
     pub(super) from: BaseCredentialSource,
-    /// A role that is taken before, and that alone may take the others.
+    /// A base role, which is taken first and then takes the pods' roles.
     pub(super) role: Option<NamedRole>,
 }
 
-/// Where the first of these credentials comes from.
+/// The source of the base credentials.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum BaseCredentialSource {
     /// The role of the node's instance.
     Node,
-    /// A file of AWS's kind, and the profile in it.
+    /// A profile in a credentials file of AWS's format.
     File { path: PathBuf, profile: String },
     /// The pod's own Kubernetes token, for this audience, takes the base role: the node has no credentials at all.
     Pod { audience: String },
 }
 
-/// How the metadata service is answered.
+/// The configuration of the metadata service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ImdsConfig {
     pub(super) tokens: TokenRequirement,
     /// The longest life of a session token.
     pub(super) token_lifetime: Duration,
-    /// Where the keys of session tokens outlive the agent.
+    /// The file in which the keys of session tokens survive a restart of the agent.
     pub(super) key_file: Option<PathBuf>,
-    /// Which paths of the real service are let pass.
+    /// Regular expressions of the paths that are passed through to the real service.
     pub(super) passthrough: Vec<String>,
-    /// The real service: behind those, and where the node's own credentials come from.
+    /// The URL of the real service, which serves passthrough requests and the node's own credentials.
     pub(super) upstream: String,
 }
 
-/// How the credentials endpoint of containers is answered.
+/// The configuration of the credentials endpoint of containers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ContainersConfig {
-    /// Whom the tokens are for that pods show there.
+    /// The audience of the Kubernetes tokens that pods show at this endpoint.
     pub(super) audience: String,
     /// The addresses that a request may name as its host.
     pub(super) hosts: Vec<IpAddr>,
 }
 
-/// The keys of session tokens stay because the tokens do that pods hold.
+/// The keys of this section. `imds.keyFile` needs a restart because pods still hold tokens that the present keys signed.
 pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
         "account",
@@ -129,7 +129,7 @@ pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
     needs_restart: &["imds.keyFile"],
 };
 
-/// Where the real service is.
+/// The URL of the real metadata service.
 const REAL: &str = "http://169.254.169.254";
 
 const ROLE: &str = "the ARN of a role, or below aws.baseRoleArn the name of one";
@@ -160,7 +160,7 @@ impl AwsConfig {
         read
     }
 
-    /// Whether roles are taken with credentials of the agent's.
+    /// True if the configuration lets the agent take roles with credentials of its own.
     pub(super) fn assumes_roles(&self) -> bool {
         let RolePolicy { by_pod, by_association, defaults, .. } = &self.rules;
         by_pod.is_some() || by_association.is_some() || !defaults.is_empty()
@@ -173,7 +173,7 @@ impl AwsConfig {
 }
 
 impl ImdsConfig {
-    /// What an operator should know of session tokens that a restart takes.
+    /// A warning for the operator if a restart of the agent invalidates session tokens.
     pub(super) fn warning(&self) -> Option<String> {
         let life = self.token_lifetime.as_secs();
         let costs = if self.token_lifetime > SHORT_TTL {
@@ -189,16 +189,16 @@ impl ImdsConfig {
         })
     }
 
-    /// The expressions of `passthrough`.
+    /// The compiled expressions of `passthrough`.
     ///
     /// # Errors
-    /// One that was taken for good is none.
+    /// An expression that the configuration accepted does not compile.
     pub(super) fn patterns(&self) -> Result<Vec<Pattern>, PatternError> {
         self.passthrough.iter().map(|text| Pattern::new(text)).collect()
     }
 }
 
-/// What is refused is noted, and what stands in for it never used.
+/// Reads the region. If it is invalid, records the error and returns an empty text, which is never used.
 fn region(table: &DocumentTable<'_>) -> String {
     let expected = "a region, such as eu-central-1";
     let known = |text: &str| Region::parse(text).is_ok().then(|| text.to_owned());
@@ -240,10 +240,10 @@ fn rules(
     }
 }
 
-/// Whose annotations count.
+/// The values of `aws.ways`: the projects whose annotations count.
 const WAYS: [&str; 4] = ["irsa", "kiam", "kube2iam", POD_IDENTITY];
 
-/// The way on which no annotation counts: EKS says the role.
+/// The value of `aws.ways` for EKS Pod Identity: EKS chooses the role, and no annotation counts.
 const POD_IDENTITY: &str = "pod-identity";
 
 fn ways(node: &DocumentNode<'_>) -> Vec<&'static str> {
@@ -254,7 +254,7 @@ fn ways(node: &DocumentNode<'_>) -> Vec<&'static str> {
     node.list().iter().filter_map(|item| item.text("irsa, kiam, kube2iam or pod-identity", known)).collect()
 }
 
-/// The cluster whose associations count, if any do.
+/// Reads the cluster whose associations count. `None` if pod-identity is off.
 fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
     if is_on && !node.is_present() {
         node.reject("the name of the cluster at EKS, because of pod-identity");
@@ -328,7 +328,7 @@ fn exchange(
 const SERVICES: [(StsEndpointKind, &str); 2] =
     [(StsEndpointKind::Regional, "regional"), (StsEndpointKind::Global, "global")];
 
-/// Through a proxy, https is a tunnel that the proxy cannot look into; plain http is not.
+/// Reads the proxy. Rejects it for plain http, which the proxy could read; https passes through it in a tunnel.
 fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let key = table.key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";
@@ -372,7 +372,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     BaseCredentials { from, role: role_arn }
 }
 
-/// What pods may know of the node; the rest is absent.
+/// Reads the facts of the node that pods may know. All other facts are absent.
 fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> Facts {
     let instance = table.key("instance").table();
     let name = |key: &'static str| {
@@ -424,8 +424,10 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
 const TOKENS: [(TokenRequirement, &str); 2] =
     [(TokenRequirement::Required, "required"), (TokenRequirement::Optional, "optional")];
 
-/// Beside the addresses that SDKs know, those at which the agent itself is asked: a name that was made to resolve to one is still
-/// refused.
+/// Reads the configuration of the containers endpoint.
+///
+/// A request may name as its host an address that SDKs know or one at which the agent listens. A DNS name that resolves to such an
+/// address is still refused.
 fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> ContainersConfig {
     let own = listen.iter().map(SocketAddr::ip).filter(|ip| !ip.is_unspecified());
     let mut hosts: Vec<IpAddr> = containers::ADDRESSES.into_iter().chain(own).collect();
@@ -566,7 +568,7 @@ mod tests {
         assert!(written.contains("arn:aws-cn:iam::123456789012:role/cart"), "{written}");
     }
 
-    /// With the defaults each restart cost programs with the SDK for Rust up to six hours.
+    /// Regression: by default, each restart cost programs with the SDK for Rust up to six hours.
     #[test]
     fn what_a_restart_takes_lives_for_minutes_unless_somebody_says_otherwise_and_is_told_of() {
         for (imds, life, remark) in [

@@ -1,4 +1,6 @@
-//! The credentials endpoint of containers on one traffic thread. There is always an answer, and soon: five clients wait without end.
+//! The credentials endpoint of containers on one traffic thread.
+//!
+//! The endpoint always answers, and soon, because five clients wait without a timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::readiness_request::ReadinessRequest;
 
-/// Readiness has no pod's token: it is told that this is the endpoint.
+/// The readiness request. It has no pod's token, so the endpoint answers it with an empty JSON object.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/v1/credentials",
@@ -100,7 +102,7 @@ impl ContainersDialect {
         Self { endpoint, audience, clock }
     }
 
-    /// The token before the role: what is wrong with it is wrong whatever the pod may have.
+    /// Answers a pod. Checks the token before the role, because a bad token is an error whichever role the pod has.
     fn of_pod(
         &self,
         pod: &Arc<PodEntry>,
@@ -153,7 +155,7 @@ fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOu
     }))
 }
 
-/// What a request waited for.
+/// The result of a wait for credentials: the role and its lease, or the refusal.
 #[derive(Debug)]
 struct AwaitedCredentialsResponse(Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal>);
 
@@ -172,16 +174,16 @@ impl ReadyResponse for AwaitedCredentialsResponse {
     }
 }
 
-/// Credentials that were asked for before, with the same token.
+/// A remembered request for credentials, which the replay cache answers when the same bytes come again.
 #[derive(Debug)]
 struct CredentialsReplay {
     clock: Clock,
-    /// When the token ends that stands in the request.
+    /// The expiry of the Kubernetes token in the request.
     token_ends: UnixTime,
 }
 
 impl ReplayableQuery<PodEntry> for CredentialsReplay {
-    /// From the caller's own holder, as it is now. The token was found to be this caller's, because what is remembered is.
+    /// Answers with the pod's present credentials. The token needs no second check: the request is remembered only for this pod.
     fn answer(
         &self,
         caller: &PodClient,

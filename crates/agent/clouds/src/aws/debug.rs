@@ -1,4 +1,4 @@
-//! What `/debug/pods` shows of AWS: names and times, never a secret.
+//! The AWS part of `/debug/pods`: names and times, never a secret.
 
 use seawall_broker::aws::{AssumeMethod, AwsPrincipalView};
 use seawall_core::Moment;
@@ -9,7 +9,7 @@ use crate::broker_stats;
 use crate::entitlements::{EntitlementState, PodLeases, RefetchTask};
 
 impl AwsEntitlement {
-    /// What a pod may have, in a word, the role that it acts as and how it takes it, and what it holds.
+    /// Describes the entitlement as JSON: its state, the role, the method by which it is taken, and the principals.
     pub(crate) fn describe(&self, now: Moment) -> Value {
         match &self.state {
             RoleState::Role(own) => json!({
@@ -22,7 +22,7 @@ impl AwsEntitlement {
         }
     }
 
-    /// What fetches all that the pod held by `before`, where this holds none of it and is to take its place.
+    /// Returns a task that fetches the leases that `before` held, if this entitlement replaces it and holds none of them.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (&self.state, before) {
             (
@@ -33,7 +33,7 @@ impl AwsEntitlement {
         }
     }
 
-    /// What the pod holds, and who tells its owner.
+    /// The leases that the pod holds, and the event recorder of its owner. `None` if the pod has no role.
     pub(crate) fn leases(&self) -> Option<PodLeases> {
         let RoleState::Role(own) = &self.state else { return None };
         Some(PodLeases {
@@ -43,8 +43,10 @@ impl AwsEntitlement {
     }
 }
 
-/// The ARN that the pod's access is of; where EKS says which role it is, what that is called once something is held. EKS tells of the
-/// role's session alone, which leaves out its path.
+/// The ARN of the pod's role.
+///
+/// If EKS chooses the role, this is only its name, and only while credentials are held. EKS reports the ARN of the role's session, which
+/// omits the role's path.
 fn role(own: &PodRole) -> Option<String> {
     let named = own.access.role().map(|role| role.as_str().to_owned());
     named.or_else(|| Some(own.credentials.peek(())?.value.role_name().to_owned()))

@@ -1,6 +1,6 @@
-//! What a pod may have of AWS: the value that is decided for it, kept with it, and read by both dialects.
+//! A pod's AWS entitlement: decided once, stored with the pod, and read by both dialects.
 //!
-//! Knows neither who decides it nor who answers by it.
+//! This module knows neither the code that decides an entitlement nor the handlers that answer by it.
 
 use std::sync::Arc;
 
@@ -12,47 +12,50 @@ use seawall_protocols::aws::{RoleName, TokenSubject};
 
 use super::passthrough;
 
-/// What a pod may have of AWS.
+/// A pod's AWS entitlement.
 #[derive(Clone, Debug)]
 pub struct AwsEntitlement {
-    /// What its session tokens name it by: made once, because it takes a hash.
+    /// The subject that the pod's session tokens name. Computed once, because it takes a hash.
     pub(super) token_subject: TokenSubject,
     pub(super) state: RoleState,
-    /// How fast it may have the instance's service asked, where the configuration lets anything pass.
+    /// The pod's rate limit for the instance's metadata service. `None` if the configuration allows no passthrough.
     pub(super) passthrough_limit: Option<passthrough::PodRateLimit>,
 }
 
 /// The role that a pod has, or why it has none.
 #[derive(Clone, Debug)]
 pub(crate) enum RoleState {
-    /// A role of its own.
+    /// The pod has this role.
     Role(PodRole),
-    /// None, and why.
+    /// The pod has no role, for this reason.
     Refused(Refusal),
 }
 
 /// A pod's role and the way to its leases.
 #[derive(Clone, Debug)]
 pub(crate) struct PodRole {
-    /// Nothing where EKS says it: each of its answers may name another.
+    /// The role's name. `None` if EKS chooses the role, because each answer of EKS may name another one.
     pub(super) role: Option<RoleName>,
     pub(super) access: Arc<RoleAccess>,
     pub(super) credentials: Arc<AwsPodCredentials>,
-    /// Told when the pod is refused something.
+    /// Reports refusals to the pod's owner.
     pub(super) event_recorder: PodEventRecorder,
 }
 
-/// Never so: the broker takes no credentials of a role that has no name.
+/// Does not occur: the broker rejects credentials of a role that has no name.
 const NAMELESS: Refusal =
     Refusal::new(503, "upstream_down", "AWS does not say what the role of these credentials is called.");
 
 impl PodRole {
-    /// What the role is called whose credentials these are.
+    /// The name of the role to which these credentials belong.
     pub(super) fn role_name<'a>(&'a self, lease: &'a Lease<AwsCredential>) -> &'a str {
         self.role.as_ref().map_or_else(|| lease.value.role_name(), RoleName::as_str)
     }
 
-    /// The same, as it is listed.
+    /// The name of the role to which these credentials belong, in the form that the listing of roles takes.
+    ///
+    /// # Errors
+    /// The credentials name no valid role, which does not occur.
     pub(super) fn listed_name(&self, lease: &Lease<AwsCredential>) -> Result<RoleName, Refusal> {
         let named = self.role.clone();
         named.or_else(|| RoleName::new(lease.value.role_name())).ok_or(NAMELESS)

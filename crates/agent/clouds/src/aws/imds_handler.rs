@@ -1,8 +1,9 @@
 //! The metadata service of EC2 on one traffic thread: one request to one answer.
 //!
-//! The order is the argument, and what clients make of a status decides it. A session token is given to whoever asks, also while it is
-//! not known who that is (a pod that is expected at its address has a moment to be proven there): a client that is refused one goes on without, some for the life of their process. What is refused for what the
-//! pod is, or has to be waited for, is so at the *listing*; once that names a role its document is there.
+//! The order of checks follows from how clients react to each status. Each client gets a session token, even while its pod is unknown: a
+//! client that is refused one continues without it, some for the life of their process. A pod that is expected at its address has a moment
+//! to be proven first. Refusals and waits that depend on the pod happen at the *listing*. Once the listing names a role, the role's
+//! document is available.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,7 @@ use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::readiness_request::ReadinessRequest;
 
-/// Readiness asks for a token, as every library does first.
+/// The readiness request. It asks for a token, which is each library's first request.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "PUT",
     target: "/latest/api/token",
@@ -43,7 +44,7 @@ pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     expected_header: "x-aws-ec2-metadata-token-ttl-seconds: ",
 };
 
-/// What all threads' dialects have in common.
+/// The state that the dialects of all threads share.
 #[derive(Debug)]
 pub(super) struct ImdsService {
     imds: Imds,
@@ -68,10 +69,10 @@ const ANYONE: Refusal =
 const ONLY_A_PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
 
 impl ImdsService {
-    /// By this section.
+    /// Creates the service from this section.
     ///
     /// # Errors
-    /// An expression that the configuration took for good is none.
+    /// An expression that the configuration accepted does not compile.
     pub(super) fn new(section: &AwsConfig, keys: Arc<TokenKeyStore>, clock: Clock) -> anyhow::Result<Self> {
         Ok(Self {
             imds: Imds::new(&section.facts, section.imds.patterns()?),
@@ -83,10 +84,10 @@ impl ImdsService {
         })
     }
 
-    /// By another section: with the same keys, and counting on.
+    /// Creates the service of a new section, with the keys and the counter of this one.
     ///
     /// # Errors
-    /// An expression that the configuration took for good is none.
+    /// An expression that the configuration accepted does not compile.
     pub(super) fn with_config(&self, section: &AwsConfig) -> anyhow::Result<Self> {
         let without_token = self.without_token.clone();
         Ok(Self { without_token, ..Self::new(section, self.keys.clone(), self.clock.clone())? })
@@ -96,7 +97,7 @@ impl ImdsService {
         UnixTime::from(self.clock.wall())
     }
 
-    /// When the clock that only goes forward has reached this time, or a little before: `now` was read earlier.
+    /// Converts `end` to the monotonic clock. The result may be slightly early, because `now` was read earlier.
     fn moment(&self, end: UnixTime, now: Moment) -> Moment {
         now + end.left(self.clock.wall())
     }
@@ -111,7 +112,7 @@ impl ImdsService {
         self.imds.query(asked.head, &sessions, visitor, self.now())
     }
 
-    /// Counts a request that is answered now: one that waits comes here again.
+    /// Counts a request without a token once it is answered. A request that waits passes here again.
     fn note(&self, wanted: &Result<Wanted<'_, '_>, Refusal>) {
         let is_without = match wanted {
             Ok(Wanted::Read(query)) => query.session.is_none(),
@@ -165,7 +166,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                 // No listener speaks the dialect of a cloud that is off.
                 EntitlementState::Off => Err(ANYONE),
             },
-            // A token is the pod's for hours, and one that is given to its address for minutes: the proof comes sooner than clients mind.
+            // A token for a proven pod lasts hours, one for its address only minutes. The proof comes before clients notice the wait.
             PodClient::Unidentified if asked.has_likely_pod && asked.head.method == "PUT" => {
                 Ok(PodHandlerOutcome::AwaitIdentity)
             }
@@ -194,7 +195,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 }
 
-/// What becomes of a reader who is no pod that is decided: this refusal, or a step.
+/// The result of a read by a client whose entitlement is not decided: a refusal, or the outcome that lets it wait.
 type Fallback = Result<Refusal, PodHandlerOutcome>;
 
 impl ImdsDialect {
@@ -202,7 +203,7 @@ impl ImdsDialect {
         Self { service, passthrough }
     }
 
-    /// A token, and nothing else.
+    /// Answers a client whose entitlement is not decided: it gets a token, and every read falls back to `instead`.
     fn of_nobody(
         &self,
         visitor: TokenClient,
@@ -294,7 +295,7 @@ impl ImdsDialect {
         self.passthrough.forward(&errand).map(PodHandlerOutcome::Deferred)
     }
 
-    /// From memory if a lease is held, else as soon as the broker has one.
+    /// Answers with a role's document: from memory if a lease is held, else as soon as the broker has one.
     fn document(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -323,7 +324,7 @@ impl ImdsDialect {
         Ok(PodHandlerOutcome::CacheHit { route: &routes::CREDENTIALS, question })
     }
 
-    /// Of a role that EKS says only its credentials tell.
+    /// Answers with the role's account and name. If EKS chooses the role, they are known only from its credentials, so this may wait.
     fn info(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -347,14 +348,14 @@ impl ImdsDialect {
     }
 }
 
-/// A pod and the role that it may have now: what waits asks the pod again.
+/// A pod and its present role. A request that waits reads the role from the pod again.
 #[derive(Clone, Copy)]
 struct PodAndRole<'a> {
     pod: &'a Arc<PodEntry>,
     own: &'a PodRole,
 }
 
-/// A pod has no instance profile; tools read its role's account and name of this.
+/// Writes the profile document. A pod has no instance profile, but tools read its role's account and name from this document.
 fn inform(profile: &str, last_updated: Iso8601Time, frame: &ResponseContext<'_>, out: &mut Vec<u8>) {
     respond::role_info(
         out,
@@ -369,7 +370,7 @@ fn profile_of(credential: &AwsCredential) -> String {
     format!("arn:{partition}:iam::{account}:instance-profile/{name}")
 }
 
-/// The pod's role, once its credentials are there for a while.
+/// Lists the pod's role, once it has credentials that live for at least [`response::MIN_LISTED_LIFETIME`].
 fn list(
     PodAndRole { pod, own }: PodAndRole<'_>,
     asked: RequestContext<'_, '_, '_>,
@@ -387,7 +388,7 @@ fn list(
     }
 }
 
-/// The SDK for Go waits half a second for the head of an answer, most others one, and few try again.
+/// The time that a request may wait. The SDK for Go waits half a second for an answer's head, most others one second, and few retry.
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
     if head.method == "PUT" {
@@ -412,7 +413,7 @@ fn later(
     }))
 }
 
-/// What a request waited for.
+/// The result of a wait for credentials.
 #[derive(Debug)]
 enum AwaitedImdsResponse {
     Listed(Arc<Lease<AwsCredential>>, RoleName),
@@ -450,22 +451,26 @@ impl ReadyResponse for AwaitedImdsResponse {
     }
 }
 
-/// A document that was asked for before, with the same session token.
+/// A remembered request for a document, which the replay cache answers when the same bytes come again.
 #[derive(Debug)]
 struct DocumentReplay {
     service: Arc<ImdsService>,
-    /// What the role is called that the request names.
+    /// The name of the role in the request.
     role: Box<str>,
     shape: DocumentFormat,
-    /// When the token ends that stands in the request, on the clock of which every request is told anyway: to ask for the wall's would
-    /// be one more call for each. That one may be set, so a token that is remembered ends when it would have ended had nobody set it.
+    /// The expiry of the session token in the request, on the monotonic clock.
+    ///
+    /// Each request already carries a monotonic time; reading the wall clock would cost one more call. If the wall clock is set later, a
+    /// remembered token still ends at the time that was computed before.
     session: Option<Moment>,
     dates: FormattedDates,
 }
 
 impl ReplayableQuery<PodEntry> for DocumentReplay {
-    /// From the caller's own holder, as it is now. What the same bytes mean changes when its role does, and when their token ends; it
-    /// was this caller's, because what is remembered is.
+    /// Answers with the pod's present credentials.
+    ///
+    /// The same bytes get another answer once the pod's role changes or their token ends. The token needs no second check: the request is
+    /// remembered only for this pod.
     fn answer(
         &self,
         caller: &PodClient,
@@ -527,7 +532,7 @@ mod tests {
         assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
     }
 
-    /// A token that was its address's made it fetch another within minutes, and the next pod at the address could have used it.
+    /// Regression: the token named the address, so it lasted only minutes, and the next pod at the address could have used it.
     #[tokio::test]
     async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
         let mut world = PodFixture::of(SECTION);

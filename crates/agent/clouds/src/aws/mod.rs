@@ -1,8 +1,8 @@
 //! AWS: what its section says, what a pod is entitled to, and its dialects on each traffic thread.
 //!
-//! A pod has one identity at both endpoints, the metadata service (`imds`) and that of containers (`containers`), because clients
-//! change from one to the other: one entitlement, one holder, one lease. Which role that is, is `policy`'s to say; how it is taken,
-//! `access`'s.
+//! A pod has one identity at both endpoints, the metadata service (`imds_handler`) and that of containers (`container_handler`), because
+//! clients change from one to the other: one entitlement, one set of credentials, one lease. `policy` decides the role, and `role_chain`
+//! decides how the agent takes it.
 
 mod awaited_credentials;
 mod config;
@@ -63,12 +63,12 @@ pub(crate) use policy::annotations::ROLE_ARN;
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_profiles::ALL as CLIENTS;
 
-/// AWS at work.
+/// The running AWS part of the agent.
 #[derive(Debug)]
 pub(crate) struct Aws {
     rules: RolePolicy,
     accesses: RoleAccessBuilder,
-    /// What the broker asks, and how: leases that came in another way are not answered with, but fetched anew.
+    /// The configuration of the broker's exchange. If it changes, the agent fetches new leases instead of using the old ones.
     broker_config: AwsExchangeConfig,
     broker: AwsBroker,
     prefetcher: Prefetcher<AwsPrefetchJob>,
@@ -76,16 +76,16 @@ pub(crate) struct Aws {
     containers: ContainerEndpoint,
     container_audience: Arc<str>,
     upstream: String,
-    /// Whether anything of the real service is let pass.
+    /// True if the configuration passes any path through to the real service.
     allows_passthrough: bool,
-    /// What is to be said of session tokens.
+    /// The warning about session tokens, if any.
     remark: Option<String>,
     node_limit: Arc<passthrough::NodeRateLimit>,
     clock: Clock,
 }
 
 impl AwsConfig {
-    /// The annotations that it wants to know.
+    /// The keys of the annotations that this configuration needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
         let by_pod = self.rules.by_pod;
         policy::annotations::selection(
@@ -95,13 +95,14 @@ impl AwsConfig {
         )
     }
 
-    /// Whether it names a file that is written while the agent serves.
+    /// True if the section names a file that the agent writes while it serves.
     pub(super) fn writes_files(&self) -> bool {
         self.imds.key_file.is_some()
     }
 
-    /// AWS at work; what it does in the background runs on `runtime`. Asks nobody. What the sections do not say differently is taken over
-    /// from `before`, with what is held and counted.
+    /// Starts the AWS part without a network call. Its background tasks run on `runtime`.
+    ///
+    /// Takes over from `before` each component whose configuration is unchanged, with its leases and counters.
     ///
     /// # Errors
     /// A file that the section names cannot be read or used.
@@ -139,8 +140,9 @@ impl AwsConfig {
         })
     }
 
-    /// What all threads' dialects have in common. Session tokens that were given stay good: their keys and what is counted are taken over
-    /// (another file of keys needs another process).
+    /// Builds the state that the dialects of all threads share.
+    ///
+    /// It takes over the keys and the counter of `before`, so issued session tokens stay valid. A new key file needs a restart.
     fn service(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<ImdsService> {
         if let Some(before) = before {
             return before.service.with_config(self);
@@ -151,14 +153,15 @@ impl AwsConfig {
     }
 }
 
-/// How readiness asks for a dialect.
+/// The request by which the readiness check tests this dialect.
 pub(super) fn probe(name: DialectName) -> ReadinessRequest {
     if name == DialectName::AwsContainers { container_handler::PROBE } else { imds_handler::PROBE }
 }
 
 impl Aws {
-    /// What a pod may have, which had `before`; nothing while it is not known what decides that. Leases stay where what decides it is
-    /// the same and they come in the way in which this asks for them.
+    /// Decides the entitlement of a pod that had `before`. Returns `None` while the facts that decide it are unknown.
+    ///
+    /// The pod keeps its leases if its access is unchanged and they come from the present broker.
     pub(super) fn entitle(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -181,7 +184,7 @@ impl Aws {
         })
     }
 
-    /// One of its dialects, on one traffic thread.
+    /// Builds one AWS dialect for one traffic thread.
     pub(super) fn dialect(
         &self,
         name: DialectName,
@@ -201,17 +204,17 @@ impl Aws {
         Rc::new(ImdsDialect::new(self.service.clone(), passthrough))
     }
 
-    /// What gives its credentials.
+    /// The broker of AWS credentials.
     pub(super) fn broker(&self) -> &AwsBroker {
         &self.broker
     }
 
-    /// What an operator should see of session tokens though the agent serves.
+    /// The warning about session tokens that the operator should see although the agent serves.
     pub(super) fn warning(&self) -> Option<&str> {
         self.remark.as_deref()
     }
 
-    /// Registers what it counts beside what every broker does.
+    /// Registers the counters of AWS that other clouds do not have.
     pub(super) fn register(&self, registry: &mut Registry) {
         let help = "Requests for metadata without a session token, which aws.imds.tokens: required refuses";
         let without: Counter = self.service.without_token.clone();
@@ -219,7 +222,9 @@ impl Aws {
     }
 }
 
-/// What the pod had before, or whoever may have its annotations changed would have a whole burst anew each time.
+/// Returns the rate limit that the pod already has, or a new one.
+///
+/// With a new limit each time, a user who may change the pod's annotations would get a full burst with each change.
 fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
     match before {
         EntitlementState::Decided(before) => before.passthrough_limit.clone().unwrap_or_default(),
@@ -228,7 +233,7 @@ fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit
 }
 
 impl Aws {
-    /// What it had before stays where its role and the way to it are the same: its leases with it.
+    /// Builds the pod's role. Returns the role from `before`, with its leases, if access and broker are unchanged.
     fn own(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -253,8 +258,8 @@ impl Aws {
             AllowedRole::Granted(grant) => Some(grant.role.name().clone()),
             AllowedRole::Associated(_) => None,
         };
-        // Once for a pod: whoever may annotate it could otherwise have calls made as often as he changes his mind. Of one for which nobody
-        // names a role it is not known whether it wants any, and most have none.
+        // Prefetch only once for a pod; otherwise each change of its annotations would cause calls. Do not prefetch for a pod whose role only
+        // EKS may know: it may want none, and most such pods have none.
         if applicant.prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }

@@ -1,5 +1,6 @@
-//! What a full node asks of AWS, by each way to a role: 110 pods of 20 ServiceAccounts and roles, from their requests to STS and EKS Auth
-//! and back, over a day of a clock moved by hand.
+//! The load of a full node on AWS, for each method of taking a role.
+//!
+//! 110 pods of 20 ServiceAccounts and roles send requests that reach STS and EKS Auth, over a day of a manual clock.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ const ROLES: usize = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
-/// A way to a role, and what it is held under.
+/// A method of taking a role, and the number of its principals.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     name: &'static str,
-    /// Where its calls go.
+    /// The endpoint that receives the calls of this method.
     endpoint: AwsEndpoint,
-    /// Of a full node.
+    /// The number of principals on a full node.
     principals: usize,
 }
 
@@ -90,7 +91,7 @@ impl Beyond {
 struct Node {
     world: Rc<PodFixture>,
     pods: Vec<PodClient>,
-    /// The first so many pods have all principals between them.
+    /// The number of principals. The first so many pods cover all of them.
     principals: usize,
 }
 
@@ -119,7 +120,7 @@ impl Node {
         Self { world: Rc::new(world), pods, principals: way.principals }
     }
 
-    /// Each pod asks as an SDK does, all at once; what lives of what it is given, and whose it is.
+    /// Lets all pods ask at once, as SDKs do, and checks that each gets its own role. Returns the least remaining lifetime.
     async fn ask(&self, beyond: &Beyond) -> Duration {
         let ask = |pod: &PodClient| spawn_local(document(self.world.clone(), pod.clone()));
         let asked: Vec<_> = self.pods.iter().map(ask).collect();
@@ -138,8 +139,9 @@ impl Node {
         least
     }
 
-    /// Time passes, and everybody acts whom that woke. Everything is in this thread; what waits for its turn among calls waits for
-    /// time, so that goes on a little while calls are under way.
+    /// Advances the clock, and runs all tasks that this wakes. All tasks are on this thread.
+    ///
+    /// Queued calls wait for the clock, so it advances by further steps of 100 ms while calls are in flight.
     async fn pass(&self, span: Duration) {
         self.world.manual_clock.advance(span);
         loop {
@@ -166,7 +168,7 @@ impl Node {
     }
 }
 
-/// What is known of a pod by which its role is decided on this way.
+/// The annotations that decide a pod's role for this method.
 fn facts(way: Way, number: usize) -> PodAnnotations {
     let said = |key: &'static str, text: String| [(key, AnnotationValue::from(&*text))].into_iter().collect();
     let mut facts = PodAnnotations {
@@ -187,7 +189,7 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
     facts
 }
 
-/// A listing and its document; a program that is told to come again does.
+/// Requests the listing and then its document. Retries after one second if the listing is answered with 503.
 async fn document(world: Rc<PodFixture>, pod: PodClient) -> Value {
     loop {
         let listed = world.get_as(&pod, LISTING).await;

@@ -1,10 +1,10 @@
-//! The way to the instance's real metadata service, for what an operator's expression lets through: never credentials.
+//! Passthrough to the instance's real metadata service, for paths that an operator's expression allows: never credentials.
 //!
-//! What goes upstream was built anew by the dialect: a canonical path, and a session token of the agent's own. The pod sees neither
-//! that token nor its life, and never a 401, which its client would take for one about its own token.
+//! The dialect builds each upstream request anew: a canonical path, and a session token of the agent's own. The pod never sees that
+//! token, its lifetime or a 401, which its client would take for an error about its own token.
 //!
-//! The real service is not the pods' to use up: AWS throttles it for the whole instance, and the node's own credentials come from it.
-//! So a request is one call there, and how many there are has bounds, for each pod and for all ([`NodeRateLimit`]).
+//! Pods must not exhaust the real service: AWS throttles it for the whole instance, and the node's own credentials come from it.
+//! So a request is one call there, and the rate of calls is limited for each pod ([`PodRateLimit`]) and for all ([`NodeRateLimit`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 
 use super::routes;
 
-/// What is behind the filter, on one thread. Cheap to clone.
+/// The passthrough to the real service on one thread. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct ImdsPassthrough {
     forwarder: Forwarder,
@@ -30,9 +30,11 @@ pub(super) struct ImdsPassthrough {
     clock: Clock,
 }
 
-/// How fast all pods together may have the real service asked, on all threads: 100 calls a second, 200 at once. AWS lets an instance send
-/// 1,024 packets a second to its link-local services (EC2 user guide, "Query limits"): names and time beside metadata. A call is
-/// some three packets, so this leaves those two thirds; and a node's pods that start together read a fact or two each.
+/// The rate limit of all pods together at the real service, on all threads: 100 calls a second, 200 at once.
+///
+/// AWS lets an instance send 1,024 packets a second to its link-local services (EC2 user guide, "Query limits"): DNS, time and metadata.
+/// A call takes about three packets, so two thirds remain for the rest. A burst of 200 suffices for pods that start together and read a
+/// fact or two each.
 #[derive(Debug)]
 pub(super) struct NodeRateLimit(Gcra);
 
@@ -48,8 +50,10 @@ impl NodeRateLimit {
     }
 }
 
-/// How fast one pod may: 10 calls a second, 40 at once, which is a tool that reads all there is about an instance. A tenth of what all
-/// may, so that ten pods have to storm together to be in the way of another.
+/// The rate limit of one pod at the real service: 10 calls a second, 40 at once.
+///
+/// A burst of 40 lets a tool read all facts of an instance. The rate is a tenth of [`NodeRateLimit`], so one pod can block others only
+/// together with nine more.
 #[derive(Clone, Debug)]
 pub(super) struct PodRateLimit(Arc<Gcra>);
 
@@ -86,28 +90,28 @@ const TOO_LONG: Refusal = Refusal::new(
     "The real metadata service's answer is larger than is passed on.",
 );
 
-/// What a pod asks for there, and until when its client waits.
+/// A pod's request to the real service, and the time that its client still waits.
 #[derive(Debug)]
 pub(super) struct PassthroughRequest<'a> {
-    /// Nothing where nothing is let pass.
+    /// The pod's rate limit. `None` if the configuration allows no passthrough.
     pub(super) rate_limit: Option<&'a PodRateLimit>,
-    /// Whose places at the real service it takes.
+    /// The client whose upstream permits the request uses.
     pub(super) client: ClientId,
     /// The canonical path.
     pub(super) path: &'a str,
     pub(super) now: Moment,
-    /// How long its client still waits.
+    /// The time that the client still waits.
     pub(super) timeout: Duration,
 }
 
 impl ImdsPassthrough {
-    /// A thread's way through this client, at the pace that all threads share.
+    /// Creates a thread's passthrough over this forwarder, with the rate limit that all threads share.
     pub(super) fn new(forwarder: Forwarder, pace: Arc<NodeRateLimit>, clock: Clock) -> Self {
         let session = Rc::new(Session { kept: Mutex::default(), id: ClientId::unique() });
         Self { forwarder, pace, session, clock }
     }
 
-    /// The answer that will come, in time for the client.
+    /// Forwards the request. The deferred response comes before the client's timeout.
     ///
     /// # Errors
     /// The pod asks too fast.
@@ -121,7 +125,7 @@ impl ImdsPassthrough {
         }))
     }
 
-    /// Asks, and once more with another token where the one that is kept is not taken: the service was restarted, or its clock set.
+    /// Sends the request, and once more with a new token if the service rejects the cached one after a restart or a change of its clock.
     async fn answer(
         &self,
         client: ClientId,
@@ -157,8 +161,9 @@ impl ImdsPassthrough {
         self.forwarder.forward_short(client, &forward)?.await
     }
 
-    /// The token that is kept, or another if there is none, it ends soon, or it is the one that was `refused`. One call at a time: who
-    /// comes meanwhile waits for what it brings.
+    /// Returns the cached token. Fetches a new one if none is cached, it ends soon, or it is the `refused` one.
+    ///
+    /// Only one call runs at a time: requests that come meanwhile wait for its result.
     async fn token(&self, refused: Option<&Token>, patience: Duration) -> Result<Token, Refusal> {
         let mut kept = self.session.kept.lock().await;
         let now = self.clock.now();
@@ -183,18 +188,18 @@ impl ImdsPassthrough {
 
 const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 
-/// The longest that there is, in seconds.
+/// The requested lifetime of a token in seconds, the longest that the service grants.
 const ASKED: &str = "21600";
 
-/// Shared by the requests that are under way with it.
+/// A token, shared by the requests that currently use it.
 type Token = Rc<Secret<String>>;
 
 /// A thread's own session at the real service.
 #[derive(Debug)]
 struct Session {
-    /// A lock of the runtime's, held while the next token is fetched.
+    /// The cached token, under a lock of Tokio's, which a request holds while it fetches the next token.
     kept: Mutex<Option<CachedImdsToken>>,
-    /// Whose place its calls take: a client of its own, so that no pod whose places are all taken is in their way.
+    /// The client whose upstream permits the token calls use. It is separate, so that pods without free permits cannot block these calls.
     id: ClientId,
 }
 
@@ -205,7 +210,7 @@ struct CachedImdsToken {
 }
 
 impl CachedImdsToken {
-    /// The token of an answer, if it holds one, asked for at `now`.
+    /// Reads the token from the answer to a request that was sent at `now`.
     fn read(answer: UpstreamResponse, now: Moment) -> Result<Self, Refusal> {
         let UpstreamResponse { status, headers, body, rest } = answer;
         // A secret before anything can fail.
@@ -224,7 +229,7 @@ impl CachedImdsToken {
     }
 }
 
-/// How long a token lives: what was asked for, or the less that the service says.
+/// The lifetime of a token: the requested one, or a shorter one that the service states.
 fn life(headers: &HeaderMap) -> Duration {
     let seconds = |text: &str| text.parse::<u64>().ok();
     let told = headers.get(TTL).and_then(|value| value.to_str().ok()).and_then(seconds);
@@ -232,7 +237,7 @@ fn life(headers: &HeaderMap) -> Duration {
     Duration::from_secs(told.unwrap_or(asked).min(asked))
 }
 
-/// What the real service answered, or why it did not.
+/// The real service's answer, or the refusal that replaces it.
 #[derive(Debug)]
 struct PassthroughResponse(Result<UpstreamResponse, Refusal>);
 
@@ -270,14 +275,14 @@ mod tests {
 
     const FACT: &str = "/latest/meta-data/instance-id";
 
-    /// A real service that gives the tokens `t1`, `t2` and so on, and what it was asked.
+    /// A fake of the real service that issues the tokens `t1`, `t2` and so on and records its requests.
     struct Service {
         server: Server,
         asked: Arc<Mutex<Vec<String>>>,
     }
 
     impl Service {
-        /// Tokens live for 100 s; whether one is good says `is_good`.
+        /// Starts a service whose tokens live for 100 s. `is_good` decides whether it accepts a token.
         fn start(is_good: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
             let asked: Arc<Mutex<Vec<String>>> = Arc::default();
             let book = asked.clone();
@@ -297,18 +302,18 @@ mod tests {
             Self { server: Server::start(play).unwrap(), asked }
         }
 
-        /// What it was asked since it was last looked at: the methods.
+        /// Returns the methods of the requests since the last call.
         fn asked(&self) -> Vec<String> {
             std::mem::take(&mut *self.asked.lock().unwrap())
         }
 
-        /// A pod that may read [`FACT`] of it.
+        /// A pod that may read [`FACT`] from this service.
         fn world(&self) -> PodFixture {
             world(&self.server.url(""))
         }
     }
 
-    /// Notes a request; how many there are of its method.
+    /// Records a request, and returns the number of recorded requests with its method.
     fn note(book: &Mutex<Vec<String>>, head: &str) -> usize {
         let method = head.split(' ').next().unwrap();
         let mut book = book.lock().unwrap();
@@ -324,14 +329,14 @@ mod tests {
         world
     }
 
-    /// From now on the world's pod is one that never asked.
+    /// Gives the fixture's pod fresh entitlements, like those of a pod that has sent no request.
     fn another_pod(world: &PodFixture) {
         world
             .pod()
             .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
     }
 
-    /// What a pod is answered that asks so many times: each answer's status, and the code of a refusal.
+    /// Sends so many requests, and returns each answer's status and the code of its refusal.
     async fn read(world: &PodFixture, times: usize) -> Vec<(u16, String)> {
         let mut answers = Vec::new();
         for _ in 0..times {
@@ -346,7 +351,7 @@ mod tests {
         answers.iter().filter(|answer| (answer.0, &*answer.1) == (status, code)).count()
     }
 
-    /// Each used to be two: a token for every one.
+    /// Regression: each request made two calls, because it fetched a token of its own.
     #[tokio::test]
     async fn a_request_is_one_call_and_the_token_is_renewed_before_its_end() {
         let service = Service::start(|_| true);
@@ -361,7 +366,7 @@ mod tests {
         assert_eq!(service.asked(), ["PUT", "GET"]);
     }
 
-    /// One pod made 20,806 calls in five seconds at the service from which the node's own credentials come.
+    /// Regression: one pod made 20,806 calls in five seconds at the service from which the node's own credentials come.
     #[tokio::test]
     async fn a_pod_that_reads_too_fast_is_told_so_at_once_and_the_real_service_is_left_alone() {
         let service = Service::start(|_| true);
@@ -409,7 +414,7 @@ mod tests {
         assert_eq!(count(&read(&world, 40).await, 200, ""), 40, "there is room again");
     }
 
-    /// It used to be passed on, and clients took it for one about their own token.
+    /// Regression: the agent passed a 401 on, and clients took it for an error about their own token.
     #[tokio::test]
     async fn a_token_that_the_real_service_takes_no_more_is_replaced_once_and_no_401_is_passed_on() {
         let service = Service::start(|token| token == "t2");
@@ -422,7 +427,7 @@ mod tests {
         assert_eq!(service.asked(), ["PUT", "GET", "PUT", "GET"]);
     }
 
-    /// It used to be after ten seconds, when every SDK had given up.
+    /// Regression: the agent answered after ten seconds, when each SDK had given up.
     #[tokio::test]
     async fn a_real_service_that_hangs_is_told_before_the_client_gives_up() {
         for token in [false, true] {

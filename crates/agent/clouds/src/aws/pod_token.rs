@@ -1,11 +1,11 @@
-//! What a Kubernetes token says that a pod shows at the credentials endpoint of containers: whose it is, whom it is for, until when.
+//! Checks the Kubernetes token that a pod shows at the credentials endpoint of containers: its pod, its audience and its expiry.
 //!
-//! What this proves and what not. Who asks is known from the connection, as everywhere here, and no token changes it: a pod gets its own
-//! credentials or none. The token is the endpoint's guard against whoever makes a pod *send* a request that he cannot shape: such a
-//! request has no `Authorization`. The signature is not checked, because that takes a call to the API server for each token, and the
-//! credentials of pods would end with its availability; nobody could gain by forging one what he does not have by asking at the
-//! metadata service. What is checked keeps a pod from being served by a token that was mounted or copied from elsewhere, where
-//! something is wrong and better seen.
+//! The connection identifies the pod, as everywhere in the agent, and no token changes that: a pod gets its own credentials or none. The
+//! token guards against an attacker who makes a pod *send* a request but cannot shape it: such a request has no `Authorization`.
+//!
+//! The agent does not check the signature. That would take a call to the API server for each token, and pods would lose their credentials
+//! with its availability. A forged token gains nothing that the pod cannot get from the metadata service. The checks refuse a token that
+//! was mounted or copied from elsewhere, because it shows a mistake that should be visible.
 
 use std::time::Duration;
 
@@ -39,15 +39,15 @@ const EARLY: Refusal = Refusal::new(
     "The token in the Authorization header is not good yet: the node's clock is behind, or the token's issuer's is ahead.",
 );
 
-/// How far the API server's clock may be ahead of the node's, as common libraries for such tokens have it.
+/// The time by which the API server's clock may be ahead of the node's. Common libraries for such tokens use the same value.
 const LEEWAY: Duration = Duration::from_secs(60);
 
-/// What is read of a token. Source: Kubernetes documentation, "Managing Service Accounts", schema of bound tokens.
+/// The claims that the agent reads. Source: Kubernetes documentation, "Managing Service Accounts", schema of bound tokens.
 #[derive(Deserialize)]
 struct Claims {
     aud: Audiences,
     exp: u64,
-    /// The API server always writes it; what has none is good from the beginning (RFC 7519 section 4.1.5).
+    /// The start of validity. The API server always writes it; a token without it is valid from the beginning (RFC 7519 section 4.1.5).
     nbf: Option<u64>,
     #[serde(rename = "kubernetes.io")]
     kubernetes: Kubernetes,
@@ -73,10 +73,10 @@ struct ObjectRef {
     uid: String,
 }
 
-/// When the token ends that this pod shows for `audience`. It has the form of a JWT.
+/// Checks the token that this pod shows for `audience`, and returns its expiry. The token has the form of a JWT.
 ///
 /// # Errors
-/// It is not this pod's, not for that audience, not good yet, or has ended.
+/// The token is malformed, another pod's, for another audience, not valid yet, or expired.
 pub(super) fn check(token: &str, pod: &Pod, audience: &str, now: UnixTime) -> Result<UnixTime, Refusal> {
     let claims = read(token).ok_or(BAD_AUTHORIZATION)?;
     if !claims.kubernetes.is_of(pod) {
@@ -100,7 +100,7 @@ fn read(token: &str) -> Option<Claims> {
 }
 
 impl Kubernetes {
-    /// Names come again, UIDs do not; but where no API server names the pods (`static`) there are only names.
+    /// True if the token belongs to `pod`. UIDs are compared because names recur. Pods of a file (`static`) have only names.
     fn is_of(&self, pod: &Pod) -> bool {
         let account = &pod.service_account;
         let is_same = *self.namespace == *account.namespace
@@ -110,7 +110,7 @@ impl Kubernetes {
     }
 }
 
-/// An API server gives RFC 4122's: 32 digits in five groups.
+/// True if the UID has the form that an API server gives (RFC 4122): 32 hexadecimal digits in five groups.
 fn is_given_by_api_server(uid: &str) -> bool {
     uid.len() == 36 && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
@@ -164,7 +164,7 @@ mod tests {
         );
     }
 
-    /// It used to be taken whenever it was to begin.
+    /// Regression: the agent ignored a token's start of validity.
     #[test]
     fn a_token_is_refused_before_it_begins_but_for_a_minute_of_leeway() {
         for (begin, expected) in [

@@ -1,4 +1,4 @@
-//! A pod's first credentials of AWS's: those of its one role.
+//! Prefetch of a pod's first AWS credentials, which are those of its one role.
 
 use std::sync::{Arc, Weak};
 
@@ -8,10 +8,10 @@ use seawall_core::events::PodEventRecorder;
 use super::refusals;
 use crate::{pod_events, prefetch};
 
-/// First credentials to be fetched.
+/// The job that fetches a pod's first credentials.
 #[derive(Debug)]
 pub(super) struct AwsPrefetchJob {
-    /// Weak: a pod that is gone before its turn is let go.
+    /// A weak reference, so that the queue does not keep a pod alive that ends before its turn.
     holder: Weak<AwsPodCredentials>,
     complainer: PodEventRecorder,
 }

@@ -1,11 +1,12 @@
-//! What a pod is told when there are no credentials, in words for AWS's users.
+//! The refusals that a pod gets when there are no credentials, worded for users of AWS.
 
 use seawall_http::Refusal;
 
 use crate::refusals::CloudRefusals;
 
-/// 503 is tried again by the SDKs for Go, Rust and JavaScript's first generation, and is as final as 403 to the others, which ask anew with
-/// the next call.
+/// The refusals of AWS. The SDKs for Go, Rust and JavaScript's first generation retry a 503.
+///
+/// For the other SDKs a 503 is as final as a 403: they ask again with the next call.
 pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     not_entitled: Refusal::new(
         404,

@@ -1,4 +1,4 @@
-//! Credentials from memory, in the form of whichever endpoint asks: what both have in common.
+//! Credentials from memory in the form of the AWS endpoints: the part that both endpoints share.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
@@ -7,31 +7,34 @@ use seawall_broker::aws::AwsCredential;
 use seawall_core::{Lease, Moment};
 use seawall_protocols::aws::{CredentialsDocument, Iso8601Time, UnixTime};
 
-/// A listing names a role only if its credentials live so much longer: the document is asked for next, and a client of the CRT ends its
-/// process at a document that is refused.
+/// The least remaining lifetime of credentials for which a listing names their role.
+///
+/// Clients request the document next, and a client of the CRT ends its process if that is refused.
 pub(super) const MIN_LISTED_LIFETIME: Duration = Duration::from_secs(10);
 
-/// How long a request waits, of the time that its client has for an answer: the SDK for Go half a second, most others one (their sources, and
-/// measured).
+/// The longest time that a request waits for credentials. It must be shorter than the client's own timeout.
+///
+/// Most SDKs wait one second, the SDK for Go half a second (their sources, and measured).
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_millis(850);
 
-/// See [`WAIT_TIMEOUT`].
+/// The longest time that a request of the SDK for Go waits for credentials. See [`WAIT_TIMEOUT`].
 pub(super) const GO_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// How long a request for a session token waits for the proof that the pod that is expected at its address is there: milliseconds where all
-/// is well, and no client must do without a token where it is not.
+/// The longest time that a request for a session token waits until its pod is proven.
+///
+/// It waits only if a pod is expected at its address. The proof takes milliseconds if all is well; otherwise the client still gets a token.
 pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What a lease is written of.
+/// The document of a lease.
 pub(super) fn credentials(lease: &Lease<AwsCredential>) -> CredentialsDocument<'_> {
     FormattedDates::default().document(lease)
 }
 
-/// The dates of the lease that was last written with it, in their form. Two divisions of a calendar are a tenth of a warm answer.
+/// The formatted dates of the lease that was last written. Formatting both dates takes a tenth of a warm answer's time.
 #[derive(Debug, Default)]
 pub(super) struct FormattedDates(RefCell<Option<LeaseDates>>);
 
-/// The form of dates, which is a function of `of` and of nothing else.
+/// Formatted dates. They depend on `of` alone.
 #[derive(Debug)]
 struct LeaseDates {
     of: Span,
@@ -39,11 +42,11 @@ struct LeaseDates {
     last_updated: Iso8601Time,
 }
 
-/// What tells a lease's dates: its end as AWS stated it, and its life on our clock.
+/// The times from which a lease's dates follow: its end as AWS stated it, and its start and end on our clock.
 type Span = (SystemTime, Moment, Moment);
 
 impl FormattedDates {
-    /// What this lease is written of.
+    /// The document of this lease. Formats its dates only if they differ from those of the lease before.
     pub(super) fn document<'a>(&self, lease: &'a Lease<AwsCredential>) -> CredentialsDocument<'a> {
         let (credential, of) = (&lease.value, (lease.value.expires(), lease.issued, lease.expires));
         let mut dated = self.0.borrow_mut();
@@ -64,8 +67,10 @@ impl FormattedDates {
 }
 
 impl LeaseDates {
-    /// The end is the date that AWS stated, not one that is counted here. The life is counted from the end of the second in which AWS answered; a
-    /// second earlier, or the start would be ahead of `Date`.
+    /// Formats the dates of a lease. The end is the date that AWS stated, not one that is computed here.
+    ///
+    /// The lifetime is counted from the end of the second in which AWS answered. So the start is set a second earlier; otherwise it would
+    /// be ahead of `Date`.
     fn new(of: Span) -> Self {
         let (end, issued, expires) = of;
         let end = UnixTime::from(end);
@@ -81,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// It used to be rounded up.
+    /// Regression: `LastUpdated` was rounded up.
     #[test]
     fn what_was_issued_is_never_updated_later_than_it_was() {
         let start = Duration::from_secs(1_767_225_600);

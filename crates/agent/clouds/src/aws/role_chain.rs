@@ -1,4 +1,6 @@
-//! How a granted role is taken: from what policy says of a pod and the configuration of all to what the broker is asked with.
+//! The chain of roles by which a pod's role is taken.
+//!
+//! Combines the policy's decision for a pod with the configuration into the access that the broker is asked for.
 
 use std::sync::Arc;
 
@@ -13,10 +15,10 @@ use super::config::{BaseCredentialSource, RoleSessionConfig};
 use super::policy;
 use super::policy::{AllowedRole, RoleGrant};
 
-/// What a base role's session is called: it is the agent's and no pod's.
+/// The session name of a base role. The session belongs to the agent, not to a pod.
 const AGENT: &str = "seawall-agent";
 
-/// What the broker needs to know that is the same for all, without the roots of a file.
+/// The broker's configuration that is the same for all pods, without the roots of `aws.caFile`.
 pub(super) fn config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchangeConfig {
     let keys = match &exchange.base.from {
         BaseCredentialSource::Node => Some(KeySource::Instance { url: metadata.to_owned() }),
@@ -29,7 +31,7 @@ pub(super) fn config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchang
     AwsExchangeConfig { keys, sts_url, eks_auth_url, proxy: exchange.proxy.clone(), extra_roots: None }
 }
 
-/// Makes accesses of grants.
+/// Turns each [`AllowedRole`] into the [`RoleAccess`] that the broker is asked for.
 #[derive(Debug)]
 pub(super) struct RoleAccessBuilder {
     region: Region,
@@ -38,20 +40,20 @@ pub(super) struct RoleAccessBuilder {
     base: BaseIdentity,
 }
 
-/// As whom roles are taken that pods name.
+/// The identity that assumes the roles of pods.
 #[derive(Debug)]
 enum BaseIdentity {
-    /// The agent, whose role this is if it takes one first.
+    /// The agent, with the role that it assumes first, if any.
     Agent(Option<KeySignedRole>),
-    /// The pod with this role, taken by its own token for the audience.
+    /// The pod, with this role, which it assumes first with its own token for the audience.
     Pod { audience: Arc<str>, role: RoleArn },
 }
 
 impl RoleAccessBuilder {
-    /// Of this configuration.
+    /// Creates a builder from this configuration.
     ///
     /// # Errors
-    /// A region that the configuration took for good is none to the broker.
+    /// The broker rejects a region that the configuration accepted.
     pub(super) fn new(exchange: &RoleSessionConfig) -> anyhow::Result<Self> {
         let role = exchange.base.role.as_ref().map(|role| role.arn().clone());
         let base = match (&exchange.base.from, role) {
@@ -64,7 +66,7 @@ impl RoleAccessBuilder {
         Ok(Self { region, sts: exchange.sts, length: exchange.length, base })
     }
 
-    /// How this pod makes use of what it may have.
+    /// The access by which this pod takes the role that it is allowed.
     pub(super) fn build(&self, pod: &Pod, allowed: &AllowedRole) -> RoleAccess {
         let way = match allowed {
             AllowedRole::Granted(grant) => self.named(grant),
@@ -100,7 +102,7 @@ impl RoleAccessBuilder {
     }
 }
 
-/// The role that the agent takes before those of pods.
+/// The role that the agent assumes before it assumes those of pods.
 fn agents(arn: RoleArn) -> KeySignedRole {
     KeySignedRole {
         arn,

@@ -1,4 +1,4 @@
-//! What is asked of AWS's endpoints, by kind.
+//! The routes of AWS's endpoints.
 
 use seawall_core::cloud::CloudName::Aws;
 use seawall_server::route::MetadataRoute;
@@ -12,7 +12,7 @@ pub(super) static ROLES: MetadataRoute = MetadataRoute::other(Aws, "roles");
 /// A role's document at the metadata service.
 pub(super) static CREDENTIALS: MetadataRoute = MetadataRoute::credential(Aws, "credentials");
 
-/// The same at the credentials endpoint of containers.
+/// A role's document at the credentials endpoint of containers.
 pub(super) static CONTAINER: MetadataRoute = MetadataRoute::credential(Aws, "container");
 
 /// Facts of the node.
@@ -21,5 +21,5 @@ pub(super) static FACTS: MetadataRoute = MetadataRoute::other(Aws, "facts");
 /// A request passed on to the real metadata service.
 pub(super) static FORWARD: MetadataRoute = MetadataRoute::other(Aws, "forward");
 
-/// All of them.
+/// All routes of AWS.
 pub(crate) static ALL: [&MetadataRoute; 6] = [&TOKEN, &ROLES, &CREDENTIALS, &CONTAINER, &FACTS, &FORWARD];

@@ -1,5 +1,7 @@
-//! AWS's clients by their User-Agents, and what life of credentials each refreshes: measured with the clients themselves, by whichever
-//! endpoint they refresh earlier. JavaScript's SDKs name themselves by none, nor do some others at the endpoint of containers.
+//! The AWS SDKs by their User-Agents, with the remaining lifetime at which each refreshes its credentials.
+//!
+//! The values are measured with the clients themselves, at the endpoint where each refreshes earlier. The SDKs for JavaScript send no
+//! User-Agent, nor do some others at the containers endpoint.
 
 use std::time::Duration;
 
@@ -61,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether this is who is found by one of the names that the family sends.
+    /// True if one of the User-Agents that the family sends finds this profile.
     fn names(client: &SdkProfile, family: &Family) -> bool {
         let sent = [family.wire.agent, family.wire.container_agent];
         sent.into_iter().flatten().any(|agent| {
@@ -73,7 +75,7 @@ mod tests {
         [Some(family.imds), family.container].into_iter().flatten()
     }
 
-    /// A family stands in two lists. Of releases that send one name, the largest window is said, in minutes.
+    /// Each client family stands in two lists. If several releases send one name, the profile has their largest window, in minutes.
     #[test]
     fn each_family_is_found_by_what_it_sends_with_the_larger_of_its_windows_or_said_to_send_nothing() {
         for family in all() {

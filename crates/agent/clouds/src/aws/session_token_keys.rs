@@ -1,9 +1,10 @@
 //! The keys of session tokens, for all traffic threads: kept in a file, so that tokens outlive the agent, and replaced in time.
 //!
-//! The file is written once a token was signed with what would stand in it: whoever only checks a configuration writes nothing. Where none
-//! is configured, or it cannot be written, a restart takes all tokens with it; the SDK for Rust then fails for as long as its token
-//! was granted, which is why `aws.imds.keyFile` exists, and why tokens live for minutes by default where it is not used. A wall clock
-//! that is set forward by more than a token has left does the same to it, and no file helps.
+//! The agent writes the file only once it has signed a token, so a check of the configuration writes nothing.
+//!
+//! Without a file that can be written, a restart invalidates all tokens. The SDK for Rust then fails for as long as its token was granted.
+//! So `aws.imds.keyFile` exists, and without it tokens live only minutes by default. If the wall clock is set forward by more than a
+//! token's remaining lifetime, the token is lost too, and no file helps.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -24,7 +25,7 @@ use tokio::sync::Notify;
 /// Largest file that is read.
 const LARGEST: usize = 1024;
 
-/// Between two looks whether the key is old enough to be replaced.
+/// The interval between two checks whether the key is old enough to be replaced.
 const LOOK: Duration = Duration::from_secs(3600);
 
 /// The keys in use.
@@ -38,7 +39,7 @@ pub(super) struct TokenKeyStore {
 }
 
 impl TokenKeyStore {
-    /// Those of the file; new ones where there is none, or what stands in it are none.
+    /// Opens the keys of the file. Creates new keys if there is no file or it holds no valid keys.
     ///
     /// # Errors
     /// The file is there and cannot be read; the kernel gives no random bytes.
@@ -65,14 +66,14 @@ impl TokenKeyStore {
         self.keys.load()
     }
 
-    /// A token was signed.
+    /// Records that a token was signed, so that the keys are written to the file.
     pub(super) fn mark_used(&self) {
         if !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed) {
             self.used.notify_one();
         }
     }
 
-    /// Keeps them and replaces them in time. Runs for ever, on the control thread.
+    /// Writes the keys to the file and rotates them in time. Runs for ever, on the control thread.
     pub(super) async fn run(self: Arc<Self>) {
         if !self.is_used.load(Ordering::Relaxed) {
             self.used.notified().await;
@@ -86,7 +87,7 @@ impl TokenKeyStore {
         }
     }
 
-    /// Whether they are others now, or should be.
+    /// Rotates the keys if that is due. Returns true if it was due, even if no random bytes were available.
     fn replace_in_time(&self) -> bool {
         let now = UnixTime::from(self.clock.wall());
         let kept = self.keys.load().to_bytes();
@@ -102,7 +103,7 @@ impl TokenKeyStore {
         true
     }
 
-    /// A thread of its own waits for the disk: this one renews the credentials of all pods.
+    /// Writes the file on a separate thread, because this thread renews the credentials of all pods and must not wait for the disk.
     async fn write(&self) {
         let Some(path) = self.file.clone() else { return };
         let keys = self.keys.load_full();
@@ -115,7 +116,7 @@ impl TokenKeyStore {
     }
 }
 
-/// Nothing where there is no file, or another's.
+/// Reads the keys. Returns `None` if there is no file or it holds no valid keys.
 fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
     if !path.try_exists().unwrap_or(true) {
         return Ok(None);
@@ -130,8 +131,9 @@ fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
     Ok(keys.ok())
 }
 
-/// Written beside it and put into its place, so that nobody ever reads a part; for its owner alone from the first byte on. Under a name
-/// that no other agent uses: in an upgrade two of them write.
+/// Writes the keys to a temporary file and renames it to `path`, so that each reader gets a whole file.
+///
+/// Only the owner may read the file, from its first byte on. The temporary name is unique, because two agents write during an upgrade.
 fn write(path: &Path, keys: &TokenSigningKeys) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", name_of_its_own()?));
     let written = write_new(&beside, keys).and_then(|()| fs::rename(&beside, path));
@@ -192,7 +194,7 @@ mod tests {
         assert!(!same(&first, &TokenKeyStore::open(None, &clock).unwrap()));
     }
 
-    /// Both used one name, and each took away what the other wrote.
+    /// Regression: both agents used one temporary name, and each removed the other's file.
     #[tokio::test]
     async fn two_agents_of_an_upgrade_write_beside_each_other() {
         let (folder, (clock, _hand)) = (folder(), Clock::manual());

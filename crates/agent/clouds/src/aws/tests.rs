@@ -103,7 +103,7 @@ fn hanging() -> Faults {
     Faults { hang_rate: 1.0, ..Faults::default() }
 }
 
-/// It was measured nowhere, at one endpoint, of one client.
+/// Covers a timeout that no other test measured, at both endpoints.
 #[tokio::test]
 async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_and_told_no_time_to_wait() {
     let (world, sts) = start(60 * MINUTE).await;
@@ -138,7 +138,7 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
     }
 }
 
-/// Whoever already waited was given the old role's credentials when they came.
+/// Regression: requests that already waited got the old role's credentials.
 #[tokio::test]
 async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_it_gets() {
     let (world, sts) = start(60 * MINUTE).await;
@@ -165,7 +165,7 @@ async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_
     }
 }
 
-/// What a pod is answered that waits for its role's credentials while it is given something else.
+/// Returns the answer to a pod whose entitlement changes while it waits for its role's credentials.
 async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: RelatedAnnotations) -> String {
     world.pod().replace_entitlements(world.entitlements(naming(ROLE)));
     let ask = async {
@@ -183,7 +183,7 @@ async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: Rela
     tokio::join!(ask, change).0
 }
 
-/// How long the credentials live that the pod holds.
+/// The lifetime of the credentials that the pod holds.
 fn held(world: &PodFixture) -> Duration {
     let entitlements = world.pod().entitlements();
     let EntitlementState::Decided(own) = entitlements.aws() else { panic!("not decided") };

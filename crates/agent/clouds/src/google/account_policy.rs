@@ -1,7 +1,7 @@
-//! Which Google service account a pod acts as: what GKE's annotation on its ServiceAccount says.
+//! Finds the Google service account that a pod acts as, from GKE's annotation on the pod's ServiceAccount.
 //!
-//! Reads one annotation and nothing else. Refuses to guess: a value that is not an account is a reason with a name,
-//! never "no account", because the two give a pod different credentials.
+//! Reads one annotation and nothing else, and never guesses. A malformed value is an error with a name and not "no account",
+//! because the two give a pod different credentials.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use seawall_core::PodAnnotations;
 use seawall_core::annotations::{AnnotationKeys, AnnotationValue, RelatedAnnotations};
 use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 
-/// On a ServiceAccount: the Google account it stands for. Source: Google Cloud documentation, "Authenticate to
-/// Google Cloud APIs from GKE workloads".
+/// The annotation on a ServiceAccount that names the Google account it acts as. Source: Google Cloud documentation,
+/// "Authenticate to Google Cloud APIs from GKE workloads".
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
-/// What is to be known of pods.
+/// The annotations that this policy needs.
 pub(super) const SELECTION: AnnotationKeys =
     AnnotationKeys { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
 
-/// What stands for the annotation in a file of pods.
+/// The key that replaces the annotation in an identity file.
 pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
     name: "googleServiceAccount",
     object: AnnotatedObject::ServiceAccount,
@@ -26,21 +26,21 @@ pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
     is_valid: is_google_account,
 }];
 
-/// Why it is not to be said as which account a pod acts.
+/// The reasons for which a pod's Google account cannot be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccountError {
-    /// Its ServiceAccount is not read yet.
+    /// The pod's ServiceAccount is not read yet.
     NotRead,
-    /// There is no such ServiceAccount.
+    /// The pod's ServiceAccount does not exist.
     Missing,
-    /// The annotation is there and is not a service account's e-mail. Refuse the pod; it does not act as itself.
+    /// The annotation is present and is not a service account's e-mail. The pod must be refused; it does not act as itself.
     Malformed,
 }
 
-/// The e-mail of the Google service account to impersonate; `None`: the workload is itself.
+/// The e-mail of the Google service account to impersonate; `None` if the workload acts as itself.
 ///
 /// # Errors
-/// It is not known, or not to be said.
+/// The account is not known yet, the ServiceAccount is missing, or its annotation is malformed.
 pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>, AccountError> {
     let annotations = match &facts.service_account {
         RelatedAnnotations::NotRead => return Err(AccountError::NotRead),
@@ -56,13 +56,13 @@ pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>
 /// Longest e-mail address (RFC 5321, section 4.5.3.1.3, without the angle brackets).
 const LONGEST_EMAIL: usize = 254;
 
-/// Where every Google service account lives: user-made ones under `PROJECT.iam.`, built-in ones under `developer.`,
+/// The domain suffix of every Google service account. User-made accounts are under `PROJECT.iam.`, built-in ones under `developer.`,
 /// `appspot.` or `cloudservices.`. Source: Google Cloud documentation, "Types of service accounts".
 const GOOGLE_DOMAIN: &str = ".gserviceaccount.com";
 
-/// Whether `value` is the e-mail of a Google service account.
+/// True if `value` is the e-mail of a Google service account.
 ///
-/// Strict in characters because the value becomes part of a URL's path at the cloud, and of a metadata listing.
+/// Allows few characters because the value becomes part of a URL's path at the cloud, and of a metadata listing.
 fn is_google_account(value: &str) -> bool {
     let Some((name, domain)) = value.split_once('@') else { return false };
     value.len() <= LONGEST_EMAIL
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// However its beginning looks: of a longer one, nothing is kept that could be taken for an account.
+    /// A value that is too long is malformed however it begins: no part of it is kept that could pass for an account.
     #[test]
     fn a_huge_value_is_a_refusal() {
         let account_of =

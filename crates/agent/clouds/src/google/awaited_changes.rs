@@ -1,6 +1,6 @@
-//! Requests that wait: for a credential that nobody holds yet, and for a change of one or of the tree.
+//! Requests that wait: for a credential that is not in memory yet, or for a change of a credential or of the tree.
 //!
-//! All are bounded in time by their own deadline, and long polls in number as well ([`LongPollLimit`]).
+//! Every wait ends at its own deadline. Long polls are also limited in number ([`LongPollLimit`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,25 +25,26 @@ use crate::entitlements::EntitlementState;
 use crate::pod::PodEntry;
 use crate::pod_events;
 
-/// A credential and the form it is wanted in.
+/// A credential request and the response format that the client wants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FormattedCredentialRequest<'a> {
     pub(super) want: CredentialRequestRef<'a>,
     pub(super) alt: ResponseFormat,
 }
 
-/// Waits for changes.
+/// Answers long polls when their credential or tree text changes.
 #[derive(Clone, Debug)]
 pub(super) struct ChangePoller(pub(super) LongPollLimit);
 
 impl ChangePoller {
-    /// A place for one more of this caller.
+    /// Takes a permit for one more long poll of this client.
     pub(super) fn acquire(&self, shares: ClientShares<'_>) -> Result<LongPollPermit, Refusal> {
         self.0.acquire(shares.long_polls)
     }
 
-    /// Content of the tree once it differs from what the client knows, or the same at the end of the wait. It changes
-    /// when the pod's ServiceAccount does.
+    /// Returns the tree's text once it differs from the text that the client knows, or the known text at the end of the wait.
+    ///
+    /// The text changes when the pod's ServiceAccount does.
     pub(super) fn poll_text(
         &self,
         pod: &Arc<PodEntry>,
@@ -65,7 +66,7 @@ impl ChangePoller {
         })
     }
 
-    /// A credential once it differs from the one the client has, or the current one at the end of the wait.
+    /// Returns a credential once it differs from the one the client has, or the current one at the end of the wait.
     pub(super) fn poll_lease(
         &self,
         pod: &Arc<PodEntry>,
@@ -87,7 +88,7 @@ impl ChangePoller {
     }
 }
 
-/// What the pod's present tree has where the client looked, once that is something else.
+/// Waits until the pod's tree has another text at the client's path, and returns that text.
 async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>) -> AwaitedGoogleResponse {
     loop {
         let change = pod.entitlements_changed();
@@ -102,7 +103,7 @@ async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>)
     }
 }
 
-/// Nothing while it is not known what the pod may have.
+/// Reads the path again in the pod's current tree; `None` while the pod's entitlement is pending.
 fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'static>, Refusal>> {
     match pod.entitlements().google() {
         EntitlementState::Decided(
@@ -115,11 +116,13 @@ fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'
     }
 }
 
-/// How long a request that waited for a change waits for its outcome, once there is one.
+/// Maximum wait for a decision about the pod's entitlement, after a long poll has ended.
 const CHANGING: Duration = Duration::from_secs(1);
 
-/// Waits for another lease than the one whose tag was seen. The lease is looked up again after the wait, and not kept over
-/// it: while the cloud is down it may have expired meanwhile, and the account may be another one by then.
+/// Waits for another lease than the one whose ETag the client has seen.
+///
+/// Looks the lease up again after the wait and does not keep it meanwhile: while the cloud is down the lease may expire, and the
+/// account may change.
 async fn next_lease(
     pod: &PodEntry,
     want: CredentialRequestRef<'_>,
@@ -140,14 +143,14 @@ async fn next_lease(
             }
         };
         let _ = tokio::time::timeout(timeout, over).await;
-        // For a moment it is not, while another configuration takes the place of the one in force.
+        // The entitlement is pending for a moment while another configuration replaces the one in force.
         let _ = tokio::time::timeout(CHANGING, pod.wait_until_decided(CloudName::Google)).await;
     }
     let own = federated(pod)?;
     own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
 }
 
-/// What the pod may have now, if that is credentials of its own.
+/// The pod's own credentials, if it is entitled to them now.
 fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
     match pod.entitlements().google() {
         EntitlementState::Decided(GoogleEntitlement::Federated(own)) => Ok(own.clone()),
@@ -157,8 +160,9 @@ fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
     }
 }
 
-/// A request that waits at the real server for a change, which may be hours, is let wait there for as long as its pod may be there at
-/// all: what comes of it are the node's own credentials. Others come soon and are answered as they were asked.
+/// Ends a long poll at the real server as soon as its pod may no longer use that server.
+///
+/// Such a poll may last hours, and its answer holds the node's own credentials. Other requests end soon and are returned unchanged.
 pub(super) fn cancel_on_revocation(
     pod: &Arc<PodEntry>,
     later: DeferredResponse,
@@ -188,7 +192,7 @@ async fn no_more_let_through(pod: &PodEntry) {
     }
 }
 
-/// [`NO_MORE`], in the words of this server.
+/// The refusal [`NO_MORE`] in the format of this server.
 struct RevokedResponse(MetadataServerKind);
 
 impl ReadyResponse for RevokedResponse {
@@ -201,7 +205,7 @@ impl ReadyResponse for RevokedResponse {
 const NO_MORE: Refusal =
     Refusal::new(503, "account_changed", "What this pod may have has just changed; try again.");
 
-/// A credential that nobody holds yet, for a request that came at `came`.
+/// Waits for a credential that is not in memory yet, for a request that was received at `came`.
 pub(super) fn await_lease(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,
@@ -217,7 +221,7 @@ pub(super) fn await_lease(
     })
 }
 
-/// The refusal, told to the pod's owner, too.
+/// Returns the refusal for this error and records it as an event for the pod's owner.
 fn refused(own: &FederatedPod, unavailable: &LeaseError) -> Refusal {
     let refusal = refusals::REFUSALS.of(unavailable);
     pod_events::report_lease_error(&own.event_recorder, unavailable, &refusal);

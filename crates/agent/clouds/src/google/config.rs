@@ -1,6 +1,6 @@
-//! The `google` section of the configuration: how Google's metadata server is answered, with which facts, and whom to ask.
+//! The `google` section of the configuration: the mode, the node's facts, and the exchange.
 //!
-//! What is checked here is in the form that its component takes: facts as `protocols::google` has them, the exchange as the broker has it.
+//! Checked values have the type of the component that uses them: facts as in `protocols::google`, the exchange as in the broker.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,40 +15,40 @@ use serde_json::{Value, json};
 
 use crate::reloadable_keys::ReloadableKeys;
 
-/// How Google's metadata server is answered.
+/// The settings for Google's metadata server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoogleConfig {
     pub mode: GoogleMode,
-    /// The real metadata server: behind all of `conceal`, and behind `passthrough`.
+    /// The URL of the real metadata server: behind all of `conceal`, and behind `passthrough`.
     pub upstream: String,
-    /// Who sees the real metadata server in `federate`, as `conceal` lets it through, and with it the node's own credentials.
+    /// The ServiceAccounts that see the real metadata server in `federate`, filtered as in `conceal`, with the node's own credentials.
     pub passthrough: Vec<ServiceAccount>,
 }
 
-/// What pods get.
+/// The kind of credentials that pods get.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GoogleMode {
-    /// Credentials of their own.
+    /// Pods get their own credentials.
     Federate(Box<FederateConfig>),
-    /// The node's, through a filter.
+    /// Pods get the node's credentials, through a filter.
     Conceal,
 }
 
-/// What `federate` answers and whom it asks.
+/// The settings of `federate`: the facts that it serves and the exchange that it calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FederateConfig {
     pub node: google::NodeMetadata,
-    /// The pool whose members the pods are; also the e-mail of a pod without a Google service account.
+    /// The workload pool whose members the pods are. It is also the e-mail of a pod without a Google service account.
     pub pool: String,
-    /// Without the roots of `ca_file`, which is read when the agent starts.
+    /// The exchange, without the roots of `ca_file`, which is read when the agent starts.
     pub exchange: ExchangeConfig,
-    /// More roots to trust at both URLs.
+    /// A PEM file with additional root certificates to trust at both URLs.
     pub ca_file: Option<PathBuf>,
 }
 
 const IAM: &str = "https://iamcredentials.googleapis.com";
 
-/// All are reloaded.
+/// The keys of the `google` section. A reload may change all of them.
 pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
         "caFile",
@@ -76,11 +76,11 @@ pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
     needs_restart: &[],
 };
 
-/// Where the real metadata server is.
+/// The default URL of the real metadata server.
 const REAL: &str = "http://169.254.169.254";
 
 impl GoogleConfig {
-    /// Reads the section, whichever mode is on, so that a file prepared for both is checked as a whole.
+    /// Reads the section. Checks the keys of both modes, whichever is on, so that a file prepared for both is checked as a whole.
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.table();
         let mode = GoogleMode::read(&table, base);
@@ -102,7 +102,7 @@ impl GoogleConfig {
     }
 }
 
-/// The section as it is written.
+/// The section in its serialized form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SerializedConfig<'a> {
@@ -124,7 +124,7 @@ impl Serialize for GoogleConfig {
     }
 }
 
-/// What `passthrough` lists, in the form in which Kubernetes writes it.
+/// The expected form of an entry in `passthrough`, as Kubernetes writes it.
 const ACCOUNT: &str = "a ServiceAccount as namespace/name";
 
 impl GoogleMode {
@@ -221,11 +221,11 @@ fn exchange(table: &DocumentTable<'_>, pool: &str) -> ExchangeConfig {
     }
 }
 
-/// The shapes of the exchange by their names in the configuration.
+/// The exchange APIs with their names in the configuration.
 const SHAPES: [(GoogleExchangeApi, &str); 2] =
     [(GoogleExchangeApi::Sts, "sts"), (GoogleExchangeApi::IdentityBindingToken, "identitybindingtoken")];
 
-/// Where it is asked for.
+/// The default URL of this exchange API.
 fn default_url(shape: GoogleExchangeApi) -> &'static str {
     match shape {
         GoogleExchangeApi::Sts => "https://sts.googleapis.com",
@@ -233,8 +233,10 @@ fn default_url(shape: GoogleExchangeApi) -> &'static str {
     }
 }
 
-/// The `aud` of Kubernetes tokens that a provider expects unless it was told of others: its own full name; GKE's pools, theirs. Source:
-/// Google Cloud documentation, "Configure Workload Identity Federation with Kubernetes", allowed audiences.
+/// The default `aud` of Kubernetes tokens: the audience that a provider expects if its allowed audiences are not configured.
+///
+/// A provider of the Security Token Service expects its own full name, a pool of GKE the pool's name. Source: Google Cloud documentation,
+/// "Configure Workload Identity Federation with Kubernetes", allowed audiences.
 fn default_audience(shape: GoogleExchangeApi, provider: &str, pool: &str) -> String {
     match shape {
         GoogleExchangeApi::Sts => provider.to_owned(),
@@ -242,7 +244,7 @@ fn default_audience(shape: GoogleExchangeApi, provider: &str, pool: &str) -> Str
     }
 }
 
-/// The exchange's `audience`, whose form is the exchange's.
+/// Reads the exchange's `audience` from the key `provider`. Its form depends on the exchange API.
 fn provider(shape: GoogleExchangeApi, table: &DocumentTable<'_>) -> String {
     let (form, start) = match shape {
         GoogleExchangeApi::Sts => (
@@ -280,7 +282,7 @@ fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     table.key(key).text(form, values::secure_url).unwrap_or_else(|| default.to_owned())
 }
 
-/// Through a proxy, https is a tunnel that the proxy cannot look into; plain http is not.
+/// Reads the proxy. A proxy cannot look into an https tunnel, but it can read plain http.
 fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
     let key = table.key("proxy");
     let proxy =

@@ -1,4 +1,4 @@
-//! What `/debug/pods` shows of Google: names and times, never a secret.
+//! The Google part of `/debug/pods`: names and times, never a secret.
 
 use seawall_broker::google::{CredentialRequest, GooglePrincipalView};
 use seawall_core::Moment;
@@ -9,7 +9,7 @@ use crate::broker_stats;
 use crate::entitlements::{EntitlementState, PodLeases, RefetchTask};
 
 impl GoogleEntitlement {
-    /// What a pod may have, in a word, the Google service account it acts as, and what it holds.
+    /// The kind of the entitlement in one word, the pod's Google service account, and its principals.
     pub(crate) fn describe(&self, now: Moment) -> Value {
         let (standing, own) = match self {
             Self::Federated(own) => ("federated", Some(own)),
@@ -23,7 +23,7 @@ impl GoogleEntitlement {
         })
     }
 
-    /// What fetches all that the pod held by `before`, where this holds none of it and is to take its place.
+    /// Returns a task that refetches the credentials of `before`; `None` if either has no credentials or both share one client.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (self, before) {
             (Self::Federated(own), EntitlementState::Decided(Self::Federated(before))) => {
@@ -33,7 +33,7 @@ impl GoogleEntitlement {
         }
     }
 
-    /// What the pod holds, and who tells its owner.
+    /// The pod's leases with its event recorder; `None` if the pod has no credentials of its own.
     pub(crate) fn leases(&self) -> Option<PodLeases> {
         let Self::Federated(own) = self else { return None };
         Some(PodLeases {

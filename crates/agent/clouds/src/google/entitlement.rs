@@ -1,6 +1,6 @@
-//! What a pod may have of Google: the value that is decided for it, kept with it, and read by the dialect.
+//! A pod's entitlement to Google: decided for the pod, stored with it, and read by the dialect.
 //!
-//! Knows neither who decides it nor who answers by it.
+//! This module knows neither the code that decides nor the code that answers.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use seawall_core::events::PodEventRecorder;
 use seawall_http::Refusal;
 use seawall_protocols::google;
 
-/// What a pod may have of Google.
+/// A pod's entitlement to Google.
 #[derive(Clone, Debug)]
 pub enum GoogleEntitlement {
-    /// Credentials of its own.
+    /// The pod gets its own credentials.
     Federated(FederatedPod),
-    /// The real metadata server, through the filter.
+    /// The pod's requests go through the filter to the real metadata server.
     Passthrough,
-    /// The node's facts, and instead of an account the reason why there is none.
+    /// The pod gets the node's facts and, instead of an account, the reason why it has none.
     Refused(Arc<google::MetadataTree>, Refusal),
 }
 
@@ -25,8 +25,8 @@ pub enum GoogleEntitlement {
 pub struct FederatedPod {
     pub(super) tree: Arc<google::MetadataTree>,
     pub(super) credentials: Arc<GooglePodCredentials>,
-    /// The Google service account it acts as, if any.
+    /// The Google service account that the pod acts as, if any.
     pub(super) account: Option<Arc<str>>,
-    /// Told when the pod is refused something.
+    /// Records an event on the pod when it is refused something.
     pub(super) event_recorder: PodEventRecorder,
 }

@@ -1,7 +1,7 @@
-//! One request in Google's dialect to one answer.
+//! Answers one request in Google's dialect.
 //!
-//! What is no secret and must not be refused ([`Detection`]) is told to everybody. Everything else is answered from the
-//! caller's own [`GoogleEntitlement`], which the resolver found and no request can choose.
+//! Clients that are refused or not identified yet still get the facts that are no secret and must not be refused ([`Detection`]). All
+//! other answers come from the pod's own [`GoogleEntitlement`], which the resolver found and no request can choose.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,15 +33,15 @@ use crate::pod_events;
 /// Google's dialect on one traffic thread.
 #[derive(Debug)]
 pub(super) struct GoogleDialect {
-    /// What everybody is told, whoever it is.
+    /// Answers detection requests, also of clients that are refused or not identified yet.
     detection: Detection,
     serves: GoogleDialectMode,
     waits: ChangePoller,
-    /// The way to the real metadata server: of everybody in `conceal`, else of those whom the configuration lets through.
+    /// The path to the real metadata server: for every client in `conceal`, otherwise for the pods that the configuration lets through.
     passthrough: GooglePassthrough,
 }
 
-/// What is answered to those who are somebody.
+/// The dialect's mode, which decides all answers except detection.
 #[derive(Clone, Debug)]
 pub(super) enum GoogleDialectMode {
     /// Pods have credentials of their own; the readiness probe sees the node's tree, without an account.
@@ -60,7 +60,7 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
         CloudName::Google
     }
 
-    /// The metadata server's versions and what stands above them: a library asks `/` whether this is one.
+    /// Claims the metadata server's versions and the paths above them: a library requests `/` to detect a metadata server.
     fn claims(&self, path: &str) -> bool {
         matches!(path, "/" | "/computeMetadata")
             || path.starts_with("/computeMetadata/")
@@ -71,9 +71,10 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
         matches!(method, "GET" | "HEAD")
     }
 
-    /// The tightest of Go's clients takes 500 ms for an answer. Node's has 3 s for all its tries, with pauses of 0.1, 0.5 and
-    /// 1.5 s between them: a longer wait would have it give up in the middle of its third, and show a timeout where it would have
-    /// shown our sentence.
+    /// The wait for an identity is 400 ms for Go's clients and 500 ms for others.
+    ///
+    /// The strictest of Go's clients gives up after 500 ms. Node's client has 3 s for all its tries, with pauses of 0.1, 0.5 and
+    /// 1.5 s between them. A longer wait would make it give up during its third try and show a timeout instead of our refusal.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration {
         // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata; the other is net/http.
         let is_go = |agent: &[u8]| {
@@ -129,7 +130,7 @@ impl GoogleDialect {
         Self { detection: Detection::default(), serves, waits, passthrough }
     }
 
-    /// Which server's name the answers carry.
+    /// The server whose name the answers carry.
     fn server(&self) -> MetadataServerKind {
         match self.serves {
             GoogleDialectMode::Federate { .. } => MetadataServerKind::Gke,
@@ -137,14 +138,16 @@ impl GoogleDialect {
         }
     }
 
-    /// Tells whoever asks that this is a metadata server. A library that is refused this decides once and for all that there is
-    /// none, and hides the reason; one that is told so goes on to ask for a token, and then shows its user our sentence.
+    /// Tells any client that this is a metadata server.
+    ///
+    /// A library that is refused this decides for good that there is no server, and hides the reason. A library that gets this answer
+    /// goes on to request a token, and then shows its user our refusal.
     fn detect(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> Option<PodHandlerOutcome> {
         let status = self.write_text(&self.detection.answer(asked.head)?, asked.frame, out);
         Some(PodHandlerOutcome::Answered { route: &route::PROBE, status })
     }
 
-    /// What is told to whoever asks, also while it is not known who does or what it may have.
+    /// Answers detection requests at once. Other requests wait until the client's identity and entitlement are known.
     fn not_yet(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
         self.detect(asked, out).unwrap_or(PodHandlerOutcome::AwaitIdentity)
     }
@@ -199,7 +202,7 @@ impl GoogleDialect {
         }
     }
 
-    /// The node's facts for a pod that has no account, and the reason where one is asked for.
+    /// Serves the node's facts to a pod without an account, and the refusal `why` where the client asks for the account.
     fn bare(
         &self,
         pod: &Arc<PodEntry>,
@@ -217,7 +220,7 @@ impl GoogleDialect {
         }
     }
 
-    /// A look at a tree that has no credentials.
+    /// Serves a tree that has no credentials, to the readiness probe.
     fn look(
         &self,
         tree: &MetadataTree,
@@ -233,7 +236,7 @@ impl GoogleDialect {
         }
     }
 
-    /// A place for a request that is to wait.
+    /// Takes a long-poll permit if the request waits for a change.
     fn place<'b>(
         &self,
         hold: Option<WaitForChange<'b>>,
@@ -242,7 +245,7 @@ impl GoogleDialect {
         hold.map(|hold| Ok((hold, self.waits.acquire(asked.shares)?))).transpose()
     }
 
-    /// Text that is known already, unless the client wants to wait for it to change.
+    /// Answers with a text that is known already, or defers the answer if the client waits for a change.
     fn text(
         &self,
         pod: &Arc<PodEntry>,
@@ -265,7 +268,7 @@ impl GoogleDialect {
         Ok(PodHandlerOutcome::Answered { route: &routes::TREE, status })
     }
 
-    /// Writes text, and gives its status.
+    /// Writes a text or a redirect and returns its status.
     fn write_text(&self, text: &TreeResponse<'_, '_>, frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> u16 {
         match text {
             TreeResponse::Text(known) => {
@@ -293,7 +296,7 @@ fn wanted<'a>(credential: &'a CredentialQuery<'_, '_>) -> FormattedCredentialReq
     }
 }
 
-/// A credential: from memory if a lease is held, else as soon as the broker has one.
+/// Answers with a credential: from memory if a lease is there, otherwise as soon as the broker has one.
 fn credential(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,
@@ -310,7 +313,7 @@ fn credential(
     PodHandlerOutcome::CacheHit { route, question: asked.should_record.then(question) }
 }
 
-/// A credential from memory, if a lease is held.
+/// Writes a credential from memory; `None` if there is no lease.
 fn lend(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,
@@ -328,18 +331,19 @@ fn lend(
     Some(routes::of(wanted.want))
 }
 
-/// A credential that was asked for before.
+/// A credential request that the client may send again.
 #[derive(Debug)]
 struct CredentialReplay {
-    /// By which the request was read.
+    /// The tree by which the request was parsed.
     tree: Arc<MetadataTree>,
     want: CredentialRequest,
     alt: ResponseFormat,
 }
 
 impl ReplayableQuery<PodEntry> for CredentialReplay {
-    /// From the caller's own holder, as it is now. Another tree reads the same path otherwise: whose account's it is, and which scopes
-    /// are meant where none are named.
+    /// Answers from the client's own credentials, as they are now, if its tree is still the same.
+    ///
+    /// Another tree may read the same path differently: it decides which account the path names, and which scopes are the default.
     fn answer(
         &self,
         caller: &PodClient,

@@ -1,4 +1,4 @@
-//! What pods see in `federate`: the node's facts, and the tree of each account, shared by all pods that act as it.
+//! The trees that pods see in `federate`: the node's facts, and one tree for each account, shared by all pods that act as it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,14 +9,16 @@ use seawall_protocols::google::node_metadata::DEFAULT_SCOPES;
 /// The node's facts and the trees made of them.
 #[derive(Debug)]
 pub(super) struct MetadataTreeCache {
-    /// The name that stands where an e-mail would, for pods that act as no Google service account, as on GKE.
+    /// The name in place of an e-mail for pods that act as no Google service account, as on GKE.
     pool: Arc<str>,
-    /// Without an account; those with one share the node's facts with it.
+    /// The tree without an account. Trees with an account share its node facts.
     bare: Arc<google::MetadataTree>,
-    /// What every account of the node lists.
+    /// The scopes that every account on the node lists.
     scopes: google::AccountScopes,
-    /// By e-mail. A lock, because trees are made while the agent runs, by one thread; a tree is a KiB, and a hundred
-    /// pods often act as a handful of accounts.
+    /// The trees with an account, by e-mail.
+    ///
+    /// A lock is needed because one thread makes trees while the agent runs. A tree is a KiB, and a hundred pods often act as a handful of
+    /// accounts.
     of_accounts: Mutex<HashMap<Arc<str>, Weak<google::MetadataTree>>>,
 }
 
@@ -27,12 +29,12 @@ impl MetadataTreeCache {
         Self { pool: pool.into(), bare, scopes, of_accounts: Mutex::default() }
     }
 
-    /// The node's facts without an account.
+    /// The tree with the node's facts and no account.
     pub(super) fn without_account(&self) -> Arc<google::MetadataTree> {
         self.bare.clone()
     }
 
-    /// What pods see that act as this Google service account, or as themselves.
+    /// The tree of pods that act as this Google service account, or as themselves if it is `None`.
     pub(super) fn for_account(&self, account: Option<&Arc<str>>) -> Arc<google::MetadataTree> {
         let email = account.unwrap_or(&self.pool);
         let mut trees = self.of_accounts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Google: what its section says, what a pod is entitled to, and its dialect on each traffic thread.
+//! Google: its configuration section, the entitlements of pods, and its dialect on each traffic thread.
 
 mod account_policy;
 mod awaited_changes;
@@ -52,7 +52,7 @@ pub(crate) use config::{GoogleConfig, KEYS};
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_profiles::ALL as CLIENTS;
 
-/// Readiness asks for a fact that is no secret, as a library would.
+/// The readiness request: it asks for a fact that is no secret, as a library would.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/computeMetadata/v1/project/project-id",
@@ -69,7 +69,7 @@ const MALFORMED: Refusal = Refusal::new(
 const NO_SERVICE_ACCOUNT: Refusal =
     Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
 
-/// Google at work.
+/// Google as a running cloud.
 #[derive(Debug)]
 pub(crate) struct Google {
     upstream: String,
@@ -78,16 +78,18 @@ pub(crate) struct Google {
 
 #[derive(Debug)]
 enum GoogleModeState {
-    /// The real metadata server, to all alike.
+    /// Every pod gets the real metadata server, through a filter.
     Conceal,
-    /// To each its own.
+    /// Each pod gets its own credentials.
     Federate(Box<Federation>),
 }
 
 #[derive(Debug)]
 struct Federation {
-    /// What the broker asks, and how: leases that came in another way are not answered with, because whom a provider takes a pod for, and
-    /// what it lets it be, is the provider's to say. They are fetched anew instead.
+    /// The exchange configuration of the broker.
+    ///
+    /// After it changes, the agent fetches leases anew and does not answer with the old ones: the provider decides which identity a pod
+    /// has and what that identity may do.
     asks: ExchangeConfig,
     broker: GoogleBroker,
     trees: MetadataTreeCache,
@@ -96,18 +98,19 @@ struct Federation {
 }
 
 impl GoogleConfig {
-    /// The annotations that it wants to know.
+    /// The annotations that this section needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
         account_policy::SELECTION
     }
 
-    /// Whether pods get credentials of their own, so that each must be known.
+    /// True if pods get their own credentials, so the agent must identify each pod.
     pub(super) fn needs_pod_identity(&self) -> bool {
         matches!(self.mode, GoogleMode::Federate(_))
     }
 
-    /// Google at work; what it does in the background runs on `runtime`. Asks nobody. What the sections do not say differently is taken over
-    /// from `before`, with what is held and counted.
+    /// Starts Google. Its background tasks run on `runtime`. Makes no request.
+    ///
+    /// Takes over from `before` everything that the sections leave unchanged, with its leases and counters.
     ///
     /// # Errors
     /// A file that the section names cannot be read or used.
@@ -143,8 +146,9 @@ impl Google {
         }
     }
 
-    /// What a pod may have, which had `before`; nothing while it is not known what decides that. Leases stay where what decides it is
-    /// the same and they come in the way in which this asks for them.
+    /// Decides the entitlement of a pod that had `before`; `None` while the deciding facts are not known.
+    ///
+    /// The pod keeps its leases if the deciding facts and the exchange configuration are the same.
     pub(super) fn entitle(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -156,7 +160,7 @@ impl Google {
         }
     }
 
-    /// Its dialect, on one traffic thread.
+    /// Builds the dialect of one traffic thread.
     pub(super) fn dialect(&self, tools: &DialectResources) -> Rc<dyn MetadataDialect<PodEntry>> {
         let (serves, server) = match &self.gives {
             GoogleModeState::Federate(federation) => (
@@ -175,7 +179,7 @@ impl Google {
         Rc::new(GoogleDialect::new(serves, ChangePoller(tools.long_polls.clone()), passthrough))
     }
 
-    /// What gives its credentials, if it gives some.
+    /// The broker that fetches pods' credentials; `None` in `conceal`.
     pub(super) fn broker(&self) -> Option<&GoogleBroker> {
         self.federation().map(|federation| &federation.broker)
     }
@@ -203,7 +207,7 @@ impl Federation {
         Ok(Self { asks, broker, trees, passthrough, ahead })
     }
 
-    /// Nothing while it is not known which account the pod's ServiceAccount stands for.
+    /// Decides a pod's entitlement; `None` while the Google account of the pod's ServiceAccount is not known.
     fn entitle(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -221,7 +225,7 @@ impl Federation {
                 EntitlementState::Decided(GoogleEntitlement::Federated(own))
                     if own.account == account && own.credentials.is_from(&self.broker) =>
                 {
-                    // The facts may be others by another configuration.
+                    // Another configuration may have changed the node's facts.
                     let tree = self.trees.for_account(account.as_ref());
                     Some(GoogleEntitlement::Federated(FederatedPod { tree, ..own.clone() }))
                 }
@@ -246,7 +250,7 @@ impl Federation {
         };
         let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.pod_credentials(spec));
         let complainer = applicant.event_recorder.clone();
-        // Once for a pod: whoever may annotate its ServiceAccount could otherwise have calls made as often as he changes his mind.
+        // Only once for each pod: otherwise each change of the ServiceAccount's annotation would cause a call.
         if applicant.prefetch && matches!(before, EntitlementState::Pending) {
             self.ahead.enqueue(GooglePrefetchJob::new(&tree, &holder, &complainer));
         }

@@ -1,8 +1,9 @@
-//! The way to Google's real metadata server, through the filter: everybody's in `conceal`, else that of those whom the
-//! configuration lets through.
+//! Forwards requests through a filter to Google's real metadata server.
 //!
-//! What goes upstream was built anew by the dialect from what it understood: a canonical path and query, one header of
-//! ours, no byte of the client's. So the two servers cannot read one request differently, which is how filters are got around.
+//! In `conceal` every request takes this path, otherwise only requests of the ServiceAccounts that the configuration lets through.
+//!
+//! The dialect builds each upstream request anew from what it parsed: a canonical path and query and one header of ours, with no byte
+//! of the client's. So the two servers cannot read one request differently, which is how filters are bypassed.
 
 use std::time::Duration;
 
@@ -15,24 +16,25 @@ use seawall_server::upstream::{Forwarder, UpstreamRequest, UpstreamResponse};
 
 use super::routes;
 
-/// The filter and what is behind it.
+/// The filter and the forwarder behind it.
 #[derive(Debug)]
 pub(super) struct GooglePassthrough {
     forwarder: Forwarder,
     server: MetadataServerKind,
 }
 
-/// How long the real server may take: longer than Google's libraries give one try (3 s those for Python and Node), so that it is never us
-/// who give up first.
+/// The timeout of a request to the real server.
+///
+/// It is longer than one try of Google's libraries (3 s for Python and Node), so the agent never gives up first.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl GooglePassthrough {
-    /// To the real server behind `forwarder`; refusals are written as `server`'s.
+    /// Forwards to the real server behind `forwarder`. Refusals have the format of `server`.
     pub(super) fn new(forwarder: Forwarder, server: MetadataServerKind) -> Self {
         Self { forwarder, server }
     }
 
-    /// The answer that will come, if the request may go upstream at all.
+    /// Forwards the request if it may go upstream, and returns its deferred response.
     ///
     /// # Errors
     /// The rule of the dialect that forbids it, or too many long polls.
@@ -44,7 +46,7 @@ impl GooglePassthrough {
         let admitted = google::admit(head)?;
         let forward = UpstreamRequest {
             target: &admitted.target,
-            // GET for HEAD, too: the answer's length is then known, and its body is left out by the frame.
+            // GET replaces HEAD too: then the length of the response is known, and the response context leaves out the body.
             method: Method::GET,
             headers: &[("metadata-flavor", "Google")],
             timeout: PATIENCE,
@@ -58,7 +60,7 @@ impl GooglePassthrough {
     }
 }
 
-/// What the real server answered, or why it did not.
+/// The real server's response, or the refusal that replaces it.
 #[derive(Debug)]
 struct PassthroughResponse {
     server: MetadataServerKind,

@@ -1,4 +1,4 @@
-//! A pod's first credential of Google's: an access token for the scopes that its libraries ask for if nobody names others.
+//! Prefetch of a pod's first Google credential: an access token with the default scopes, which libraries request by default.
 
 use std::sync::{Arc, Weak};
 
@@ -9,11 +9,11 @@ use seawall_protocols::google::MetadataTree;
 use super::refusals;
 use crate::{pod_events, prefetch};
 
-/// A first credential to be fetched.
+/// A job that fetches a pod's first credential.
 #[derive(Debug)]
 pub(super) struct GooglePrefetchJob {
     tree: Arc<MetadataTree>,
-    /// Weak: a pod that is gone before its turn is let go.
+    /// The pod's credentials. The reference is weak: the job is dropped if the pod is gone before its turn.
     holder: Weak<GooglePodCredentials>,
     complainer: PodEventRecorder,
 }

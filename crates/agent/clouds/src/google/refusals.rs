@@ -1,11 +1,12 @@
-//! What a pod is told when there is no credential, in words for Google's users.
+//! The refusals that a pod receives when there is no credential, in words for Google's users.
 
 use seawall_http::Refusal;
 
 use crate::refusals::CloudRefusals;
 
-/// With the status that SDKs act rightly on: 503 is tried again, 403 and 404 are final. 429 is never sent: Go's client
-/// (cloud.google.com/go/compute/metadata) does not try it again.
+/// Google's refusals, with the statuses that SDKs handle correctly: they retry 503, while 403 and 404 are final.
+///
+/// 429 is never sent: Go's client (cloud.google.com/go/compute/metadata) does not retry it.
 pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     not_entitled: Refusal::new(
         404,

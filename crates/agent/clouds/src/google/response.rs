@@ -1,4 +1,4 @@
-//! What has come, written as the metadata server of a GKE node writes it.
+//! Writes awaited responses as the metadata server of a GKE node writes them.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use seawall_http::{Refusal, ResponseContext};
 use seawall_protocols::google::{AccessTokenBody, ETag, MetadataServerKind, ResponseFormat, TreeText};
 use seawall_server::response::{ReadyResponse, WriteContext, WriteOutcome};
 
-/// The server whose name the answers carry that are not another's.
+/// The server whose name the agent's own answers carry. Forwarded answers may carry another.
 const SERVER: MetadataServerKind = MetadataServerKind::Gke;
 
-/// What a request waited for.
+/// The response that a request waited for.
 #[derive(Debug)]
 pub(super) enum AwaitedGoogleResponse {
-    /// An access token; its tag goes along where the client polls for changes.
+    /// An access token, with its ETag if the client polls for changes.
     AccessToken(Arc<Lease<GoogleCredential>>, ResponseFormat, Option<ETag>),
     /// An identity token.
     IdToken(Arc<Lease<GoogleCredential>>),
-    /// Text of the tree, after a long poll.
+    /// A text of the tree, after a long poll.
     Known(TreeText<'static>),
-    /// None.
+    /// A refusal instead of the awaited response.
     Refused(Refusal),
 }
 
 impl AwaitedGoogleResponse {
-    /// The lease of what was wanted.
+    /// Creates the response to this credential request from its lease.
     pub(super) fn issued(
         want: &CredentialRequest,
         alt: ResponseFormat,
@@ -37,7 +37,7 @@ impl AwaitedGoogleResponse {
         }
     }
 
-    /// With the tag of the access token, for a client that polls for changes.
+    /// Adds the access token's ETag, for a client that polls for changes.
     pub(super) fn with_etag(self) -> Self {
         match self {
             Self::AccessToken(lease, alt, _) => {
@@ -66,7 +66,7 @@ impl ReadyResponse for AwaitedGoogleResponse {
     }
 }
 
-/// Writes an access token with the life it truly has left.
+/// Writes an access token with its true remaining lifetime.
 pub(super) fn access_token(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -75,7 +75,7 @@ pub(super) fn access_token(
     alt: ResponseFormat,
     etag: Option<ETag>,
 ) {
-    // Rounded down: a client must never believe in a second that is not there.
+    // Rounded down: a client must never count on a second that the token does not have.
     let expires_in = lease.remaining(now).as_secs();
     SERVER.token(out, frame, &AccessTokenBody { text: lease.value.text(), expires_in, alt, etag });
 }
@@ -85,8 +85,9 @@ pub(super) fn id_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, lease: &L
     SERVER.id_token(out, frame, lease.value.text());
 }
 
-/// The tag of a token's text. A hash of 64 bits over a secret of a thousand and more gives nothing of it away, and
-/// it goes only to the pod that has the token.
+/// The ETag of a token's text.
+///
+/// A hash of 64 bits over a secret of a thousand bits and more reveals nothing of it, and only the pod that has the token gets the ETag.
 pub(super) fn etag(lease: &Lease<GoogleCredential>) -> ETag {
     ETag::of(lease.value.text().as_bytes())
 }

@@ -1,25 +1,25 @@
-//! What is asked of Google's metadata server, by kind.
+//! The routes of Google's metadata server: the kinds of requests that it serves.
 
 use seawall_broker::google::CredentialRequestRef;
 use seawall_core::cloud::CloudName::Google;
 use seawall_server::route::MetadataRoute;
 
-/// An access token.
+/// Requests for an access token.
 pub(super) static TOKEN: MetadataRoute = MetadataRoute::credential(Google, "token");
 
-/// An identity token.
+/// Requests for an identity token.
 pub(super) static IDENTITY: MetadataRoute = MetadataRoute::credential(Google, "identity");
 
-/// Anything else of the metadata tree.
+/// Requests for anything else in the metadata tree.
 pub(super) static TREE: MetadataRoute = MetadataRoute::other(Google, "tree");
 
-/// A request passed on to the real metadata server.
+/// Requests that are forwarded to the real metadata server.
 pub(super) static FORWARD: MetadataRoute = MetadataRoute::other(Google, "forward");
 
-/// All of them.
+/// All routes of Google's metadata server.
 pub(crate) static ALL: [&MetadataRoute; 4] = [&TOKEN, &IDENTITY, &TREE, &FORWARD];
 
-/// The route of a credential.
+/// The route of a credential request.
 pub(super) fn of(want: CredentialRequestRef<'_>) -> &'static MetadataRoute {
     match want {
         CredentialRequestRef::AccessToken { .. } => &TOKEN,

@@ -1,4 +1,4 @@
-//! Google's clients that name themselves when they ask for a token, and what life of one each refreshes (their sources).
+//! Google's SDKs that send a User-Agent with a token request, and the remaining lifetime at which each refreshes (from their sources).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ const fn client(agent: &'static str, name: &'static str, seconds: u64) -> SdkPro
     SdkProfile { user_agent: agent, name, refresh_window: Duration::from_secs(seconds), poll_interval: None }
 }
 
-/// All of them.
+/// The profiles of Google's SDKs.
 pub(crate) const ALL: SdkProfiles = SdkProfiles {
     known: KNOWN,
     normal_fetches_per_hour: 13,
@@ -20,7 +20,7 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
     }),
 };
 
-/// 225 s: golang/oauth2, `google/google.go`; 240 s: arrow-rs-object-store, `gcp/credential.rs`.
+/// The known SDKs. Sources: 225 s from golang/oauth2, `google/google.go`; 240 s from arrow-rs-object-store, `gcp/credential.rs`.
 const KNOWN: &[SdkProfile] = &[
     client("gcloud-golang/", "Google's library for Go", 225),
     client("Go-http-client/", "a client of Go's", 225),

@@ -1,41 +1,41 @@
-//! From Kubernetes objects to "which pod is this?": pure, no I/O, no clock.
+//! Maps Kubernetes objects to pod identities by address: pure, no I/O, no clock.
 //!
 //! [`PodIndex`] is the writer's table; [`PodSnapshot`] is the immutable view that every reader holds. One writer calls
 //! [`PodIndex::apply_pod`], [`PodIndex::remove_pod`], [`PodIndex::replace_pods`] and the like, then [`PodIndex::snapshot`].
 //!
-//! **Who is at an address?** An answer hands out credentials, so the rule errs towards nobody:
+//! **Which pod has an address?** An answer hands out credentials, so in doubt the rules name no pod:
 //!
 //! - An address names a pod only if exactly one live pod claims it. Two live claims are [`PodLookupError::Ambiguous`].
-//! - A hostNetwork pod claims none: its traffic carries the node's address, as everybody else's on the node does.
-//! - A pod in a terminal phase is gone. The kubelet reports Succeeded or Failed after the last container ended, so
-//!   nobody can be calling, and the address is free for the next pod before the object disappears.
+//! - A hostNetwork pod claims no address: its traffic carries the node's address, like that of all other processes on the node.
+//! - A pod in a terminal phase is gone. The kubelet reports Succeeded or Failed after the last container ended, so the pod
+//!   sends no more requests, and the address is free for the next pod before the object disappears.
 //! - A pod that is being deleted **keeps** its identity until it is gone, because graceful shutdown needs credentials
 //!   (flushing to a bucket is the usual case). But the kubelet frees its address before the API server knows, and reports
-//!   the next pod's address up to a second after that pod started. So while any pod of the node has no address yet, it
-//!   may be the one that has this one, and the dying pod's address names nobody: a second of 503 while a pod starts, on
-//!   new connections of a pod that shuts down, instead of the old pod's credentials for the new pod. A pod counts as such
-//!   for [`SETTING_UP`], so that one that is stuck does not keep the address from every pod that shuts down after it. And
-//!   only new decisions are withheld ([`PodSnapshot::pod_at`]); the address is still the dying pod's as far as anybody knows
-//!   ([`PodSnapshot::claimant`]), and what was decided stands: a connection is kept by the network namespace that it began in,
-//!   so whoever has the address next has none of it.
+//!   the next pod's address up to a second after that pod started. So while any pod of the node has no address yet, that pod
+//!   may have the dying pod's address, and the address names no pod. The cost is a second of 503 while a pod starts, on new
+//!   connections of a pod that shuts down; the gain is that the new pod never gets the old pod's credentials. A pod without an
+//!   address counts like this for [`SETTING_UP`], so that a stuck pod does not withhold the address of every later pod that
+//!   shuts down. Only new decisions are withheld ([`PodSnapshot::pod_at`]). The dying pod stays the last known holder of the
+//!   address ([`PodSnapshot::claimant`]), and earlier decisions stand: a connection stays in the network namespace in which it
+//!   began, so the next pod at the address does not inherit it.
 //! - The same grace ends by the wall clock, [`DELETION_LEEWAY`] after the deletion time (which the API server sets to
-//!   the request plus the grace period): a pod that we were not told is gone, because the API server is away, does
-//!   not answer for its address for ever. A node's clock that runs ahead by more than the leeway cuts graceful shutdown
-//!   short, and nothing else.
-//! - An address is that of a sandbox. Where the status says that there is none, or that another is to be made
-//!   ([`Sandbox::Absent`]), the address beside it was the last one's: runtimes and kubelets keep it for a while, and it may be
-//!   another pod's by now. It names nobody, until the kubelet tells of the next sandbox and its address in one.
-//! - A reboot ends every sandbox, and what the API server then knows was written before it. So for an hour after the machine's
-//!   start an address counts only if its status tells of something that came after that start
-//!   ([`crate::object::PodStatus::written_after`]). For an hour, because by then every kubelet that starts pods has told of all
-//!   of them, and because a clock that was set, or a machine that was halted from outside, must not cost a healthy pod its
-//!   credentials for good.
+//!   the request plus the grace period). So a pod whose end the agent did not hear of, because the API server is unreachable,
+//!   does not hold its address for ever. A node's clock that runs ahead by more than the leeway only cuts graceful shutdown
+//!   short.
+//! - An address belongs to a sandbox. If the status says that there is no sandbox, or that another one is to be made
+//!   ([`Sandbox::Absent`]), its address was the last sandbox's: runtimes and kubelets keep it for a while, and it may be
+//!   another pod's by now. It names no pod until the kubelet reports the next sandbox together with its address.
+//! - A reboot ends every sandbox, and the API server's state was then written before it. So for an hour after the machine's
+//!   start an address counts only if its status reports something that came after that start
+//!   ([`crate::object::PodStatus::written_after`]). The rule ends after an hour for two reasons. By then every kubelet that
+//!   starts pods has reported all of them. And a clock that was set, or a machine that was halted from outside, must not cost a
+//!   healthy pod its credentials for good.
 //! - A pod without ServiceAccount (a mirror pod) has no identity to give, but it occupies its address like any other.
 //!
-//! **What is left, and only kernel attestation closes:** a pod that ends *by itself* frees its address some tens of
-//! milliseconds before its status says so, and for as long as the API server is away. If the network plugin gives that very
-//! address to the next pod at once, which plugins avoid (host-local goes round its range, the AWS plugin waits 30 s)
-//! and exhausted ranges force, that pod is taken for the old one until the status arrives.
+//! **Remaining gap, which only kernel attestation closes:** a pod that ends *by itself* frees its address some tens of
+//! milliseconds before its status says so, and for as long as the API server is unreachable. Suppose the network plugin gives
+//! that very address to the next pod at once, which plugins avoid (host-local goes round its range, the AWS plugin waits 30 s)
+//! and exhausted ranges force. Then that pod is taken for the old one until the status arrives.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -53,34 +53,34 @@ mod object_cache;
 
 use object_cache::{FetchTicket, ObjectCache};
 
-/// How long after its deletion time a pod still counts as live. The API server itself accepts the tokens of a deleted pod
-/// that long. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
+/// A pod still counts as live for this long after its deletion time. The API server itself accepts the tokens of a deleted
+/// pod that long. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
 pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 
-/// How long after it was first told of, a pod without an address counts as one that may have just been given somebody's.
+/// For this long after it is first seen without an address, a pod may have just been given another pod's address.
 ///
-/// A kubelet sets out to make a pod's sandbox as soon as it hears of it; that takes seconds, on a node where many start at
-/// once tens of them. One that has none after this long waits for something else (a volume, a network plugin, a place),
-/// and has no more to do with a pod that ends at this moment than any other. When it does get its sandbox, what keeps it
-/// from being taken for the last pod at its address is what keeps every pod from that whose predecessor ended by itself: the
-/// kubelet tells of an end before it can have made the next sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the
-/// sandbox, then set the terminal phase, since 1.27). By the wall clock, as ends are.
+/// A kubelet starts to make a pod's sandbox as soon as it hears of the pod. That takes seconds, and tens of seconds on a node
+/// where many pods start at once. A pod without a sandbox after this long waits for something else (a volume, a network plugin,
+/// a place), and has no more to do with a pod that ends at this moment than any other pod. When it does get its sandbox, it is
+/// protected like every pod whose predecessor ended by itself: the kubelet reports the end before it can have made the next
+/// sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the sandbox, then set the terminal phase, since 1.27). Measured by
+/// the wall clock, as ends are.
 const SETTING_UP: Duration = Duration::from_secs(60);
 
-/// One pod of this node, as readers see it. Never changes; a change is a new record.
+/// One pod of this node, as readers see it. Immutable; a change makes a new record.
 #[derive(Clone, Debug)]
 pub struct PodRecord {
-    /// Who it is.
+    /// The pod's UID, name and ServiceAccount.
     pub pod: Pod,
-    /// Its own addresses, canonical and sorted; those of the node are left out.
+    /// The pod's own addresses, canonical and sorted; the node's addresses are left out.
     pub addresses: Box<[IpAddr]>,
-    /// Whether it shares the node's network, so that its address tells nothing.
+    /// True if the pod shares the node's network, so that its address does not identify it.
     pub host_network: bool,
-    /// Whether its deletion has been asked for.
+    /// True if the pod's deletion has been requested.
     pub terminating: bool,
-    /// What is told of it: its selected annotations, and those of what it belongs to.
+    /// The selected annotations of the pod, its ServiceAccount and its namespace.
     pub annotations: PodAnnotations,
-    /// Dies with the pod, survives the record.
+    /// The pod's cached tokens. They survive a change of the record and are dropped with the pod.
     pub(crate) tokens: Arc<TokenCache>,
 }
 
@@ -94,54 +94,54 @@ impl PodRecord {
     }
 }
 
-/// Why no pod is named for an address.
+/// The reason why a lookup by address names no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodLookupError {
-    /// No live pod of this node has it, or the pod has no identity. It may be one that is not known *yet*.
+    /// No live pod of this node has the address, or the pod has no identity. The pod may not be known *yet*.
     #[error("no pod of this node has this address")]
     Absent,
-    /// More than one live pod has it, or may have it.
+    /// More than one live pod has the address, or may have it.
     #[error("more than one pod of this node may have this address")]
     Ambiguous,
 }
 
-/// Everything known about this node at one moment. Sorted slices: there is one after each event, and a map of the same is
-/// three times as large.
+/// Everything known about this node at one moment. Sorted slices, because each event makes a snapshot and maps with the same
+/// content are three times as large.
 #[derive(Debug, Default)]
 pub struct PodSnapshot {
     version: u64,
     complete: bool,
-    /// By UID.
+    /// Sorted by UID.
     pods: Box<[Arc<PodRecord>]>,
-    /// By address, each once.
+    /// Sorted by address; each address occurs once.
     claims: Box<[(IpAddr, Claim)]>,
 }
 
 #[derive(Clone, Debug)]
 enum Claim {
     One(Arc<PodRecord>),
-    /// One that is being deleted, and another pod may have the address by now.
+    /// One pod that is being deleted; another pod may have the address by now.
     Withheld(Arc<PodRecord>),
-    /// One, and it has no identity to give.
+    /// One pod, which has no identity to give.
     Nameless,
     Many,
 }
 
 impl PodSnapshot {
-    /// Grows with every snapshot; what `newer_than` waits on.
+    /// A number that grows with every snapshot; [`crate::NodePods::newer_than`] waits for it.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether the node's pods have been listed at least once. Before that, an absent pod means nothing.
+    /// True if the node's pods have been listed at least once. Before that, an absent pod means nothing.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The pod that alone has `address`. IPv4-mapped IPv6 addresses count as IPv4.
+    /// The only pod that has `address`. IPv4-mapped IPv6 addresses count as IPv4.
     ///
     /// # Errors
-    /// Nobody is named when nobody, or more than one, has it.
+    /// No known pod has the address, or more than one pod has it or may have it.
     pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, PodLookupError> {
         match self.claim(address) {
             Some(Claim::One(record)) => Ok(record),
@@ -150,8 +150,8 @@ impl PodSnapshot {
         }
     }
 
-    /// The pod that alone claims `address`, though somebody may have it by now who has not been told of: good for keeping what
-    /// was decided for that pod, not for deciding.
+    /// The only known pod that claims `address`, even if a pod that is not known yet may have it by now. Use it to keep an
+    /// earlier decision for that pod, not to make a decision.
     pub fn claimant(&self, address: IpAddr) -> Option<&Arc<PodRecord>> {
         match self.claim(address) {
             Some(Claim::One(record) | Claim::Withheld(record)) => Some(record),
@@ -165,7 +165,7 @@ impl PodSnapshot {
         self.pods.get(at)
     }
 
-    /// Every live pod with an identity, in the order of their UIDs.
+    /// All live pods with an identity, sorted by UID.
     pub fn pods(&self) -> impl ExactSizeIterator<Item = &Arc<PodRecord>> {
         self.pods.iter()
     }
@@ -177,24 +177,24 @@ impl PodSnapshot {
     }
 }
 
-/// An object to be read.
+/// A request to read one object.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectFetch {
     pub(crate) object: RelatedObject,
     pub(crate) ticket: FetchTicket,
 }
 
-/// The writer's table.
+/// The snapshot writer's table of this node's pods and the objects that they belong to.
 #[derive(Debug, Default)]
 pub(crate) struct PodIndex {
     version: u64,
     complete: bool,
     pods: HashMap<Arc<str>, Entry>,
-    /// When a pod's deletion time, with leeway, has passed, for those whose deletion was asked for.
+    /// The deletion time plus [`DELETION_LEEWAY`] of each pod whose deletion was requested.
     ends: HashMap<Arc<str>, SystemTime>,
-    /// Since which snapshot a pod has no address, for those that have none.
+    /// For each pod without an address, the time of the first snapshot that saw it like that.
     setting_up: HashMap<Arc<str>, SystemTime>,
-    /// When the machine started, unless that is long ago.
+    /// The time at which the machine started, unless that is long ago.
     boot: Option<SystemTime>,
     accounts: ObjectCache<ServiceAccount>,
     namespaces: Namespaces,
@@ -202,7 +202,7 @@ pub(crate) struct PodIndex {
 
 #[derive(Debug)]
 enum Namespaces {
-    /// Nobody asks about them, so that nothing of them is unknown: what each pod is told of its own, one for all.
+    /// No cloud selects keys on namespaces, so all pods share this value and nothing of it is unknown.
     Unasked(RelatedAnnotations),
     Asked(ObjectCache<Arc<str>>),
 }
@@ -216,9 +216,9 @@ impl Default for Namespaces {
 #[derive(Debug)]
 struct Entry {
     occupant: AddressHolder,
-    /// Whether it is to get an address of its own and none was reported for the sandbox that it has or will have.
+    /// True if the pod is to have its own address but no address is reported for its present or next sandbox.
     lacks_address: bool,
-    /// Whether what is known of it may be of a sandbox that the machine's start has ended.
+    /// True if the pod's status may describe a sandbox from before the machine's start.
     is_from_before: bool,
 }
 
@@ -245,12 +245,12 @@ impl Namespaces {
 }
 
 impl PodIndex {
-    /// As the default, and about namespaces it asks, too.
+    /// Creates an empty index that also requests namespaces.
     pub(crate) fn with_namespaces() -> Self {
         Self { namespaces: Namespaces::Asked(ObjectCache::default()), ..Self::default() }
     }
 
-    /// The pods of this node are exactly these.
+    /// Replaces all pods: the pods of this node are exactly these.
     pub(crate) fn replace_pods(&mut self, pods: Vec<PodObject>) {
         let present: HashSet<String> = pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
         self.pods.retain(|uid, _| present.contains(uid.as_ref()));
@@ -259,7 +259,7 @@ impl PodIndex {
         self.complete = true;
     }
 
-    /// A pod of this node is new or changed.
+    /// Applies a new or changed pod of this node.
     pub(crate) fn apply_pod(&mut self, pod: &PodObject) {
         if pod.metadata.uid.is_empty() {
             return;
@@ -294,13 +294,13 @@ impl PodIndex {
         self.pods.insert(uid, Entry { occupant, lacks_address, is_from_before });
     }
 
-    /// A pod is gone.
+    /// Removes a pod that is gone.
     pub(crate) fn remove_pod(&mut self, pod: &PodObject) {
         self.pods.remove(pod.metadata.uid.as_str());
         self.ends.remove(pod.metadata.uid.as_str());
     }
 
-    /// The old record where it still tells the same, else a new one that shares what it can.
+    /// Returns the old record if it has the same content, else a new record that shares the old strings and tokens.
     fn record(&mut self, pod: &PodObject, addresses: Box<[IpAddr]>) -> Arc<PodRecord> {
         let old = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.record()).cloned();
         let (service_account, of_account) = self.accounts.get_or_request(ServiceAccount {
@@ -334,7 +334,7 @@ impl PodIndex {
         }
     }
 
-    /// The watch tells of an object somewhere in the cluster. Whether that is news of a pod here.
+    /// Applies a watch event on an object anywhere in the cluster. Returns `true` if it changes a pod here.
     pub(crate) fn apply_object(&mut self, object: &RelatedObject, told: &RelatedAnnotations) -> bool {
         let is_news = match object {
             RelatedObject::ServiceAccount(key) => self.accounts.apply(key, told),
@@ -346,7 +346,7 @@ impl PodIndex {
         is_news
     }
 
-    /// A fetch has brought an answer. Ignored if its ticket was voided. Whether that is news of a pod here.
+    /// Applies the answer to a fetch, unless its ticket was voided. Returns `true` if it changes a pod here.
     pub(crate) fn apply_fetched(
         &mut self,
         ObjectFetch { object, ticket }: &ObjectFetch,
@@ -379,7 +379,7 @@ impl PodIndex {
         }
     }
 
-    /// The watch of a kind begins from now, so that all of it is read again.
+    /// Requests a fetch of all objects of this kind, because its watch begins from now.
     pub(crate) fn watch_started(&mut self, kind: RelatedKind) {
         match kind {
             RelatedKind::ServiceAccount => self.accounts.refetch_all(),
@@ -387,7 +387,7 @@ impl PodIndex {
         }
     }
 
-    /// The objects to read now. Each is handed out once.
+    /// Returns the objects to fetch now. Each request is returned once.
     pub(crate) fn take_fetches(&mut self) -> Vec<ObjectFetch> {
         let accounts = self.accounts.take_fetches();
         let accounts =
@@ -398,15 +398,15 @@ impl PodIndex {
         accounts.chain(namespaces).collect()
     }
 
-    /// What is applied from here on is judged by when the machine started; `None` is long ago, and judges nothing any more. Whether
-    /// what was applied before is judged in another way now.
+    /// Sets the machine's start, by which statuses are judged from here on; `None`, for a start long ago, ends that judgement.
+    /// Returns `true` if this switches the judgement of earlier statuses on or off.
     pub(crate) fn set_boot_time(&mut self, boot: Option<SystemTime>) -> bool {
         let is_another = self.boot.is_some() != boot.is_some();
         self.boot = boot;
         is_another
     }
 
-    /// The next snapshot, as of `now`: without the pods whose end has passed. Forgets what nobody uses.
+    /// Makes the next snapshot as of `now`, without the pods whose end has passed. Forgets objects that no pod uses.
     pub(crate) fn snapshot(&mut self, now: SystemTime) -> PodSnapshot {
         self.version += 1;
         self.note_setting_up(now);
@@ -432,7 +432,7 @@ impl PodIndex {
         PodSnapshot { version, complete, pods: pods.into(), claims: claims.into() }
     }
 
-    /// The addresses that a pod has to itself, as far as it knows.
+    /// The addresses that this pod claims for itself, as far as its status shows.
     fn claims<'e>(&self, entry: &'e Entry) -> &'e [IpAddr] {
         match &entry.occupant {
             _ if self.is_stale(entry) => &[],
@@ -472,7 +472,7 @@ impl PodIndex {
         }
     }
 
-    /// When something changes by time alone: a pod's end passes, or one counts as stuck. Then a new snapshot is due.
+    /// Returns the next time at which a snapshot changes by time alone: a pod's end passes, or a pod counts as stuck.
     pub(crate) fn next_change_at(&self, now: SystemTime) -> Option<SystemTime> {
         let ends = self.ends.values().copied();
         let stuck = self.setting_up.values().map(|since| *since + SETTING_UP);
@@ -488,7 +488,7 @@ impl Entry {
         }
     }
 
-    /// `is_withheld`: it ends, and somebody may have been given its address.
+    /// Returns the pod's claim on its addresses. `is_withheld`: the pod is ending, and another pod may have its address.
     fn claim(&self, is_withheld: bool) -> Claim {
         match self.record() {
             None => Claim::Nameless,
@@ -498,7 +498,7 @@ impl Entry {
     }
 }
 
-/// A pod's own annotations: those of its last record where they are the same, so that a change of state copies none.
+/// Returns the pod's own annotations. Reuses those of the last record if they are equal, so that a status change copies none.
 fn pod_annotations(pod: &PodObject, old: Option<&PodRecord>) -> Annotations {
     let new = &pod.metadata.annotations;
     old.map(|old| &old.annotations.pod).filter(|old| *old == new).unwrap_or(new).clone()

@@ -1,7 +1,7 @@
-//! What is known of the objects of one kind that pods of this node belong to, and which of them are to be read.
+//! The annotations known of objects of one kind that this node's pods belong to, and which of these objects to fetch.
 //!
-//! A watch tells changes and begins from now; what was before is fetched one by one. This table says whose word counts when
-//! the two race. It refuses to know pods and what the objects say; [`super::PodIndex`] has one for each kind.
+//! A watch reports changes and begins from now; earlier state is fetched object by object. This table decides which result
+//! counts when the two race. It does not know pods or annotation contents; [`super::PodIndex`] has one table per kind.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,19 +9,20 @@ use std::sync::{Arc, Weak};
 
 use seawall_core::annotations::RelatedAnnotations;
 
-/// The answer to a fetch is wanted as long as the other end of its ticket lives. A ticket is voided when a watch event
-/// about the object arrives (the event is at least as new as what the watch began with, and more follow), when the watch
-/// starts anew (the fetch may have seen less than the watch will not repeat), or when the last pod leaves.
+/// The answer to a fetch counts as long as the other end of its ticket lives. A ticket is voided in three cases:
+/// - A watch event about the object arrives: the event is at least as new as the start of the watch, and more follow.
+/// - The watch starts anew: the fetch may have read a state from before a change that the watch will not repeat.
+/// - The last pod that uses the object leaves.
 pub(crate) type FetchTicket = Weak<()>;
 
 #[derive(Debug)]
 pub(super) struct ObjectCache<K> {
     all: HashMap<K, CachedObject>,
-    /// Set once the kind's watch has a position; a fetch before that could miss a change.
+    /// True once the kind's watch has a position; a fetch before that could miss a change.
     is_watched: bool,
 }
 
-/// What is known of an object that some pod uses.
+/// The known annotations of an object that some pod uses, and the progress of its fetch.
 #[derive(Debug)]
 struct CachedObject {
     told: RelatedAnnotations,
@@ -42,7 +43,7 @@ impl<K> Default for ObjectCache<K> {
 }
 
 impl<K: Clone + Eq + Hash> ObjectCache<K> {
-    /// What is known of an object; asks for it when nothing is. The key's strings are shared by its pods.
+    /// Returns the known annotations of an object; requests a fetch if the object is new. Its pods share the key's strings.
     pub(super) fn get_or_request(&mut self, wanted: K) -> (K, RelatedAnnotations) {
         if let Some((key, reading)) = self.all.get_key_value(&wanted) {
             return (key.clone(), reading.told.clone());
@@ -54,25 +55,25 @@ impl<K: Clone + Eq + Hash> ObjectCache<K> {
         (wanted, RelatedAnnotations::NotRead)
     }
 
-    /// The watch tells of an object somewhere in the cluster; most are used by no pod here and are let pass. Returns whether
-    /// it is news.
+    /// Applies a watch event on an object anywhere in the cluster. Objects that no pod here uses are ignored. Returns `true` if
+    /// the annotations changed.
     pub(super) fn apply(&mut self, key: &K, told: &RelatedAnnotations) -> bool {
         self.all.get_mut(key).is_some_and(|reading| reading.learn(told))
     }
 
-    /// A fetch has brought an answer, which is ignored if its ticket was voided. Returns whether it is news.
+    /// Applies the answer to a fetch, unless its ticket was voided. Returns `true` if the annotations changed.
     pub(super) fn apply_fetched(&mut self, key: &K, ticket: &FetchTicket, told: &RelatedAnnotations) -> bool {
         self.all.get_mut(key).is_some_and(|reading| reading.awaits(ticket) && reading.learn(told))
     }
 
-    /// The watch begins from now: what changed before it began was not told, so all is read again. What is known stays in
-    /// use until then.
+    /// Requests a fetch of every object, because the new watch does not report changes from before its start. The known
+    /// annotations stay in use until the answers arrive.
     pub(super) fn refetch_all(&mut self) {
         self.is_watched = true;
         self.all.values_mut().for_each(|reading| reading.state = FetchProgress::Wanted);
     }
 
-    /// Those to read now. Each is handed out once.
+    /// Returns the objects to fetch now. Each request is returned once.
     pub(super) fn take_fetches(&mut self) -> impl Iterator<Item = (K, FetchTicket)> {
         let is_watched = self.is_watched;
         let wanted =
@@ -85,7 +86,7 @@ impl<K: Clone + Eq + Hash> ObjectCache<K> {
         })
     }
 
-    /// Forgets the others.
+    /// Forgets each object for which `is_used` returns `false`.
     pub(super) fn retain(&mut self, is_used: impl Fn(&K) -> bool) {
         self.all.retain(|key, _| is_used(key));
     }

@@ -20,11 +20,11 @@ struct ModelPod {
     /// Deletion time, in seconds of the test's clock.
     deletion: Option<u64>,
     sandbox: Sandbox,
-    /// When the kubelet first took note of it.
+    /// The time at which the kubelet first took note of the pod.
     started: Option<u64>,
 }
 
-/// When the machine started, for the model.
+/// The time at which the machine started, for the model.
 const BOOT: u64 = 100;
 
 #[derive(Clone, Debug)]
@@ -116,11 +116,11 @@ fn object(told: &ModelPod) -> PodObject {
     }
 }
 
-/// What is true, as plainly as it can be said.
+/// The expected result, computed as simply as possible.
 #[derive(Debug, Default)]
 struct Model {
     pods: BTreeMap<u8, ModelPod>,
-    /// Since when a pod has no address.
+    /// For each pod without an address, the time since which it has none.
     starting: BTreeMap<u8, u64>,
     now: u64,
 }
@@ -130,7 +130,7 @@ impl ModelPod {
         matches!(self.phase, "Succeeded" | "Failed")
     }
 
-    /// Whether its addresses are those of a sandbox that it has.
+    /// True if the reported addresses belong to a sandbox that the pod has.
     fn has_sandbox(&self) -> bool {
         let is_since_boot = self.sandbox == Sandbox::Ready(Some(at(BOOT + 1)));
         self.sandbox != Sandbox::Absent && (is_since_boot || self.started.is_none_or(|at| at >= BOOT))
@@ -268,10 +268,10 @@ proptest! {
     }
 }
 
-/// What happens around one ServiceAccount at the API server, and when we hear of it.
+/// The events around one ServiceAccount at the API server, and the deliveries to the index.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Somebody writes it: with this account, or (`None`) deletes it.
+    /// The ServiceAccount is written with this annotation value, or (`None`) deleted.
     Written(Option<u8>),
     /// The watch delivers the next change.
     Delivered,
@@ -304,7 +304,7 @@ struct World {
     index: PodIndex,
     /// Every state that the ServiceAccount ever had.
     history: Vec<Option<u8>>,
-    /// How much of it the watch has delivered.
+    /// The number of these states that the watch has delivered.
     delivered: usize,
     asked: Vec<ObjectFetch>,
     answers: Vec<(ObjectFetch, RelatedAnnotations)>,
@@ -477,7 +477,7 @@ fn whose_an_address_was_is_still_told_while_new_decisions_are_withheld() {
     let snapshot = index.snapshot(at(0));
     assert!(snapshot.pod_at(address).is_err());
     assert_eq!(&*snapshot.claimant(address).unwrap().pod.uid.0, "uid-1");
-    // Somebody else has it.
+    // Another pod has it.
     index.apply_pod(&object(&running(2, &[0])));
     assert!(index.snapshot(at(0)).claimant(address).is_none());
 }
@@ -517,7 +517,7 @@ fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
     assert_eq!(at_both(&mut index), [two, one]);
 }
 
-/// A reboot, and an agent that starts before the kubelet has told of anything.
+/// A reboot, and an agent that starts before the kubelet has reported anything.
 #[test]
 fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again() {
     let mut index = PodIndex::default();
@@ -535,7 +535,7 @@ fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again()
     let made = ModelPod { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
     index.apply_pod(&object(&made));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
-    // A status that tells no time is nobody's whom we know.
+    // A status without any time is from no known kubelet.
     index.apply_pod(&object(&running(1, &[0])));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
 }

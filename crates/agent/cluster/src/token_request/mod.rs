@@ -1,10 +1,10 @@
-//! A pod's own Kubernetes token, for one audience: asked for, kept, renewed ahead of its end.
+//! A pod's own Kubernetes token for one audience: requested, cached, and renewed before it expires.
 //!
-//! Each token is bound to the pod (`boundObjectRef` with its UID): the API server and every cloud that asks it will
-//! refuse it once the pod is gone, and a stolen one is worth nothing after that. Nothing here runs by itself: a token is
-//! renewed when somebody asks for it and it is past its renewal time, so pods that never ask cost nothing.
+//! Each token is bound to the pod (`boundObjectRef` with its UID). Once the pod is gone, the API server refuses the token, and so
+//! does every cloud that asks it; a stolen token is worth nothing after that. Nothing here runs by itself: a token is renewed
+//! when it is requested after its renewal time, so pods that never ask cost nothing.
 //!
-//! Source of the request: Kubernetes API reference, TokenRequest authentication.k8s.io/v1; of the renewal rule:
+//! Source of the request: Kubernetes API reference, TokenRequest authentication.k8s.io/v1. Source of the renewal rule:
 //! kubernetes, pkg/kubelet/token/token_manager.go (80 % of its life or a day, with 10 s of jitter).
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use seawall_kube::{KubeError, RetryBackoff, TimedKubeClient, request};
 use serde::Deserialize;
 use tracing::warn;
 
-/// Why no token could be had.
+/// The reason why a token request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
     #[error("the API server does not let the agent make tokens for {0}: {1}")]
@@ -51,12 +51,12 @@ impl TokenError {
         }
     }
 
-    /// Whether trying again can help without anybody changing anything.
+    /// True if a retry can succeed without a change in the cluster.
     fn is_retryable(&self) -> bool {
         matches!(self, Self::Throttled | Self::Unreachable(_))
     }
 
-    /// Whether a token that is still valid must not be used any more, either.
+    /// True if a cached token must not be used any more, even if it is still valid.
     fn revokes_cached_token(&self) -> bool {
         matches!(self, Self::AccountGone(_) | Self::PodGone(..))
     }
@@ -68,23 +68,23 @@ impl From<TokenError> for SubjectError {
     }
 }
 
-/// The tokens of one pod, by audience. Lives in the pod's record and dies with it.
+/// The tokens of one pod, by audience. Owned by the pod's record and dropped with it.
 ///
-/// A list, because there is one audience for each cloud that is configured; a pod cannot name one. The outer lock is held
-/// for a lookup only. The inner one is held while a token is asked for, and that is its purpose: one request in the air
-/// for each pod and audience, and its result for all who wait.
+/// A list, because there is one audience for each configured cloud; a pod cannot choose one. The outer lock is held for a
+/// lookup only. The inner lock is held while a token is requested, and that is its purpose: one request at a time for each pod
+/// and audience, whose result serves all waiting requests.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache(Mutex<Vec<(Box<str>, Arc<TokenCell>)>>);
 
 type TokenCell = tokio::sync::Mutex<Option<CachedToken>>;
 
 impl TokenCache {
-    /// That of an audience.
+    /// Returns the cache entry of this audience and drops expired entries of other audiences.
     fn slot(&self, audience: &str, now: Moment) -> Arc<TokenCell> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of an audience that a reload took away nobody asks again, and its token must not outlive its time here.
+        // No request names an audience that a reload removed, so its token must not stay here after it expires.
         let is_good = |slot: &Arc<TokenCell>| {
-            // Somebody waits for it, or it holds one that is still good.
+            // A request waits for it, or it holds a token that is still valid.
             let holds = |held: tokio::sync::MutexGuard<'_, Option<CachedToken>>| {
                 held.as_ref().is_some_and(|held| now < held.expires)
             };
@@ -110,15 +110,15 @@ struct CachedToken {
     pauses: RetryBackoff,
 }
 
-/// A token is not handed out in its last moments: the cloud has to receive and check it while it is valid.
+/// A token is not handed out in its last 10 s: the cloud has to receive and check it while it is valid.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// Gives one pod's tokens.
+/// Requests and caches the tokens of one pod.
 #[derive(Debug)]
 pub(crate) struct PodTokens {
     pub(crate) pod: Pod,
     pub(crate) cache: Arc<TokenCache>,
-    /// Shared: a client is some hundred bytes, and each pod has its own tokens.
+    /// Shared, because a client takes some hundred bytes and each pod has its own `PodTokens`.
     pub(crate) link: Arc<TimedKubeClient>,
     pub(crate) lifetime: Duration,
 }
@@ -146,7 +146,7 @@ impl PodTokens {
         }
     }
 
-    /// The old token while it is good, and a pause before the next try to renew it.
+    /// Returns the old token while it is valid, and sets a pause before the next renewal attempt.
     fn fall_back(
         &self,
         held: &mut Option<CachedToken>,
@@ -167,7 +167,7 @@ impl PodTokens {
         }
     }
 
-    /// `asked` and not now: the API server issued it no earlier.
+    /// Makes the cache entry. Times count from the request, `asked`, because the API server issued the token no earlier.
     fn hold(&self, answer: TokenResponse, asked: Moment) -> CachedToken {
         let life = Duration::from_secs(answer.spec.expiration_seconds);
         CachedToken {
@@ -194,19 +194,19 @@ impl PodTokens {
     }
 }
 
-/// A day, at which even a long-lived token is renewed.
+/// The longest time until a renewal, for long-lived tokens.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Most by which a renewal is moved forward.
+/// The maximum by which a renewal is moved forward.
 const JITTER: Duration = Duration::from_secs(10);
 
-/// When a token that lives for `life` is due, measured from its issue. `draw` in 0..=1 places it in the jitter.
+/// Returns the time from issue to renewal of a token that lives for `life`. `draw` in 0..=1 places it in the jitter.
 fn renewal(life: Duration, draw: f64) -> Duration {
     (life * 4 / 5).min(DAY).saturating_sub(JITTER.mul_f64(draw.clamp(0.0, 1.0)))
 }
 
-/// The part of a TokenRequest that is read. `expirationSeconds` and not `expirationTimestamp`: a span needs no agreement
-/// between the node's clock and the API server's.
+/// The fields that the agent reads of a TokenRequest. It uses `expirationSeconds` and not `expirationTimestamp`, because a
+/// duration needs no agreement between the node's clock and the API server's.
 #[derive(Deserialize)]
 struct TokenResponse {
     spec: AnswerSpec,

@@ -1,19 +1,21 @@
-//! `kernel` attestation: the kernel noted of a connection whose it is, before it left the client.
+//! `kernel` attestation: the kernel recorded which pod began a connection, before the connection left the client.
 //!
-//! Two witnesses must agree. The API server says which pod has the source address; the kernel, asked under that pod's own cgroup and the
-//! connection's two ends, says that a process of this very pod began it. One alone is not enough: an address is used again before the
-//! API server tells, and a pod may make a network namespace of its own in which any address is its own, so that its notes hold any ends it
-//! likes. But it writes notes under its own cgroup and nobody else's. So whoever has an address that was another's is not
-//! taken for that pod, however late the API server tells of it, and no view needs to be proven current.
+//! Two witnesses must agree. The API server says which pod has the source address. The kernel's record, looked up under that
+//! pod's own cgroup and the connection's two ends, says that a process of this very pod began the connection. One witness is
+//! not enough. An address is reused before the API server reports it. And a pod may make a network namespace of its own in which
+//! it can use any address, so that its records hold any ends it likes. But a pod writes records under its own cgroup only. So a
+//! pod whose address was another pod's is not taken for that pod, however late the API server reports the change, and no view
+//! needs to be proven current.
 //!
-//! Pods on the node's own network have no address. Their notes are kept under the node, whose ends the kernel keeps apart, and only sockets in
-//! the node's own network namespace write there: then the kernel's word names the pod, and the API server must know it as one that shares that
-//! network.
+//! Pods on the node's own network have no address of their own. Their records are kept under the node, whose ends the kernel
+//! keeps apart, and only sockets in the node's own network namespace write there. Then the kernel's record names the pod, and
+//! the API server must know it as a pod on that network.
 //!
-//! What is not noted is nobody's: evicted from a full table, not captured, sent past the kernel's sockets. That a note is the only one at
-//! these ends says nothing, because a flood of notes can evict the true one.
+//! A connection without a record belongs to no pod: the record was evicted from a full table, the connection was not captured,
+//! or it bypassed the kernel's sockets. A record that is the only one for its ends proves nothing, because a flood of records can
+//! evict the true one.
 //!
-//! Refuses to know how the kernel is asked ([`ConnectionRecords`]) and where the pods come from ([`PodsByAddress`]).
+//! Does not know how the kernel is read ([`ConnectionRecords`]) and where the pods come from ([`PodsByAddress`]).
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -25,16 +27,16 @@ use super::{
     AddressLookupError, Attestation, AttestationVerdict, PodNetwork, PodsByAddress, RejectionReason,
 };
 
-/// The two ends of a connection, as the one who accepted it sees them.
+/// The two ends of a connection, as the accepting side sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketPair {
-    /// The other end.
+    /// The address and port of the client.
     pub(crate) peer: SocketAddr,
-    /// This end.
+    /// The address and port of this agent.
     pub(crate) local: SocketAddr,
 }
 
-/// Under whom a note is kept.
+/// The owner under which a record is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordOwner<'a> {
     /// A pod with a network of its own.
@@ -43,29 +45,29 @@ pub(crate) enum RecordOwner<'a> {
     Node,
 }
 
-/// What the kernel noted of connections that are being made.
+/// The kernel's records of connections that are being opened.
 pub(crate) trait ConnectionRecords: Debug + Send + Sync {
-    /// The pod that began this connection, if a note of it is kept under this owner.
+    /// The pod that began this connection, if a record of it is kept under this owner.
     fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid>;
 
-    /// Forgets the note, which is good for one connection.
+    /// Forgets the record, which is valid for one connection.
     fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair);
 
-    /// Told once of each connection from a pod's address of which nothing fitting was noted, to be counted.
+    /// Counts a connection from a pod's address without a matching record. Called once per connection.
     fn count_missed(&self) {}
 }
 
-/// The cluster's view, where pods on the node's network count, too.
+/// The cluster's view of pods, including pods on the node's network.
 pub(crate) trait PodLookup: PodsByAddress {
-    /// The pod that alone claims an address, also while it is withheld because another may have been given it: that is what the kernel
-    /// tells better.
+    /// The only pod that claims an address. Includes an address that is withheld because another pod may have it by now: the
+    /// kernel's record decides that case.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
 
-    /// Whether this is a live pod on the node's network.
+    /// True if this is a live pod on the node's network.
     fn is_host_network(&self, uid: &PodUid) -> bool;
 }
 
-/// Names pods by source address and the kernel's note together.
+/// Names pods by source address and the kernel's record together.
 #[derive(Debug)]
 pub(crate) struct KernelAttestation<P, N> {
     pods: P,
@@ -73,7 +75,7 @@ pub(crate) struct KernelAttestation<P, N> {
 }
 
 impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
-    /// By this view and these notes.
+    /// Creates an attestation over this view and these records.
     pub(crate) fn new(pods: P, notes: N) -> Self {
         Self { pods, notes }
     }
@@ -93,26 +95,26 @@ impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
         let ip = pair.peer.ip();
         match self.pods.claimant_at(ip) {
             Some(uid) => Ok(uid),
-            // Whoever is named there after all came between the two questions.
+            // A pod that is named here after all appeared between the two lookups.
             None => Err(self.pods.uid_at(ip).err().unwrap_or(AddressLookupError::Absent).into()),
         }
     }
 }
 
-/// Both ends without the forms that IPv4 has in IPv6; nothing for a connection that has ended.
+/// Both ends in canonical form, without IPv4-mapped IPv6 addresses; `None` for a connection that has ended.
 pub(crate) fn connection_endpoints(ends: &ConnectionEnds<'_>) -> Option<SocketPair> {
     let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     Some(SocketPair { peer: canonical(ends.peer), local: canonical((ends.local)()?) })
 }
 
-/// Whoever has the address that it connects to is on this very machine.
+/// True if the client has the address that it connects to, or a loopback address: it is then on this very machine.
 pub(crate) fn is_from_node(pair: SocketPair) -> bool {
     pair.peer.ip().is_loopback() || pair.peer.ip() == pair.local.ip()
 }
 
 impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
-    /// Nothing noted at the node's own address is somebody outside of every pod. Elsewhere it may be the next pod at an address, of which
-    /// the API server has not told.
+    /// Rejects a connection from the node's own address without a record: it comes from outside every pod. At another address, a
+    /// missing record leaves the verdict pending: it may be the next pod there, which the API server has not reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),
@@ -145,7 +147,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
         }
     }
 
-    /// A pod on the node's network rests on none of its addresses, and no other pod on that network.
+    /// Returns true if the basis has this source address. For a connection from the node's network, the basis must be empty.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         let is_the_nodes = connection_endpoints(ends).is_some_and(is_from_node);
         if is_the_nodes {
@@ -161,7 +163,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
 }
 
 impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
-    /// The addresses that this pod alone claims; none for one on the node's network.
+    /// The addresses that this pod alone claims; empty for a pod on the node's network.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.claims)(*ip));
         Some(AttestedAddresses::of(own))
@@ -175,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// A view: who claims which address, and who is on the node's network.
+    /// A view: which pod claims which address, and which pods are on the node's network.
     #[derive(Debug, Default)]
     struct View {
         claims: HashMap<IpAddr, &'static str>,
@@ -187,7 +189,7 @@ mod tests {
             self.claimant_at(address).ok_or(AddressLookupError::Absent)
         }
 
-        /// No answer of this way may depend on it.
+        /// Always `false`: no answer of kernel attestation may depend on it.
         fn is_current(&self) -> bool {
             false
         }
@@ -211,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Notes by whom they are kept under ("" is the node), of one pair of ends each.
+    /// Records by owner ("" is the node), each with one pair of ends and a pod.
     #[derive(Debug, Default)]
     struct Table(Mutex<Vec<(&'static str, SocketPair, &'static str)>>);
 

@@ -1,10 +1,10 @@
-//! Which pod is at the other end of a connection.
+//! Identifies the pod at the other end of a connection.
 //!
-//! A way of attestation is a file here: it answers with a [`AttestationVerdict`], and says what that rests on. One of them per
-//! configuration, named in it, and no fallback from one to another: an address that it does not know is nobody's, and the caller
-//! is refused whatever it asks. There is no default pod and no node identity to fall back to, because a wrong credential is
-//! worse than none. Refuses to know what a pod may have, and how a refusal is worded; both are the agent's, which asks once
-//! per connection.
+//! Each attestation strategy is a file here: it answers with an [`AttestationVerdict`] and names the addresses that the verdict
+//! rests on. The configuration names one strategy, and there is no fallback to another one: an address that the strategy does not
+//! know belongs to no pod, and every request from it is refused. There is no default pod and no node identity to fall back to,
+//! because a wrong credential is worse than none. Does not know what a pod may have, nor how a refusal is worded; both belong to
+//! the agent, which asks once per connection.
 
 mod kernel;
 mod source_ip;
@@ -22,76 +22,76 @@ pub(crate) use source_ip::{AddressLookupError, PodsByAddress, SourceIpAttestatio
 pub(crate) use static_file::{StaticIdentity, StaticPod};
 pub(crate) use token_file::TokenFile;
 
-/// Who is at the other end.
+/// The result of attesting one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AttestationVerdict {
-    /// This pod.
+    /// The connection comes from this pod.
     Pod(PodUid),
-    /// Nobody known at this moment. Waiting can help.
+    /// No pod is known at this moment. Waiting can help.
     Pending,
-    /// Nobody, and waiting does not help.
+    /// No pod is at the other end, and waiting does not help.
     Rejected(RejectionReason),
 }
 
-/// Why no pod is named.
+/// The reason why no pod is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RejectionReason {
     /// No pod has this address, and none will.
     UnknownAddress,
-    /// It comes from the node's own network, where pods cannot be told apart by their addresses.
+    /// The connection comes from the node's own network, where addresses do not identify pods.
     HostNetwork,
-    /// No pod that has been told of has this address. One that has not may.
+    /// No known pod has this address. A pod that is not known yet may have it.
     UnknownPod,
-    /// Nothing has been told of the node's pods at all.
+    /// The API server has not listed the node's pods yet.
     NotListed,
-    /// More than one pod has this address, or may have.
+    /// More than one pod has this address, or may have it.
     Ambiguous,
-    /// One was told of, and it is not proven that nothing else has been told since.
+    /// A pod is known at this address, but the view is not proven current.
     StaleView,
-    /// The kernel kept no word of it that fits the pod at this address.
+    /// The kernel has no record of the connection that matches the pod at this address.
     NoConnectionRecord,
 }
 
-/// A way of attestation at work, asked by all traffic threads.
+/// A running attestation strategy, shared by all traffic threads.
 pub(crate) trait Attestation: Debug + Send + Sync {
-    /// Who it is, decided without waiting.
+    /// Identifies the pod without waiting.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict;
 
-    /// Who it probably is, after [`AttestationVerdict::Pending`]: by what was told last, proven or not. For shares and for reasons, never
-    /// for credentials.
+    /// Returns the likely pod after [`AttestationVerdict::Pending`]: by the last view, proven or not. Use it for shares and for
+    /// refusal reasons, never for credentials.
     ///
     /// # Errors
-    /// Why nobody is named.
+    /// The reason why no pod is named.
     fn guess(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason>;
 
-    /// Who it is, after [`AttestationVerdict::Pending`], as soon as it can be said for certain. Waits for that itself, and is woken by whoever
-    /// brings the proof; nobody need ask again meanwhile. Put a limit around it.
+    /// Identifies the pod after [`AttestationVerdict::Pending`], as soon as that is certain. It waits for the proof by itself, so
+    /// do not call it again meanwhile. Set a timeout.
     ///
     /// # Errors
-    /// It is certain that nobody is named at this moment, and why. [`Self::wait_for_change`] says when to ask again.
+    /// It is certain that no pod is named at this moment; the error is the reason. [`Self::wait_for_change`] says when to ask again.
     fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>>;
 
-    /// Waits until [`Self::attest`] may say something else than it says at the moment of this call; for ever where it never does.
-    /// Taken before asking, it misses nothing. What else makes somebody of a connection (that what its pod may have is decided) is
-    /// not attestation's, and is waited for beside it.
+    /// Waits until [`Self::attest`] may give a different answer than at the moment of this call; for ever if it never does.
+    /// Call it before asking, so that no change is missed. It does not cover the decision on a pod's entitlements, which the resolver
+    /// awaits separately.
     fn wait_for_change(&self) -> AttestFuture<'_, ()>;
 
-    /// This connection was taken for this pod's, for good: what spoke for it is not needed again.
+    /// Discards the evidence for this connection, because the connection now belongs to this pod for good.
     fn discard_evidence(&self, _uid: &PodUid, _ends: &ConnectionEnds<'_>) {}
 
-    /// Whether what is known of a pod was known when this connection was taken for its: who keeps pods may be a moment behind.
+    /// True if a pod's stored basis covers this connection. The registry may be a moment behind the view that named the pod.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool;
 
-    /// The addresses of a pod, for people, by what it rests on that it is told from others.
+    /// The addresses of a pod for display, from the basis on which it is identified.
     fn addresses<'b>(&self, basis: &'b AttestedAddresses) -> &'b [IpAddr];
 }
 
-/// A pod as a view of the cluster tells of it.
+/// A pod's network, as a view of the cluster reports it.
 pub(crate) struct PodNetwork<'a> {
-    /// Its own addresses.
+    /// The pod's own addresses.
     pub(crate) addresses: &'a [IpAddr],
-    /// Whether it shares the node's network.
+    /// True if the pod shares the node's network.
     pub(crate) host_network: bool,
-    /// Whether it alone claims an address in this view.
+    /// Returns true if the pod alone claims an address in this view.
     pub(crate) claims: &'a dyn Fn(IpAddr) -> bool,
 }

@@ -1,11 +1,12 @@
 //! `source-ip` attestation: the API server says which pod of this node has which address.
 //!
-//! The argument is that of `static` identity (a pod cannot choose the address it is answered at), as far as what the API server
-//! told is *current*: addresses are used again, and a view that lags may name the last pod at an address that is another's by
-//! now. So nobody is named but by a view that is proven to hold all that had reached this machine. What is not known yet
-//! can be waited for, because the API server tells of a pod's address about when its first container starts.
+//! The argument is that of `static` identity (a pod cannot choose the address at which answers reach it), as long as the API
+//! server's report is *current*. Addresses are reused, and a view that lags may name the last pod at an address that belongs to
+//! another pod by now. So a pod is named only by a view that is proven to hold everything that had reached this machine. A pod
+//! that is not known yet is worth waiting for, because the API server reports a pod's address about when its first container
+//! starts.
 //!
-//! Refuses to know where the pods come from: [`PodsByAddress`] is the cluster's view through the one window that this needs.
+//! Does not know where the pods come from: [`PodsByAddress`] is the only part of the cluster's view that it needs.
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -15,32 +16,32 @@ use seawall_core::attestation::{AttestFuture, AttestedAddresses, ConnectionEnds}
 
 use super::{Attestation, AttestationVerdict, PodNetwork, RejectionReason};
 
-/// The pods of this node by their addresses, as last told.
+/// The pods of this node by their addresses, as the API server last reported them.
 pub(crate) trait PodsByAddress: Debug + Send + Sync {
-    /// The pod that alone has an address. Decides something only while [`Self::is_current`].
+    /// The only pod that has this address. Decide by it only while [`Self::is_current`].
     ///
     /// # Errors
-    /// Nobody is named when nobody, or more than one, has it.
+    /// No known pod has the address, or more than one pod has it or may have it.
     fn uid_at(&self, address: IpAddr) -> Result<PodUid, AddressLookupError>;
 
-    /// Whether the view holds everything that had reached this machine shortly before. One atomic read.
+    /// True if the view holds everything that had reached this machine shortly before. One atomic read.
     fn is_current(&self) -> bool;
 
-    /// Waits until that is so.
+    /// Waits until [`Self::is_current`].
     fn wait_until_current(&self) -> AttestFuture<'_, ()>;
 
-    /// Waits for a view that is newer than that of this moment.
+    /// Waits for a view that is newer than the present one.
     fn wait_for_newer(&self) -> AttestFuture<'_, ()>;
 }
 
-/// Why no pod is named for an address.
+/// The reason why a lookup by address names no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddressLookupError {
-    /// No pod that has been told of has it.
+    /// No known pod has the address.
     Absent,
-    /// The pods of this node have not been told at all.
+    /// The API server has not listed the node's pods yet.
     NotListed,
-    /// More than one has it, or may have.
+    /// More than one pod has the address, or may have it.
     Ambiguous,
 }
 
@@ -54,12 +55,12 @@ impl From<AddressLookupError> for RejectionReason {
     }
 }
 
-/// Names pods by the addresses that connections come from.
+/// Names pods by the source addresses of their connections.
 #[derive(Debug)]
 pub(crate) struct SourceIpAttestation<P>(P);
 
 impl<P: PodsByAddress> SourceIpAttestation<P> {
-    /// By this view.
+    /// Creates an attestation over this view.
     pub(crate) fn new(pods: P) -> Self {
         Self(pods)
     }
@@ -72,7 +73,7 @@ impl<P: PodsByAddress> SourceIpAttestation<P> {
 impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         let ip = ends.peer.ip().to_canonical();
-        // Whoever has the address that it connects to is on this very machine.
+        // A client that has the address it connects to is on this very machine.
         if ip.is_loopback() || (ends.local)().is_some_and(|own| own.ip().to_canonical() == ip) {
             return AttestationVerdict::Rejected(RejectionReason::HostNetwork);
         }
@@ -98,8 +99,9 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
         self.0.wait_for_newer()
     }
 
-    /// What is kept of the pod may be from a view in which this address was not yet, or no longer, its own. If that were let
-    /// pass, and the pod lost the address before whoever keeps pods looks again, nobody would end this connection.
+    /// True if the basis has this source address. The stored record of the pod may be from a view in which the pod did not have
+    /// this address yet, or no longer. Suppose such a record were accepted and the pod lost the address before the registry is
+    /// updated: this connection would then never be closed.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         basis.addresses().contains(&ends.peer.ip().to_canonical())
     }
@@ -110,11 +112,11 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 }
 
 impl<P: PodsByAddress> SourceIpAttestation<P> {
-    /// The addresses that this pod alone claims; nothing for a pod on the node's own network, which no address tells apart.
+    /// The addresses that this pod alone claims; `None` for a pod on the node's own network, which no address identifies.
     ///
-    /// Not only those at which it would be named now: while another pod waits for an address, a pod that shuts down is not named
-    /// on new connections, which is decided where they are accepted; those that it has were decided by views in which the
-    /// address was its own, and end with it or when somebody else claims the address.
+    /// Includes addresses that do not name the pod now. While another pod waits for an address, a pod that shuts down is not named on
+    /// new connections; [`Attestation::verdict`] decides that. Its open connections were decided by views in which it had the address
+    /// alone. They end with the pod, or when another pod claims the address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
         (!pod.host_network).then(|| AttestedAddresses::of(own()))
@@ -147,7 +149,7 @@ mod tests {
             self.is_current
         }
 
-        /// What is told until then: that the pod is gone.
+        /// Simulates the view until then: the pod is gone.
         fn wait_until_current(&self) -> AttestFuture<'_, ()> {
             Box::pin(async { *self.pod.lock().unwrap() = Err(AddressLookupError::Absent) })
         }

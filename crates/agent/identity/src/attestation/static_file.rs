@@ -1,9 +1,9 @@
 //! `static` identity: a file says which pod has which address.
 //!
-//! For laptops, tests and the demo, and for nodes whose pods are placed by hand. The argument: the address a connection
-//! comes from cannot be chosen freely by a pod (the answer would not reach it), so address → pod is proof as far as
-//! the file is true. What is not in the file is nobody. An address that stands in it twice makes the whole file
-//! invalid: which of the two pods is meant would be a guess, and a wrong guess is somebody else's credential.
+//! For laptops, tests and the demo, and for nodes whose pods are placed by hand. A pod cannot freely choose the source address
+//! of its connections, because the answer would not reach it. So the address proves the pod, provided that the file is true. An
+//! address that is not in the file belongs to no pod. A duplicate address makes the whole file invalid: choosing one of the two
+//! pods would be a guess, and a wrong guess hands out another pod's credential.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -24,14 +24,14 @@ use super::{Attestation, AttestationVerdict, RejectionReason, TokenFile};
 /// Largest identity file, in bytes: some thousand pods.
 const LARGEST: usize = 4 * 1024 * 1024;
 
-/// A pod whose identity is established, and what it may prove it with.
+/// A pod of the identity file, with its annotations and its token.
 #[derive(Debug)]
 pub(crate) struct StaticPod {
     /// The pod.
     pub(crate) pod: Pod,
-    /// What is told of it, as if its objects were in a cluster.
+    /// The pod's annotations, as if its objects were in a cluster.
     pub(crate) annotations: PodAnnotations,
-    /// Gives this pod's Kubernetes token and no other's.
+    /// Gives the Kubernetes token of this pod only.
     pub(crate) subject: Arc<dyn SubjectTokens>,
 }
 
@@ -41,32 +41,32 @@ pub(crate) struct StaticIdentity {
     pods: HashMap<IpAddr, Arc<StaticPod>>,
 }
 
-/// Why an identity file cannot be used.
+/// The reason why an identity file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the identity file {path}: {reason}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the read.
         reason: String,
     },
-    /// It has mistakes.
+    /// The file has mistakes.
     #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
     Mistaken {
         /// The file.
         path: PathBuf,
-        /// All of them.
+        /// All mistakes in the file.
         mistakes: ValidationErrors,
     },
 }
 
 impl StaticIdentity {
-    /// Reads a file; relative token files in it are relative to its folder. `keys` are those that clouds give meaning to.
+    /// Reads a file; relative token files in it are relative to its folder. `keys` are the annotation keys that clouds read.
     ///
     /// # Errors
-    /// The file cannot be read or is implausibly large, or every mistake in it.
+    /// The file cannot be read or is larger than 4 MiB, or it has mistakes; the error lists all of them.
     pub(crate) fn load(path: &Path, keys: &[IdentityFileKey]) -> Result<Self, IdentityFileError> {
         let unreadable = |reason: String| IdentityFileError::Unreadable { path: path.into(), reason };
         let text = file::read(path, LARGEST).map_err(unreadable)?;
@@ -74,10 +74,10 @@ impl StaticIdentity {
             .map_err(|mistakes| IdentityFileError::Mistaken { path: path.into(), mistakes })
     }
 
-    /// Checks a text; `base` is where its relative token files start. `keys` as for [`Self::load`].
+    /// Checks a text; `base` is the folder of its relative token files. `keys` as for [`Self::load`].
     ///
     /// # Errors
-    /// Every mistake.
+    /// The text has mistakes; the error lists all of them.
     pub(crate) fn parse(text: &str, base: &Path, keys: &[IdentityFileKey]) -> Result<Self, ValidationErrors> {
         let document = Document::parse(text)?;
         let mut identity = Self::default();
@@ -94,18 +94,18 @@ impl StaticIdentity {
         document.finish(identity)
     }
 
-    /// Every pod with what it rests on, in no order.
+    /// All pods with their attested addresses, unordered.
     pub(crate) fn pods(&self) -> impl Iterator<Item = (AttestedAddresses, &Arc<StaticPod>)> {
         self.pods.iter().map(|(address, pod)| (AttestedAddresses::of([*address]), pod))
     }
 
-    /// What names its pods.
+    /// The attestation that names the pods of this file by their addresses.
     pub(crate) fn attestation(&self) -> StaticAttestation {
         StaticAttestation(self.pods.iter().map(|(address, pod)| (*address, pod.pod.uid.clone())).collect())
     }
 }
 
-/// Names the pods of a file by the addresses that connections come from. Nothing changes by waiting.
+/// Names the pods of a file by the source addresses of their connections. Waiting changes nothing.
 #[derive(Debug)]
 pub(crate) struct StaticAttestation(HashMap<IpAddr, PodUid>);
 
@@ -135,7 +135,7 @@ impl Attestation for StaticAttestation {
     }
 }
 
-/// An address that no entry before has, whether or not that entry has other mistakes.
+/// Reads an address that no earlier entry has, even if that earlier entry has other mistakes.
 fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
     let address = place.text(ADDRESS, |text| {
         let address = text.parse::<IpAddr>().ok()?.to_canonical();
@@ -148,12 +148,12 @@ fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAd
     None
 }
 
-/// The annotation that this key stands for, if the entry has it.
+/// Reads the annotation of this key, if the entry has it.
 fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<AnnotationValue> {
     table.key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
 }
 
-/// The rest of an entry, read to its end so that all of its mistakes are noted.
+/// Reads the rest of an entry to its end, so that all of its mistakes are reported.
 fn attested(
     table: &DocumentTable<'_>,
     base: &Path,

@@ -1,8 +1,8 @@
 //! A pod's Kubernetes token in a file, as the kubelet projects it.
 //!
-//! The kubelet replaces the file when it renews the token, so it is read anew at each exchange, which happens about once
-//! an hour. Only a regular file is read, and only its first bytes: a FIFO or a device in its place must not hold up
-//! the thread that serves everybody.
+//! The kubelet replaces the file when it renews the token, so the agent rereads it at each exchange, about once an hour.
+//! The agent reads only a regular file, and only its first bytes: a FIFO or a device in its place must not block the thread that
+//! serves all pods.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub(crate) struct TokenFile {
 }
 
 impl TokenFile {
-    /// Will read this file.
+    /// Creates a reader of this file; does not read it yet.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -27,8 +27,8 @@ impl TokenFile {
     /// Reads the token now.
     ///
     /// # Errors
-    /// The file and what is wrong with it; never a byte of its content. All are retryable: the kubelet may write the
-    /// file at any moment.
+    /// The error names the file and the problem, and never contains a byte of the content. All errors are retryable, because the
+    /// kubelet may write the file at any moment.
     pub(crate) fn read(&self) -> Result<Secret<String>, SubjectError> {
         file::read(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectError {
             reason: format!("the token file {}: {what}", self.path.display()),
@@ -37,7 +37,7 @@ impl TokenFile {
     }
 }
 
-/// A compact JWS: three base64url parts (RFC 7515 section 7.1). Whether it is genuine is the cloud's to judge.
+/// Parses a compact JWS: three base64url parts (RFC 7515 section 7.1). The cloud verifies the signature.
 fn jwt(text: &Secret<String>) -> Result<Secret<String>, String> {
     let text = text.expose().trim_end_matches(['\n', '\r']);
     let is_part = |part: &str| {
@@ -54,7 +54,7 @@ fn jwt(text: &Secret<String>) -> Result<Secret<String>, String> {
 }
 
 impl SubjectTokens for TokenFile {
-    /// The file's token, whatever the audience: whoever projected the file chose it.
+    /// Returns the file's token for any audience: the audience was chosen when the file was projected.
     fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
         let file = self.clone();
         Box::pin(async move {

@@ -1,8 +1,8 @@
-//! Whose a captured connection is, by the kernel's notes and the pods' groups.
+//! Finds the pod that owns a captured connection, by the kernel's records and the pods' cgroups.
 //!
-//! Groups are listed anew when a group or a UID is asked for that is not known, and when a pod is not found under its group, which may
-//! have been made anew; both at a bounded rate, because what a pod does brings them about. A list that anybody had made is
-//! everybody's, so nobody can use up another's.
+//! The cgroups are listed anew in two cases: a requested cgroup or UID is not known, or a pod has no record under its cgroup, which
+//! may have been recreated. Both happen at a bounded rate, because a pod's actions cause them. All pods share the result of a
+//! list, so no pod can use up the lists of another.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,22 @@ use arc_swap::ArcSwap;
 use seawall_core::{Clock, Gcra, PodUid};
 use seawall_redirect::{CgroupTree, ConnectionMap, Error, PodCgroups};
 
-/// Lists in a second because something is not known; at 60 µs for 110 pods, about a thousandth of a core.
+/// Maximum number of lists per second for unknown cgroups or UIDs. At 60 µs for 110 pods, about a thousandth of a core.
 const LISTS_PER_SECOND: u32 = 20;
 
-/// And because what is known may be old.
+/// Maximum number of lists per second to renew known cgroups.
 const RENEWALS_PER_SECOND: u32 = 1;
 
-/// Lines in a second that tell of failures.
+/// Maximum number of logged failures per second.
 const COMPLAINTS_PER_SECOND: u32 = 1;
 
-/// What attestation asks, shared by all who ask.
+/// The kernel's connection records, as attestation reads them. Clones share one table.
 #[derive(Clone, Debug)]
 pub struct KernelRecords(Arc<RecordTable>);
 
 #[derive(Debug)]
 struct RecordTable {
-    /// A lock, because forgetting is writing to the library. Each use is one call of the system, a microsecond.
+    /// A lock, because forgetting a record is a write to the library. Each use is one system call of a microsecond.
     callers: Mutex<ConnectionMap>,
     site: CgroupTree,
     groups: ArcSwap<PodCgroups>,
@@ -52,7 +52,7 @@ impl KernelRecords {
         }))
     }
 
-    /// Connections of pods' addresses of which the kernel had noted nothing.
+    /// The number of connections from pods' addresses for which the kernel had no record.
     pub fn missed_count(&self) -> u64 {
         self.0.missed.load(Ordering::Relaxed)
     }
@@ -76,12 +76,12 @@ impl RecordTable {
         known.or_else(|| self.listed(&self.lists)?.group(uid))
     }
 
-    /// The group that a pod has by now, if it is another than this.
+    /// The present cgroup of this pod, if it differs from `group`.
     fn renewed(&self, uid: &PodUid, group: u64) -> Option<u64> {
         self.listed(&self.renewals)?.group(uid).filter(|now| *now != group)
     }
 
-    /// The groups as they are now, if their time has come.
+    /// Lists the cgroups anew, if the rate limit allows it.
     fn listed(&self, pace: &Gcra) -> Option<Arc<PodCgroups>> {
         pace.take(self.clock.now()).ok()?;
         let pods = Arc::new(self.told(PodCgroups::list(&self.site))?);
@@ -89,7 +89,7 @@ impl RecordTable {
         Some(pods)
     }
 
-    /// What could not be read or written is nobody's word.
+    /// Returns the value. An error is logged at a bounded rate and counts as a missing record.
     fn told<T>(&self, result: Result<T, Error>) -> Option<T> {
         result
             .inspect_err(|error| {

@@ -1,9 +1,12 @@
-//! The redirect, as an agent with `kernel` identity uses it: opened while the process still may, told where captured connections go once
-//! pods would be served, and asked whose each is.
+//! The redirect, as an agent with `kernel` identity uses it.
 //!
-//! Attaching and removing are an operator's (`seawall-agent redirect`); an agent that finds nothing attached does not start, because
-//! pods would reach the real server. An agent that ends leaves the programs pointing to its port: pods are refused until the next one
-//! is ready. Refuses to know how the kernel keeps any of it (`seawall-redirect`) and what is decided by it (`attestation`).
+//! The agent opens the redirect while the process still has the rights. It claims the captured connections once pods would be
+//! served, and reads the kernel's records to find the owner of each connection.
+//!
+//! An operator attaches and removes the redirect (`seawall-agent redirect`). An agent that finds nothing attached does not start,
+//! because pods would reach the real server. An agent that ends leaves the programs pointing to its port: pods are refused until the
+//! next agent is ready. This module does not know how the kernel stores any of it (`seawall-redirect`) nor the decisions made from it
+//! (`attestation`).
 
 mod connection_owner;
 
@@ -27,42 +30,44 @@ use super::config::KernelIdentityConfig;
 use super::redirect_target::agent_address;
 pub use connection_owner::KernelRecords;
 
-/// How often it is looked after where captured connections go. After a crash of the agent that they went to, pods are refused for
-/// this long where another agent stands by.
+/// The interval at which the agent checks the target of captured connections. If the target agent crashes and another agent
+/// stands by, pods are refused for this long.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long is waited after what should never fail.
+/// The pause after a failure that should never happen.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// What is said where what was opened is attached no more.
+/// The message after the redirect that this agent opened was removed.
 const GONE: &str = "what this agent opened of the redirect is removed: until `seawall-agent redirect attach` has run pods reach the real metadata server, or are refused where another version is attached";
 const ANOTHER: &str =
     "the redirect was removed and attached anew, and this agent cannot open what is attached now";
 
-/// The redirect, opened.
+/// The opened redirect.
 #[derive(Debug)]
 pub struct RedirectHandle {
-    /// This agent.
+    /// The address and ports of this agent.
     agent: AgentAddress,
-    /// A lock, because a write takes several steps. It is taken once a second, and by whoever asks for metrics.
+    /// A lock, because a write takes several steps. It is taken once a second and for each request for metrics.
     gate: Mutex<TargetMap>,
-    /// What the programs count.
+    /// The counters of the redirect's programs.
     pub counters: CounterMap,
-    /// What they note of connections.
+    /// The programs' records of connections.
     pub noted: KernelRecords,
-    /// What was attached when this was opened.
+    /// The attachment that was present when this handle was opened.
     pub attachment: RedirectAttachment,
     has_claimed_target: AtomicBool,
-    /// Whether what is attached by now is not what this opened.
+    /// True if another attachment has replaced the opened one.
     is_superseded: AtomicBool,
 }
 
 impl RedirectHandle {
-    /// Opens what is attached, for an agent with these listeners, and has the programs know its pod, the node's network and, by `socket`, the
-    /// first of the listener's at a port, that it lives.
+    /// Opens the attached redirect for an agent with these listeners.
+    ///
+    /// Tells the programs the agent's own pod and the node's network. Also registers a listening socket, so that the programs can tell
+    /// that the agent lives; `socket` returns the first listener's socket at a port.
     ///
     /// # Errors
-    /// Nothing is attached, or this process may not use it, or is not in the pod that it is said to be in.
+    /// Nothing is attached, this process may not use it, or the process is not in the pod that the configuration names.
     pub fn open<'a>(
         section: &KernelIdentityConfig,
         spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
@@ -109,17 +114,17 @@ impl RedirectHandle {
         })
     }
 
-    /// What attestation asks.
+    /// The kernel's connection records, for attestation.
     pub fn records(&self) -> KernelRecords {
         self.noted.clone()
     }
 
-    /// What of its rights the process must keep to go on using this.
+    /// The capabilities that the process must keep to go on using the redirect.
     pub fn required_capabilities() -> CapabilitySet {
         if seawall_redirect::maps_need_capability() { CapabilitySet::BPF } else { CapabilitySet::empty() }
     }
 
-    /// Why no pod is served though this agent answers.
+    /// The reason why this agent serves no pod: its attachment is gone, or it has not claimed the captured connections yet.
     pub fn unready_reason(&self) -> Option<String> {
         match self.attachment.state() {
             Ok(AttachmentState::Unchanged) => {}
@@ -131,13 +136,15 @@ impl RedirectHandle {
         is_not_yet.then(|| "captured connections are not sent to this agent yet".to_owned())
     }
 
-    /// Looks after what this agent opened, until the stop has begun, and begins it when something else is attached in its place. The agent
-    /// cannot open that: it has given up the rights, and only at a start learns what it must know of the node. Whoever started it does so again. Where
-    /// nothing is attached any more it stays, and is not ready: a new start would find nothing either.
+    /// Monitors the attachment until shutdown begins, and starts a shutdown if another attachment replaces it.
+    ///
+    /// The agent cannot open the new attachment: it has given up the rights, and it learns what it must know of the node only at
+    /// start. Its supervisor starts it again. If nothing is attached any more, the agent stays and is not ready: a new start would
+    /// find nothing either.
     pub async fn watch(&self, stopper: Stopper, mut stop: StopSignal) {
         let mut last = AttachmentState::Unchanged;
         while !stop.has_begun() {
-            // What cannot be looked at `obstacle` tells of.
+            // `unready_reason` reports an attachment that cannot be read.
             let now = self.attachment.state().unwrap_or(last);
             if now == AttachmentState::Replaced {
                 tracing::error!("the redirect was attached anew; ending, to be started again");
@@ -155,27 +162,27 @@ impl RedirectHandle {
         }
     }
 
-    /// Whether the agent may end as one that was told to.
+    /// Checks at exit that the agent was told to stop.
     ///
     /// # Errors
-    /// It ends because it must be started again.
+    /// The agent ends because the redirect was replaced, so it must be started again.
     pub fn check_exit(&self) -> anyhow::Result<()> {
         ensure!(!self.is_superseded.load(Ordering::Acquire), "{ANOTHER}");
         Ok(())
     }
 
-    /// What an operator should see though this agent serves.
+    /// A warning for the operator although this agent serves: captured connections go to another agent.
     pub fn warning(&self) -> Option<String> {
         self.is_replaced().then(|| "captured connections are sent to another agent by now".to_owned())
     }
 
-    /// Whether captured connections were sent to this agent and are sent to another one.
+    /// True if this agent has claimed the captured connections and they no longer go to it.
     pub fn is_replaced(&self) -> bool {
         self.unready_reason().is_none() && matches!(self.is_target(), Ok(false))
     }
 
-    /// Sends captured connections to this agent from now on. Call it when pods would be served. Returns once it is done, or when the
-    /// stop has begun.
+    /// Sends captured connections to this agent from now on. Call it once pods would be served. Retries until it succeeds or
+    /// shutdown begins.
     pub async fn claim_target(&self, stop: &StopSignal) {
         while !stop.has_begun() {
             let pointed = self.gate().set_target(self.agent);
@@ -193,8 +200,8 @@ impl RedirectHandle {
         }
     }
 
-    /// Succeeds another agent that captured connections are sent to and that is dead (see [`other`]), and has the programs know classes of service that
-    /// were made anew, until the stop has begun.
+    /// Takes over from another agent that is the target and dead (see `other`), until shutdown begins. Also makes the programs
+    /// recognise recreated QoS-class cgroups.
     pub async fn monitor_target(&self, mut stop: StopSignal) {
         loop {
             let pause = match self.look() {
@@ -225,7 +232,7 @@ impl RedirectHandle {
         Ok(())
     }
 
-    /// Whether captured connections are sent to this agent.
+    /// True if captured connections are sent to this agent.
     pub fn is_target(&self) -> Result<bool, Error> {
         Ok(self.gate().target()?.is_some_and(|target| target.agent == self.agent))
     }
@@ -235,17 +242,17 @@ impl RedirectHandle {
     }
 }
 
-/// The other agent that captured connections are sent to. Only a dead one is succeeded.
+/// The other agent to which captured connections are sent, if any. This agent takes over only from a dead one.
 ///
-/// Two agents that live never fight: each writes once when it becomes ready, and after that only where the other listens no more, which the
-/// kernel says ([`TargetMap::is_listening`]): whoever else may listen at its port by then is no agent, and one that is too busy to answer lives. And
-/// only if nobody else has written meanwhile ([`TargetMap::take_over_from`]): of two that find a third dead, one writes. Where nothing is written
-/// (an operator closed or removed it), nothing is.
+/// Two live agents never fight. Each writes once when it becomes ready. After that an agent writes only if the other no longer
+/// listens, which the kernel reports ([`TargetMap::is_listening`]): another process on the same port is not an agent, and an agent
+/// too busy to answer still lives. It also writes only if the target has not changed meanwhile ([`TargetMap::take_over_from`]): of
+/// two agents that find a third dead, one writes. If the target is empty (an operator closed or removed it), no agent writes.
 fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddress> {
     answers.filter(|last| *last != own && last.metadata.or(last.containers).is_some())
 }
 
-/// Whether each hook has a program for the pods' group.
+/// Checks that each hook has a program attached to the pods' cgroup.
 fn is_attached(pins: &Pins, site: &CgroupTree) -> anyhow::Result<()> {
     for hook in told(status(pins, site))?.hooks {
         let directory = site.directory().display();
@@ -255,7 +262,7 @@ fn is_attached(pins: &Pins, site: &CgroupTree) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The redirect's errors tell their causes themselves.
+/// Converts an error of the redirect, whose text already includes its causes.
 fn told<T>(result: Result<T, Error>) -> anyhow::Result<T> {
     result.map_err(|error| anyhow!("{error}"))
 }

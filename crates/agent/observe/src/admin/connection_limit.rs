@@ -1,9 +1,9 @@
-//! The admin port's connections: few, and always one more for whoever comes next.
+//! Limits the admin port's connections and still accepts every new one.
 //!
-//! Refusing at a cap would let whoever holds all places keep the kubelet's probes out, and the kubelet would then end the agent. So
-//! at the cap a connection ends for a newcomer: of the address that has most, the one that has been without a request for
-//! longest. A kept connection that is closed while idle costs its client nothing, and one that is not idle is hurt only by
-//! others of its own address. Knows nothing of HTTP.
+//! A hard cap would let one client take all places and lock out the kubelet's probes. The kubelet would then kill the agent. So at the cap
+//! the agent evicts a connection to make room for the new one. It picks the address with most connections and evicts the one that has been
+//! without a request for longest. Closing an idle keep-alive connection costs its client nothing. A busy connection is evicted only by
+//! other connections of its own address. This module knows nothing of HTTP.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,17 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use seawall_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-/// Scrapers and probes are few. Each connection may hold some 16 KiB of buffers and a page.
+/// Maximum number of open connections. Scrapers and probes are few, and each connection may use about 16 KiB of buffers and a page.
 const PLACES: usize = 32;
 
-/// From here on no connection is kept after its answer.
+/// Above this number of open connections, each connection closes after its response.
 const CROWDED: usize = PLACES / 2;
 
-/// Who is connected. Cheap to clone.
+/// The open connections of the admin port. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct AdminConnectionLimit {
     clock: Clock,
-    /// A lock, because tasks of a runtime must be able to move; one thread uses it.
+    /// The open connections. One thread uses them, but the runtime needs movable tasks, so a lock guards them.
     taken: Arc<Mutex<OpenConnections>>,
 }
 
@@ -35,13 +35,13 @@ struct OpenConnections {
 #[derive(Debug)]
 struct Entry {
     address: IpAddr,
-    /// Whether a request is being answered, and since when it is so.
+    /// True while the agent answers a request of this connection; `since` is when this last changed.
     is_busy: bool,
     since: Moment,
     ending: Arc<Notify>,
 }
 
-/// One connection's place, free again when it is dropped.
+/// The permit of one open connection. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct AdminPermit {
     number: u64,
@@ -54,7 +54,7 @@ impl AdminConnectionLimit {
         Self { clock, taken: Arc::default() }
     }
 
-    /// A place for a connection from this address.
+    /// Takes a place for a connection from this address, and evicts another connection at the cap.
     pub(super) fn take(&self, address: IpAddr) -> AdminPermit {
         let (since, ending) = (self.clock.now(), Arc::new(Notify::new()));
         let mut taken = self.taken();
@@ -68,7 +68,7 @@ impl AdminConnectionLimit {
         AdminPermit { number, places: self.clone(), ending }
     }
 
-    /// Ends the connection that a newcomer would end.
+    /// Evicts the connection that a new connection would evict.
     pub(super) fn evict_one(&self) {
         self.taken().end_one();
     }
@@ -96,12 +96,12 @@ impl OpenConnections {
 }
 
 impl AdminPermit {
-    /// Returns when the connection is to make room for another.
+    /// Returns when the connection must close to make room for another.
     pub(super) async fn evicted(&self) {
         self.ending.notified().await;
     }
 
-    /// Notes that a request is being answered, or has been.
+    /// Records the start or the end of a request.
     pub(super) fn set_busy(&self, is_busy: bool) {
         let since = self.places.clock.now();
         if let Some(entry) = self.places.taken().by_number.get_mut(&self.number) {
@@ -109,7 +109,7 @@ impl AdminPermit {
         }
     }
 
-    /// Whether so many are connected that none is to be kept.
+    /// True if so many connections are open that each must close after its response.
     pub(super) fn is_crowded(&self) -> bool {
         self.places.taken().by_number.len() > CROWDED
     }

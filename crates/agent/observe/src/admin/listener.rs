@@ -1,8 +1,8 @@
-//! Where the admin port is reached: an address, a socket file of the agent's own pod, or both.
+//! The listeners of the admin port: a TCP address, a Unix socket file in the agent's own pod, or both.
 //!
-//! The file is for who is inside the pod: the kubelet's probe by command, and people. Two agents that stand beside each other for the
-//! length of an upgrade share the node's network and so its ports, but not their pods' files. So where there is a file, an address
-//! that another process has is waited for, and probes never reach the wrong agent.
+//! The kubelet's exec probe and people inside the pod use the file. During an upgrade two agents run at once. They share the node's network
+//! and so its ports, but their pods do not share files. So if a file is configured, the agent waits for an address that another process
+//! has. Probes then never reach the wrong agent.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,17 +15,17 @@ use anyhow::Context;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// How often an address that is taken is tried again. It is free when the last agent has ended.
+/// Interval between two attempts to bind an address that is in use. The address is free once the previous agent has ended.
 const TRY_AGAIN: Duration = Duration::from_millis(250);
 
-/// What connections come in by.
+/// A listener that accepts connections to the admin port.
 pub(super) trait AdminListener {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next connection, and from where.
+    /// Accepts the next connection and returns it with its source address.
     ///
     /// # Errors
-    /// It could not be accepted.
+    /// The listener cannot accept the connection.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, IpAddr)>> + Send;
 }
 
@@ -40,13 +40,13 @@ impl AdminListener for TcpListener {
 impl AdminListener for UnixListener {
     type Stream = UnixStream;
 
-    /// Whoever can open the file is one caller.
+    /// All clients of the file count as one address.
     async fn accept(&self) -> io::Result<(UnixStream, IpAddr)> {
         UnixListener::accept(self).await.map(|(stream, _)| (stream, Ipv4Addr::UNSPECIFIED.into()))
     }
 }
 
-/// The admin port's doors, open or to be opened.
+/// The admin port's listeners, bound or still to be bound.
 #[derive(Debug)]
 pub struct AdminListeners {
     address: SocketAddr,
@@ -55,10 +55,10 @@ pub struct AdminListeners {
 }
 
 impl AdminListeners {
-    /// Opens them. Call it on the runtime that will serve.
+    /// Binds the listeners. Call it on the runtime that will serve.
     ///
     /// # Errors
-    /// One cannot be opened; with a file, an address that is taken is no error.
+    /// A listener cannot be bound. If a file is given, an address in use is not an error.
     pub async fn open(address: SocketAddr, file: Option<&Path>) -> anyhow::Result<Self> {
         let unix = file.map(bind).transpose()?;
         let tcp = match TcpListener::bind(address).await {
@@ -68,18 +68,18 @@ impl AdminListeners {
         Ok(Self { address, tcp, unix })
     }
 
-    /// Where it is reached by address, or will be.
+    /// The TCP address of the admin port, bound or still to be bound.
     pub fn address(&self) -> SocketAddr {
         self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()).unwrap_or(self.address)
     }
 
-    /// What listens at the file, if there is one, and what listens at the address once that is free.
+    /// Returns the Unix listener, if there is one, and a future of the TCP listener that resolves once the address is bound.
     pub(super) fn listeners(self) -> (Option<UnixListener>, impl Future<Output = TcpListener>) {
         (self.unix, opened(self.address, self.tcp))
     }
 }
 
-/// The address, once it is free.
+/// Binds the address, and retries until it is free.
 async fn opened(address: SocketAddr, tcp: Option<TcpListener>) -> TcpListener {
     if let Some(tcp) = tcp {
         return tcp;
@@ -94,7 +94,7 @@ async fn opened(address: SocketAddr, tcp: Option<TcpListener>) -> TcpListener {
     }
 }
 
-/// Binds the file, in the place of one that a process left which is gone.
+/// Binds the socket file, and first removes a socket that a dead process left there.
 fn bind(file: &Path) -> anyhow::Result<UnixListener> {
     let told = || format!("cannot listen on {} (adminSocket)", file.display());
     if is_left_behind(file) {
@@ -106,7 +106,7 @@ fn bind(file: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// A socket at which nobody listens. Nothing else is ever removed.
+/// True if the file is a socket without a listener. The agent removes nothing else.
 fn is_left_behind(file: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(file).is_ok_and(|found| found.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;

@@ -1,9 +1,13 @@
 //! The admin port: `/metrics`, `/healthz`, `/readyz`, `/debug/pods`.
 //!
-//! Runs on the control thread, so that a slow scrape never delays a pod's answer. hyper serves it: correctness
-//! matters here and speed does not. Whoever reaches it may not cost others their answers either: there is always a place for
-//! the next connection ([`connection_limit`]), what is costly is made once for all who wait ([`single_flight`]), and `/healthz` costs nothing.
-//! Browsers are told apart ([`rebinding_guard`]). Nothing it writes holds a credential; `/debug/pods` names pods, accounts and
+//! It runs on the control thread, so that a slow scrape never delays a response to a pod. hyper serves it, because correctness matters here
+//! and speed does not. One client cannot starve the others:
+//!
+//! - The next connection always gets a place ([`connection_limit`]).
+//! - A costly page is made once for all clients that wait for it ([`single_flight`]).
+//! - `/healthz` costs nothing.
+//!
+//! The port detects requests of browsers ([`rebinding_guard`]). Its pages hold no credentials; `/debug/pods` names pods, accounts and
 //! times.
 
 mod connection_limit;
@@ -36,37 +40,38 @@ pub use listener::AdminListeners;
 use rebinding_guard::BrowserAttack;
 use single_flight::SingleFlight;
 
-/// For a head to arrive, and between two requests of a kept connection.
+/// Time limit for a request head, and for the idle time between two requests of a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a connection is kept at most: scrapers reconnect without harm.
+/// Maximum age of a connection. Scrapers reconnect without harm.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 
-/// How long an answer may then still take.
+/// Time limit for the last response after [`CONNECTION_LIFE`].
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 
-/// Copies of `/debug/pods` that readers may hold at once. It grows with what pods hold, and a slow reader keeps its own.
+/// Copies of `/debug/pods` that clients may read at once. The page grows with the pods' leases, and each slow client keeps a copy.
 const DEBUG_READERS: usize = 2;
 
-/// Connections accepted in a second, sustained, and at once. Each that is ended for a newcomer comes again, and so fast (22,000 a
-/// second, measured) that they took the CPU quota which pods are answered with. The kernel's queue (1,024) is through in half a
-/// second, which is within a kubelet's patience.
+/// Connections accepted per second, sustained and at once.
+///
+/// An evicted client reconnects so fast (22,000 a second, measured) that reconnects used up the CPU quota for answering pods. At this rate
+/// the kernel's queue (1,024) drains in half a second, which a kubelet's probe tolerates.
 const ACCEPTED_PER_SECOND: u32 = 2000;
 const ACCEPTED_AT_ONCE: u32 = 64;
 
-/// What the admin port tells of.
+/// The data that the admin port serves.
 pub struct AdminSources {
-    /// What is written at a scrape.
+    /// The metrics that a scrape writes.
     pub registry: Registry,
-    /// Whether requests of pods are answered.
+    /// The check that the listeners answer requests of pods.
     pub readiness: Readiness,
-    /// Why the agent is not ready although its listeners answer.
+    /// Returns the reason why the agent is not ready although its listeners answer.
     pub unready_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Why no pod would come to it although it would be served.
+    /// Returns the reason why pods do not reach this agent although it would serve them.
     pub unreachable_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Lines that do not make the agent unready but that an operator should see.
+    /// Returns lines that an operator should see and that do not make the agent unready.
     pub warnings: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Who holds what, for `/debug/pods`, as JSON.
+    /// Returns each pod's leases for `/debug/pods`, as JSON.
     pub pods: Box<dyn Fn() -> String + Send + Sync>,
 }
 
@@ -80,14 +85,14 @@ pub struct AdminServer {
     ready: SingleFlight<ReadyReport>,
 }
 
-/// What `/readyz` found.
+/// The result of `/readyz`.
 #[derive(Clone)]
 struct ReadyReport {
     verdict: Result<(), String>,
     remarks: String,
 }
 
-/// A page that is counted among those that readers hold, as long as it is held.
+/// A page that holds its permit as long as a client reads it.
 struct DebugPage {
     text: String,
     _permit: OwnedSemaphorePermit,
@@ -100,7 +105,7 @@ impl AsRef<[u8]> for DebugPage {
 }
 
 impl AdminServer {
-    /// Will tell of this.
+    /// Creates a server for this data.
     pub fn new(sources: AdminSources, clock: Clock) -> Self {
         Self {
             sources,
@@ -112,7 +117,7 @@ impl AdminServer {
         }
     }
 
-    /// Serves at all of these until the stop has begun, on the runtime of this call.
+    /// Serves at all of these listeners until shutdown begins, on the current runtime.
     pub fn serve_at(self: &Arc<Self>, doors: AdminListeners, stop: &StopSignal) {
         let (unix, tcp) = doors.listeners();
         if let Some(unix) = unix {
@@ -128,7 +133,7 @@ impl AdminServer {
         });
     }
 
-    /// Serves until the stop has begun.
+    /// Serves one listener until shutdown begins.
     async fn serve(self: Arc<Self>, door: impl AdminListener, mut stop: StopSignal) {
         let places = AdminConnectionLimit::new(self.clock.clone());
         let pace = Gcra::new(ACCEPTED_PER_SECOND, ACCEPTED_AT_ONCE);
@@ -169,7 +174,7 @@ impl AdminServer {
         });
     }
 
-    /// Until the client ends it, or its life is over and what it asked is answered.
+    /// Serves until the client closes the connection, or until [`CONNECTION_LIFE`] is over and the last request is answered.
     async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<AdminPermit>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -200,7 +205,7 @@ impl AdminServer {
         let _ = tokio::time::timeout(LAST_ANSWER, connection).await;
     }
 
-    /// Probes are answered whoever asks in whatever name: a kubelet sends the Host that its pod's manifest says.
+    /// Answers a request. Probes may name any Host, because a kubelet sends the Host of its pod's manifest.
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n");
@@ -244,16 +249,16 @@ impl AdminServer {
         }
     }
 
-    /// Whether a pod would be served now, and come here.
+    /// Checks that the agent would serve a pod now and that pods reach it.
     async fn is_ready(&self) -> Result<(), String> {
         self.check_serving().await?;
         (self.sources.unreachable_reason)().map_or(Ok(()), Err)
     }
 
-    /// Whether a pod would be served now that asked here.
+    /// Checks that the agent would serve a pod that sends a request to it now.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it would not.
     pub async fn check_serving(&self) -> Result<(), String> {
         match (self.sources.unready_reason)() {
             Some(obstacle) => Err(obstacle),
@@ -261,7 +266,7 @@ impl AdminServer {
         }
     }
 
-    /// The verdict, and where it is `for_operators` what led to it.
+    /// Returns the verdict, and with `for_operators` also its reason and the warnings.
     async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
         let look = async {
             let remarks =
@@ -280,7 +285,7 @@ impl AdminServer {
     }
 }
 
-/// 421 is what a server says that is not the one named (RFC 9110 section 15.5.20).
+/// Refuses a browser's request. 421 says that this server is not the host that the request names (RFC 9110 section 15.5.20).
 fn refused(trick: BrowserAttack) -> Response<Full<Bytes>> {
     match trick {
         BrowserAttack::DnsRebinding => text(

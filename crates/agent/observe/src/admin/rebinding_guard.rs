@@ -1,27 +1,29 @@
-//! Which requests a browser may have been tricked into.
+//! Detects requests that a web page may have tricked a browser into.
 //!
-//! The admin port has no password; what protects it is that few can reach it. A browser on such a machine, or one that forwards to
-//! it, can be made to: a page's own name can be made to resolve to the admin port's address (DNS rebinding), and then the page
-//! may read what it names. So a name is refused; an address is not, because a page cannot be *of* an address that it does not have, and
-//! kubelets and Prometheus ask by address. What a page asks of an address it may not read, but need not make us work for either.
+//! The admin port has no password; it is protected because few can reach it. A web page can misuse a browser that can reach it. A page's
+//! own name can be made to resolve to the admin port's address (DNS rebinding). The page could then read the responses. So the port refuses
+//! host names.
+//!
+//! It accepts addresses: a page cannot have the admin port's address as its own origin, and kubelets and Prometheus send addresses. A page
+//! cannot read the response of an address on another site. The port refuses such requests too, because they should not cost work.
 
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, Request};
 
-/// Why a request is refused.
+/// The kind of attack that a refused request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BrowserAttack {
-    /// It is for a name.
+    /// The request names a host name instead of an address.
     DnsRebinding,
-    /// A page of another place sent it.
+    /// A page of another site sent the request.
     CrossSite,
 }
 
 impl BrowserAttack {
-    /// What is seen of it.
+    /// Checks the request's host and the headers that browsers add.
     ///
     /// # Errors
-    /// The trick that it may be.
+    /// The attack that the request may be.
     pub(super) fn check<B>(request: &Request<B>) -> Result<(), Self> {
         let headers = request.headers();
         let mut hosts = headers.get_all(HOST).iter();
@@ -36,7 +38,7 @@ impl BrowserAttack {
     }
 }
 
-/// `localhost` or an address, with or without a port. No host at all is nobody's name (HTTP/1.0).
+/// True for `localhost` or an address, with or without a port. A missing host is fine, too (HTTP/1.0).
 fn is_address(host: &str) -> bool {
     let bare = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((bare, port)) => return is_port(port) && bare.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -56,8 +58,9 @@ fn is_port(text: &str) -> bool {
         || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// By what browsers say of their own (Fetch Metadata Request Headers). Following a link is no trick: nothing here changes
-/// anything, and the page that had the link sees nothing.
+/// True if the browser says that another site made the request (Fetch Metadata Request Headers).
+///
+/// A followed link is harmless: the admin port changes nothing, and the page with the link sees no response.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     let is = |name: &str, wanted: &str| headers.get(name).is_some_and(|value| value == wanted);
     (is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site"))

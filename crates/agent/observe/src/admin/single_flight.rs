@@ -1,8 +1,8 @@
-//! One making for all who wait for it, and a share of the thread's time that it keeps to.
+//! Makes a page once for all clients that wait for it, and limits its share of the thread's time.
 //!
-//! A page or a probe costs what a node full of pods makes it cost, and whoever can reach the admin port decides how often it is
-//! asked for. So each is made once at a time; everybody who asked before the making began gets its result, which is therefore
-//! never older than the question; and after it there is a pause in proportion to what it took.
+//! A page or a probe costs more on a node with many pods, and clients of the admin port decide how often they request it. So only one run
+//! is in progress at a time. Its result goes to all clients whose request came before the run began. A result is therefore never older than
+//! its request. After a run comes a pause in proportion to its duration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::Mutex;
 
-/// The pause after a making, in times of what it took: a tenth of the thread at most.
+/// Length of the pause as a multiple of the run's duration: the runs use at most a tenth of the thread.
 const PAUSE: u32 = 9;
 
-/// Longest pause, for what takes long without keeping the thread busy.
+/// Longest pause, for runs that take long without keeping the thread busy.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// Something that is made on demand.
+/// A result that is made on demand and shared by all clients that wait for it.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T> {
     clock: Clock,
-    /// How many have asked so far; each takes its number from here.
+    /// Number of requests so far. Each request takes its own number from here.
     asked: AtomicU64,
-    /// Held across awaits, so an async lock. It is fair: numbers get it in order.
+    /// The last result. It is locked across awaits, so the lock is async. The lock is fair: requests get it in the order of their numbers.
     turn: Mutex<LastResult<T>>,
 }
 
 #[derive(Debug)]
 struct LastResult<T> {
     next: Moment,
-    /// What was made last while somebody waits for it, and the last number whom it serves.
+    /// The last result, while requests wait for it, with the last request number that it serves.
     made: Option<(u64, T)>,
 }
 
@@ -39,7 +39,7 @@ impl<T: Clone> SingleFlight<T> {
         Self { clock, asked: AtomicU64::new(0), turn: Mutex::new(LastResult { next, made: None }) }
     }
 
-    /// What a making gives that began after this call.
+    /// Returns the result of a run that begins after this call.
     pub(super) async fn run(&self, make: impl Future<Output = T>) -> T {
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let mut turn = self.turn.lock().await;

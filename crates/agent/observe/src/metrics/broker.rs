@@ -1,4 +1,4 @@
-//! What the clouds' brokers count, written for Prometheus at each scrape.
+//! The brokers' counters and gauges as Prometheus metrics, written at each scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use seawall_core::Clock;
 
 use super::write::{collector_from_fn, counters, gauges};
 
-/// Registers what the clouds in force count, those of each time. Counts go on from one configuration to the next.
+/// Registers the metrics of the clouds in force at each scrape. Counters continue across configuration changes.
 pub fn register(clouds: &Arc<CurrentClouds>, registry: &mut Registry, clock: &Clock) {
     let (in_force, clock) = (clouds.clone(), clock.clone());
     registry.register_collector(collector_from_fn(move |out| {
@@ -21,7 +21,7 @@ pub fn register(clouds: &Arc<CurrentClouds>, registry: &mut Registry, clock: &Cl
     clouds.register(registry);
 }
 
-/// Writes the figures of all brokers: each family once, however many clouds there are.
+/// Writes the metrics of all brokers. Each metric family is written once for all clouds.
 fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let calls = all.iter().flat_map(|figures| {
         figures.calls.iter().map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))

@@ -1,4 +1,4 @@
-//! What is known of the cluster, as metrics.
+//! The state of the cluster watches as Prometheus metrics.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use seawall_cluster::ClusterClient;
 
 use super::write::{counters, gauge};
 
-/// Writes it.
+/// Writes the cluster metrics.
 ///
 /// # Errors
-/// The encoder's.
+/// The encoder fails.
 pub fn write(cluster: &ClusterClient, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let (pods, health) = (cluster.pods(), cluster.health());
     gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;

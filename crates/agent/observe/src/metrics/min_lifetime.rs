@@ -1,4 +1,4 @@
-//! Whether each cloud's credentials can be kept above their floor, as a metric.
+//! Each cloud's ability to keep credentials above their floor, as a metric.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use seawall_identity::service::IdentityService;
 
 use super::write::gauges;
 
-/// Writes it.
+/// Writes the metric.
 ///
 /// # Errors
-/// The encoder's.
+/// The encoder fails.
 pub fn write(who: &IdentityService, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "1 while configuration and upstream let credentials be kept above the floor";
     let floors = who.floors().into_iter().map(|(state, can_be_kept)| {

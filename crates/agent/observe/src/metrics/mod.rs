@@ -1,4 +1,4 @@
-//! What is counted elsewhere, written for Prometheus at a scrape.
+//! Writes the other crates' counters for Prometheus at each scrape.
 
 pub mod broker;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! What the redirect has done, as metrics. The programs count for the node, and since they were attached, whatever agents came and went.
+//! The redirect's counters as metrics. The eBPF programs count for the node since they were attached, across agent restarts.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use seawall_redirect::{AttachmentState, RedirectCounts};
 
 use super::write::{counter, counters, gauge};
 
-/// Writes it. What cannot be read is left out.
+/// Writes the redirect's metrics and omits those that it cannot read.
 ///
 /// # Errors
-/// The encoder's.
+/// The encoder fails.
 pub fn write(capture: &RedirectHandle, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if let Ok(is_target) = capture.is_target() {
         let help = "Whether captured connections are sent to this agent";

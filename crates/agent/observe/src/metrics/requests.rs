@@ -1,4 +1,4 @@
-//! What the traffic threads count, written for Prometheus at each scrape.
+//! The traffic threads' counters as Prometheus metrics, written at each scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use seawall_server::thread_metrics::{
 
 use super::write::{counter, counters, gauge};
 
-/// Reads a counter of all threads together.
+/// Sums one counter over all threads.
 fn sum(threads: &[Arc<ThreadMetrics>], read: impl Fn(&ThreadMetrics) -> &AtomicU64) -> u64 {
     threads.iter().map(|thread| read(thread).load(Ordering::Relaxed)).sum()
 }
 
-/// All threads' counters.
+/// The counters of all traffic threads.
 #[derive(Debug)]
 pub struct RequestMetrics {
     threads: Vec<Arc<ThreadMetrics>>,
@@ -28,8 +28,7 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Of these threads, whose connections count against `open` and whose requests that wait for a change against
-    /// `long_polls`.
+    /// Creates the metrics of these threads. `open` counts their connections, and `long_polls` their requests that wait for a change.
     pub fn new(
         threads: Vec<Arc<ThreadMetrics>>,
         open: Arc<PermitCounter>,
@@ -38,10 +37,10 @@ impl RequestMetrics {
         Self { threads, open, long_polls }
     }
 
-    /// Writes them.
+    /// Writes the request and connection metrics.
     ///
     /// # Errors
-    /// The encoder's.
+    /// The encoder fails.
     pub fn write(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all = &self.threads;
         let routes = all.first().map(|thread| &thread.requests[..]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How figures that are counted elsewhere are written for Prometheus, at a scrape.
+//! Helpers that write externally counted values for Prometheus at a scrape.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// A collector that is one function.
+/// Creates a collector from one function.
 pub fn collector_from_fn(
     write: impl Fn(&mut DescriptorEncoder<'_>) -> fmt::Result + Send + Sync + 'static,
 ) -> Box<dyn Collector> {
@@ -29,7 +29,7 @@ impl<F: Fn(&mut DescriptorEncoder<'_>) -> fmt::Result + Send + Sync + 'static> C
     }
 }
 
-/// Writes a family of counters, a sample for each set of labels.
+/// Writes a family of counters with one sample for each set of labels.
 pub fn counters<L: EncodeLabelSet>(
     out: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -41,7 +41,7 @@ pub fn counters<L: EncodeLabelSet>(
     samples.try_for_each(|(labels, count)| ConstCounter::new(count).encode(family.encode_family(&labels)?))
 }
 
-/// Writes a family of gauges; none where there is no sample.
+/// Writes a family of gauges with one sample for each set of labels. Without samples it writes nothing.
 pub fn gauges<L: EncodeLabelSet>(
     out: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Credentials that are not renewed, from an emulated STS that refuses to what pods and operators are told.
+//! Credentials that cannot be renewed, from an emulated STS that refuses to the events for pods and operators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::metrics::broker;
 use crate::pod_scan::PodCountGauge;
 use crate::stale_credentials::RenewalMonitor;
 
-/// Minutes of the clock, each with a look for credentials that are not renewed; what the pod was told.
+/// Advances the clock in steps of 20 s with a scan after each, and returns the messages for the pod.
 async fn watched(world: &PodFixture, seen: &mut RenewalMonitor, seconds: u64) -> Vec<String> {
     let mut told = Vec::new();
     for _ in 0..seconds / 20 {
@@ -58,8 +58,8 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     assert!(watched(&world, &mut seen, 15 * 60).await.is_empty(), "not again");
 }
 
-/// A full account: what STS throttles is paced to one call in fifteen seconds, so between renewal and floor there is no turn for most of
-/// these. No call of theirs has failed, and they were told nothing.
+/// A full account: the agent paces calls to a throttled STS at one in fifteen seconds, so most renewals get no turn before the floor. None
+/// of their calls has failed, and these pods once got no event.
 #[tokio::test]
 async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_turn_too() {
     let roles: Vec<_> = (0..90).map(|number| format!("{ROLE}-{number}")).collect();

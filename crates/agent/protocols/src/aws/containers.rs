@@ -1,8 +1,8 @@
-//! The credentials endpoint of containers, as EKS serves it: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
+//! The container credentials endpoint as EKS serves it: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
 //!
-//! Here the token is only found and bounded. Whether it is genuine, for this audience and of the pod that asks, somebody else
-//! decides who may ask the API server; until then the query says nothing of who asks. The address is link-local and is told
-//! apart by name as well: a page whose host name was made to resolve to it still sends that name.
+//! This module only finds the token and limits its length. Another component asks the API server whether the token is genuine, for this
+//! audience and of the client's pod. Until then the query does not identify the client. The address is link-local, and the endpoint also
+//! checks the Host header: a web page whose host name resolves to this address still sends that name.
 
 use std::net::IpAddr;
 
@@ -45,37 +45,42 @@ pub const BAD_AUTHORIZATION: Refusal = Refusal::new(
     "The Authorization header must hold the content of the pod's token file and nothing else.",
 );
 
-/// The endpoint at its addresses.
+/// The endpoint with its addresses.
 #[derive(Clone, Debug)]
 pub struct ContainerEndpoint {
     addresses: Vec<IpAddr>,
 }
 
-/// A request for the credentials of whom the token names.
+/// A request for the credentials of the pod that the token names.
 ///
 /// Without `Debug`: the token is a secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ContainerQuery<'b> {
-    /// The token, which has the form of a JWT and is not checked.
+    /// The token. It has the form of a JWT and is not verified yet.
     pub token: &'b str,
 }
 
-/// Whether a canonical path is this endpoint's, where it shares its address with others.
+/// True if a canonical path is this endpoint's, for an address that it shares with other endpoints.
 pub fn claims(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == PATH
 }
 
 impl ContainerEndpoint {
-    /// The endpoint at these addresses, at any port of them. See [`ADDRESSES`].
+    /// Creates the endpoint at these addresses, at any port. See [`ADDRESSES`].
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { addresses: addresses.into_iter().collect() }
     }
 
-    /// What a request asks for. One that announces a body is refused; its bytes are still in the connection, so close it.
+    /// Parses a request. A request that announces a body is refused; its bytes are still in the connection, so close it.
     ///
     /// # Errors
-    /// The rule that forbids it: [`METHOD`] (405), a body, a path that is none or a header that comes twice (400), [`HOST`] and a request
-    /// that was relayed (403), [`NO_AUTHORIZATION`] and [`BAD_AUTHORIZATION`] (401), or 404.
+    /// The rule that forbids the request:
+    ///
+    /// - 405: [`METHOD`].
+    /// - 400: a body, an invalid path, or a repeated header.
+    /// - 403: [`HOST`], or a relayed request.
+    /// - 401: [`NO_AUTHORIZATION`] or [`BAD_AUTHORIZATION`].
+    /// - 404: any other path.
     pub fn query<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<ContainerQuery<'b>, Refusal> {
         if !matches!(head.method, "GET" | "HEAD") {
             return Err(METHOD);
@@ -91,7 +96,7 @@ impl ContainerEndpoint {
         Ok(ContainerQuery { token: jwt(value)? })
     }
 
-    /// The Host rule. A target that names a host would be another answer to the same question, so there must be none.
+    /// Checks the Host header. A target with a host could contradict the header, so the target must not have one.
     fn host(&self, head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
         if !head.target.starts_with('/') {
             return Err(BAD_TARGET);
@@ -101,7 +106,7 @@ impl ContainerEndpoint {
     }
 }
 
-/// The address in a Host header, whatever its port; a name is none.
+/// Returns the address in a Host header with any port, or `None` for a name.
 fn address(host: &[u8]) -> Option<IpAddr> {
     let host = std::str::from_utf8(host).ok()?;
     if let Some(bracketed) = host.strip_prefix('[') {
@@ -117,8 +122,9 @@ fn is_port(port: &str) -> bool {
     port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Three parts of base64url with a point between (RFC 7515 section 7.1), and no word before them: the header holds what the file
-/// holds.
+/// Checks that the header holds just the content of the token file.
+///
+/// A token is three parts of base64url with a point between (RFC 7515 section 7.1), without a scheme word before them.
 fn jwt(value: &[u8]) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(value).map_err(|_| BAD_AUTHORIZATION)?;
     if text.is_empty() {
@@ -135,18 +141,19 @@ fn jwt(value: &[u8]) -> Result<&str, Refusal> {
     }
 }
 
-/// Nobody compares a server's name here.
+/// No headers: clients do not check the server's name here.
 const ALWAYS: &[u8] = b"";
 
-/// Writes the credentials of the pod. No cache may keep them.
+/// Writes the credentials of the pod. Caches must not keep them.
 pub fn document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &CredentialsDocument<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(b"Cache-Control: no-store\r\nContent-Type: application/json\r\n");
     credentials.write_container(out, frame);
 }
 
-/// Writes a refusal, the dialect's or another's, with the id under which the agent logged it. There must always be one, soon:
-/// five clients wait without end.
+/// Writes a refusal of this dialect or of another component, with the id under which the agent logged it.
+///
+/// Every request must get a response soon, because five clients wait without end.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     refuse::write(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal, request);
 }

@@ -1,41 +1,44 @@
-//! Credentials as both endpoints write them: JSON, written by hand and without a copy, because nearly every answer is one.
+//! Credentials in the JSON of both endpoints, written by hand and without a copy, because nearly every response is one.
 
 use super::time::Iso8601Time;
 use seawall_http::ResponseContext;
 
-/// Credentials about to be written. No text in it holds a character that JSON escapes; the broker saw to that when it got them.
+/// Credentials to write. No text in it has a character that JSON escapes, because the broker checks that when it gets them.
 ///
 /// Without `Debug`: two of its members are secrets.
 #[derive(Clone, Copy)]
 pub struct CredentialsDocument<'a> {
-    /// Names the key; no secret.
+    /// The key's public id.
     pub access_key_id: &'a str,
-    /// The key.
+    /// The secret key.
     pub secret_access_key: &'a str,
-    /// The session token; of any length.
+    /// The session token, of any length.
     pub session_token: &'a str,
-    /// When they end. Always written: without it most clients fail, and those for Go and Ruby fetch for each call.
+    /// The time at which the credentials end.
+    ///
+    /// It is always written: without it most clients fail, and those for Go and Ruby fetch for each call.
     pub expiration: Iso8601Time,
-    /// When they were issued.
+    /// The time at which the credentials were issued.
     pub last_updated: Iso8601Time,
-    /// The account whose role it is: twelve digits.
+    /// The account of the role: twelve digits.
     pub account_id: Option<&'a str>,
-    /// The role's ARN; the container endpoint's alone.
+    /// The role's ARN. Only the container endpoint writes it.
     pub role_arn: Option<&'a str>,
 }
 
-/// Which of the two directories of the metadata service a document comes from.
+/// The directory of the metadata service that a document comes from. It determines the document's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentFormat {
-    /// `security-credentials`.
+    /// `security-credentials`: without the account.
     Plain,
     /// `security-credentials-extended`: with the account.
     Extended,
 }
 
 impl CredentialsDocument<'_> {
-    /// Ends the head of an answer and writes the document of the metadata service, laid out as the real one lays it out: shell
-    /// scripts read it by lines.
+    /// Ends the response head and writes the metadata service's document.
+    ///
+    /// It has the real document's layout, because shell scripts read it by lines.
     pub(super) fn write_document(
         &self,
         out: &mut Vec<u8>,
@@ -73,7 +76,7 @@ impl CredentialsDocument<'_> {
         });
     }
 
-    /// Ends the head of an answer and writes the document of the container endpoint.
+    /// Ends the response head and writes the container endpoint's document.
     pub(super) fn write_container(&self, out: &mut Vec<u8>, frame: &ResponseContext<'_>) {
         let [before_account, account] = optional("\",\"AccountId\":\"", self.account_id);
         let [before_role, role] = optional("\",\"RoleArn\":\"", self.role_arn);
@@ -98,7 +101,7 @@ impl CredentialsDocument<'_> {
     }
 }
 
-/// A member that may be absent: what stands before its value, and the value.
+/// Returns an optional member as two parts: the text before its value, and the value.
 fn optional<'a>(before: &'a str, value: Option<&'a str>) -> [&'a [u8]; 2] {
     value.map_or([b"", b""], |value| [before.as_bytes(), value.as_bytes()])
 }

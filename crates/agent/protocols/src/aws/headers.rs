@@ -1,4 +1,4 @@
-//! Headers that decide something.
+//! Lookups of request headers that decide about a request.
 
 use seawall_http::RequestHead;
 
@@ -6,7 +6,7 @@ use super::REPEATED_HEADER;
 use crate::head::{RELAYED, is_relay_mark};
 use seawall_http::Refusal;
 
-/// The value of a header that may come once; names match in any case (the SDK for C++ writes them in lower case).
+/// Returns the value of a header that may come once. Names match in any case (the SDK for C++ writes them in lower case).
 ///
 /// # Errors
 /// [`REPEATED_HEADER`].
@@ -20,6 +20,8 @@ pub(super) fn find_single<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Result<
     Ok(found)
 }
 
+/// Refuses a relayed request.
+///
 /// # Errors
 /// [`RELAYED`].
 pub(super) fn require_direct(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {

@@ -1,51 +1,50 @@
-//! What is the node's, and so the same for all its pods: its place, its instance, its identity document. Knows nothing of requests
-//! and of roles; [`super::imds`] asks it.
+//! The node's metadata, which is the same for all its pods: placement, instance, identity document.
 //!
-//! What is not configured is absent. Nothing is taken from the real service: a pod reads of the node what somebody decided that
-//! it may read.
+//! This module knows nothing of requests and roles; [`super::imds`] uses it. Values that are not configured are absent. Nothing comes from
+//! the real service: pods read only what an operator configured.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::json::write_string;
 
-/// What is known about the node, as the configuration tells it. What is `None` is absent (404).
+/// The node's metadata from the configuration. A value of `None` is absent (404).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceMetadata {
     /// Region, for example `eu-central-1`.
     pub region: Option<String>,
     /// Availability zone, for example `eu-central-1a`.
     pub availability_zone: Option<String>,
-    /// Its name that is the same in every account, for example `euc1-az2`.
+    /// The zone's id, which is the same in every account, for example `euc1-az2`.
     pub availability_zone_id: Option<String>,
     /// Instance id, for example `i-0123456789abcdef0`.
     pub instance_id: Option<String>,
     /// Instance type, for example `m7g.large`.
     pub instance_type: Option<String>,
-    /// Image, for example `ami-0123456789abcdef0`.
+    /// Image id, for example `ami-0123456789abcdef0`.
     pub image_id: Option<String>,
-    /// `x86_64` or `arm64`.
+    /// CPU architecture: `x86_64` or `arm64`.
     pub architecture: Option<String>,
-    /// The account that the instance is in: twelve digits.
+    /// The account of the instance: twelve digits.
     pub account_id: Option<String>,
-    /// The private name of the instance.
+    /// The private host name of the instance.
     pub local_hostname: Option<String>,
-    /// Its private address.
+    /// The private IPv4 address of the instance.
     pub local_ipv4: Option<String>,
-    /// `aws`, `aws-cn` or `aws-us-gov`.
+    /// Partition: `aws`, `aws-cn` or `aws-us-gov`.
     pub partition: Option<String>,
     /// The partition's domain, for example `amazonaws.com`.
     pub domain: Option<String>,
 }
 
-/// The node's facts as texts by path, the listings of their directories among them. Made once.
+/// The node's metadata as texts by path, with the listings of their directories. Made once.
 #[derive(Debug)]
 pub(super) struct InstanceMetadataPaths {
-    /// By path below the version, without slashes at the ends; sorted.
+    /// The texts with their paths below the version, without slashes at the ends. Sorted by path.
     texts: Vec<(String, Cow<'static, str>)>,
 }
 
-/// Directories of which only the children's names are known here.
+/// Paths whose content belongs to each pod. Here they only appear in the listings.
 const OF_PODS: [&str; 2] = ["meta-data/iam/info", "meta-data/iam/security-credentials/"];
 
 impl InstanceMetadataPaths {
@@ -64,8 +63,9 @@ impl InstanceMetadataPaths {
         Self { texts: texts.into_iter().collect() }
     }
 
-    /// The text at a path below the version. A slash at its end changes nothing: boto3 asks for the availability zone with one, and
-    /// C++ for directories without, and few follow a redirect.
+    /// Returns the text at a path below the version, with or without a slash at its end.
+    ///
+    /// boto3 asks for the availability zone with a slash, C++ asks for directories without, and few clients follow a redirect.
     pub(super) fn find(&self, path: &str) -> Option<&str> {
         let path = path.strip_suffix('/').unwrap_or(path);
         let place = self.texts.binary_search_by(|(known, _)| known.as_str().cmp(path)).ok()?;
@@ -73,7 +73,7 @@ impl InstanceMetadataPaths {
     }
 }
 
-/// Has each directory above `path` list the next name of it, a directory's with a slash.
+/// Adds each name of `path` to the listing of its directory. Directory names keep their slash.
 fn list(children: &mut BTreeMap<String, BTreeSet<String>>, path: &str) {
     let mut above = String::new();
     for name in path.split_inclusive('/') {
@@ -102,8 +102,10 @@ fn leaves(node: &InstanceMetadata) -> impl Iterator<Item = (&'static str, Cow<'s
     leaves.map(|(path, text)| Some((path, Cow::Owned(text.clone()?)))).into_iter().flatten()
 }
 
-/// The identity document, for which SDKs for Go and Java ask to learn the region: where that is known. Its members are the real
-/// one's (EC2 user guide, "Instance identity documents for Amazon EC2 instances"); it has no signature, which nobody here could make.
+/// Returns the identity document if the region is known. The SDKs for Go and Java read it to learn the region.
+///
+/// Its members are the real one's (EC2 user guide, "Instance identity documents for Amazon EC2 instances"). It has no signature, because
+/// the agent cannot make one.
 fn identity_document(node: &InstanceMetadata) -> Option<String> {
     node.region.as_ref()?;
     let members = [

@@ -1,10 +1,10 @@
-//! AWS's dialects: the metadata service of EC2 ([`imds`]) and the credentials endpoint of containers ([`containers`]).
+//! AWS's dialects: the EC2 metadata service ([`imds`]) and the container credentials endpoint ([`containers`]).
 //!
-//! Both are answered from one identity of the pod, so that a client that changes from one to the other (Java's and JavaScript's
-//! second generation do, at any error) finds the same credentials. They share no address and no way of proof: the first is
-//! guarded by session tokens of our own ([`session`]), the second by a Kubernetes token that somebody else must check.
+//! Both answer for one identity of the pod. So a client that changes from one to the other finds the same credentials (the second
+//! generations of Java and JavaScript do so at any error). They share neither an address nor a kind of proof. Our own session tokens guard
+//! the first ([`session`]); a Kubernetes token guards the second, and another component checks it.
 //!
-//! Why the statuses and the order of the refusals are as they are was measured with nineteen clients; the reason stands at each.
+//! The statuses and the order of the refusals follow measurements with nineteen clients. The reason stands at each refusal.
 
 pub mod containers;
 pub mod credentials;
@@ -29,12 +29,13 @@ pub use time::{Iso8601Time, UnixTime};
 use seawall_http::Refusal;
 use seawall_http::path::PathCharset;
 
-/// What AWS's paths hold: beside the plain characters those of role names (IAM user guide, "IAM and AWS STS quotas").
+/// The characters of AWS's paths: the plain ones and those of role names (IAM user guide, "IAM and AWS STS quotas").
 pub static ALPHABET: PathCharset = PathCharset::with(b"+=,");
 
-/// The refusal of a path that leads nowhere, or to what pods may not read. One status for both: for every client 404 is final, and
-/// says nothing of what the node has.
+/// The refusal of a path that does not exist or that pods may not read.
+///
+/// Both get the same status: 404 is final for every client and does not reveal what the node has.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "There is no such metadata here.");
-/// The refusal of a header that decides something and comes twice: two readers would differ on which one counts.
+/// The refusal of a decisive header that comes twice: two readers would differ on which one counts.
 pub const REPEATED_HEADER: Refusal =
     Refusal::new(400, "repeated_header", "A header that may come once came more than once.");

@@ -1,31 +1,30 @@
-//! An operator's regular expression that must match the whole of a text: which paths of the node's metadata pods may read, which
-//! roles a namespace permits.
+//! An operator's regular expression that must match a whole text: the node metadata paths that pods may read, or a namespace's roles.
 //!
-//! The engine takes time linear in the text, whatever the expression, so one from an annotation costs no more than its size. An
-//! expression that matched a part of a path would let pass whatever holds that part, so none does.
+//! The engine takes time linear in the text for any expression, so an expression from an annotation costs no more than its size. An
+//! expression that matched a part of a path would allow every path with that part, so an expression must match the whole path.
 
 use regex_lite::{Regex, RegexBuilder};
 
 /// Longest expression, in bytes.
 const MAX_EXPRESSION: usize = 2048;
 
-/// Most memory of a compiled expression, in bytes: repetitions of repetitions multiply.
+/// Maximum memory of a compiled expression, in bytes: nested repetitions multiply.
 const MAX_SIZE: usize = 256 * 1024;
 
 /// An expression that matches whole texts.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
-/// An expression cannot be used; says why.
+/// The error of an unusable expression, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a usable regular expression: {0}")]
 pub struct PatternError(String);
 
 impl Pattern {
-    /// Reads an expression (the syntax of the `regex` crate, without Unicode's classes).
+    /// Compiles an expression (the syntax of the `regex` crate, without Unicode classes).
     ///
     /// # Errors
-    /// It is not one, or too large.
+    /// The expression is invalid or too large.
     pub fn new(expression: &str) -> Result<Self, PatternError> {
         if expression.len() > MAX_EXPRESSION {
             return Err(PatternError(format!("longer than {MAX_EXPRESSION} bytes")));
@@ -35,12 +34,12 @@ impl Pattern {
         compile(&format!(r"\A(?:{expression})\z")).map(Self)
     }
 
-    /// Whether these characters stand in it, one after the other: whoever wrote it had them in mind.
+    /// True if the expression contains this word literally: its author then meant this word.
     pub fn contains_literal(&self, word: &str) -> bool {
         self.0.as_str().contains(word)
     }
 
-    /// Whether it matches all of `text`.
+    /// True if the expression matches all of `text`.
     pub fn matches(&self, text: &str) -> bool {
         self.0.is_match(text)
     }

@@ -1,14 +1,16 @@
-//! A refusal as AWS's clients read one: JSON with `code` and `message`, which SDKs for Go, Python and Java put into their own
-//! errors. The metadata service's real body is HTML that nobody reads; Java's first generation reads this one there, too.
+//! A refusal in the form that AWS's clients read: JSON with `code` and `message`.
+//!
+//! SDKs for Go, Python and Java put both into their own errors. The real metadata service sends HTML, which no client reads. Java's first
+//! generation reads this JSON there, too.
 
 use crate::hex::hex;
 use crate::json::write_string;
 use seawall_http::{Refusal, ResponseContext};
 
-/// Writes a refusal. Nothing of the request is in it.
+/// Writes a refusal. It repeats nothing of the request.
 ///
-/// No `Retry-After`: five clients wait for as long as it says, and their callers with them. No `WWW-Authenticate` on 401,
-/// as on the real service: HTTP libraries would take it for a scheme of their own.
+/// It has no `Retry-After`, because five clients would wait that long and delay their programs. It has no `WWW-Authenticate` on 401, like
+/// the real service: HTTP libraries would take it for a scheme of their own.
 pub(super) fn write(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -25,7 +27,7 @@ pub(super) fn write(
     frame.end(out, &[body(refusal, request).as_bytes()]);
 }
 
-/// Who refuses, why, by which code, under which id the agent logged it, and whether trying again can help.
+/// Returns the JSON body: the refusing program, the reason, its code, the request's id in the agent's log, and a retry hint.
 fn body(refusal: &Refusal, request: u64) -> String {
     let request = hex(request).map(char::from);
     let mut body = format!("{{\"code\":\"{}\",\"message\":", refusal.code);

@@ -1,23 +1,23 @@
-//! The name of a role: what the metadata service lists, and what its clients put into the next path.
+//! The name of a role. The metadata service lists it, and clients put it into the next path.
 
 use std::sync::Arc;
 
 /// Longest name of a role (IAM user guide, "IAM and AWS STS quotas").
 pub const MAX_ROLE_NAME: usize = 64;
 
-/// A role's name: 1 to 64 of letters, digits and `+ = , . @ _ -`. The last part of its ARN, without its path.
+/// A role's name: 1 to 64 of letters, digits and `+ = , . @ _ -`. It is the last part of the role's ARN, without its path.
 ///
-/// Nothing in it ends a line or means anything in a URL: two clients abort at a listing that makes no URL.
+/// No character in it ends a line or has a meaning in a URL: two clients abort at a listing that makes no URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleName(Arc<str>);
 
 impl RoleName {
-    /// The name, if it is one. `.` and `..` are none: in a path they would name something else.
+    /// Returns the name if it is valid. `.` and `..` are invalid, because they have another meaning in a path.
     pub fn new(name: &str) -> Option<Self> {
         is_role_name(name).then(|| Self(name.into()))
     }
 
-    /// The text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,14 +1,15 @@
-//! Session tokens of the metadata service (IMDSv2): given with PUT, shown with each GET. Nothing of them is kept: a token carries
-//! its bearer and its end, and is signed by a key of this node's.
+//! Session tokens of the metadata service (IMDSv2): granted with PUT, shown with each GET.
 //!
-//! The security argument. A token gives nobody an identity; who asks is known from the connection. It keeps *others* from asking in
-//! a pod's name: a URL fetcher that an attacker steers cannot send PUT, nor a header that it does not know. So a token must
-//! not be guessable (HMAC-SHA256 over all of it, compared in constant time), not be of use to another pod, and end. That nothing
-//! is kept bounds what a pod can make of it: a million tokens cost no memory.
+//! The agent stores no tokens. A token holds its subject and its end, and one of this node's keys signs it.
 //!
-//! Keys can outlive the agent ([`TokenSigningKeys::to_bytes`]). After a restart with others, the SDK for Rust would use its refused token for up to
-//! six hours: it never asks for another before the granted time is over. So whoever does not keep them grants little ([`TtlLimit`]). A
-//! wall clock that steps forward by more than a token has left ends it as a restart does.
+//! The security argument. A token gives no identity, because the agent identifies the client by its connection. The token keeps *others*
+//! from sending requests in a pod's name. A URL fetcher that an attacker steers cannot send PUT, nor a header that it does not know. So a
+//! token must have three properties. It cannot be guessed (HMAC-SHA256 over all of it, compared in constant time). It is useless to another
+//! pod. It ends. Without storage, a pod cannot exhaust memory: a million tokens cost no memory.
+//!
+//! Keys can outlive the agent ([`TokenSigningKeys::to_bytes`]). After a restart with other keys, the SDK for Rust would use its refused
+//! token for up to six hours. It asks for another only when the granted time is over. So an agent that does not keep its keys grants short
+//! lives ([`TtlLimit`]). A wall clock that steps forward by more than a token's remaining life ends the token like such a restart.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,28 +23,30 @@ use seawall_core::{PodUid, Secret};
 use super::time::UnixTime;
 use seawall_http::Refusal;
 
-/// Longest life of a token (EC2 user guide, "Use IMDSv2"): 1 to 21600 seconds may be asked for.
+/// Longest life of a token (EC2 user guide, "Use IMDSv2"): clients may ask for 1 to 21600 seconds.
 pub const MAX_TTL: Duration = Duration::from_secs(21_600);
 
-/// Life of a token that is given before it is known which pod asks, and the least that [`TtlLimit`] can be. The SDK for Rust renews
-/// two minutes early, so with much less it would ask all the time.
+/// Life of a token that is granted before the pod is known, and the least value of [`TtlLimit`].
+///
+/// The SDK for Rust renews two minutes early, so with a much shorter life it would ask all the time.
 pub const SHORT_TTL: Duration = Duration::from_secs(300);
 
-/// Characters of a token.
+/// Number of characters of a token.
 pub const TOKEN_CHARACTERS: usize = 76;
 
-/// The refusal of a token that is none of ours. 401 has the SDKs for Go, C++ and Ruby ask for another at once; no other status does.
+/// The refusal of a token that this node did not sign. 401 is the only status at which the SDKs for Go, C++ and Ruby ask anew at once.
 pub const BAD_TOKEN: Refusal =
     Refusal::new(401, "bad_token", "The session token is not valid here; ask for another with PUT.");
-/// The refusal of a token whose time is over.
+/// The refusal of an expired token.
 pub const EXPIRED_TOKEN: Refusal =
     Refusal::new(401, "expired_token", "The session token has expired; ask for another with PUT.");
-/// The refusal of a token that another pod was given.
+/// The refusal of a token that was granted to another pod.
 pub const FOREIGN_TOKEN: Refusal =
     Refusal::new(401, "foreign_token", "The session token was given to another pod; ask for one with PUT.");
 
-/// Whom a token was given to: a pod, or an address while nobody knew whose it is. Not the connection: clients show a token on
-/// others.
+/// The holder of a token: a pod, or an address while its pod is unknown.
+///
+/// It is not the connection, because clients show a token on other connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenSubject([u8; BEARER]);
 
@@ -52,7 +55,7 @@ const POD: u8 = b'p';
 const ADDRESS: u8 = b'a';
 
 impl TokenSubject {
-    /// This pod. Made once in a pod's life, and kept.
+    /// Creates the subject of a pod. Call it once in a pod's life and keep the result.
     pub fn pod(uid: &PodUid) -> Self {
         Self::new(POD, uid.0.as_bytes())
     }
@@ -64,7 +67,9 @@ impl TokenSubject {
         }
     }
 
-    /// Half of a SHA-256: a UID is 36 characters and may be any text where no API server gives it, and a token shows it to nobody.
+    /// Hashes the identity to half a SHA-256.
+    ///
+    /// A UID has 36 characters, or any text without an API server, and the token must not reveal it.
     fn new(kind: u8, identity: &[u8]) -> Self {
         let mut bytes = [kind; BEARER];
         bytes[1..].copy_from_slice(&digest::digest(&digest::SHA256, identity).as_ref()[..BEARER - 1]);
@@ -82,7 +87,7 @@ impl fmt::Debug for TokenSubject {
     }
 }
 
-/// Who is at the other end of the connection, as far as tokens are concerned.
+/// The client of the connection, as far as tokens are concerned.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenClient {
     pod: Option<TokenSubject>,
@@ -90,13 +95,14 @@ pub struct TokenClient {
 }
 
 impl TokenClient {
-    /// A pod that is known, at this address.
+    /// Creates a client that is a known pod at this address.
     pub fn pod(pod: TokenSubject, address: IpAddr) -> Self {
         Self { pod: Some(pod), address }
     }
 
-    /// An address of which it is not known, or will never be, whose it is. It gets a token all the same: a client that gets none
-    /// goes on without, and the SDK for C++ does so for the life of its process.
+    /// Creates a client whose address belongs to no known pod, now or ever.
+    ///
+    /// It gets a token all the same: a client without one goes on without, and the SDK for C++ does so for the life of its process.
     pub fn unknown(address: IpAddr) -> Self {
         Self { pod: None, address }
     }
@@ -105,8 +111,10 @@ impl TokenClient {
         self.pod.unwrap_or_else(|| TokenSubject::address(self.address))
     }
 
-    /// Whether a token of this bearer's is this visitor's. A pod may show what its address was given before it was known. Nothing
-    /// is decided for who is not known, so that the token of a pod is let be until it is.
+    /// True if this client may show a token of this subject.
+    ///
+    /// A known pod may show a token that its address got before the pod was known. An unknown client may show any pod's token: the decision
+    /// waits until the client is known.
     fn may_show(&self, bearer: TokenSubject) -> bool {
         if bearer.is_address() {
             return bearer == TokenSubject::address(self.address);
@@ -115,18 +123,20 @@ impl TokenClient {
     }
 }
 
-/// The longest life that a token is granted: [`SHORT_TTL`] to [`MAX_TTL`].
+/// The longest life that a token is granted: from [`SHORT_TTL`] to [`MAX_TTL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlLimit(Duration);
 
 impl TtlLimit {
-    /// This long, if it may be.
+    /// Creates the limit if it is within these bounds.
     pub fn new(ttl: Duration) -> Option<Self> {
         (SHORT_TTL..=MAX_TTL).contains(&ttl).then_some(Self(ttl))
     }
 
-    /// What is granted of what was asked for. Less may be granted, as every client takes it and the answer says so, but never less
-    /// than [`SHORT_TTL`] where more was asked for. More never is: whoever asks for ten seconds has a reason.
+    /// Returns the life to grant for a requested life.
+    ///
+    /// It may be shorter than requested: every client accepts that, and the response says so. It is at least [`SHORT_TTL`] if more was
+    /// requested. It is never longer than requested, because a client that asks for ten seconds has a reason.
     fn of(self, asked: Duration, visitor: &TokenClient) -> Duration {
         let longest = if visitor.pod.is_some() { self.0 } else { SHORT_TTL };
         asked.min(longest)
@@ -134,22 +144,22 @@ impl TtlLimit {
 }
 
 impl Default for TtlLimit {
-    /// What clients ask for. Right where keys are kept: what is granted is lost with a restart else.
+    /// The longest life that clients ask for. It is right only if keys are kept: otherwise a restart ends the granted tokens.
     fn default() -> Self {
         Self(MAX_TTL)
     }
 }
 
-/// A token that was just given.
+/// A token that was just granted.
 #[derive(Debug)]
 pub struct GrantedToken {
     token: Secret<[u8; TOKEN_CHARACTERS]>,
-    /// Its life, in whole seconds.
+    /// The granted life, in whole seconds.
     pub ttl: Duration,
 }
 
 impl GrantedToken {
-    /// The token; letters, digits, `-` and `_`.
+    /// The token: letters, digits, `-` and `_`.
     pub fn token(&self) -> &[u8] {
         self.token.expose()
     }
@@ -158,15 +168,16 @@ impl GrantedToken {
 /// Bytes of a key: as many as the hash has (RFC 2104 section 3).
 pub const KEY_BYTES: usize = 32;
 
-/// The keys that sign tokens: the one in use, and the one before it, whose tokens are still good.
+/// The keys that sign tokens: the current key, and the previous one, whose tokens are still valid.
 #[derive(Debug)]
 pub struct TokenSigningKeys {
     current: Key,
     previous: Option<Key>,
 }
 
-/// A key, as it is kept and as it is used. The second cannot be overwritten when it is dropped; it is one of the copies of which
-/// `core::secret` speaks.
+/// A key in its stored form and in its form for HMAC.
+///
+/// The HMAC form cannot be overwritten when it is dropped; it is one of the copies that `core::secret` describes.
 struct Key {
     bytes: Secret<[u8; KEY_BYTES]>,
     made: UnixTime,
@@ -179,42 +190,46 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Bytes are not keys that were kept, or not all of them.
+/// The error of bytes that are not stored keys, or not all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not kept token keys, or not the whole of them")]
 pub struct TokenKeysError;
 
-/// After this long a key is replaced. Four times the life of a token, so that the one before it is needed no more when it goes.
+/// Age at which a key is replaced. It is four times the life of a token, so the previous key's tokens have expired when it is dropped.
 const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// What kept keys begin with: what they are, and the version of this form.
+/// The first bytes of stored keys: they name the format and its version.
 const MAGIC: &[u8; 8] = b"swtokens";
 
-/// A key as it is kept: when it was made, big-endian, and its bytes.
+/// Size of a stored key: its creation time, big-endian, and its bytes.
 const KEPT_KEY: usize = 8 + KEY_BYTES;
 
-/// A hash at the end of kept keys, against a file that is cut or damaged.
+/// Size of the hash at the end of stored keys. It detects a cut or damaged file.
 const CHECK: usize = 8;
 
 impl TokenSigningKeys {
-    /// Keys that begin with this one: random bytes that nobody else has.
+    /// Creates keys with this first key: random bytes that no other process has.
     pub fn new(bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
         Self { current: Key::new(bytes, now), previous: None }
     }
 
-    /// Whether the key in use is old enough to be replaced. Asked at start and every hour or so.
+    /// True if the current key is old enough to be replaced. Check this at start and about every hour.
     pub fn is_rotation_due(&self, now: UnixTime) -> bool {
         now.since(self.current.made) >= KEY_LIFE
     }
 
-    /// With a new key in use, and the one that was still taken. What it signed expires before the next is due.
+    /// Returns the keys with a new current key.
+    ///
+    /// The old current key stays as the previous one, and its tokens expire before the next rotation.
     #[must_use]
     pub fn rotated(self, bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
         Self { current: Key::new(bytes, now), previous: Some(self.current) }
     }
 
-    /// What has to be kept for tokens to outlive the agent. Whoever reads it can sign tokens for this node's pods, which then helps
-    /// only who can already ask in their name: keep it as private as the agent's own memory.
+    /// Returns the bytes to store so that tokens outlive the agent. Keep them as private as the agent's own memory.
+    ///
+    /// A reader of these bytes can sign tokens for this node's pods. That helps only an attacker who can already send requests in a pod's
+    /// name.
     pub fn to_bytes(&self) -> Secret<Vec<u8>> {
         // All of the room at once: a buffer that grows leaves copies behind.
         let mut kept = Secret::new(Vec::with_capacity(MAGIC.len() + 2 * KEPT_KEY + CHECK));
@@ -229,7 +244,7 @@ impl TokenSigningKeys {
         kept
     }
 
-    /// Keys that were kept.
+    /// Reads stored keys.
     ///
     /// # Errors
     /// [`TokenKeysError`].
@@ -246,7 +261,7 @@ impl TokenSigningKeys {
         }
     }
 
-    /// A token for this visitor.
+    /// Issues a token to this client.
     pub(super) fn issue(
         &self,
         visitor: &TokenClient,
@@ -264,7 +279,7 @@ impl TokenSigningKeys {
         GrantedToken { token, ttl }
     }
 
-    /// From which second on a token that this visitor shows is refused.
+    /// Verifies a token that this client shows, and returns the second from which on it is refused.
     ///
     /// # Errors
     /// [`BAD_TOKEN`], [`EXPIRED_TOKEN`], [`FOREIGN_TOKEN`].
@@ -315,21 +330,21 @@ fn check(content: &[u8]) -> [u8; CHECK] {
     check
 }
 
-/// What a token says.
+/// The signed content of a token.
 struct TokenContent {
     bearer: TokenSubject,
-    /// The life that was granted, counted from the beginning of the second in which it was.
+    /// The end of the granted life, counted from the beginning of the second of the grant.
     expires: UnixTime,
 }
 
-/// The bearer, and the end of its life in seconds, big-endian.
+/// Size of a token's content: the subject, and the end of its life in seconds, big-endian.
 const CONTENT: usize = BEARER + 8;
 
-/// The content and its signature: a multiple of three, so that base64 has no loose bits and a token one form.
+/// Size of the content and its signature. It is a multiple of three, so base64 has no loose bits and a token has one form.
 const SEALED: usize = CONTENT + 32;
 
 impl TokenContent {
-    /// Rounded up: a token lives at least as long as its client was told, who may have asked for one second.
+    /// The end of the token, rounded up: it lives at least as long as its client was told, even if the client asked for one second.
     fn end(&self) -> UnixTime {
         self.expires.after(Duration::from_secs(1))
     }

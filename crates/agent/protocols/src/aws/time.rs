@@ -1,6 +1,6 @@
-//! Time as AWS's clients read it: whole seconds of UTC. Asks no clock.
+//! Time in the form that AWS's clients read: whole seconds of UTC. This module reads no clock.
 //!
-//! Session tokens outlive the agent, so their times are those of the wall and not of a clock that counts from somewhere.
+//! Session tokens outlive the agent, so their times are wall-clock times and not times of a monotonic clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,25 +9,25 @@ use std::time::{Duration, SystemTime};
 pub struct UnixTime(pub u64);
 
 impl UnixTime {
-    /// This much later, in whole seconds.
+    /// Returns the time this much later, in whole seconds.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.as_secs()))
     }
 
-    /// Time from `now` to here, to the nanosecond; zero if `now` is later.
+    /// Returns the time from `now` until this time, to the nanosecond; zero if `now` is later.
     pub fn left(self, now: SystemTime) -> Duration {
         let gone = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Duration::from_secs(self.0).saturating_sub(gone)
     }
 
-    /// Time from `earlier` to here; zero if `earlier` is later.
+    /// Returns the time from `earlier` until this time; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl From<SystemTime> for UnixTime {
-    /// Rounded down: a credential must never seem to live longer than it does. What is before 1970 is 1970.
+    /// Rounds down, because a credential must never seem to live longer than it does. Times before 1970 become 1970.
     fn from(time: SystemTime) -> Self {
         Self(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs())
     }
@@ -35,15 +35,15 @@ impl From<SystemTime> for UnixTime {
 
 /// A time as `YYYY-MM-DDThh:mm:ssZ`: without a fraction, and with `Z`, because aws-config reads no offset.
 ///
-/// Making it takes some two hundred instructions.
+/// Formatting takes about two hundred instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Iso8601Time([u8; 20]);
 
-/// 9999-12-31T23:59:59Z, the last time of this form.
+/// 9999-12-31T23:59:59Z, the last time that this form can express.
 const LAST: u64 = 253_402_300_799;
 
 impl Iso8601Time {
-    /// The form of this time.
+    /// Formats a time.
     pub fn of(time: UnixTime) -> Self {
         let seconds = time.0.min(LAST);
         let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -57,7 +57,7 @@ impl Iso8601Time {
         Self(text)
     }
 
-    /// The twenty characters.
+    /// The twenty characters of the text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -67,10 +67,10 @@ fn digit(number: u64) -> u8 {
     b"0123456789"[(number % 10) as usize]
 }
 
-/// Year, month and day of a day since 1970, in the proleptic Gregorian calendar.
+/// Returns the year, month and day of a day since 1970, in the proleptic Gregorian calendar.
 ///
-/// The method is Howard Hinnant's ("chrono-Compatible Low-Level Date Algorithms", `civil_from_days`): years begin in March, so that
-/// the leap day is a year's last, and the calendar repeats after 146,097 days.
+/// The method is Howard Hinnant's ("chrono-Compatible Low-Level Date Algorithms", `civil_from_days`). Years begin in March, so that the
+/// leap day is a year's last day. The calendar repeats after 146,097 days.
 fn date(days: u64) -> (u64, u64, u64) {
     const CYCLE: u64 = 146_097;
     // From 0000-03-01 on.

@@ -1,16 +1,24 @@
-//! Conceal mode: which requests may go on to the real metadata server, and in which words. The agent sends what
-//! [`admit`] returns and nothing else of the client's.
+//! Conceal mode: decides which requests go to the real metadata server, and rewrites them.
 //!
-//! The rules are those of the field's concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy), in this order: GET or
-//! HEAD without a body; no mark of a relay; a path of a known API version; the flavour header; no concealed resource;
-//! known query keys; recursion only below `service-accounts`. They deny by default.
+//! The agent sends only the output of [`admit`].
 //!
-//! The security argument. The request that goes upstream is *built*, not passed on: a path of the alphabet of
-//! [`seawall_http::path`], and query values that were each parsed and are written anew in characters that need no encoding.
-//! It holds no `%`, `+`, `;` or doubled slash, so decoding it once more, or any number of times, yields the same
-//! text, and the rules judged exactly what the real server reads. The real server takes names in any case, so rules that
-//! deny compare without regard to case (and to punctuation, for good measure), while the one rule that grants
-//! recursion compares names in full and by position.
+//! The rules are those of the field's concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy) and deny by default. In order:
+//!
+//! - GET or HEAD without a body;
+//! - no mark of a relay;
+//! - a path of a known API version;
+//! - the flavour header;
+//! - no concealed resource;
+//! - known query keys;
+//! - recursion only below `service-accounts`.
+//!
+//! The security argument. The agent *builds* the upstream request and does not pass on the client's. Its path has only characters of the
+//! alphabet of [`seawall_http::path`]. Its query values were each parsed and are written anew in characters that need no encoding. The
+//! request holds no `%`, `+`, `;` or doubled slash, so decoding it again, any number of times, yields the same text. The rules therefore
+//! judge exactly what the real server reads.
+//!
+//! The real server accepts names in any case. So rules that deny ignore case (and punctuation, to be safe). The one rule that grants
+//! recursion compares whole names at their positions.
 
 use std::borrow::Cow;
 
@@ -24,7 +32,7 @@ use seawall_http::path::{self, CanonicalPath};
 
 /// The refusal of a method other than GET and HEAD.
 pub const METHOD: Refusal = Refusal::new(403, "method", "Pods may only read metadata, with GET or HEAD.");
-/// As [`METHOD`], of what google-auth does where it finds a certificate.
+/// The refusal like [`METHOD`] for google-auth's POST, which it sends when it finds a certificate.
 pub const BINDING: Refusal = Refusal::new(403, "method", head::BINDING);
 /// The refusal of a path outside the known API versions.
 pub const UNKNOWN_PATH: Refusal =
@@ -42,23 +50,24 @@ pub const DIRECTORY_ALT: Refusal = Refusal::new(
     "The alt parameter on a directory is allowed below instance/service-accounts only.",
 );
 
-/// A request that may be sent upstream.
+/// A request that the agent may send upstream.
 ///
-/// Send it as GET (also for HEAD: what the real server makes of HEAD is not documented, and the body is cut off
-/// by the response's frame) with `Metadata-Flavor: Google` and no header of the client's.
+/// Send it as GET with `Metadata-Flavor: Google` and no header of the client's. Send GET also for HEAD: the real server's behaviour on HEAD
+/// is not documented, and the response's frame cuts off the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedRequest<'b> {
     /// Canonical path and query. Equal requests have equal text.
     pub target: Cow<'b, str>,
-    /// Set when the real server will hold the request; the deadline of the call must allow for it. The target carries
-    /// the same bound as `timeout_sec`.
+    /// The long poll, if the real server will hold the request. The call's deadline must allow for it.
+    ///
+    /// The target carries the same bound as `timeout_sec`.
     pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
-/// Decides whether a request may go upstream, and in which words.
+/// Decides whether a request may go upstream, and rewrites it.
 ///
 /// # Errors
-/// The first rule that forbids it.
+/// The first rule that forbids the request.
 pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refusal> {
     head::require_read_method(head, METHOD, BINDING)?;
     require_no_body(head)?;
@@ -79,24 +88,24 @@ pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refu
     Ok(AdmittedRequest { target: join(target.path, &query), wait_for_change: hold })
 }
 
-/// Where a path is, as far as the rules care.
+/// The location of a path, as far as the rules distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PathScope {
-    /// Above the API versions: `/`, `/0.1/`, `/computeMetadata/`. Probes go there without the flavour header, and
-    /// there is nothing to read but the names of versions.
+    /// A path above the API versions: `/`, `/0.1/`, `/computeMetadata/`.
+    ///
+    /// Probes read these paths without the flavour header. They hold only the names of versions.
     Discovery,
-    /// Below `instance/service-accounts`, or `service-accounts` in 0.1, that directory included.
+    /// The directory `instance/service-accounts`, or `service-accounts` in 0.1, and everything below it.
     ServiceAccounts,
-    /// Elsewhere in a known version.
+    /// Any other path of a known version.
     Elsewhere,
 }
 
 impl PathScope {
-    /// `None` is an unknown API: nobody knows what its paths reveal.
+    /// Returns the scope of a path, or `None` for an unknown API, whose paths might reveal anything.
     ///
-    /// The real server let 0.1 and v1beta1 be read without the flavour header while they lived, which made them the
-    /// way around it. They are admitted because the field's proxy admits them, but with the header: whoever still
-    /// asks for them can send it, and a forged request cannot.
+    /// The real server once answered 0.1 and v1beta1 without the flavour header, which made them the way around it. They are admitted
+    /// because the field's proxy admits them, but with the header. Legitimate clients can send the header; a forged request cannot.
     fn of(path: &CanonicalPath<'_>) -> Option<Self> {
         let mut names = path.segments();
         let mut name = || names.next().unwrap_or_default();
@@ -115,12 +124,14 @@ impl PathScope {
         Some(if in_accounts { Self::ServiceAccounts } else { Self::Elsewhere })
     }
 
-    /// Recursion from anywhere above would print `attributes/kube-env` without naming it. Below `service-accounts` it is
-    /// safe: tokens and identities are not part of recursion, and Python and Java need it.
+    /// Checks the parameters that are allowed in this scope.
     ///
-    /// `alt` makes sense on a leaf and with recursion; what it prints for a directory is documented nowhere
-    /// (today's server says 400), so outside `service-accounts` it is not tried on what [`is_directory`] takes for one. Keys of identity tokens are unknown
-    /// here, because identity is concealed.
+    /// Recursion above `service-accounts` would print `attributes/kube-env` without naming it. Below `service-accounts` it is safe: tokens
+    /// and identities are not part of recursion, and Python and Java need it.
+    ///
+    /// `alt` makes sense on a leaf and with recursion. Its output for a directory is undocumented (today's server says 400). So outside
+    /// `service-accounts` it is refused where [`is_directory`] is true. Keys of identity tokens are unknown here, because identity is
+    /// concealed.
     fn allows(self, path: &CanonicalPath<'_>, params: &QueryParams<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
         params.refuse_binding()?;
@@ -136,13 +147,17 @@ impl PathScope {
     }
 }
 
-/// Whether the real server has a directory here, as far as that is known, with or without the slash at its end.
+/// True if the real server is known to have a directory here, with or without the slash at its end.
 ///
-/// What must hold is that no directory *above* something concealed is asked for in another form, in whatever spelling. Those
-/// are known in full and recognised by their place, not by a list that a new key could outgrow: the discovery paths, the
-/// roots of the versions, in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`: none is a
-/// leaf), and `attributes`. The directories of devices hide nothing; they are named so that the rule is one rule. Below
-/// `attributes` stand only leaves, whatever their users called them.
+/// The rule must recognise each directory *above* something concealed, in any spelling, so that no client reads it in another form. These
+/// directories are all known, and the rule finds them by their place, not by a list that a new key could outgrow:
+///
+/// - the discovery paths and the roots of the versions;
+/// - in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`: none is a leaf);
+/// - `attributes`.
+///
+/// The directories of devices hide nothing; they are included to keep the rule uniform. Below `attributes` there are only leaves with any
+/// names.
 fn is_directory(path: &CanonicalPath<'_>) -> bool {
     let depth = path.segments().count();
     let is_root = match path.segments().next() {
@@ -159,7 +174,7 @@ fn is_directory(path: &CanonicalPath<'_>) -> bool {
         || !is(above, "attributes") && (DIRECTORIES.iter().any(|word| is(last, word)) || is_numbered())
 }
 
-/// Directories below `instance` and `project`, as [`FoldedName`] spells words (Compute Engine, "Predefined metadata keys").
+/// Directories below `instance` and `project`, spelled as in [`FoldedName`] (Compute Engine, "Predefined metadata keys").
 const DIRECTORIES: [&str; 10] = [
     "accessconfigs",
     "attributes",
@@ -173,15 +188,20 @@ const DIRECTORIES: [&str; 10] = [
     "virtualclock",
 ];
 
-/// Those among them whose children are directories, each named by its number.
+/// The entries of [`DIRECTORIES`] whose children are directories, each named by its number.
 const NUMBERED: [&str; 4] = ["accessconfigs", "disks", "licenses", "networkinterfaces"];
 
-/// Names that are concealed wherever they stand, and everything below them, as [`FoldedName`] spells words.
+/// Names that are concealed everywhere with everything below them, spelled as in [`FoldedName`].
 ///
-/// The field's proxy concealed `kube-env` alone. The others hold, on the same nodes, what it was concealed for, and no
-/// client library reads them: bootstrap and kubelet configuration, cloud-init data, scripts (which carry secrets as
-/// often as not), who may log in, and the keys of the *machine's* workload certificates. What pods do read passes:
-/// `cluster-name`, `cluster-location`, `cluster-uid`, `kube-labels`, a user's own keys.
+/// The field's proxy concealed `kube-env` alone. The others hold similar secrets on the same nodes, and no client library reads them:
+///
+/// - bootstrap and kubelet configuration;
+/// - cloud-init data;
+/// - scripts (which often carry secrets);
+/// - login rights;
+/// - the keys of the *machine's* workload certificates.
+///
+/// The names that pods do read are allowed: `cluster-name`, `cluster-location`, `cluster-uid`, `kube-labels`, a user's own keys.
 const CONCEALED_NAMES: [&str; 11] = [
     "authorizedkeys",
     "configuresh",
@@ -196,7 +216,7 @@ const CONCEALED_NAMES: [&str; 11] = [
     "workloadidentities",
 ];
 
-/// Beginnings of names that are concealed as [`CONCEALED_NAMES`] are: families such as `startup-script-url`.
+/// Prefixes of names that are concealed like [`CONCEALED_NAMES`]: families such as `startup-script-url`.
 const CONCEALED_FAMILIES: [&str; 7] = [
     "kubeenv",
     "k8snodesetup",
@@ -207,9 +227,10 @@ const CONCEALED_FAMILIES: [&str; 7] = [
     "windowsstartupscript",
 ];
 
-/// Whether any name on the path is concealed, or `identity` stands below `service-accounts`. The test does not ask at
-/// which depth or in which version: a rule that is too wide hides a key that nobody named so, one that is too
-/// narrow gives the node away.
+/// True if any name on the path is concealed, or if `identity` stands below `service-accounts`.
+///
+/// The rule ignores depth and version. A rule that is too wide at worst hides a user's key with such a name. A rule that is too narrow
+/// exposes the node.
 fn is_concealed(path: &CanonicalPath<'_>) -> bool {
     let mut in_accounts = false;
     path.segments().any(|name| {
@@ -230,7 +251,7 @@ struct FoldedName {
 }
 
 impl FoldedName {
-    /// More than any word above has, so that a longer name equals none of them.
+    /// Longer than every word above, so that a longer name equals none of them.
     const ROOM: usize = 24;
 
     fn of(name: &str) -> Self {
@@ -248,10 +269,11 @@ impl FoldedName {
     }
 }
 
-/// The query in canonical words. Every value was parsed to an alphabet that needs no encoding in a query (RFC 3986
-/// section 3.4), so none is applied and none can be undone.
+/// Returns the query in canonical form.
 ///
-/// `last_etag` and `timeout_sec` mean nothing without `wait_for_change` and are left out then.
+/// Parsed values need no encoding in a query (RFC 3986 section 3.4), so none is applied or undone.
+///
+/// Without `wait_for_change`, the keys `last_etag` and `timeout_sec` mean nothing and are left out.
 fn upstream_query(params: &QueryParams<'_>, hold: Option<&WaitForChange<'_>>) -> Result<String, Refusal> {
     let mut query = String::new();
     let mut push = |key: &str, value: &str| {
@@ -275,7 +297,7 @@ fn upstream_query(params: &QueryParams<'_>, hold: Option<&WaitForChange<'_>>) ->
     Ok(query)
 }
 
-/// Borrowed from the request when the client sent just this.
+/// Joins path and query. Without a query, an unchanged path is borrowed from the request.
 fn join<'b>(path: CanonicalPath<'b>, query: &str) -> Cow<'b, str> {
     let path = path.into_text();
     if query.is_empty() { path } else { (path.into_owned() + query).into() }

@@ -1,12 +1,13 @@
-//! The question that client libraries ask before any other: is this a metadata server at all? Answered to everybody, because
-//! a library asks it once in its process's life and believes a refusal for good.
+//! Answers the first request of client libraries: is this a metadata server at all?
 //!
-//! The security argument. Only paths of [`ASKED`] are answered, and from a tree that holds no facts: no project, no zone, no
-//! account. What a caller learns is that Google's dialect is spoken here, which it learns from any refusal's headers, too.
-//! Recursion, which would be answered with more on a real server, and waiting are no part of the question.
+//! Every client gets the answer, because a library asks once in its process's life and keeps a refusal for good.
 //!
-//! Who asks what (observed): Go's `metadata.OnGCE`, google-auth for Python and Java `GET /`; gcp-metadata for Node
-//! `GET /computeMetadata/v1/instance`, and it follows the redirect.
+//! The security argument. Only the paths in [`ASKED`] are answered, and from a tree that holds no facts: no project, no zone, no account. A
+//! client learns only that this server speaks Google's dialect, which the headers of any refusal say, too. Recursion (a real server would
+//! return more) and waiting are excluded.
+//!
+//! Requests of the libraries (observed): Go's `metadata.OnGCE` and google-auth for Python and Java send `GET /`. gcp-metadata for Node
+//! sends `GET /computeMetadata/v1/instance` and follows the redirect.
 
 use seawall_http::RequestHead;
 
@@ -14,7 +15,7 @@ use super::federate::{MetadataTree, TreeResource, TreeResponse};
 use super::node_metadata::NodeMetadata;
 use seawall_http::path;
 
-/// The paths that say nothing but what this is.
+/// The paths that reveal only that this is a metadata server.
 const ASKED: [&str; 5] = [
     "/",
     "/computeMetadata/",
@@ -23,7 +24,7 @@ const ASKED: [&str; 5] = [
     "/computeMetadata/v1/instance/",
 ];
 
-/// Answers the question.
+/// The answers to detection requests, from an empty tree.
 #[derive(Debug)]
 pub struct Detection(MetadataTree);
 
@@ -34,7 +35,7 @@ impl Default for Detection {
 }
 
 impl Detection {
-    /// The answer, if the request is the question and well formed; else nothing.
+    /// Returns the answer if the request is a well-formed detection request, and `None` otherwise.
     pub fn answer<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Option<TreeResponse<'t, 'b>> {
         let target = path::canonicalise(head.target).ok()?;
         if !ASKED.contains(&target.path.as_str()) {

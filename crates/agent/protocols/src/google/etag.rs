@@ -20,7 +20,7 @@ impl ETag {
         hex(self.0)
     }
 
-    /// Whether a client's `last_etag` names this content.
+    /// True if a client's `last_etag` names this content.
     pub fn matches(self, last: &str) -> bool {
         last.as_bytes() == self.digits()
     }

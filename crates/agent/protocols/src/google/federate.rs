@@ -1,11 +1,11 @@
-//! Federate mode: the tree that one workload sees, and what a request asks of it.
+//! Federate mode: the metadata tree of one workload, and the parser of requests for it.
 //!
-//! The tree holds the workload's own facts and no other's, so there is nothing to conceal in it: an unknown path is
-//! 404, an unknown query key is ignored (new SDK releases add some). What is enforced is what keeps *others* from
-//! asking in the workload's name: the flavour header, no relayed request, GET and HEAD without a body.
+//! The tree holds only the workload's own data, so nothing in it is concealed. An unknown path is 404, and an unknown query key is ignored
+//! (new SDK releases add some). The rules keep *others* from sending requests in the workload's name: the flavour header, no relayed
+//! request, GET and HEAD without a body.
 //!
-//! Which paths and parameters clients use was read in google-auth for Python, cloud.google.com/go/compute/metadata,
-//! Node's gcp-metadata and the guest agent; `tests/gce_clients.rs` replays them.
+//! The paths and parameters come from the sources of google-auth for Python, cloud.google.com/go/compute/metadata, Node's gcp-metadata and
+//! the guest agent. `tests/protocols/google_clients.rs` replays them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,25 +22,27 @@ use crate::head::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath, RequestTarget};
 
-/// The refusal of a method other than GET and HEAD. 405 (with `Allow`, RFC 9110 section 15.5.6) is final for
-/// every SDK; a 403 would send people looking for a missing permission.
+/// The refusal of a method other than GET and HEAD.
+///
+/// 405 (with `Allow`, RFC 9110 section 15.5.6) is final for every SDK. A 403 would make users look for a missing permission.
 pub const METHOD: Refusal = Refusal::new(405, "method", "Metadata is read with GET or HEAD.");
-/// As [`METHOD`], of what google-auth does where it finds a certificate.
+/// The refusal like [`METHOD`] for google-auth's POST, which it sends when it finds a certificate.
 pub const BINDING: Refusal = Refusal::new(405, "method", head::BINDING);
-/// The refusal of a path that leads nowhere.
+/// The refusal of a path that does not exist.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "There is no such metadata here.");
 /// The refusal of an account's path where there is no account.
 pub const NO_ACCOUNT: Refusal =
     Refusal::new(404, "no_account", "No Google identity is configured for this Kubernetes ServiceAccount.");
-/// The refusal of an identity token to a workload that impersonates nobody: the workload pool's own identity gets
-/// access tokens only. 404 is what peers answer; SDKs do not retry it.
+/// The refusal of an identity token to a workload that impersonates no service account.
+///
+/// The workload pool's own identity gets access tokens only. Other implementations answer 404, too, and SDKs do not retry it.
 pub const NO_IDENTITY: Refusal = Refusal::new(
     404,
     "no_identity",
     "Identity tokens need a Google service account: annotate the Kubernetes ServiceAccount with \
      iam.gke.io/gcp-service-account.",
 );
-/// The refusal of `alt` or `wait_for_change` on a directory without `recursive`, as the real server has it.
+/// The refusal of `alt` or `wait_for_change` on a directory without `recursive`, like the real server's.
 pub const DIRECTORY_QUERY: Refusal = Refusal::new(
     400,
     "directory_query",
@@ -50,38 +52,40 @@ pub const DIRECTORY_QUERY: Refusal = Refusal::new(
 const TEXT: &str = "application/text";
 const JSON: &str = "application/json";
 
-/// Everything one workload can read; about a KiB beside what is the node's. Pods of one ServiceAccount can share it.
+/// All metadata of one workload: about 1 KiB beside the node's metadata. Pods of one ServiceAccount can share it.
 #[derive(Debug)]
 pub struct MetadataTree {
     root: Directory,
-    /// The directory at [`ACCOUNTS`] within the root: nearly every request is for what is in it.
+    /// The directory at [`ACCOUNTS`] within the root. Nearly every request is for an entry below it.
     accounts: Arc<Directory>,
     facts: Arc<NodeDirectories>,
     default_scopes: Arc<str>,
     has_account: bool,
 }
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeQuery<'t, 'b> {
-    /// The thing.
+    /// The requested resource.
     pub resource: TreeResource<'t, 'b>,
-    /// Set when the answer is to wait. For [`TreeResponse::Text`] the comparison is done: the content has not changed since
-    /// the client saw it, so wait until this tree is replaced. For tokens it is set whenever the client asked to
-    /// wait, because only the lease knows its tag: compare `last_etag` with it, or wait for the next lease.
+    /// The long poll, if the response must wait.
+    ///
+    /// For [`TreeResponse::Text`] the tags are already compared: the client has this content, so wait until this tree is replaced. For
+    /// tokens it is set whenever the client asked to wait, because only the lease knows its tag. Compare `last_etag` with that tag, or wait
+    /// for the next lease.
     pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
-/// The thing asked for.
+/// The resource that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeResource<'t, 'b> {
-    /// Text that is known already.
+    /// A response that needs no credential.
     Response(TreeResponse<'t, 'b>),
-    /// A credential, which somebody must hold.
+    /// A credential, which the broker provides.
     Credential(CredentialQuery<'t, 'b>),
 }
 
-/// What needs no credential.
+/// A response that needs no credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeResponse<'t, 'b> {
     /// A leaf, a listing, a recursion, a probe.
@@ -90,21 +94,21 @@ pub enum TreeResponse<'t, 'b> {
     Redirect(DirectoryRedirect<'b>),
 }
 
-/// A credential that is asked for.
+/// A request for a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialQuery<'t, 'b> {
     /// An access token.
     AccessToken {
-        /// Its scopes.
+        /// The requested scopes.
         scopes: Scopes<'t>,
-        /// The form of the answer: JSON unless the client asks for text.
+        /// The format of the response: JSON unless the client asks for text.
         alt: ResponseFormat,
     },
     /// An identity token.
     IdToken {
-        /// Its audience: 1 to 2048 visible characters.
+        /// The token's audience: 1 to 2048 visible characters.
         audience: Cow<'b, str>,
-        /// Whether the account's e-mail is to be in it (`format=full`).
+        /// True if the token must contain the account's e-mail (`format=full`).
         include_email: bool,
     },
 }
@@ -114,33 +118,33 @@ pub enum CredentialQuery<'t, 'b> {
 pub struct TreeText<'t> {
     /// The body.
     pub body: Cow<'t, str>,
-    /// Its `Content-Type`.
+    /// The body's `Content-Type`.
     pub content_type: &'static str,
-    /// The tag of the subtree asked for, the same in every form; probes have none.
+    /// The tag of the requested subtree, the same in every format. Probes have none.
     pub etag: Option<ETag>,
-    /// What it is; a word from a closed set.
+    /// The name of the route, from a closed set.
     pub route: &'static str,
 }
 
 impl TreeText<'_> {
-    /// The same, owned.
+    /// Copies borrowed text, so that the value owns it.
     pub fn into_owned(self) -> TreeText<'static> {
         TreeText { body: Cow::Owned(self.body.into_owned()), ..self }
     }
 }
 
-/// Where a directory really is.
+/// A redirect to a directory's path with its slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryRedirect<'b> {
     /// The canonical path with its slash. It begins with one slash, so it names no other host, and holds no character
     /// that could end a header.
     pub path: String,
-    /// The query as sent; visible ASCII.
+    /// The query as the client sent it: visible ASCII.
     pub query: Option<&'b str>,
 }
 
 impl TreeResponse<'_, '_> {
-    /// What it is; a word from a closed set.
+    /// The name of the route, from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Text(known) => known.route,
@@ -150,7 +154,7 @@ impl TreeResponse<'_, '_> {
 }
 
 impl TreeResource<'_, '_> {
-    /// What it is; a word from a closed set.
+    /// The name of the route, from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Response(text) => text.route(),
@@ -160,14 +164,14 @@ impl TreeResource<'_, '_> {
     }
 }
 
-/// A look at the text of a tree that can be repeated later, in another tree: what a long poll remembers of its request.
+/// A read of a tree's text that can be repeated later in another tree. A long poll keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongPollTarget {
     path: String,
     form: Form,
 }
 
-/// The form in which text is wanted.
+/// The requested form of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Form {
     alt: Option<ResponseFormat>,
@@ -181,7 +185,7 @@ impl Form {
 }
 
 impl LongPollTarget {
-    /// What this request looks at.
+    /// Returns the read that this request makes.
     ///
     /// # Errors
     /// The rule that forbids the request.
@@ -192,16 +196,16 @@ impl LongPollTarget {
     }
 }
 
-/// What is asked, and whether to wait for it.
+/// A requested resource, and the long poll if the response must wait.
 type ParsedTreeRequest<'t, 'b> = (TreeResource<'t, 'b>, Option<WaitForChange<'b>>);
 
 impl MetadataTree {
-    /// The tree of a workload on this node; without an account, every path below `service-accounts/` is a 404.
+    /// Creates the tree of a workload on this node. Without an account, every path below `service-accounts/` is a 404.
     pub fn new(node: &NodeMetadata, account: Option<&GoogleAccount>) -> Self {
         Self::with(Arc::new(NodeDirectories::of(node)), account)
     }
 
-    /// The tree of another workload on the same node, which shares with this one what is the node's.
+    /// Creates the tree of another workload on the same node. Both trees share the node's metadata.
     pub fn with_account(&self, account: &GoogleAccount) -> Self {
         Self::with(self.facts.clone(), Some(account))
     }
@@ -217,17 +221,17 @@ impl MetadataTree {
         }
     }
 
-    /// The canonical scopes of a request that names none: the account's own.
+    /// The canonical scopes of a request without scopes: the account's own.
     pub fn default_scopes(&self) -> &Arc<str> {
         &self.default_scopes
     }
 
-    /// What a request asks for.
+    /// Parses a request.
     ///
     /// A request that announces a body is refused; its bytes are still in the connection, so close it.
     ///
     /// # Errors
-    /// The rule that forbids it, or 404.
+    /// The rule that forbids the request, or 404.
     pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<TreeQuery<'t, 'b>, Refusal> {
         head::require_read_method(head, METHOD, BINDING)?;
         require_no_body(head)?;
@@ -247,10 +251,10 @@ impl MetadataTree {
         Ok(TreeQuery { resource: what, wait_for_change: hold })
     }
 
-    /// The same look at what this tree has now.
+    /// Repeats a read in this tree.
     ///
     /// # Errors
-    /// There is no such text here.
+    /// This tree has no such text.
     pub fn read(&self, look: &LongPollTarget) -> Result<TreeText<'_>, Refusal> {
         match self.find(&look.path)? {
             FoundEntry::Directory(directory) => Ok(known_directory(directory, look.form)),
@@ -259,7 +263,7 @@ impl MetadataTree {
         }
     }
 
-    /// The entry at a canonical path. A leaf has no slash at its end, as on the real server.
+    /// Finds the entry at a canonical path. A leaf has no slash at its end, as on the real server.
     fn find(&self, path: &str) -> Result<FoundEntry<'_>, Refusal> {
         let found = match path.strip_prefix(ACCOUNTS) {
             Some(below) => self.accounts.find(path::segments(below)),
@@ -306,8 +310,9 @@ impl MetadataTree {
 
 const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/";
 
-/// `/` and `/computeMetadata/` answer without the flavour header (Go probes so), whatever the query: they say no
-/// more than that this is a metadata server.
+/// Answers `/` and `/computeMetadata/` without the flavour header and with any query, because Go probes so.
+///
+/// The response says only that this is a metadata server.
 fn probe(path: &CanonicalPath<'_>) -> Option<TreeText<'static>> {
     let body = match path.as_str() {
         "/" => "computeMetadata/\n",
@@ -345,7 +350,7 @@ fn known_directory(directory: &Directory, form: Form) -> TreeText<'_> {
     TreeText { body: body.into(), content_type, etag: Some(directory.etag()), route }
 }
 
-/// A leaf is text unless JSON is asked for; `recursive` says nothing about it.
+/// Returns a leaf as text, or as JSON on request. `recursive` does not matter for a leaf.
 fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
     let (body, content_type) = match form.alt {
         Some(ResponseFormat::Json) => (leaf.to_json().into(), JSON),
@@ -354,7 +359,7 @@ fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
     TreeText { body, content_type, etag: Some(leaf.etag()), route: "leaf" }
 }
 
-/// The hold of a client that has this content already; one with other content, or none, is answered at once.
+/// Returns the long poll of a client that must wait. A client whose tag differs from this content is answered at once.
 fn unchanged<'b>(etag: ETag, params: &QueryParams<'b>) -> Option<WaitForChange<'b>> {
     params.hold().filter(|hold| hold.last_etag.as_deref().is_none_or(|last| etag.matches(last)))
 }

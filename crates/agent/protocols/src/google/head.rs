@@ -1,4 +1,4 @@
-//! The rules on a request head that both modes share: method, the mark of a relay, the flavour header.
+//! The rules on a request head that both modes share: the method, marks of a relay, the flavour header.
 
 use seawall_http::RequestHead;
 
@@ -9,12 +9,13 @@ use seawall_http::Refusal;
 pub const NO_FLAVOR: Refusal =
     Refusal::new(403, "no_flavor", "The request lacks the required header Metadata-Flavor: Google.");
 
-/// What is said of [`asks_for_binding`]. The variable is google-auth's, for Python since 2.59 and for Java: at `false` it asks
-/// with GET as everybody does.
+/// The message for a request that [`asks_for_binding`].
+///
+/// google-auth reads the variable (for Python since 2.59, and for Java). With `false` it sends GET like every other client.
 pub(super) const BINDING: &str = "Metadata is read with GET or HEAD. A POST for a token is how google-auth asks for one that is \
     bound to a certificate, which is not issued here: set GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false in the workload's environment.";
 
-/// What the rules need of a head, gathered in one pass over its headers.
+/// The headers that the rules check, gathered in one pass over the head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GuardHeaders {
     relayed: bool,
@@ -31,12 +32,16 @@ impl GuardHeaders {
         marks
     }
 
+    /// Refuses a relayed request.
+    ///
     /// # Errors
     /// [`RELAYED`].
     pub(super) fn require_direct(self) -> Result<(), Refusal> {
         if self.relayed { Err(RELAYED) } else { Ok(()) }
     }
 
+    /// Refuses a request without the flavour header.
+    ///
     /// # Errors
     /// [`NO_FLAVOR`].
     pub(super) fn require_flavor(self) -> Result<(), Refusal> {
@@ -44,20 +49,19 @@ impl GuardHeaders {
     }
 }
 
-/// `Metadata-Flavor: Google`, or the older `X-Google-Metadata-Request: True` that the real server still takes.
+/// True for `Metadata-Flavor: Google`, or the older `X-Google-Metadata-Request: True` that the real server still accepts.
 ///
-/// What protects is that a cross-site form or a naive URL fetcher cannot add a header of this *name*. The value
-/// is compared exactly for the first, as the real server does, and in any case for the second, whose clients
-/// disagreed on it.
+/// The protection is that a cross-site form or a naive URL fetcher cannot add a header of this *name*. The value of the first is compared
+/// exactly, as the real server does. The value of the second is compared in any case, because its clients disagreed on it.
 fn is_flavor(name: &str, value: &[u8]) -> bool {
     (name.eq_ignore_ascii_case("Metadata-Flavor") && value == b"Google")
         || (name.eq_ignore_ascii_case("X-Google-Metadata-Request") && value.eq_ignore_ascii_case(b"true"))
 }
 
-/// Only GET and HEAD are answered. Methods are case-sensitive (RFC 9110 section 9.1).
+/// Refuses methods other than GET and HEAD. Methods are case-sensitive (RFC 9110 section 9.1).
 ///
 /// # Errors
-/// What is said of another method: `binding` if [`asks_for_binding`], else `method`.
+/// `binding` if the request [`asks_for_binding`], else `method`.
 pub(super) fn require_read_method(
     head: &RequestHead<'_, '_>,
     method: Refusal,
@@ -70,9 +74,10 @@ pub(super) fn require_read_method(
     }
 }
 
-/// Whether this is the POST by which google-auth asks for a token bound to a certificate that it found
-/// (`compute_engine/_metadata.py`: the certificate chain is the body). Looks at the end of the path alone: it only chooses the
-/// sentence of a refusal.
+/// True for google-auth's POST for a token that is bound to its certificate.
+///
+/// The certificate chain is the body (`compute_engine/_metadata.py`). The function checks only the end of the path, because it only chooses
+/// the message of a refusal.
 fn asks_for_binding(head: &RequestHead<'_, '_>) -> bool {
     let path = head.target.split('?').next().unwrap_or_default();
     head.method == "POST" && (path.ends_with("/token") || path.ends_with("/identity"))

@@ -1,5 +1,6 @@
-//! What a workload's metadata tree is made of: the node's facts and the workload's account, and the directories they become.
-//! Knows nothing of requests; [`super::federate`] asks the trees.
+//! The sources of a workload's metadata tree (the node's metadata and the workload's account) and the directories made from them.
+//!
+//! This module knows nothing of requests; [`super::federate`] answers them from the trees.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,11 +8,11 @@ use std::sync::Arc;
 use super::scopes::joined;
 use super::tree::{Directory, KeyStyle, Leaf, TreeEntry};
 
-/// What the service-accounts directory of a GKE node lists, for an account whose configuration names no scopes.
+/// The scopes that a GKE node lists for an account without configured scopes.
 pub const DEFAULT_SCOPES: [&str; 2] =
     ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
-/// What is known about the node and its cluster. What is `None` is absent from the tree (404).
+/// The metadata of the node and its cluster. A value of `None` is absent from the tree (404).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMetadata {
     /// Project id, for example `shop-prod`.
@@ -41,22 +42,22 @@ pub struct NodeMetadata {
 pub struct GoogleAccount {
     /// The service account's e-mail, or the workload pool (`PROJECT.svc.id.goog`) when none is impersonated.
     pub email: String,
-    /// Whether `email` is a service account that is impersonated; only then identity tokens exist.
+    /// True if `email` is an impersonated service account. Only then identity tokens exist.
     pub is_impersonated: bool,
-    /// Scopes listed, and asked for when a request names none. See [`DEFAULT_SCOPES`].
+    /// The scopes of the listing and of requests without scopes. See [`DEFAULT_SCOPES`].
     pub scopes: AccountScopes,
 }
 
-/// An account's scopes in the forms in which they are asked for. Cheap to clone: made once for all accounts that have the same.
+/// An account's scopes in both forms. Cheap to clone: made once for all accounts with the same scopes.
 #[derive(Clone, Debug)]
 pub struct AccountScopes {
-    /// As the directory lists them.
+    /// The scopes as the directory lists them.
     leaf: TreeEntry,
     pub(super) canonical: Arc<str>,
 }
 
 impl AccountScopes {
-    /// Of these, in the order in which they are listed.
+    /// Creates the scopes of an account, in the order of their listing.
     pub fn new(scopes: &[&str]) -> Self {
         Self { leaf: Leaf::list(scopes.iter().copied()), canonical: joined(scopes.to_vec()).into() }
     }
@@ -64,14 +65,14 @@ impl AccountScopes {
 
 type Children = Vec<(Cow<'static, str>, TreeEntry)>;
 
-/// What is the node's, and so the same in the tree of each of its accounts.
+/// The directories of the node's metadata. The trees of all its accounts share them.
 #[derive(Debug)]
 pub(super) struct NodeDirectories {
-    /// Children of `instance/`, but for its accounts.
+    /// Children of `instance/` except the accounts.
     instance: Children,
     /// The other directories of `computeMetadata/v1/`.
     beside: Children,
-    /// The leaf that says by which other name an account is found.
+    /// The leaf with the account's other name.
     aliases: TreeEntry,
 }
 
@@ -92,7 +93,7 @@ impl NodeDirectories {
         Self { instance, beside, aliases: Leaf::list(["default"]) }
     }
 
-    /// The whole tree, with these accounts.
+    /// Builds the whole tree with these accounts.
     pub(super) fn root(&self, accounts: Arc<Directory>) -> Directory {
         let mut instance = self.instance.clone();
         instance.push(("service-accounts".into(), TreeEntry::Directory(accounts)));
@@ -102,7 +103,7 @@ impl NodeDirectories {
         Directory::new(KeyStyle::Camel, vec![directory("computeMetadata", KeyStyle::Camel, versions)])
     }
 
-    /// The directory of accounts: the account under its e-mail and under `default`, as everywhere at Google.
+    /// Builds the directory of accounts: the account under its e-mail and under `default`, as everywhere at Google.
     pub(super) fn accounts(&self, account: Option<&GoogleAccount>) -> Directory {
         Directory::new(KeyStyle::Verbatim, account.map_or_else(Vec::new, |account| self.both_names(account)))
     }

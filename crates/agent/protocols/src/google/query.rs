@@ -1,8 +1,8 @@
-//! The query string: the keys this dialect knows, each at most once, each value checked.
+//! Parses the query string: the known keys, each at most once, each value checked.
 //!
-//! Two readers of `recursive=false&recursive=true` differ on which one counts, so a known key that comes twice is
-//! refused. Keys and values are percent-decoded once; what is left of a percent sign after that is an ordinary character
-//! that no known key and no checked value holds, so an encoding within an encoding never means anything.
+//! Two readers of `recursive=false&recursive=true` differ on which value counts, so a known key that comes twice is refused. Keys and
+//! values are percent-decoded once. A percent sign left after that is an ordinary character that no known key and no checked value holds.
+//! So an encoding within an encoding never means anything.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,47 +11,50 @@ use super::scopes::{self, Scopes};
 use seawall_http::Refusal;
 use seawall_http::path::decode_percent;
 
-/// Longest a request is held. The real server holds without end when no `timeout_sec` is given; a bound costs a
-/// watcher one early reply with unchanged content, which the protocol has anyway, every five minutes.
+/// Longest time for which a request is held.
+///
+/// The real server holds without end if the client gives no `timeout_sec`. With this bound, a watcher gets one early reply with unchanged
+/// content every five minutes, which the protocol allows anyway.
 pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// Longest audience of an identity token. Real ones are URLs of services.
+/// Longest audience of an identity token. Real audiences are URLs of services.
 pub const MAX_AUDIENCE: usize = 2048;
 
-/// Most `key=value` pairs looked at.
+/// Maximum number of `key=value` pairs.
 const MAX_PAIRS: usize = 32;
 
 /// Longest `last_etag`; ours and Google's have 16 characters.
 const MAX_ETAG: usize = 64;
 
-/// The refusal of a query that breaks the form of queries.
+/// The refusal of a malformed query.
 pub const BAD_QUERY: Refusal =
     Refusal::new(400, "bad_query", "The query is not a short list of percent-encoded key=value pairs.");
 /// The refusal of a key given twice.
 pub const REPEATED_KEY: Refusal =
     Refusal::new(400, "repeated_key", "A query parameter that may come once came more than once.");
-/// The refusal of a value outside its key's form.
+/// The refusal of a value that its key does not allow.
 pub const BAD_VALUE: Refusal =
     Refusal::new(400, "bad_value", "A query parameter has a value that it cannot have.");
-/// The refusal of a key that is not known (conceal mode only).
+/// The refusal of an unknown key (conceal mode only).
 pub const UNKNOWN_KEY: Refusal =
     Refusal::new(403, "unknown_key", "A query parameter is not among those that pods may use here.");
-/// The refusal of a request whose client insists on a token bound to its certificate. An ordinary token would be taken for a
-/// bound one, which cannot be used by whoever steals it. 400 is final for every SDK, and those of Java, Go and Python put the
-/// sentence into their error; with 403 people would look for a missing permission, and of a 404 Go and Java hide the body.
+/// The refusal of a client that insists on a token bound to its certificate.
+///
+/// The client would take an ordinary token for a bound one, which a thief cannot use. 400 is final for every SDK, and those of Java, Go and
+/// Python put the message into their error. With 403 users would look for a missing permission, and for a 404 Go and Java hide the body.
 pub const BOUND_TOKEN: Refusal = Refusal::new(
     400,
     "bound_token",
     "Tokens bound to a certificate are not issued here, and binding-enforcement=on asks for no other; ask without it.",
 );
-/// The refusal of an audience that cannot be one.
+/// The refusal of an invalid audience.
 pub const BAD_AUDIENCE: Refusal = Refusal::new(
     400,
     "bad_audience",
     "The audience parameter must be given, not empty, visible ASCII, and at most 2048 characters.",
 );
 
-/// The form of an answer.
+/// The format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFormat {
     /// JSON.
@@ -60,29 +63,31 @@ pub enum ResponseFormat {
     Text,
 }
 
-/// A long poll: answer when the content changes, or with the current content when the time is over.
+/// A long poll: the server answers when the content changes, or with the current content after the timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitForChange<'b> {
-    /// The tag of the content that the client has; `None` waits for the next change. May be any word (the guest
-    /// agent sends `NONE`), which simply matches nothing.
+    /// The tag of the content that the client has; `None` waits for the next change.
+    ///
+    /// It may be any word (the guest agent sends `NONE`). An unknown word matches no content.
     pub last_etag: Option<Cow<'b, str>>,
-    /// How long to hold at most; never above [`MAX_WAIT`].
+    /// The longest time to hold the request, at most [`MAX_WAIT`].
     pub timeout: Duration,
 }
 
-/// What becomes of keys this dialect does not know.
+/// The policy for keys that this dialect does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnknownKeyPolicy {
-    /// They are skipped: new SDK releases add some, and nothing here depends on them.
+    /// Unknown keys are skipped: new SDK releases add some, and nothing here depends on them.
     Ignored,
-    /// They are refused, save [`HARMLESS`]: an upstream might act on them in a way nobody checked.
+    /// Unknown keys except [`HARMLESS`] are refused: the real server might act on them in unknown ways.
     Refused,
 }
 
-/// Keys that newer SDKs add to token requests to ask for tokens bound to a certificate
-/// (google-auth-library-python, `google/auth/compute_engine/_metadata.py`; cloud.google.com/go/auth).
-/// Dropping one yields the ordinary token that every other caller gets; refusing it would break those SDKs. So it is unless
-/// the client insists on the binding ([`BOUND_TOKEN`]).
+/// Keys that newer SDKs add to token requests to ask for tokens bound to a certificate.
+///
+/// Sources: google-auth-library-python, `google/auth/compute_engine/_metadata.py`; cloud.google.com/go/auth. Without the key, the client
+/// gets the ordinary token that every other client gets. A refusal would break those SDKs. A client that insists on the binding is refused
+/// ([`BOUND_TOKEN`]).
 const HARMLESS: [&str; 2] = ["transport", "bindCertificateFingerprint"];
 
 /// The known keys of one query, decoded and checked.
@@ -93,19 +98,19 @@ pub(super) struct QueryParams<'b> {
     wait_for_change: Option<bool>,
     last_etag: Option<Cow<'b, str>>,
     timeout_sec: Option<u32>,
-    /// Decoded, not yet canonical; see [`QueryParams::scopes`].
+    /// The decoded scopes, not yet canonical; see [`QueryParams::scopes`].
     scopes: Option<Cow<'b, str>>,
-    /// Decoded, not yet checked; see [`QueryParams::audience`].
+    /// The decoded audience, not yet checked; see [`QueryParams::audience`].
     audience: Option<Cow<'b, str>>,
-    /// Whether `format=full`.
+    /// True for `format=full`.
     full: Option<bool>,
     licenses: Option<bool>,
-    /// Whether `binding-enforcement` is on.
+    /// True if `binding-enforcement` is `on`.
     insists_on_binding: bool,
 }
 
 impl<'b> QueryParams<'b> {
-    /// Reads a raw query.
+    /// Parses a raw query.
     ///
     /// # Errors
     /// [`BAD_QUERY`], [`REPEATED_KEY`], [`BAD_VALUE`], [`UNKNOWN_KEY`].
@@ -148,6 +153,8 @@ impl<'b> QueryParams<'b> {
         self.recursive == Some(true)
     }
 
+    /// Refuses a client that insists on a bound token.
+    ///
     /// # Errors
     /// [`BOUND_TOKEN`].
     pub(super) fn refuse_binding(&self) -> Result<(), Refusal> {
@@ -158,12 +165,12 @@ impl<'b> QueryParams<'b> {
         self.wait_for_change == Some(true)
     }
 
-    /// Whether a key is there that only identity tokens have.
+    /// True if the query has a key that only identity tokens have.
     pub(super) fn concerns_identity(&self) -> bool {
         self.audience.is_some() || self.full.is_some() || self.licenses.is_some()
     }
 
-    /// The long poll that is asked for, whatever the content.
+    /// Returns the long poll that the client asks for, for any content.
     pub(super) fn hold(&self) -> Option<WaitForChange<'b>> {
         let asked = self.timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
         self.is_long_poll().then(|| WaitForChange {
@@ -172,7 +179,7 @@ impl<'b> QueryParams<'b> {
         })
     }
 
-    /// The scopes asked for, canonical; `None` when none is.
+    /// Returns the requested scopes in canonical form, or `None` if the query names none.
     ///
     /// # Errors
     /// [`scopes::BAD_SCOPES`].
@@ -180,7 +187,7 @@ impl<'b> QueryParams<'b> {
         self.scopes.as_deref().map_or(Ok(None), scopes::canonical)
     }
 
-    /// The scopes asked for, or the account's own.
+    /// Returns the requested scopes, or the account's own if the query names none.
     ///
     /// # Errors
     /// [`scopes::BAD_SCOPES`].
@@ -191,7 +198,7 @@ impl<'b> QueryParams<'b> {
         })
     }
 
-    /// The audience.
+    /// Returns the checked audience.
     ///
     /// # Errors
     /// [`BAD_AUDIENCE`].
@@ -212,7 +219,7 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Refusal> {
     if place.replace(value).is_none() { Ok(()) } else { Err(REPEATED_KEY) }
 }
 
-/// A bare key counts as true: a filter must take every word for recursion that some server might.
+/// Parses a flag. A bare key counts as true: the filter must treat each word as recursion that some server might.
 fn flag(value: &str) -> Result<bool, Refusal> {
     let value = decode(value)?;
     let is = |word: &&str| value.eq_ignore_ascii_case(word);
@@ -245,7 +252,7 @@ fn etag(value: &str) -> Result<Cow<'_, str>, Refusal> {
     if value.len() <= MAX_ETAG && value.bytes().all(is_plain) { Ok(value) } else { Err(BAD_VALUE) }
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// Parses seconds. Only digits are allowed, because `parse` alone would accept a sign.
 fn seconds(value: &str) -> Result<u32, Refusal> {
     let value = decode(value)?;
     if !value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -254,7 +261,7 @@ fn seconds(value: &str) -> Result<u32, Refusal> {
     value.parse().map_err(|_| BAD_VALUE)
 }
 
-/// Decodes percent signs and pluses, once. What comes out is visible ASCII or spaces.
+/// Decodes percent signs and pluses once. The result is visible ASCII or spaces.
 fn decode(raw: &str) -> Result<Cow<'_, str>, Refusal> {
     if !raw.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return Ok(Cow::Borrowed(raw));

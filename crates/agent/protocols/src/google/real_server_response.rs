@@ -1,17 +1,20 @@
-//! What of the real server's response goes on to the pod: its status, six headers, its body.
+//! The parts of the real server's response that the pod gets: its status, six headers, its body.
 
 use seawall_http::{ResponseContext, ResponseFraming, write};
 
 use super::respond::MetadataServerKind;
 
-/// The real server's headers that go on to the client. The coding is the body's: without it a client would take compressed
-/// bytes for text. We ask for none, so an upstream that uses one has decided so itself.
+/// The real server's headers that the client gets.
+///
+/// The content coding belongs to the body: without it a client would take compressed bytes for text. The agent asks for no coding, so an
+/// upstream that uses one has decided so itself.
 const PASSED: [&str; 6] =
     ["Content-Type", "Content-Encoding", "ETag", "Location", "Cache-Control", "Retry-After"];
 
 impl MetadataServerKind {
-    /// Writes what the real server answered (conceal mode): its status, the headers that metadata clients read, its body.
-    /// Everything else, such as hop-by-hop headers, stays behind.
+    /// Writes the real server's response (conceal mode): its status, the headers that metadata clients read, its body.
+    ///
+    /// All other headers, such as hop-by-hop headers, are dropped.
     pub fn forwarded<'h>(
         self,
         out: &mut Vec<u8>,
@@ -26,7 +29,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes the head of what the real server answered; the body follows as `length` says.
+    /// Writes the head of the real server's response. The body follows in the framing that `length` gives.
     pub fn forwarded_head<'h>(
         self,
         out: &mut Vec<u8>,

@@ -1,8 +1,8 @@
-//! Whole responses, head and body, appended to a buffer that the caller reuses. Called last for every request.
+//! Whole responses, head and body, appended to a buffer that the agent reuses. Writing is the last step of every request.
 //!
-//! Every response carries what clients check in *responses*: `Metadata-Flavor: Google` (the probes and Node refuse an
-//! answer without it, so errors carry it, too) and a content type (Python refuses an answer without). Nothing of the
-//! request is written back except a redirect's query, which was checked to be visible ASCII.
+//! Every response carries what clients check in *responses*. `Metadata-Flavor: Google`: the probes and Node refuse a response without it,
+//! so errors carry it, too. A content type: Python refuses a response without it. A response repeats nothing of the request except a
+//! redirect's query, which was checked to be visible ASCII.
 
 use seawall_http::write;
 
@@ -12,17 +12,17 @@ use super::query::ResponseFormat;
 use crate::hex::hex;
 use seawall_http::{Refusal, ResponseContext};
 
-/// Which server the response claims to be.
+/// The metadata server that the response imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataServerKind {
-    /// The one of a virtual machine: conceal mode.
+    /// The metadata server of a virtual machine: conceal mode.
     Vm,
-    /// The one of a GKE node: federate mode.
+    /// The metadata server of a GKE node: federate mode.
     Gke,
 }
 
 impl MetadataServerKind {
-    /// The headers that every response has, as the server of this name writes them (seen on both).
+    /// The headers of every response, as the real server of this kind writes them (seen on both).
     pub(super) const fn headers(self) -> &'static [u8] {
         match self {
             Self::Vm => {
@@ -36,7 +36,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes an access token. No cache may keep it.
+    /// Writes an access token. Caches must not keep it.
     pub fn token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, token: &AccessTokenBody<'_>) {
         let [content_type, before, between, after] = match token.alt {
             ResponseFormat::Json => JSON_TOKEN,
@@ -60,7 +60,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes an identity token: the JWT alone, without a line end. No cache may keep it.
+    /// Writes an identity token: the JWT alone, without a line end. Caches must not keep it.
     pub fn id_token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, jwt: &str) {
         frame.begin(out, 200, self.headers());
         out.extend_from_slice(NO_STORE);
@@ -76,8 +76,9 @@ impl MetadataServerKind {
         frame.end(out, &[known.body.as_bytes()]);
     }
 
-    /// Writes 301 to a directory's slash. The location is a path, not a URL: it stays on the host that the client
-    /// named, whatever that was, and repeats nothing of the Host header.
+    /// Writes a 301 to a directory's path with its slash.
+    ///
+    /// The location is a path, not a URL. So it stays on any host that the client named, and repeats nothing of the Host header.
     pub fn redirect(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, redirect: &DirectoryRedirect<'_>) {
         frame.begin(out, 301, self.headers());
         out.extend_from_slice(b"Location: ");
@@ -91,8 +92,9 @@ impl MetadataServerKind {
         frame.end(out, &[redirect.path.as_bytes()]);
     }
 
-    /// Writes a refusal: one line that names who refuses, why, by which code, under which id the agent logged it, and
-    /// whether trying again can help. SDKs put this line into their own error.
+    /// Writes a refusal as one line. SDKs put this line into their own error.
+    ///
+    /// The line has the name of the refusing program, the reason, its code, the request's id in the agent's log, and a retry hint.
     pub fn refusal(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
         frame.begin(out, refusal.status, self.headers());
         match refusal.status {
@@ -108,21 +110,22 @@ impl MetadataServerKind {
     }
 }
 
-/// An access token about to be written.
+/// An access token to write.
 #[derive(Clone, Copy)]
 pub struct AccessTokenBody<'a> {
-    /// The token. It holds no character that JSON escapes and no line end; the broker saw to that when it got it.
+    /// The token. It holds no character that JSON escapes and no line end, because the broker checks that when it gets the token.
     pub text: &'a str,
-    /// Whole seconds it still lives; truly so, and above zero, which Go requires.
+    /// The remaining life in whole seconds. It is exact, and above zero, which Go requires.
     pub expires_in: u64,
-    /// The form asked for.
+    /// The requested format.
     pub alt: ResponseFormat,
-    /// The tag of the lease: `ETag::of` its token, computed once per lease. `None` writes no tag, which is
-    /// honest; a tag that does not change with the token would make a watcher sleep through a renewal.
+    /// The tag of the lease: [`ETag::of`] its token, computed once per lease.
+    ///
+    /// `None` writes no tag, which is honest. A tag that does not change with the token would make a watcher miss a renewal.
     pub etag: Option<ETag>,
 }
 
-/// Content type and what stands before, between and after the two values.
+/// The content type, and the text before, between and after the two values.
 const JSON_TOKEN: [&str; 4] =
     ["application/json", r#"{"access_token":""#, r#"","expires_in":"#, r#","token_type":"Bearer"}"#];
 const TEXT_TOKEN: [&str; 4] = ["application/text", "access_token ", "\nexpires_in ", "\ntoken_type Bearer\n"];

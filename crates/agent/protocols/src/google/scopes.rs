@@ -1,31 +1,34 @@
-//! OAuth scopes in canonical form: sorted, without repeats, joined by one space. Equal requests become equal
-//! principals, so they share a lease. How many *different* sets a pod may ask for is the broker's bound.
+//! OAuth scopes in canonical form: sorted, without repeats, joined by one space.
+//!
+//! Equal requests become equal principals, so they share a lease. The broker limits how many *different* sets a pod may request.
 
 use std::sync::Arc;
 
 use seawall_http::Refusal;
 
-/// Most scopes in one request. Google's consent screens stop at fewer; a workload names under ten.
+/// Maximum number of scopes in one request. Google's consent screens stop at fewer; a workload names under ten.
 const MAX_SCOPES: usize = 32;
 
 /// Longest scope. Google's longest published ones are under 100 characters.
 const MAX_SCOPE: usize = 256;
 
-/// The refusal of scopes that cannot be scopes.
+/// The refusal of invalid scopes.
 pub const BAD_SCOPES: Refusal =
     Refusal::new(400, "bad_scopes", "The scopes parameter is not a short list of OAuth scopes.");
 
 /// The scopes of a token request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scopes<'t> {
-    /// The account's own; nothing else was asked. The agent can use a lease it found when it built its index.
+    /// The account's own scopes, because the request named no others.
+    ///
+    /// The agent can use a lease that it found when it built its index.
     Default(&'t Arc<str>),
-    /// Others, canonical.
+    /// Other scopes, in canonical form.
     Requested(String),
 }
 
 impl Scopes<'_> {
-    /// The canonical text, as the broker wants it.
+    /// The canonical text, in the form that the broker needs.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Default(scopes) => scopes,
@@ -34,12 +37,13 @@ impl Scopes<'_> {
     }
 }
 
-/// The canonical form of a decoded list, separated by commas (the documented form) or spaces (OAuth's own, RFC 6749
-/// section 3.3). `None` when it names no scope.
+/// Returns the canonical form of a decoded list, or `None` if the list names no scope.
+///
+/// Commas (the documented form) or spaces (OAuth's own, RFC 6749 section 3.3) separate the scopes.
 ///
 /// # Errors
-/// [`BAD_SCOPES`]: too many, too long, or a character that no scope URL needs. The narrow alphabet keeps quotes,
-/// percent signs and separators out of everything this text is later put into.
+/// [`BAD_SCOPES`]: too many scopes, too long a scope, or a character that no scope URL needs. The narrow alphabet keeps quotes, percent
+/// signs and separators out of everything that this text is later put into.
 pub fn canonical(list: &str) -> Result<Option<String>, Refusal> {
     let scopes: Vec<&str> = list.split([',', ' ']).filter(|scope| !scope.is_empty()).collect();
     if scopes.len() > MAX_SCOPES || !scopes.iter().all(|scope| is_scope(scope)) {
@@ -48,7 +52,7 @@ pub fn canonical(list: &str) -> Result<Option<String>, Refusal> {
     Ok((!scopes.is_empty()).then(|| joined(scopes)))
 }
 
-/// These in canonical form.
+/// Joins scopes in canonical form.
 pub(super) fn joined(mut scopes: Vec<&str>) -> String {
     scopes.sort_unstable();
     scopes.dedup();

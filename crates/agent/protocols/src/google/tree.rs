@@ -1,8 +1,7 @@
-//! A metadata tree and the ways it is written: listing, leaf, recursive JSON, recursive text. Knows nothing of
-//! requests; [`super::federate`] builds it and asks it.
+//! A metadata tree and its output forms: listing, leaf, recursive JSON, recursive text.
 //!
-//! Forms and their source: Google's own test suite of a metadata emulator (as republished in public repositories) and
-//! dumps of real servers.
+//! This module knows nothing of requests; [`super::federate`] builds the tree and reads it. The forms follow Google's own test suite of a
+//! metadata emulator (as republished in public repositories) and dumps of real servers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,17 +9,18 @@ use std::sync::Arc;
 use super::etag::ETag;
 use crate::json::write_string;
 
-/// A thing with a path. Cheap to clone: what is the node's is in the tree of each of its accounts.
+/// An entry at a path. Cheap to clone: the trees of all accounts share the node's entries.
 #[derive(Clone, Debug)]
 pub(super) enum TreeEntry {
     Directory(Arc<Directory>),
     Leaf(Arc<Leaf>),
-    /// The access token: listed, never part of recursion.
+    /// The access token: it is listed but never part of recursion.
     Token,
-    /// The identity token: as [`TreeEntry::Token`].
+    /// The identity token. Like [`TreeEntry::Token`], it is listed but never part of recursion.
     Identity,
-    /// Where the identity token would be if the account could have one: not listed, so that clients see what works,
-    /// but found, so that they are told why not.
+    /// The place of the identity token for an account that cannot have one.
+    ///
+    /// It is not listed, so that clients see only what works. It is found, so that clients learn the reason.
     NoIdentity,
 }
 
@@ -32,12 +32,12 @@ pub(super) struct Directory {
     etag: ETag,
 }
 
-/// How the names of children become keys in JSON.
+/// The rule that turns the names of children into keys in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyStyle {
-    /// `project-id` is `projectId`.
+    /// Camel case: `project-id` becomes `projectId`.
     Camel,
-    /// As they are: below `attributes` and `service-accounts`, where names are data.
+    /// Unchanged: below `attributes` and `service-accounts`, where names are data.
     Verbatim,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Leaf {
     etag: ETag,
 }
 
-/// What a leaf's text is in JSON.
+/// The JSON type of a leaf's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeafType {
     Text,
@@ -124,7 +124,7 @@ impl Directory {
         directory
     }
 
-    /// The entry at the end of these names, from this directory on.
+    /// Finds the entry at the path of these names below this directory.
     pub(super) fn find<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<FoundEntry<'_>> {
         let mut found = FoundEntry::Directory(self);
         for name in names {
@@ -134,8 +134,10 @@ impl Directory {
         Some(found)
     }
 
-    /// The real server reads `universe_domain` as `universe-domain` (gcloud and older Go clients ask for the first, newer
-    /// ones for the second), so an underscore in a key of ours stands for a dash.
+    /// Finds a child by its name. An underscore in a camel-case key stands for a dash.
+    ///
+    /// The real server reads `universe_domain` as `universe-domain` (gcloud and older Go clients ask for the first, newer ones for the
+    /// second).
     fn child(&self, name: &str) -> Option<FoundEntry<'_>> {
         let dashed = |byte| if byte == b'_' && self.keys == KeyStyle::Camel { b'-' } else { byte };
         let is_meant = |child: &str| {
@@ -187,7 +189,7 @@ impl Directory {
         out.push('}');
     }
 
-    /// The whole subtree as lines of `path value`; a list has a line for each item.
+    /// Returns the whole subtree as lines of `path value`. A list has a line for each item.
     pub(super) fn to_text(&self) -> String {
         let mut out = String::new();
         self.write_text("", &mut out);
@@ -204,7 +206,7 @@ impl Directory {
         }
     }
 
-    /// The children that recursion writes.
+    /// Returns the children that recursion writes.
     fn contents(&self) -> impl Iterator<Item = (&str, Content<'_>)> {
         self.children.iter().filter_map(|(name, entry)| match entry {
             TreeEntry::Directory(directory) => Some((&**name, Content::Directory(directory))),
@@ -221,7 +223,7 @@ impl Directory {
     }
 }
 
-/// What stands at a path; the variants are those of [`TreeEntry`].
+/// The entry found at a path. The variants are those of [`TreeEntry`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FoundEntry<'t> {
     Directory(&'t Directory),

@@ -1,4 +1,4 @@
-//! Attaching, again, and in place of another version.
+//! Attaching, attaching again, and replacing another version.
 
 use std::fs;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn captured(lab: &Lab) -> u64 {
     RedirectCounts::read(&lab.pins).unwrap().connect4.captured
 }
 
-/// The pin of an attached link gets the name that another version's has.
+/// Renames the pin of an attached link as if another version had made it.
 fn pretend_another_version(lab: &Lab, hook: Hook) {
     let directory = lab.pins.directory();
     let name = lab.pin_names().into_iter().find(|name| name.starts_with(hook.name())).unwrap();

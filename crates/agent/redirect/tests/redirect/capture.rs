@@ -1,4 +1,4 @@
-//! What is captured, and what is left alone.
+//! Connections that are captured, and connections that are not.
 
 use std::fs;
 use std::sync::Arc;

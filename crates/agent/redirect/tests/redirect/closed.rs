@@ -1,4 +1,4 @@
-//! What happens when nobody can answer: refused, and never let through.
+//! Connects without a live agent: the programs refuse them and never let them through.
 
 use std::fs;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn when_the_agent_has_died_pods_are_refused_and_the_node_is_not() {
     assert_eq!(host.get("169.254.169.254"), "agent:host");
 }
 
-/// A pod on the node's network, which needs no right for it, listens at the port of an agent that died, and would answer all pods.
+/// A pod on the node's network needs no right to listen at the port of a dead agent, where it would answer all pods.
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn nobody_is_sent_to_who_listens_where_an_agent_died() {

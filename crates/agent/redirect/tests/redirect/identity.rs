@@ -1,4 +1,4 @@
-//! Whose a connection is, and what a pod can do about it.
+//! The owner of a connection, and a pod's attempts to forge it.
 
 use std::sync::Arc;
 
@@ -9,8 +9,10 @@ use seawall_redirect::{AgentAddress as Listens, ConnectionMap, Error};
 use crate::support::agent::{at_node, captured, gate, learn, listen, point, port, who};
 use crate::support::*;
 
-/// A victim connects from a port of its own and waits to be accepted; the attacker, in a namespace that it made for itself without
-/// any right, connects with the same ends. Who the victim is taken for.
+/// Returns the pod that the victim is taken for under an attack.
+///
+/// The victim connects from a port of its own and waits for accept. The attacker connects with the same ends from a namespace that it
+/// created without any right.
 fn poisoned(lab: &Lab, victim: &str, victims_address: &str, first: Turn) -> String {
     let listener = listen();
     learn(lab);

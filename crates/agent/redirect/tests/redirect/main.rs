@@ -1,5 +1,6 @@
-//! Programs and rules in a real kernel, with network namespaces for a node, its pods and the cloud. `scripts/redirect-test` runs
-//! these; a plain `cargo test` names them and says so, because they need root, and groups to attach to.
+//! Runs the programs and rules in a real kernel, with network namespaces for a node, its pods and the cloud.
+//!
+//! `scripts/redirect-test` runs these tests. A plain `cargo test` lists them as skipped, because they need root and groups to attach to.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![expect(clippy::print_stderr, reason = "what cannot be cleaned up is said")]

@@ -1,4 +1,4 @@
-//! Where attaching is refused, and why it says.
+//! Refusals to attach, and their error texts.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,8 +8,9 @@ use seawall_redirect::{CgroupTree, Error, Pins, attach};
 
 use crate::support::*;
 
-/// Attaches a program that does nothing to a group for a hook, the old way and with these flags, for as long as its pipe is open: neither
-/// our library nor its own offers that any more.
+/// Attaches a program that does nothing to a group for a hook, as long as its pipe is open.
+///
+/// It uses the old way of attaching with the given flags, which neither our library nor its own library offers any more.
 const OTHERS_PROGRAM: &str = r#"
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-//! Rules for netfilter: the net beside the programs, and the translation without them.
+//! Netfilter rules: the safety net beside the programs, and the translation without them.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! Bytes that connections hold while they wait, and whose they are. Used by the thread only.
+//! The bytes that connections hold while they wait, counted for each client. Only the thread uses it.
 //!
-//! A head that arrived in part and an answer that its client does not read are the only bytes a connection keeps. Both are
-//! rare on a node: a metadata client's head is one segment, and its answer fits the socket. So a bound far below what
-//! all connections could hold troubles nobody, and without it a few hostile pods with a thousand half heads each would
-//! take more memory than the whole agent may have.
+//! A connection keeps only two kinds of bytes: a head that arrived in part, and an answer that its client does not read. Both are
+//! rare on a node: a metadata client's head is one segment, and its answer fits the socket. So a limit far below the possible total
+//! of all connections harms no healthy client. Without the limit, a few hostile pods with a thousand half heads each would take more
+//! memory than the whole agent may have.
 //!
-//! The bound is shared. Its last quarter is for callers that hold a few: whoever comes finds room, even if everybody else hoards
-//! and gives nothing back. Of the rest a caller may hold as much as it leaves free ([`seawall_core::fair_share`]).
+//! Clients share the limit. Its last quarter is for clients that hold a few bytes, so a new client finds room even if all others
+//! hoard. Of the rest a client may hold as much as it leaves free ([`seawall_core::fair_share`]).
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -14,7 +14,8 @@ use std::rc::Rc;
 
 use seawall_core::fair_share;
 
-/// What every caller may hold where anything is left at all: one head of the largest size, or an answer with the socket's buffer.
+/// The bytes that every client may hold while any room is left.
+/// One head of the largest size fits, or an answer with the socket's buffer.
 const FEW: usize = 40 * 1024;
 
 /// All bytes held on one thread.
@@ -24,18 +25,18 @@ pub(crate) struct BufferBudget {
     used: Cell<usize>,
 }
 
-/// The bytes of one caller.
+/// The bytes of one client.
 #[derive(Debug)]
 pub(crate) struct BufferShare {
     own: Cell<usize>,
     all: Rc<BufferBudget>,
 }
 
-/// What one connection holds; given back when dropped.
+/// The bytes that one connection holds. Dropping the value gives them back.
 #[derive(Debug)]
 pub(crate) struct BufferedBytes {
     bytes: Vec<u8>,
-    /// Bytes that the kernel holds because these are held.
+    /// The bytes that the kernel holds because these bytes are held.
     beside: usize,
     share: Rc<BufferShare>,
 }
@@ -47,12 +48,12 @@ impl BufferBudget {
 }
 
 impl BufferShare {
-    /// A caller that holds nothing yet.
+    /// Returns the share of a client that holds nothing yet.
     pub(crate) fn of(all: &Rc<BufferBudget>) -> Rc<Self> {
         Rc::new(Self { own: Cell::new(0), all: all.clone() })
     }
 
-    /// Holds nothing yet, and no buffer.
+    /// Returns a value that holds no bytes and has no buffer.
     pub(crate) fn new_empty_buffer(self: &Rc<Self>) -> BufferedBytes {
         BufferedBytes { bytes: Vec::new(), beside: 0, share: self.clone() }
     }
@@ -76,19 +77,20 @@ impl BufferShare {
 }
 
 impl BufferedBytes {
-    /// Holds these bytes instead. False, and nothing is held, if that is too much for the caller.
+    /// Holds these bytes instead of the present ones. False if that is too much for the client; then nothing is held.
     ///
-    /// Nothing is held without a buffer, not even an empty one that once was large.
+    /// A value that holds no bytes has no buffer, not even an empty one that once was large.
     pub(crate) fn replace(&mut self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), 0)
     }
 
-    /// The same for an answer of which the socket took no more: its buffer of `beside` bytes is full, and as much ours as these.
+    /// Holds the rest of an answer that the socket did not take; false if that is too much for the client.
+    /// The socket's buffer of `beside` bytes is then full, and these bytes count for the client, too.
     pub(crate) fn replace_unsent(&mut self, bytes: &[u8], beside: usize) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), beside)
     }
 
-    /// From now on they are this caller's. False, and nothing is held, if that is too much for it.
+    /// Charges the held bytes to this client from now on. False if that is too much for it; then nothing is held.
     pub(crate) fn transfer_to(&mut self, share: &Rc<BufferShare>) -> bool {
         let bytes = self.release();
         self.share = share.clone();

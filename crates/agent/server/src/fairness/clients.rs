@@ -1,10 +1,10 @@
-//! Whose connection it is, for everything that is shared: one [`Tenant`] for each caller on a thread. Used by the thread only.
+//! The client that each connection counts for: one [`Tenant`] for each client on a thread. Only the thread uses it.
 //!
-//! A pod is a caller. So is an address where everybody is served (`anyone`). Those whom nothing is given to (strangers, the
-//! node's own processes, pods not known yet) are *one* caller together: whoever can send from many addresses must not have
-//! many shares for it.
+//! A pod is a client. So is an address where every address is served (`anyone`). All clients that receive nothing (unknown clients,
+//! the node's own processes, pods not known yet) are *one* client together: a sender with many addresses must not get many shares.
 //!
-//! This is about shares and never about credentials: who somebody is, and what it may have, is decided by whoever resolves clients.
+//! This module decides shares and never credentials. [`ClientResolver`](crate::client::ClientResolver) decides who a client is and
+//! what it may have.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -16,21 +16,21 @@ use crate::client::{Client, ClientId, ClientShares, ServedPod};
 use crate::permit_counter::PermitCounter;
 use crate::replay_cache::ReplayCache;
 
-/// One caller's shares of a thread.
+/// The shares of a thread that belong to one client.
 #[derive(Debug)]
 pub(crate) struct Tenant<P> {
     pub(crate) id: ClientId,
-    /// How many connections it has, on all threads.
+    /// Counts the client's connections, on all threads.
     pub(crate) connections: Arc<PermitCounter>,
-    /// How many of its requests wait for a change, on all threads.
+    /// Counts the client's long polls, on all threads.
     pub(crate) long_polls: Arc<PermitCounter>,
     pub(crate) turns: Rc<scheduler::ClientTurns>,
     pub(crate) buffers: Rc<buffer_budget::BufferShare>,
-    /// What it asked last.
+    /// The client's last request that a cached credential answered.
     pub(crate) replay_cache: ReplayCache<P>,
 }
 
-/// A thread's tenants.
+/// The tenants of a thread.
 #[derive(Debug)]
 pub(crate) struct Tenants<P> {
     budget: Rc<buffer_budget::BufferBudget>,
@@ -57,21 +57,22 @@ impl<P> Tenant<P> {
         })
     }
 
-    /// Its shares of what the threads share.
+    /// Returns the client's shares of the resources that all threads share.
     pub(crate) fn shares(&self) -> ClientShares<'_> {
         ClientShares { client: self.id, long_polls: &self.long_polls }
     }
 }
 
 impl<P: ServedPod> Tenants<P> {
-    /// Who may hold `held` bytes together; `strangers` counts the connections of those whom nothing is given to, on all threads.
+    /// Returns an empty set of tenants that together may hold `held` bytes.
+    /// `strangers` counts the connections of clients that receive nothing, on all threads.
     pub(crate) fn new(held: usize, strangers: Arc<PermitCounter>) -> Self {
         let budget = buffer_budget::BufferBudget::new(held);
         let strangers = Tenant::new(ClientId::UNKNOWN, strangers, Arc::default(), &budget);
         Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
     }
 
-    /// The tenant of a caller. `likely` is the pod that an address is thought to be of while that is not certain.
+    /// Returns the tenant of a client. `likely` is the pod that probably has the address while that is not certain.
     pub(crate) fn of(&mut self, caller: &Client<P>, likely: Option<&Arc<P>>, ip: IpAddr) -> Rc<Tenant<P>> {
         match (caller, likely) {
             (Client::Pod(pod), _) | (Client::Unidentified, Some(pod)) => self.pod(pod),
@@ -83,13 +84,13 @@ impl<P: ServedPod> Tenants<P> {
         }
     }
 
-    /// The tenant of a pod.
+    /// Returns the tenant of a pod.
     pub(crate) fn pod(&mut self, pod: &P) -> Rc<Tenant<P>> {
         let new = || Tenant::new(pod.id(), pod.connections().clone(), pod.long_polls().clone(), &self.budget);
         self.pods.entry(pod.id()).or_insert_with(new).clone()
     }
 
-    /// Forgets those without a connection here.
+    /// Removes tenants without a connection on this thread.
     pub(crate) fn sweep(&mut self) {
         let has_connections = |tenant: &Rc<Tenant<P>>| Rc::strong_count(tenant) > 1;
         self.pods.retain(|_, tenant| has_connections(tenant));

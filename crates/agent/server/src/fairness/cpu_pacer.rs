@@ -1,40 +1,42 @@
-//! Keeps a storm from using up the CPU quota. Used by the thread only; told the time and the CPU time, asks for neither.
+//! Keeps request storms from using up the CPU quota. Only the thread uses it, and passes in the time and the CPU time.
 //!
-//! The kernel stops a process that has used up its quota until the period's end, up to 100 ms, and then everybody waits, whoever
-//! used it up (Linux, Documentation/scheduler/sched-bwc.rst). So while several callers are there, a thread looks for those who have
-//! something to do, and begins a round for those who wait, only when the process has used less than [`PART`] of what the quota gave
-//! it. A caller that is alone is not held back: there is nobody whom that would help.
+//! The kernel stops a process that has used up its quota until the period's end, up to 100 ms. Then all clients wait, whichever of
+//! them used the quota up (Linux, Documentation/scheduler/sched-bwc.rst). So a thread paces its work while several clients are
+//! active. It polls for ready connections and begins rounds only while the process has used less than [`PART`] of what the quota gave
+//! it. A client that is alone is not paced, because pacing would help no other client.
 
 use std::time::Duration;
 
 use seawall_core::Moment;
 
-/// The part of the quota that storms may use. What is left is for callers with few requests, for renewals and for the admin port.
+/// The part of the quota that storms may use. The rest is for clients with few requests, for renewals and for the admin port.
 const PART: f64 = 0.85;
 
-/// Unused quota that may be used at once: far less than a period's, so that what is used in any period stays below its quota.
+/// The unused quota that may be used at once.
+/// It is far less than a period's quota, so that the use in any period stays below the quota.
 const BURST: Duration = Duration::from_millis(5);
 
-/// Largest debt, as the rest that would pay for it: even where another thread used all there was, those who wait go on.
+/// The largest debt, as the pause that pays for it.
+/// It bounds the wait of clients even where another thread used all the quota.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// The pace of one thread's rounds.
+/// Paces the rounds of one thread.
 #[derive(Debug)]
 pub(crate) struct CpuPacer {
-    /// CPU seconds a second.
+    /// CPU seconds that are earned per second.
     rate: f64,
-    /// CPU seconds that may still be used; below zero is owed.
+    /// CPU seconds that may still be used. A negative value is a debt.
     credit: f64,
     last: Option<(Moment, Duration)>,
 }
 
 impl CpuPacer {
-    /// For a quota of so many cores.
+    /// Returns a pacer for a CPU quota of `cores` cores.
     pub(crate) fn new(cores: f64) -> Self {
         Self { rate: (cores * PART).max(0.001), credit: 0.0, last: None }
     }
 
-    /// How long to rest before the next round, by the CPU time that the process has used.
+    /// Returns the pause that is due before the next round, given the CPU time that the process has used.
     pub(crate) fn rest(&mut self, now: Moment, used: Duration) -> Duration {
         let (then, before) = self.last.replace((now, used)).unwrap_or((now, used));
         let earned = now.since(then).as_secs_f64() * self.rate;

@@ -1,7 +1,7 @@
-//! What clients share on a traffic thread, and how: turns, CPU time, memory. Each has a share of its own, so what one does costs
-//! itself and nobody else.
+//! The resources that clients share on a traffic thread: turns, CPU time and memory.
 //!
-//! Knows no sockets. Used by the thread alone.
+//! Each client has a share of its own, so a client's load slows only that client. The module knows no sockets. Only the thread uses
+//! it.
 
 pub(crate) mod buffer_budget;
 pub(crate) mod clients;

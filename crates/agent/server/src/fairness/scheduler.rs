@@ -1,11 +1,12 @@
-//! Whose turn it is on a traffic thread. Used by the thread only; knows no sockets and no time.
+//! Schedules the turns of clients on a traffic thread. Only the thread uses it. It knows no sockets and no time.
 //!
-//! A thread serves everybody in *rounds*. In each round a caller has a share of turns, whatever the number of its connections; a
-//! connection whose caller has used up its share waits for the next round, in its caller's own queue. So what a caller's storm
-//! delays is that caller: everybody else waits for one round at most, and a round is as long as there are callers, not
-//! connections or requests. A round ends when all that were ready have been looked at: the thread's keeper begins the next one.
+//! A thread serves all clients in *rounds*. In each round a client has a share of turns, whatever the number of its connections. If a
+//! client has used up its share, its connections wait for the next round, in the client's own queue. So a client's storm delays only
+//! that client. All other clients wait for one round at most, and the length of a round depends on the number of clients, not of
+//! connections or requests. A round ends when the thread has looked at all connections that were ready. Then the thread's round task
+//! begins the next one.
 //!
-//! A caller that is alone has a larger share: nobody waits for it, and rounds cost a little.
+//! A client that is alone has a larger share: no other client waits for it, and each round costs a little.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,33 +16,34 @@ use tokio::sync::Notify;
 
 use crate::connection_table::ConnectionKey;
 
-/// Turns in a round while others are there. A turn is a request that is read and answered, some 10 µs, most of them the
-/// kernel's; the thread charges a pipeline as more. Ten callers' round is then below 1 ms.
+/// Turns per round for each client while others are active.
+/// A turn is a request that is read and answered, some 10 µs, most of them the kernel's; the thread charges a pipeline as more. A
+/// round of ten clients is then below 1 ms.
 const AMONG_OTHERS: u32 = 4;
 
-/// Turns in a round of a caller that is alone: some 3 ms, which is what the first request of another one waits. A connection
-/// that waits for the next round is looked at twice, and with 64 of them that was most of what 200 kept connections send
-/// at once: 6 % of the rate under a quota of 250m.
+/// Turns per round for a client that is alone: some 3 ms.
+/// The first request of another client waits that long. A connection that waits for the next round costs a second look: with a share
+/// of 64 turns, that applied to most of what 200 kept connections send at once, and cost 6 % of the rate under a quota of 250m.
 const ALONE: u32 = 256;
 
-/// A thread's rounds.
+/// The rounds of a thread.
 #[derive(Debug)]
 pub(crate) struct FairScheduler {
     round: Cell<u32>,
-    /// Turns of each caller in a round.
+    /// The turns of each client in a round.
     share: Cell<u32>,
-    /// Callers that wait, in turn.
+    /// The clients that wait, in turn.
     waiting: RefCell<VecDeque<Rc<ClientTurns>>>,
-    /// Somebody waits for the next round.
+    /// Notified when a client waits for the next round.
     wanted: Notify,
-    /// A round has begun.
+    /// Notified when a round begins.
     begun: Notify,
-    /// Callers that had a turn lately, and since when that is.
+    /// The number of clients that had a turn recently, and the number of the counting period.
     callers: Cell<u32>,
     lately: Cell<u32>,
 }
 
-/// One caller's share.
+/// The share of one client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientTurns {
     round: Cell<u32>,
@@ -66,7 +68,7 @@ impl Default for FairScheduler {
 }
 
 impl FairScheduler {
-    /// Whether this caller has had all its turns of the round.
+    /// True if this client has used all its turns of the round.
     pub(crate) fn is_spent(&self, share: &ClientTurns) -> bool {
         let rounds = self.round.get().wrapping_sub(share.round.get());
         if rounds != 0 {
@@ -77,12 +79,13 @@ impl FairScheduler {
         share.taken.get() >= self.share.get()
     }
 
-    /// Counts what cost as much as so many turns. The caller owes what is beyond its share to the rounds that come.
+    /// Charges work that cost as much as `turns` turns.
+    /// The client owes the turns beyond its share to later rounds.
     pub(crate) fn charge(&self, share: &ClientTurns, turns: u32) {
         share.taken.set(share.taken.get().saturating_add(turns));
     }
 
-    /// Counts a caller's turn.
+    /// Records one turn of a client.
     pub(crate) fn record_turn(&self, share: &ClientTurns) {
         share.taken.set(share.taken.get() + 1);
         if share.lately.get() != self.lately.get() {
@@ -92,7 +95,7 @@ impl FairScheduler {
         }
     }
 
-    /// The connection is to be woken in a later round. Once at a time.
+    /// Queues a connection to be woken in a later round. Queue a connection only once at a time.
     pub(crate) fn wait(&self, share: &Rc<ClientTurns>, key: ConnectionKey) {
         share.waiting.borrow_mut().push_back(key);
         if !share.is_listed.replace(true) {
@@ -101,12 +104,12 @@ impl FairScheduler {
         self.request_round();
     }
 
-    /// Asks for another round.
+    /// Requests another round.
     pub(crate) fn request_round(&self) {
         self.wanted.notify_one();
     }
 
-    /// Returns when another round is wanted.
+    /// Returns when a round is requested.
     pub(crate) async fn wait_for_round_request(&self) {
         self.wanted.notified().await;
     }
@@ -116,7 +119,8 @@ impl FairScheduler {
         self.begun.notified().await;
     }
 
-    /// Begins a round: each caller that waits has a share of its connections woken. `wake` says whether the connection was there.
+    /// Begins a round: wakes a share of the connections of each client that waits.
+    /// `wake` reports whether the connection was still there.
     pub(crate) fn begin_round(&self, wake: impl Fn(ConnectionKey, &Rc<ClientTurns>) -> bool) {
         self.round.set(self.round.get().wrapping_add(1));
         let callers = self.waiting.borrow().len();
@@ -134,12 +138,12 @@ impl FairScheduler {
         self.begun.notify_waiters();
     }
 
-    /// Whether more than one caller had turns lately: only then is there somebody to be protected.
+    /// True if more than one client had turns recently. Only then does a client need protection.
     pub(crate) fn is_contended(&self) -> bool {
         self.share.get() == AMONG_OTHERS
     }
 
-    /// Forgets who had turns before; to be called a few times a second.
+    /// Forgets which clients had turns before. Call it a few times a second.
     pub(crate) fn reset_activity(&self) {
         self.divide(self.callers.replace(0));
         self.lately.set(self.lately.get().wrapping_add(1));
@@ -156,7 +160,8 @@ impl FairScheduler {
 }
 
 impl ClientTurns {
-    /// This connection is gone and waits no longer: its key may be another's soon, which would wait twice.
+    /// Removes a connection that is gone from the queue.
+    /// Its key may soon name another connection, which would then wait twice.
     pub(crate) fn remove(&self, key: ConnectionKey) {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(place) = waiting.iter().position(|one| *one == key) {
@@ -164,7 +169,7 @@ impl ClientTurns {
         }
     }
 
-    /// Wakes so many of its connections; whether more wait.
+    /// Wakes at most `most` connections of this client. True if more connections wait.
     fn admit(self: &Rc<Self>, most: u32, wake: &impl Fn(ConnectionKey, &Rc<Self>) -> bool) -> bool {
         let mut woken = 0;
         while woken < most {
@@ -180,7 +185,7 @@ impl ClientTurns {
 mod tests {
     use super::*;
 
-    /// Everybody's connections are there, and whose turn it was is written down.
+    /// All connections of all clients are there. The test records the order of turns.
     fn begin(turns: &FairScheduler) -> Vec<ConnectionKey> {
         let woken = RefCell::new(Vec::new());
         turns.begin_round(|key, _| {

@@ -1,10 +1,10 @@
-//! Binds the traffic listeners: for each address several sockets, its *lanes*, dealt to the traffic threads.
+//! Binds the traffic listeners: for each address several sockets, its *shards*, spread over the traffic threads.
 //!
-//! The kernel puts a new connection into the lane that the caller's address says ([`lane_of_address`]). So a caller that opens
-//! connections faster than they are accepted fills its own lane's backlog, and connections of others wait in lanes that
-//! [`shards`] empties in turn; with one backlog for all, everybody would wait behind the storm. All connections of a caller are
-//! on one thread, too. Two callers whose addresses end alike share a lane: there are as many lanes as a node's pod addresses
-//! usually differ in their last bits, and where two meet, the rest of the shares still keeps them apart.
+//! The kernel chooses the shard of a new connection by the client's address ([`lane_of_address`]). So a client that opens connections
+//! faster than the thread accepts them fills only the backlog of its own shard. Connections of other clients wait in shards that
+//! [`shards`] empties in turn. With one backlog for all, every client would wait behind the storm. All connections of a client are
+//! also on one thread. Two clients whose addresses end alike share a shard. There is a shard for each value of the last bits in which
+//! a node's pod addresses usually differ. Where two clients meet, the other shares still keep them apart.
 
 mod port_guard;
 pub mod shards;
@@ -22,44 +22,44 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use self::port_guard::PortGuard;
 
-/// Connections that may wait in a lane to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
+/// Connections that may wait in a shard to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
 const BACKLOG: i32 = 256;
 
-/// How long an answer may stay without acknowledgement, or its reader without room for it, before the kernel gives it up.
-/// The same as `connections::WRITE_TIMEOUT`, which counts a client's progress.
+/// The time after which the kernel drops an answer that the client does not acknowledge or has no room for.
+/// It equals `connection_table::WRITE_TIMEOUT`, which measures a client's progress.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// The kernel's buffers of each connection, which it doubles for its own bookkeeping (socket(7)). They count as the agent's memory
-/// (cgroup v2), and by default grow to several MiB for whoever sends or does not read. An answer fits, and a head but for the
-/// longest, which comes in pieces.
+/// The kernel's buffers of each connection, which the kernel doubles for its own bookkeeping (socket(7)).
+/// They count as the agent's memory (cgroup v2). By default they grow to several MiB for a client that sends much or does not read.
+/// An answer fits, and so does a head, except the longest, which arrives in pieces.
 const RECEIVE_BUFFER: usize = 4 * 1024;
 const SEND_BUFFER: usize = 8 * 1024;
 
-/// What a connection's unread answers take in the kernel at most.
+/// The largest memory that a connection's unread answers take in the kernel.
 pub const MAX_UNREAD_BYTES: usize = 2 * SEND_BUFFER;
 
 /// One of a listener's sockets.
 #[derive(Debug)]
 pub struct ListenerShard {
-    /// The socket, which listens.
+    /// The listening socket.
     pub(crate) socket: TcpListener,
     /// The number of the address that it is bound to.
     pub(crate) listener: usize,
-    /// Keeps other processes out, for as long as the last lane of the address.
+    /// Keeps other processes out, until the last shard of the address is dropped.
     _seal: Option<Arc<PortGuard>>,
 }
 
-/// The lanes of each thread, and the addresses they are bound to.
+/// The shards of each thread, and the addresses to which they are bound.
 #[derive(Debug)]
 pub struct Listeners {
-    /// By thread.
+    /// The shards, by thread number.
     pub by_thread: Vec<Vec<ListenerShard>>,
-    /// By the number of the listener, with ports as they are bound.
+    /// The bound addresses with their ports, by listener number.
     pub addresses: Vec<SocketAddr>,
 }
 
 impl Listeners {
-    /// A socket of the first listener with this port.
+    /// Returns a socket of the first listener with this port.
     pub fn socket_on_port(&self, port: u16) -> Option<&TcpListener> {
         let lanes = || self.by_thread.iter().flatten();
         let listener = self.addresses.iter().position(|address| address.port() == port)?;
@@ -67,7 +67,7 @@ impl Listeners {
     }
 }
 
-/// Binds every address, `lanes` (a power of two, at least one for each thread) times.
+/// Binds every address, `lanes` times (a power of two, at least one for each thread).
 ///
 /// # Errors
 /// The first address that cannot be bound, with the reason: in use, not this machine's, not permitted.
@@ -92,12 +92,12 @@ pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::R
     Ok(Listeners { by_thread: of_thread, addresses: bound })
 }
 
-/// Makes room for so many descriptors: raises the soft limit as far as the hard one allows, and gives what it is then. The
-/// soft one is 1,024 wherever nobody thought of it (systemd explains in systemd.exec(5): for programs that use select(2),
-/// which this one does not); a lower hard limit is the operator's word, and the caps follow it.
+/// Raises the soft limit on open files to `wanted`, or as far as the hard limit allows. Returns the resulting limit.
+/// The soft limit is 1,024 by default, for programs that use select(2) (systemd.exec(5)); this one does not. A lower hard limit is
+/// the operator's decision, and the caps follow it.
 ///
 /// # Errors
-/// The kernel refuses what it should allow.
+/// The kernel refuses a limit that it should allow.
 pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     // None is no limit.
@@ -108,14 +108,15 @@ pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
     Ok(raised)
 }
 
-/// Makes sure that nobody listens here already. SO_REUSEPORT would let a second agent of the same user bind the
-/// same address in silence and take every other connection; an ordinary bind is refused instead. Gives the address
-/// with its port decided.
+/// Checks that no other process listens at the address, and returns the address with its port decided.
+/// SO_REUSEPORT would let a second agent of the same user bind the same address in silence and take every other connection. An
+/// ordinary bind fails instead.
 fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
     open(address, false)?.local_addr()
 }
 
-/// Nobody else may share what the lanes share. Where that cannot be had, everybody is served, and it is said.
+/// Keeps other processes from sharing the port that the shards share.
+/// If that fails, the agent serves all clients nevertheless and logs a warning.
 fn sealed(address: SocketAddr) -> Option<Arc<PortGuard>> {
     let seal = PortGuard::of(address).inspect_err(|error| {
         tracing::warn!(%address, %error, "another process of this user could listen here, too, and take connections");
@@ -143,8 +144,9 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Has the kernel deal connections to an address's lanes by their source. Where it refuses (a kernel that is none of Linux's
-/// own), it deals them by a hash of addresses and ports: everybody is served, and a storm of connections is everybody's.
+/// Has the kernel assign connections to an address's shards by their source address.
+/// If the kernel refuses (a kernel that is not Linux's own), it assigns them by a hash of addresses and ports. Then the agent serves
+/// every client, but a storm of connections affects every client.
 fn deal_by_address(listener: &TcpListener, lanes: usize) {
     let mut program = lane_of_address(lanes);
     let length = u16::try_from(program.len()).unwrap_or_default();
@@ -154,9 +156,10 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
     }
 }
 
-/// The last byte of a packet's source address, modulo the lanes: the number of the socket in the order in which they began to
-/// listen. Classic BPF (Linux, Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). On a listener for
-/// both families the packet says which it is.
+/// Returns the BPF program that selects a shard: the last byte of the packet's source address, modulo the shards.
+/// The result is the number of the socket in the order in which the sockets began to listen. The program is classic BPF (Linux,
+/// Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). On a listener for both families the packet says which
+/// family it is.
 fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
     /// Loads are relative to the network header from here (SKF_NET_OFF in linux/filter.h).
     const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);
@@ -222,7 +225,7 @@ mod tests {
         }
     }
 
-    /// A caller's storm of connections fills its own lane and no other.
+    /// A client's storm of connections fills only its own shard.
     #[test]
     fn a_connection_is_in_the_lane_of_its_source_address() {
         for (listen, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")] {

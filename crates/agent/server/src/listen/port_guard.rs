@@ -1,14 +1,17 @@
-//! Keeps every other process away from the addresses that this one listens at.
+//! Keeps every other process away from the addresses at which this one listens.
 //!
-//! An address's lanes share it by SO_REUSEPORT, and the kernel lets any process of the same user into such a group, when it asks for that: a pod
-//! on the node's network whose user is the agent's (root, mostly) would take other pods' connections, and answer them. So one more socket is
-//! bound there, which takes no connection and shares with nobody once it is bound: whoever comes later collides with it.
+//! The shards of an address share it by SO_REUSEPORT. The kernel lets any process of the same user join such a group on request. So a
+//! pod on the node's network that runs as the agent's user (root, mostly) would take other pods' connections and answer them. The
+//! guard therefore binds one more socket there, which takes no connection and shares with no other socket once it is bound. A later
+//! bind collides with it.
 //!
-//! The kernel looks for collisions only where its short cut does not apply: it remembers of a port that whoever came last was willing to share.
-//! A socket that shares with nobody, bound for a moment to the same port of another address, where it collides with nobody, ends that memory
-//! (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and `inet_csk_update_fastreuse`). At the end it is tried whether all that holds.
+//! The kernel looks for collisions only where its short cut does not apply: it remembers of a port that the latest socket was willing
+//! to share. The guard ends that memory: it binds for a moment a socket that does not share, to the same port of another address,
+//! where nothing collides (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and `inet_csk_update_fastreuse`). At the end the
+//! guard tests that all this holds.
 //!
-//! There is no other address beside `[::]`, which is IPv4's, too: there nobody is kept out. Used by `listen` only.
+//! `[::]` also covers IPv4, so no other address exists beside it. There the guard cannot keep other processes out. Used by `listen`
+//! only.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -17,20 +20,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Other addresses that are tried: somebody may be at one of them.
+/// The number of other addresses that are tried, because another process may be at one of them.
 const TRIES: usize = 8;
 
-/// What keeps others out of an address for as long as it lives, beside the lanes.
+/// Keeps other processes out of an address for as long as the guard lives. The shards are not affected.
 #[derive(Debug)]
 pub(super) struct PortGuard {
     _bound: Socket,
 }
 
 impl PortGuard {
-    /// After the last lane has begun to listen.
+    /// Guards the address. Call it after the last shard has begun to listen.
     ///
     /// # Errors
-    /// This address cannot be sealed (`[::]`; `0.0.0.0` where there is no IPv6), or this kernel lets others in nevertheless.
+    /// The address cannot be guarded (`[::]`; `0.0.0.0` where there is no IPv6), or this kernel lets other processes in nevertheless.
     pub(super) fn of(address: SocketAddr) -> io::Result<Self> {
         let bound = socket(address)?;
         bound.set_reuse_address(true)?;
@@ -66,8 +69,8 @@ fn end_short_cut(address: SocketAddr) -> io::Result<()> {
     result
 }
 
-/// An address of this machine's at which nobody collides with who listens at this one. Any of 127.0.0.0/8 is one; drawn, so that nobody sits
-/// there beforehand.
+/// Returns an address of this machine at which a bind does not collide with a listener at this address.
+/// Any address of 127.0.0.0/8 is one. It is drawn at random, so that no process can occupy it beforehand.
 fn beside(ip: IpAddr) -> Option<IpAddr> {
     match ip {
         IpAddr::V6(ip) if ip.is_unspecified() => None,
@@ -79,7 +82,7 @@ fn beside(ip: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Tries what another process of this user would.
+/// Checks that a bind as another process of this user would make it fails.
 fn is_closed(address: SocketAddr) -> io::Result<()> {
     let other = socket(address)?;
     other.set_reuse_address(true)?;

@@ -1,6 +1,7 @@
-//! One thread's listening sockets, and which of them have connections to accept. Used by the thread only.
+//! The listening sockets of one thread, and which of them have connections to accept. Only the thread uses it.
 //!
-//! They stand in a poller of their own. What is not accepted waits in the kernel, each lane's in a backlog of its own.
+//! The sockets have a poller of their own. Connections that are not accepted wait in the kernel, each shard's in a backlog of its
+//! own.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,18 +13,18 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use super::ListenerShard;
 use crate::epoll::{EpollPoller, MAX_EVENTS};
 
-/// A thread's lanes.
+/// The shards of a thread.
 #[derive(Debug)]
 pub struct ListenerShards {
     poller: EpollPoller,
     lanes: Vec<ListenerShard>,
-    /// Connections may wait of which the poller does not tell: more lanes had some than it tells of at once, or not all
-    /// of a lane's were accepted.
+    /// True if connections may wait that the poller does not report.
+    /// Either more shards had connections than one call reports, or not all connections of a shard were accepted.
     may_have_more: bool,
 }
 
 impl ListenerShards {
-    /// Takes the sockets over. Must be called inside the thread's runtime.
+    /// Takes over the sockets. Must be called inside the thread's runtime.
     ///
     /// # Errors
     /// The kernel gives no poller, or does not take a socket into it.
@@ -35,7 +36,8 @@ impl ListenerShards {
         Ok(Self { poller, lanes, may_have_more: false })
     }
 
-    /// The lanes in which connections wait, as soon as there is one. They must be emptied, or [`Self::mark_unfinished`] said.
+    /// Fills `found` with the shards in which connections wait, as soon as there is one.
+    /// The thread must empty these shards, or call [`Self::mark_unfinished`].
     ///
     /// # Errors
     /// The poller failed.
@@ -51,7 +53,7 @@ impl ListenerShards {
         Ok(())
     }
 
-    /// The lanes in which connections wait at this moment.
+    /// Fills `found` with the shards in which connections wait at this moment.
     ///
     /// # Errors
     /// The poller failed.
@@ -61,12 +63,12 @@ impl ListenerShards {
         Ok(())
     }
 
-    /// Not all were accepted of the lanes that were ready.
+    /// Records that connections remain in the shards that were ready.
     pub fn mark_unfinished(&mut self) {
         self.may_have_more = true;
     }
 
-    /// The number of the listener that a lane is one of.
+    /// Returns the number of the listener to which a shard belongs.
     pub fn listener(&self, lane: usize) -> usize {
         self.lanes[lane].listener
     }
@@ -74,7 +76,7 @@ impl ListenerShards {
     /// Accepts one connection, if one waits. It does not block.
     ///
     /// # Errors
-    /// What `accept` failed with.
+    /// The error of `accept`.
     pub fn accept(&self, lane: usize) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = match acceptfrom_with(&self.lanes[lane].socket, flags) {
@@ -87,20 +89,20 @@ impl ListenerShards {
     }
 }
 
-/// The lanes in which somebody known was accepted lately. Time is counted in sweeps: a look at the clock for each connection would
-/// cost more than the whole list.
+/// The shards in which the thread recently accepted a known client.
+/// Time is counted in sweeps: a look at the clock for each connection would cost more than the whole list.
 #[derive(Debug, Default)]
 pub struct RecentShards {
-    /// For each lane the sweep after which that was; zero is never.
+    /// For each shard the sweep after which a known client was last accepted, plus one; zero is never.
     last: Vec<u32>,
     sweeps: u32,
 }
 
 impl RecentShards {
-    /// A minute of sweeps (`connections::SWEEP`).
+    /// A minute of sweeps (`connection_table::SWEEP`).
     const LATELY: u32 = 240;
 
-    /// Somebody known was accepted in it just now.
+    /// Records that a known client was accepted in this shard just now.
     pub fn record(&mut self, lane: usize) {
         if self.last.len() <= lane {
             self.last.resize(lane + 1, 0);
@@ -108,12 +110,12 @@ impl RecentShards {
         self.last[lane] = self.sweeps + 1;
     }
 
-    /// Whether that was lately.
+    /// True if a known client was recently accepted in this shard.
     pub fn is_recent(&self, lane: usize) -> bool {
         self.last.get(lane).is_some_and(|last| *last > 0 && self.sweeps - (last - 1) < Self::LATELY)
     }
 
-    /// Time goes on by a sweep.
+    /// Advances the time by one sweep.
     pub fn sweep(&mut self) {
         self.sweeps += 1;
     }

@@ -1,4 +1,4 @@
-//! Accepting: which connections come in, in which order, whose they are, and whether there is room for them.
+//! Accepts connections: their order, the client of each, and whether there is room for it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -20,16 +20,17 @@ use crate::handler::ListenerDialects;
 use crate::listen::shards::ListenerShards;
 use crate::permit_counter::{Permit, PermitCounter};
 
-/// Connections accepted in one round, and of lanes in which nobody known was accepted for a while.
+/// Connections accepted in one round, and those accepted from shards that recently had no known client.
 const ACCEPTED: usize = 32;
 const ACCEPTED_OF_STRANGERS: usize = 8;
 
-/// Rounds of those who are accepted when the stop has begun: some 2,000 connections.
+/// Accept rounds after the stop has begun: some 2,000 connections.
 const LAST_LOOKS: usize = 64;
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Accepts until the stop has begun and nobody waits: in each round a few connections of each lane that has some. An error never ends it:
-    /// most (a reset client, no more descriptors) pass.
+    /// Accepts until the stop has begun and no connection waits.
+    /// In each round it accepts a few connections of each shard that has some. An error never ends the loop: most errors (a reset
+    /// client, no more descriptors) pass.
     pub(super) async fn accept(self: Rc<Self>, mut lanes: ListenerShards) {
         let mut ready = Vec::new();
         let mut stop = self.stop.clone();
@@ -60,8 +61,9 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Lets in who waits when the stop has begun, of which the runtime may not have heard yet: they have connected, and their
-    /// requests are most often here, too. Nobody can keep it going.
+    /// Accepts the connections that wait when the stop has begun, which the runtime may not have reported yet.
+    /// They are established, and their requests have usually arrived, too. The number of rounds is limited, so no client can keep it
+    /// going.
     fn accept_the_last(self: &Rc<Self>, lanes: &ListenerShards) {
         let mut ready = Vec::new();
         for _ in 0..LAST_LOOKS {
@@ -72,12 +74,13 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Accepts from these lanes, the more of each the fewer there are; whether that was all there was. Lanes in which somebody
-    /// known was accepted lately come first, and the others share what strangers may have: they are one caller together,
-    /// however many addresses they come from.
+    /// Accepts from these shards, more from each the fewer there are. True if no connection is left.
+    /// Shards in which a known client was recently accepted come first. The other shards divide the share of unknown clients, who
+    /// count as one client, however many addresses they come from.
     ///
-    /// Bounded in all, and not only for each lane: what makes room for a new connection is closed only when this thread turns to
-    /// it, so without a bound a burst from hundreds of addresses would open several times as many as may be open.
+    /// The total is limited, not only the number for each shard. A connection that is evicted for a new one closes only when this
+    /// thread turns to it. Without a limit, a burst from hundreds of addresses would open several times as many connections as
+    /// allowed.
     fn accept_some(self: &Rc<Self>, lanes: &ListenerShards, ready: &mut [usize]) -> std::io::Result<bool> {
         if let [lane] = ready {
             return self.accept_of(lanes, *lane, ACCEPTED);
@@ -117,7 +120,7 @@ impl<P: ServedPod> TrafficThread<P> {
         Ok(false)
     }
 
-    /// Decides who this is and whether there is room, and enters the connection. Whether it is somebody known.
+    /// Identifies the client, checks for room, and inserts the connection. True if the client is known.
     fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr, listener: usize) -> bool {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
         let ends = ConnectionEnds { peer, local: &|| stream.local_addr().ok() };
@@ -146,17 +149,19 @@ impl<P: ServedPod> TrafficThread<P> {
         is_known
     }
 
-    /// Whose shares a connection takes. While a pod is not proven to be at its address, it is that pod's all the same: shares
-    /// are no credentials, and a known pod must not wait among strangers each time that the proof is renewed.
+    /// Returns the tenant whose shares a connection uses.
+    /// While a pod is not proven to be at its address, the connection uses that pod's tenant nevertheless. Shares are not
+    /// credentials, and a known pod must not wait among unknown clients each time that the proof is renewed.
     fn tenant(&self, caller: &Client<P>, ends: &ConnectionEnds<'_>) -> Rc<Tenant<P>> {
         let likely =
             matches!(caller, Client::Unidentified).then(|| self.shared.resolver.likely_pod(ends)).flatten();
         self.tenants.borrow_mut().of(caller, likely.as_ref(), ends.peer.ip())
     }
 
-    /// Room in both caps. A caller that has its share makes room by its own connections; where the process has no room, the caller
-    /// that has most makes it. Of those that this thread accepted: the other's table is not this one's to touch, and all
-    /// connections of an address are one thread's (`listen`).
+    /// Takes permits of both caps.
+    /// A client that has used its share makes room by its own connections. If the process has no room, the client with the most
+    /// connections makes it. Only connections that this thread accepted are ended: another thread's table must not be touched, and
+    /// all connections of an address are on one thread (`listen`).
     fn permits(&self, tenant: &Tenant<P>) -> Option<ConnectionPermits> {
         let (bounds, open, own) = (&self.shared.limits, &self.shared.open_connections, &tenant.connections);
         let had = own.open();
@@ -171,7 +176,7 @@ impl<P: ServedPod> TrafficThread<P> {
         Some(ConnectionPermits { process, caller, client: tenant.id })
     }
 
-    /// Room in a client's own cap.
+    /// Takes a permit of a client's own cap, after an eviction if necessary.
     pub(super) fn client_permit(&self, client: ClientId, own: &Arc<PermitCounter>) -> Option<Permit> {
         let (bounds, open, most) =
             (&self.shared.limits, &self.shared.open_connections, self.client_limits.get().connections);
@@ -188,8 +193,9 @@ impl<P: ServedPod> TrafficThread<P> {
         self.metrics.connections.evicted_idle.fetch_add(u64::from(evicted), Ordering::Relaxed);
     }
 
-    /// Answers as nobody is answered, with 503 but for what is anybody's. What the client has sent already is read first: closing on unread
-    /// bytes resets the connection, and the reset can overtake the answer. Where that is no whole request, the first dialect refuses it.
+    /// Answers with 503 a connection for which there is no room; public requests get their normal answer.
+    /// The thread first reads the bytes that the client has sent already: a close with unread bytes resets the connection, and the
+    /// reset can overtake the answer. If the bytes contain no whole request, the first dialect refuses them.
     pub(super) fn refuse_at_cap(
         &self,
         stream: &mut std::net::TcpStream,

@@ -1,8 +1,9 @@
-//! What of a thread changes while it runs: what its listeners speak, and what one caller may.
+//! The settings of a thread that change while it runs: the dialects of its listeners, and the limits of one client.
 //!
-//! A change is made between two turns, so a request is read and answered by one configuration or by the other and never by both; kept
-//! connections speak as new ones do from their next turn on ([`ActiveDialects`](crate::handler::ActiveDialects)). What takes time goes on by the
-//! configuration by which it was asked. Who orders changes (`reload`) waits until each thread has made its own.
+//! The thread applies an update between two turns, so one configuration answers each request, never both. Kept connections use the
+//! new dialects from their next turn on, as new connections do ([`ActiveDialects`](crate::handler::ActiveDialects)). Work that takes
+//! time continues under the configuration of its request. The `reload` module sends updates and waits until each thread has applied
+//! its own.
 
 use std::fmt;
 
@@ -11,19 +12,19 @@ use tokio::sync::{mpsc, oneshot};
 use super::limits::ClientLimits;
 use crate::handler::ListenerDialects;
 
-/// Where a thread hears of them.
+/// The receiver from which a thread takes its updates.
 pub type UpdateReceiver<P> = mpsc::UnboundedReceiver<ThreadUpdate<P>>;
 
-/// What makes the dialects of each listener, on the thread that speaks them.
+/// Builds the dialects of each listener, on the thread that uses them.
 pub type BuildDialectsFn<P> = Box<dyn FnOnce() -> Option<Vec<ListenerDialects<P>>> + Send>;
 
-/// One change.
+/// One update.
 pub struct ThreadUpdate<P> {
-    /// Makes what the listeners speak from then on.
+    /// Builds the dialects that the listeners use from then on.
     pub build_dialects: BuildDialectsFn<P>,
-    /// What one client may from then on.
+    /// The limits of one client from then on.
     pub client_limits: ClientLimits,
-    /// Told once it is made; dropped by a thread that has ended and answers nobody.
+    /// Notified once the update is applied; dropped by a thread that has ended and answers no client.
     pub applied: oneshot::Sender<()>,
 }
 

@@ -1,7 +1,7 @@
 //! The state of one connection, from accept to end.
 //!
-//! It knows sockets and states; what a connection does stands in [`mod@super::connection_task`]. While
-//! it waits for its client it is this and a place in the table, and holds no buffer.
+//! The module knows sockets and states; [`mod@super::connection_task`] has the actions of a connection. While a connection waits for
+//! its client, it is only this state and a row in the table, and holds no buffer.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -21,40 +21,43 @@ use crate::fairness::scheduler::ClientTurns;
 use crate::handler::ActiveDialects;
 use crate::listen::MAX_UNREAD_BYTES;
 
-/// One connection. What it is doing: it waits for its client, or stands in the queue of the thread's work, or waits for a turn
-/// (`parked`), or a task of its own has it (`task`), which may wait for a turn, too.
+/// One connection, which is always in one of these situations:
+/// - It waits for its client.
+/// - It is in the thread's ready queue.
+/// - It waits for a turn (`parked`).
+/// - A task of its own handles it (`task`), and that task may wait for a turn, too.
 ///
-/// In this order: what every turn touches stands together at the beginning. With a small quota the kernel stops the process for
-/// most of the time, and what it finds again afterwards is in no cache; a line of memory is then 1 % of a request.
+/// The order of fields matters: the fields that every turn uses are together at the beginning. With a small quota the kernel stops
+/// the process for most of the time, and afterwards no cache holds its memory; a cache line is then 1 % of a request.
 #[repr(C)]
 pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) key: ConnectionKey,
-    /// What is spoken where it was accepted.
+    /// The dialects of the listener that accepted the connection.
     pub(super) dialects: Rc<ActiveDialects<P>>,
-    /// It is parked, or has a task: the poller's word is not for its next turn.
+    /// The connection is parked, or has a task. An event of the poller then starts no turn.
     pub(super) is_suspended: Cell<bool>,
-    /// Whole requests may stand in what is kept: the next turn looks there and does not read.
+    /// Whole requests may be in the buffered bytes: the next turn looks there and does not read.
     pub(super) has_buffered_request: Cell<bool>,
     pub(super) state: TimedState,
-    /// Bytes of a head that has not arrived whole, or of requests behind one that takes time.
+    /// Bytes of an incomplete head, or of requests behind one that takes time.
     pub(super) buffered: RefCell<Option<Box<BufferedBytes>>>,
     pub(super) client: RefCell<ConnectionClient<P>>,
     pub(super) socket: ClientSocket,
-    /// When the request came that waits until it is known who asks.
+    /// The arrival time of the request that waits for identity.
     pub(super) received_at: Cell<Option<Moment>>,
     pub(super) parked: RefCell<Option<ParkedTurn>>,
     pub(super) task: RefCell<Option<AbortHandle>>,
     pub(super) peer: SocketAddr,
 }
 
-/// Who is at the other end, and whose shares that takes.
+/// The client at the other end, and the tenant whose shares the connection uses.
 #[derive(Debug)]
 pub(super) struct ConnectionClient<P> {
     pub(super) identity: Client<P>,
     pub(super) tenant: Rc<Tenant<P>>,
 }
 
-/// It waits for its next turn: in whose queue, and which task does, if one does.
+/// A connection that waits for its next turn: the queue in which it waits, and the waker of its task, if it has one.
 #[derive(Debug)]
 pub(super) struct ParkedTurn {
     pub(super) queue: Rc<ClientTurns>,
@@ -86,30 +89,30 @@ impl<P: ServedPod> ConnectionData<P> {
         }
     }
 
-    /// Whether bytes are kept.
+    /// True if the connection has buffered bytes.
     pub(super) fn has_buffered(&self) -> bool {
         self.buffered.borrow().is_some()
     }
 
-    /// What was kept counts for whom it counts for now. False where that caller may not hold so much.
+    /// Charges the buffered bytes to the present tenant. False if that tenant may not hold so much.
     pub(super) fn transfer_buffer_charge(&self) -> bool {
         let share = &self.client.borrow().tenant.buffers;
         self.buffered.borrow_mut().as_mut().is_none_or(|kept| kept.transfer_to(share))
     }
 
-    /// Whether its pod is gone.
+    /// True if the connection's pod is gone.
     pub(super) fn is_pod_gone(&self) -> bool {
         self.client.borrow().identity.is_pod_gone()
     }
 
-    /// Holds what the socket did not take. Nothing where the caller may not hold so much.
+    /// Holds the bytes that the socket did not take. Returns `None` if the client may not hold so much.
     pub(super) fn buffer_unsent(&self, rest: &[u8]) -> Option<BufferedBytes> {
         let mut unsent = self.client.borrow().tenant.buffers.new_empty_buffer();
         unsent.replace_unsent(rest, MAX_UNREAD_BYTES).then_some(unsent)
     }
 }
 
-/// Keeps these bytes instead of what was kept. False, and nothing is kept, if that is too much for the caller.
+/// Keeps these bytes instead of the buffered ones. False if that is too much for the client; then nothing is kept.
 pub(super) fn store_buffered<P>(
     kept: &mut Option<Box<BufferedBytes>>,
     tenant: &Tenant<P>,
@@ -137,9 +140,9 @@ impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
 }
 
 impl<P: ServedPod> Drop for ConnectionData<P> {
-    /// A pod that is gone is not answered any more, by the kernel neither: what was written and not acknowledged it would
-    /// send to the pod's address again and again, where the next pod may be by then, and that one could read it from
-    /// the wire (container runtimes grant CAP_NET_RAW by default). A reset throws it away.
+    /// Resets the connection of a pod that is gone, so that the kernel does not answer the pod any more, either.
+    /// The kernel would send unacknowledged bytes to the pod's address again and again. The next pod may have that address by then,
+    /// and could read the bytes from the wire (container runtimes grant CAP_NET_RAW by default). A reset discards them.
     fn drop(&mut self) {
         if self.is_pod_gone() {
             self.socket.reset_at_end();

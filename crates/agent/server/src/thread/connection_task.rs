@@ -1,7 +1,8 @@
-//! A connection in the hands of its thread: it reads, has its turns, writes.
+//! A connection that its thread handles: it reads, takes turns and writes.
 //!
-//! What the bytes mean is [`mod@super::request`]'s and the dialect's business, and what takes time is [`mod@super::pending`]'s. The state of
-//! a connection stands apart from this ([`mod@super::connection_state`]), so that the thread, which has the states, is not part of them.
+//! [`mod@super::request`] and the dialect interpret the bytes, and [`mod@super::deferred_response`] handles answers that take time.
+//! The state of a connection is separate ([`mod@super::connection_state`]), so that the thread, which owns the states, is not part of
+//! them.
 
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +21,7 @@ use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 use crate::fairness::scheduler::ClientTurns;
 
-/// Requests behind the first that cost as much as a turn: what they save is the read and the write.
+/// The number of pipelined requests that cost as much as a turn, because they save the read and the write.
 const PIPELINED: u32 = 4;
 
 /// A connection and its thread.
@@ -43,18 +44,18 @@ impl<P: ServedPod> Deref for ActiveConnection<P> {
     }
 }
 
-/// What came of a turn.
+/// The outcome of a turn.
 enum TurnOutcome {
     /// There was nothing to read.
     NotYet,
     /// The client is gone.
     Over,
-    /// Requests were answered: what the socket did not take of that, and what comes next.
+    /// Requests were answered: the bytes that the socket did not take, and the next action.
     Answered(Option<BufferedBytes>, NextAction),
 }
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// As far as one turn brings it. `told` is what the poller says of its socket.
+    /// Proceeds as far as one turn allows. `told` has the poller's events for its socket.
     pub(super) fn proceed(&self, told: Option<EventFlags>) {
         if let Some(flags) = told {
             self.socket.on_event(flags);
@@ -83,7 +84,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// To its next turn, as soon as it has something to do.
+    /// Returns the connection to the ready queue, or waits for its client.
     fn go_back(&self, looks: bool) {
         self.has_buffered_request.set(looks);
         if looks || self.socket.may_read() {
@@ -93,7 +94,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Between two requests nothing more is waited for in a drain, unless it may ask once more.
+    /// Waits for the client to send more. In a drain an idle connection ends instead, unless it may send one more request.
     fn wait_for_client(&self) {
         let ends = self.thread.draining.get() && !self.thread.is_patient.get();
         if ends && self.state.is_idle() {
@@ -105,7 +106,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Has a task do what takes time, and goes on after it.
+    /// Starts a task for work that takes time. The connection continues after it.
     fn wait_for(&self, unsent: Option<BufferedBytes>, after: NextAction) {
         let waiting = ConnectionTask(Some(self.clone()));
         let task = tokio::task::spawn_local(waiting.until_over(unsent, after));
@@ -113,12 +114,12 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.is_suspended.set(true);
     }
 
-    /// Ends it: its place in the table is free, and the socket is closed once nobody has it in hand.
+    /// Ends the connection: frees its row in the table. The socket closes once no task uses it.
     fn leave(&self) {
         self.thread.connections.borrow_mut().remove(self.key);
     }
 
-    /// Whether its caller has a turn left in this round; else it waits for one of the next, and `waker` is woken then.
+    /// True if its client has a turn left in this round. Otherwise it queues for a later round, which wakes `waker`.
     fn is_admitted(&self, waker: Option<&Waker>) -> bool {
         let who = self.client.borrow();
         let (turns, of) = (&self.thread.scheduler, &who.tenant.turns);
@@ -135,12 +136,12 @@ impl<P: ServedPod> ActiveConnection<P> {
         is_admitted
     }
 
-    /// Ready when its caller has a turn left, for the task that has it.
+    /// Ready when its client has a turn left. The connection's own task calls it.
     pub(super) fn poll_admitted(&self, context: &Context<'_>) -> Poll<()> {
         if self.is_admitted(Some(context.waker())) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Goes on if it waits for a turn in this queue. False if it does not.
+    /// Continues if the connection waits for a turn in this queue. False if it does not.
     pub(super) fn unpark(&self, of: &Rc<ClientTurns>) -> bool {
         let parked = self.parked.borrow_mut().take_if(|parked| Rc::ptr_eq(&parked.queue, of));
         let Some(parked) = parked else { return false };
@@ -154,7 +155,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         true
     }
 
-    /// Between two requests in a drain: it goes on if another has come already, and ends if not.
+    /// Checks an idle connection in a drain: it continues if another request has come already, and otherwise ends.
     pub(super) fn poll_or_close(&self) {
         self.socket.mark_readable();
         self.thread.ready_queue.push(self.key);
@@ -164,8 +165,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.thread.shared.clock.now()
     }
 
-    /// Reads once (or looks at what was kept), answers whole requests, writes once. The scratch buffers are borrowed inside a turn
-    /// only.
+    /// Reads once (or uses the buffered bytes), answers whole requests, writes once.
+    /// A turn borrows the scratch buffers only while it runs.
     fn turn(&self) -> TurnOutcome {
         let mut scratch = self.thread.scratch.borrow_mut();
         let Scratch { read: buffer, write: out } = &mut *scratch;
@@ -190,7 +191,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.answer(&who, &buffer[..filled], &mut kept, out).unwrap_or(TurnOutcome::Over)
     }
 
-    /// Nothing where the connection is over.
+    /// Answers the requests in `bytes`. Returns `None` if the connection is over.
     fn answer(
         &self,
         who: &ConnectionClient<P>,
@@ -228,7 +229,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 }
 
-/// A connection in the hands of its task; given up when that ends, however it ends.
+/// A connection that its task handles. Dropping it ends the connection, however the task ends.
 pub(super) struct ConnectionTask<P: ServedPod>(Option<ActiveConnection<P>>);
 
 impl<P: ServedPod> ConnectionTask<P> {
@@ -253,7 +254,7 @@ impl<P: ServedPod> Drop for ConnectionTask<P> {
     }
 }
 
-/// Ready when there is something to read and a turn to do it in, for the task that has it.
+/// Ready when there is something to read and a turn to do it in. The connection's own task calls it.
 pub(super) fn poll_turn_to_read<P: ServedPod>(
     connection: &ActiveConnection<P>,
     context: &mut Context<'_>,
@@ -267,13 +268,13 @@ mod tests {
     use super::*;
     use crate::testing::FakePod;
 
-    /// What a function of a connection's two parts returns.
+    /// The return type of a function of a connection's two parts.
     fn size_of_returned<A, B, C, R>(_: impl Fn(A, B, C) -> R) -> usize {
         size_of::<R>()
     }
 
-    /// Ten thousand connections that wait for their clients are ten thousand of these, and ten thousand long polls as many tasks;
-    /// what a task seldom comes to is in a box.
+    /// Connections and their tasks stay small: a node may have ten thousand idle connections, or as many long polls.
+    /// An idle connection costs one `ConnectionData`, a long poll a task as well. Rare parts of a task are in a box.
     #[test]
     fn a_connection_that_waits_stays_small() {
         let (waits, takes_time) =

@@ -1,4 +1,4 @@
-//! A response that takes time: awaited, then written, while the thread serves everybody else.
+//! Awaits a response that takes time, then writes it, while the thread serves all other connections.
 
 use std::future::poll_fn;
 use std::task::Context;
@@ -58,7 +58,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         goes_on
     }
 
-    /// Returns when the client has closed its side, though it has sent more before.
+    /// Returns when the client has closed its side, even if it sent more bytes before.
     async fn client_gone(&self) {
         loop {
             let poll = |context: &mut Context<'_>| {

@@ -1,6 +1,6 @@
-//! The loops of a traffic thread: the one that has connections go on, the keeper of rounds, and the drain.
+//! The loops of a traffic thread: the loop that serves ready connections, the round loop, and the drain.
 //!
-//! Which connections have something to do, [`mod@super::ready_queue`] says; what one of them does is its own ([`ActiveConnection`]).
+//! [`mod@super::ready_queue`] holds the connections that have work to do; [`ActiveConnection`] does the work of one.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,7 +16,7 @@ use crate::connection_table::ConnectionKey;
 use crate::epoll::MAX_EVENTS;
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Does what there is to do; between two looks everything else on this thread has its turn. Ends only if the poller fails.
+    /// Serves the ready connections. Between two passes all other tasks of this thread run. Ends only if the poller fails.
     pub(super) async fn serve_ready(self: Rc<Self>) -> io::Result<()> {
         loop {
             poll_fn(|context| self.ready_queue.poll_pending(context)).await?;
@@ -50,8 +50,9 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Begins round after round while somebody waits for one: when all that were ready have been looked at, and not faster than
-    /// the CPU quota allows while others are there.
+    /// Begins a round whenever a connection waits for one.
+    /// A round begins when the thread has looked at all ready connections, and not faster than the CPU quota allows while several
+    /// clients are active.
     pub(super) async fn run_rounds(self: Rc<Self>) {
         loop {
             self.scheduler.wait_for_round_request().await;
@@ -72,10 +73,10 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Lets requests finish that are under way or have arrived; everything else is closed. Where another agent has taken over, idle
-    /// connections have some time to ask once more before that: a client whose connection ends between two requests sees no error, unless
-    /// its next request is on the way by then, and with this answer it is told to come anew. Where there is no other agent, that would only
-    /// keep the next one waiting.
+    /// Lets requests finish that are under way or have arrived, and closes all other connections.
+    /// If another agent has taken over, idle connections first have some time for one more request. A client whose connection ends
+    /// between two requests sees no error, unless its next request is already on the way; the answer to one more request tells the
+    /// client to connect anew. If there is no other agent, this time would only make the next agent wait.
     pub(super) async fn drain(self: &Rc<Self>) {
         let waited = if self.is_patient.get() { LAST_ANSWERS } else { Duration::ZERO };
         let _ = tokio::time::timeout(waited, self.all_gone()).await;

@@ -1,4 +1,4 @@
-//! A request whose client is not known yet, or of a pod of which it is not decided yet what it may have: it waits for either.
+//! Waits for the identity of a request's client, or for the entitlements of its pod.
 
 use seawall_core::attestation::ConnectionEnds;
 use seawall_core::cloud::CloudName;
@@ -10,9 +10,9 @@ use crate::client::{Client, ServedPod};
 use crate::connection_table::ConnectionState;
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Waits until it is known who asks, and what it may have of a cloud; whoever is not known by then is nobody, and is told why. Who asks
-    /// on a connection was decided once for all: a pod that is known waits for the cloud alone, and is not attested again (what the
-    /// kernel notes of a connection is good for one look).
+    /// Waits until the client is known and its entitlements at a cloud are decided, for at most `patience`.
+    /// If the client is not known by then, it is refused with the reason. The client of a connection is decided once: a known pod
+    /// waits for the cloud alone, and is not attested again (the kernel's record of a connection is good for one look).
     pub(super) async fn identify_client(&self, cloud: CloudName, patience: Duration) -> Client<P> {
         let stream = self.socket.stream();
         let local = || stream.local_addr().ok();
@@ -57,7 +57,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Counts the connection for this pod from now on. False where the pod has no room for it.
+    /// Counts the connection for this pod from now on. False if the pod has no room for it.
     fn counts_for(&self, pod: &P) -> bool {
         let thread = &self.thread;
         if self.client.borrow().tenant.id != pod.id() {

@@ -1,12 +1,12 @@
-//! What one client may. Another configuration may say otherwise while the thread runs.
+//! The limits of one client. Another configuration may change them while the thread runs.
 
 use crate::connection_table::ConnectionTimeouts;
 
-/// What one client may, and for how long.
+/// The limits of one client, and the time limits of its connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientLimits {
-    /// Connections of one client.
+    /// The maximum number of connections of one client.
     pub connections: u32,
-    /// How long one of them may wait.
+    /// The longest time that a connection may stay in each state.
     pub timeouts: ConnectionTimeouts,
 }

@@ -1,15 +1,20 @@
 //! The traffic threads: accept, read, answer, write.
 //!
-//! Here is the thread: what it has, its sweeps, its changes. [`mod@accept`] lets connections in, [`event_loop`] has those go on that have
-//! something to do ([`ready_queue`]) and drains them in the end. [`mod@connection_state`] is the state of one of them, on its [`socket`], and
-//! [`connection_task`] what it does: [`request`] is what one turn makes of the bytes that were read, [`waits`] what it waits for
-//! after a turn: a [`deferred_response`], its [body](streamed_body), [who its client is](identify_client).
+//! This file has the thread itself: its fields, its sweeps and its updates. The other modules:
+//! - [`mod@accept`] accepts connections.
+//! - [`event_loop`] serves the connections in the [`ready_queue`], and drains them at the end.
+//! - [`mod@connection_state`] is the state of one connection, on its [`socket`].
+//! - [`connection_task`] has the actions of a connection, and [`request`] turns the bytes that one turn read into answers.
+//! - [`waits`] has the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), for the client's
+//!   [identity](identify_client).
 //!
-//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime, and shares nothing it writes with
-//! the others but the counters of open connections. While a connection waits for its client it holds no
-//! buffer: once there is something to read, it reads into the thread's scratch buffer, answers every whole request found there
-//! and writes; only a head that arrived in part, or a client that does not read, costs it memory of its own.
-//! Why not hyper here: a kept connection takes 11 KiB of it and 0.3 KiB here (docs/decisions/http-server.md). What a request means its dialect decides; this module knows bytes, states and limits.
+//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. Of the data that it writes, it shares only the
+//! counters of open connections with other threads. While a connection waits for its client it holds no buffer. Once there is
+//! something to read, the thread reads it into its scratch buffer, answers every whole request found there and writes. Only a head
+//! that arrived in part, or a client that does not read, costs a connection memory of its own.
+//!
+//! The thread does not use hyper: a kept connection takes 11 KiB there and 0.3 KiB here (docs/decisions/http-server.md). A dialect
+//! interprets the requests; this module knows bytes, states and limits.
 
 mod accept;
 mod config_update;
@@ -59,18 +64,18 @@ pub use self::limits::ClientLimits;
 #[cfg(any(test, feature = "testing"))]
 pub use self::testing::{TestNextAction, TestTurn};
 
-/// What every traffic thread has in common.
+/// The context that all traffic threads share.
 #[derive(Debug)]
 pub struct ServerContext<P> {
     /// The process's clock.
     pub clock: Clock,
     /// Tells which pod is at the other end of a connection.
     pub resolver: Arc<dyn ClientResolver<P>>,
-    /// All open connections.
+    /// Counts all open connections.
     pub open_connections: Arc<PermitCounter>,
-    /// Connections of those whom nothing is given to.
+    /// Counts the connections of unknown clients.
     pub strangers: Arc<PermitCounter>,
-    /// What clients may hold open.
+    /// The limits on what clients may hold open.
     pub limits: ThreadLimits,
 }
 
@@ -86,53 +91,55 @@ impl<P> Clone for ServerContext<P> {
     }
 }
 
-/// What clients may hold open.
+/// The limits on what clients of one thread may hold open.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadLimits {
-    /// Connections, all threads together.
+    /// The maximum number of connections, all threads together.
     pub connections: u32,
-    /// Bytes that this thread's connections may hold together.
+    /// The maximum number of bytes that this thread's connections may hold together.
     pub buffered_bytes: usize,
-    /// Cores of CPU quota.
+    /// The cores of the CPU quota; `None` if there is no quota.
     pub cores: Option<f64>,
-    /// Sizes of requests' heads.
+    /// The limits on the sizes of requests' heads.
     pub wire: seawall_http::HeadLimits,
 }
 
-/// How long requests under way may take once stopping has begun: listeners close, idle connections close (where another agent has taken
-/// over, after one more answer, if they ask in time), requests under way are answered and then their connections close. What is left
-/// then is cut. With the rest of the shutdown it stays below 5 s.
+/// The time limit of the drain. With the rest of the shutdown it stays below 5 s.
+/// Listeners close, and idle connections close (after one more answer, where another agent has taken over and they send a request in
+/// time). Requests under way are answered and then their connections close. Connections that are left at the end are cut.
 const DRAIN: Duration = Duration::from_secs(4);
 
-/// How long idle connections may ask once more where whoever comes anew reaches another agent: it is part of [`DRAIN`].
+/// The time in which idle connections may send one more request, where another agent accepts new connections.
+/// It is part of [`DRAIN`].
 const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 const FULL: Refusal = Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
 
-/// Bytes read in one turn. A metadata request has some 200; a head that is longer comes in several turns.
+/// Bytes read in one turn. A metadata request has some 200; a longer head comes in several turns.
 const READ: usize = 4 * 1024;
 
-/// Requests answered in one turn, and bytes of answers after which it ends; a client that pipelines more waits for its next turn.
+/// Requests answered in one turn, and the bytes of answers after which the turn ends.
+/// A client that pipelines more waits for its next turn.
 const REQUESTS: u32 = 16;
 const BATCH: usize = 16 * 1024;
 
-/// Connections that are ended in one round for being too slow or idle.
+/// Connections that are ended in one round because they are too slow or idle.
 const ENDED_AT_ONCE: usize = 8;
 
-/// How long those are still accepted who waited for it when the stop began.
+/// The time in which connections are still accepted that waited when the stop began.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// What the quota gives in the time that a thread rests at most before it looks again for those who have turns left. A look costs
-/// less, so that what is owed is paid.
+/// The CPU time that the quota earns during the longest rest of the thread before its next look for ready connections.
+/// A look costs less, so the debt shrinks.
 const REST: Duration = Duration::from_millis(1);
 
-/// How long the keeper of rounds waits after an `accept` that failed for want of something that others have to give back.
+/// The pause of the round loop after an `accept` that failed for lack of a resource that other connections must release.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 
 /// One traffic thread.
 pub struct TrafficThread<P: ServedPod> {
     shared: ServerContext<P>,
-    /// What each listener speaks.
+    /// The dialects of each listener.
     listeners: Vec<Rc<ActiveDialects<P>>>,
     client_limits: Cell<ClientLimits>,
     metrics: Arc<ThreadMetrics>,
@@ -142,21 +149,21 @@ pub struct TrafficThread<P: ServedPod> {
     scratch: RefCell<Scratch>,
     date: RefCell<DateHeader>,
     scheduler: FairScheduler,
-    /// Where there is a CPU quota.
+    /// The pacer; `None` if there is no CPU quota.
     pace: RefCell<Option<CpuPacer>>,
     tenants: RefCell<Tenants<P>>,
     known: RefCell<RecentShards>,
-    /// Where strangers wait until they are known.
+    /// Limits the requests of unknown clients that wait for identity.
     unidentified_waits: Rc<UnidentifiedWaitLimit>,
-    /// Looks at the lanes, for their order.
+    /// Counts the accept rounds, which rotates the order of the shards.
     accept_round: Cell<usize>,
-    /// An `accept` has failed since the last round.
+    /// True if an `accept` has failed since the last round.
     is_accept_failing: Cell<bool>,
-    /// Lines of that in the log.
+    /// Limits the log lines about such failures.
     accept_failures: Gcra,
-    /// Follows `stop`, for the many who ask; it may be a moment late.
+    /// Follows `stop`, for frequent reads; it may be a moment late.
     draining: Cell<bool>,
-    /// In the drain: idle connections may ask once more.
+    /// True in the drain while idle connections may send one more request.
     is_patient: Cell<bool>,
     requests: Cell<u64>,
 }
@@ -167,17 +174,17 @@ struct Scratch {
     write: Vec<u8>,
 }
 
-/// What is said of a task of the thread that ended although it never does.
+/// Returns the error for a task of the thread that ended although it never should.
 fn died(ended: Result<(), JoinError>) -> io::Error {
     ended.map_or_else(io::Error::other, |()| io::Error::other("a task ended by itself"))
 }
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// A thread that has not begun. `number` makes its request ids distinct from those of other threads. Must be called inside its
-    /// runtime.
+    /// Returns a thread that has not started. Must be called inside its runtime.
+    /// `number` makes its request ids distinct from those of other threads.
     ///
     /// # Errors
-    /// The kernel gives no poller.
+    /// The kernel provides no poller.
     pub fn new(
         shared: ServerContext<P>,
         listeners: Vec<ListenerDialects<P>>,
@@ -217,10 +224,10 @@ impl<P: ServedPod> TrafficThread<P> {
         })
     }
 
-    /// Serves these lanes until the stop has begun and the drain is over, and makes these changes meanwhile.
+    /// Serves these shards and applies these updates, until the stop has begun and the drain is over.
     ///
     /// # Errors
-    /// The poller failed, or a change could not be made: nobody can be served.
+    /// The poller failed, or an update could not be applied: the thread cannot serve clients.
     pub async fn run(self, lanes: ListenerShards, changes: UpdateReceiver<P>) -> io::Result<()> {
         let thread = Rc::new(self);
         let mut stop = thread.stop.clone();
@@ -265,7 +272,7 @@ impl<P: ServedPod> TrafficThread<P> {
         ended
     }
 
-    /// How long to rest, by the CPU quota, while others are there.
+    /// Returns the rest that the CPU quota demands; zero unless several clients are active.
     fn owed_rest(&self) -> Duration {
         if !self.scheduler.is_contended() {
             return Duration::ZERO;
@@ -274,10 +281,10 @@ impl<P: ServedPod> TrafficThread<P> {
         self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest)
     }
 
-    /// Rests a little between two looks, where the quota demands rest.
+    /// Sleeps a little between two passes, if the quota demands rest.
     ///
-    /// All of the thread rests, timers and other tasks with it: while the runtime waited in its place, whatever came woke it, and to
-    /// be woken by two pods that send bytes one at a time used up the quota.
+    /// The whole thread sleeps, its timers and other tasks included. When the runtime waited instead, every event woke it: two pods
+    /// that sent bytes one at a time used up the quota by that.
     #[expect(
         clippy::disallowed_methods,
         reason = "what is waited for is the time itself, and no event may end it"
@@ -289,7 +296,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Refuses what is no request.
+    /// Refuses input that is not a request.
     fn write_refusal(&self, dialects: &ListenerDialects<P>, refusal: &Refusal, out: &mut Vec<u8>) {
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, self.shared.clock.now());
@@ -300,8 +307,9 @@ impl<P: ServedPod> TrafficThread<P> {
         self.requests.replace(self.requests.get() + 1)
     }
 
-    /// Ends what is overdue and whose pod is gone, four times a second: a few in each round, because the kernel frees what a
-    /// client still had to send while we close (0.2 ms each, measured), and hundreds at once would be everybody's wait.
+    /// Ends overdue connections and those whose pod is gone, four times a second.
+    /// It ends a few in each round: on close the kernel frees the bytes that a client still had to send (0.2 ms each, measured), and
+    /// with hundreds at once every client would wait.
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
@@ -317,7 +325,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Ends a few of those that waited longer than they may; how many.
+    /// Ends a few connections that waited longer than allowed. Returns their number.
     fn end_overdue(&self) -> usize {
         let now = self.shared.clock.now();
         let timeouts = self.client_limits.get().timeouts;
@@ -333,7 +341,8 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Makes each change as it comes. Ends only if one cannot be made: the thread must not go on by a configuration that is not in force.
+    /// Applies each update as it comes. Ends only if one cannot be applied.
+    /// The thread must not continue with a configuration that is not in force.
     async fn apply_updates(self: Rc<Self>, mut changes: UpdateReceiver<P>) -> io::Result<()> {
         while let Some(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied: made }) =
             changes.recv().await

@@ -1,9 +1,9 @@
-//! Which connections have something to do, and the loop that has them do it.
+//! The connections that have work to do, and the wait for more of them.
 //!
-//! One task of the runtime serves all connections of its thread: what the poller tells of, and what has its turn or comes back
-//! from a wait. A task for each connection took 11.7 µs of CPU for a request where this takes 10.9
-//! (docs/decisions/threads.md), for the most part in memory that was no longer in any cache; only what takes time is one now
-//! ([`mod@super::pending`]).
+//! One task of the runtime serves all connections of its thread: those with events of the poller, and those that have their turn or
+//! return from a wait. A task for each connection took 11.7 µs of CPU for a request where this design takes 10.9
+//! (docs/decisions/threads.md), for the most part in memory that was no longer in any cache. Only work that takes time has a task now
+//! ([`mod@super::deferred_response`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,22 +13,22 @@ use std::task::{Context, Poll, Waker};
 use crate::connection_table::ConnectionKey;
 use crate::epoll::EpollPoller;
 
-/// What there is to do on a thread.
+/// The work that is ready on a thread.
 pub(super) struct ReadyQueue {
     pub(super) poller: EpollPoller,
-    /// Connections that go on. One may stand here twice, or be gone: it is looked at, and that is all.
+    /// The connections that are ready. An entry may be duplicate or of a connection that is gone; it then costs only a look.
     pub(super) queue: RefCell<VecDeque<ConnectionKey>>,
-    /// There may be more than the last look told of.
+    /// True if more events may be ready than the last poll reported.
     pub(super) may_have_more: Cell<bool>,
-    /// The loop, while it waits.
+    /// The waker of the event loop, while the loop waits.
     pub(super) waker: Cell<Option<Waker>>,
 }
 
 impl ReadyQueue {
-    /// None yet. Must be called inside the thread's runtime.
+    /// Returns an empty queue. Must be called inside the thread's runtime.
     ///
     /// # Errors
-    /// The kernel gives no poller.
+    /// The kernel provides no poller.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             poller: EpollPoller::new()?,
@@ -38,7 +38,7 @@ impl ReadyQueue {
         })
     }
 
-    /// This connection goes on.
+    /// Queues this connection.
     pub(super) fn push(&self, key: ConnectionKey) {
         self.queue.borrow_mut().push_back(key);
         if let Some(waker) = self.waker.take() {
@@ -46,7 +46,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Whether there is something that nobody will tell of.
+    /// True if work is ready that no event will report.
     pub(super) fn has_pending(&self) -> bool {
         self.may_have_more.get() || !self.queue.borrow().is_empty()
     }

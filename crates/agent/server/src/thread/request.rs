@@ -1,4 +1,4 @@
-//! One turn: the whole requests in the bytes that were read become answers in the buffer that is written next.
+//! One turn: turns the whole requests among the bytes that were read into answers in the buffer that is written next.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -19,42 +19,42 @@ use crate::response::DeferredResponse;
 use crate::route;
 use crate::route::MetadataRoute;
 
-/// What happens once the answers collected so far are written.
+/// The action that follows once the answers collected so far are written.
 pub(super) enum NextAction {
     /// Wait for more bytes.
     Read,
-    /// Look at the bytes that were kept: whole requests may stand there.
+    /// Look at the buffered bytes: whole requests may be there.
     ReadBuffered,
-    /// A request takes time.
+    /// Wait for an answer that takes time.
     Deferred(Box<UnsentResponse>),
-    /// It is not known yet who asks, or what it may have of this cloud: wait this long at most, then look at the request, which
-    /// was kept.
+    /// Wait for the client's identity or its entitlements at this cloud, for this long at most.
+    /// Then look at the request, which was buffered.
     AwaitIdentity(CloudName, Duration),
-    /// Close; everything the client sent was understood.
+    /// Close; the thread understood all bytes of the client.
     Close,
-    /// Close, but let the client read why: bytes of its are left unread, and closing on them would reset
-    /// the connection and destroy the answer on its way.
+    /// Close, but let the client read the reason.
+    /// Bytes of the client are left unread, and closing on them would reset the connection and destroy the answer on its way.
     Linger,
 }
 
-/// The answers to a buffer: how many of its bytes are dealt with, how many requests that were, and what comes next.
+/// The outcome of one batch: the bytes and requests that are dealt with, and the next action.
 pub(super) struct BatchOutcome {
     pub(super) consumed: usize,
     pub(super) requests: u32,
     pub(super) next: NextAction,
 }
 
-/// Between the end of a pod and the end of its connections.
+/// The refusal between the end of a pod and the end of its connections.
 const GONE: Refusal =
     Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on another one.");
 
-/// Who asks from where, whose shares that takes, and since when it waits.
+/// The origin of a request: its client, dialects, tenant, address and arrival time.
 pub(super) struct RequestOrigin<'a, P> {
     pub(super) dialects: &'a Rc<ListenerDialects<P>>,
     pub(super) client: &'a Client<P>,
     pub(super) tenant: &'a Tenant<P>,
     pub(super) peer: IpAddr,
-    /// When the first request came.
+    /// The arrival time of the first request.
     pub(super) received_at: Moment,
 }
 
@@ -66,7 +66,7 @@ impl<P> Clone for RequestOrigin<'_, P> {
 
 impl<P> Copy for RequestOrigin<'_, P> {}
 
-/// A request that takes time, and what its answer needs to know.
+/// A request that takes time, and the data that its answer needs.
 pub(super) struct UnsentResponse {
     pub(super) response: DeferredResponse,
     pub(super) version: HttpVersion,
@@ -77,7 +77,8 @@ pub(super) struct UnsentResponse {
 }
 
 impl NextAction {
-    /// What the connection waits for. Whole requests that wait for a turn are under way: nobody may take them for idle.
+    /// Returns the state of the connection after this action.
+    /// Whole requests that wait for a turn are under way, so they must not count as idle.
     pub(super) fn state(&self, kept: bool) -> ConnectionState {
         match self {
             Self::Deferred(_) | Self::AwaitIdentity(..) => ConnectionState::Busy,
@@ -110,8 +111,8 @@ impl<P: ServedPod> TrafficThread<P> {
         BatchOutcome { next: NextAction::Read, ..batch }
     }
 
-    /// Answers the next request, without reading it if it is the one that came before; says what comes next unless it is simply
-    /// the next one.
+    /// Answers the next request, from the replay cache if it repeats the recorded one.
+    /// Returns the next action, unless that is simply the next request.
     fn answer_again(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -133,7 +134,7 @@ impl<P: ServedPod> TrafficThread<P> {
         (!keep_alive).then_some(NextAction::Close)
     }
 
-    /// Whether the connection goes on after it; nothing where the request has to be read.
+    /// Replays a recorded query. True if the connection stays open; `None` if the request must be parsed.
     fn lend_again(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -167,17 +168,17 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Whether it is that of those whom nobody knows.
+    /// True if the tenant is the one of unknown clients.
     pub(super) fn is_unknown_client(&self, tenant: &Tenant<P>) -> bool {
         tenant.id == ClientId::UNKNOWN
     }
 
-    /// Whether connections of this caller go on as far as it and this thread are concerned.
+    /// True if connections of this client may stay open, as far as the client and this thread are concerned.
     fn goes_on(&self, caller: &Client<P>) -> bool {
         !self.draining.get() && !caller.is_transient()
     }
 
-    /// Answers the next request; says what comes next unless it is simply the next one.
+    /// Parses and answers the next request. Returns the next action, unless that is simply the next request.
     fn answer_next(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -207,8 +208,9 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// What becomes of bytes for which there is no room. A head in part is refused; a pipeline behind a request that is not
-    /// answered yet cannot be, so its connection ends.
+    /// Handles bytes for which there is no room in the buffer.
+    /// It refuses a head in part. It returns `None`, and the connection ends, if the bytes are a pipeline behind an unanswered
+    /// request, which cannot be refused.
     pub(super) fn refuse_if_buffer_full(
         &self,
         dialects: &ListenerDialects<P>,
@@ -228,7 +230,7 @@ impl<P: ServedPod> TrafficThread<P> {
         Some(NextAction::Linger)
     }
 
-    /// Answers one request; says what comes next unless it is simply the next request.
+    /// Answers one request. Returns the next action, unless that is simply the next request.
     fn answer_one(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -303,14 +305,14 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 }
 
-/// Whether this caller is the very pod whose shares it takes: only then is what is remembered there its own. Strangers have one
-/// tenant together, and who is not settled has that of whoever it may be.
+/// True if this client is the very pod whose shares it uses. Only then do recorded queries of that tenant belong to it.
+/// Unknown clients share one tenant, and an unidentified client uses the tenant of its likely pod.
 fn owns<P: ServedPod>(caller: &Client<P>, tenant: &Tenant<P>) -> bool {
     matches!(caller, Client::Pod(pod) if pod.id() == tenant.id)
 }
 
-/// Has the dialect answer, unless the pod is gone: its address may be another's by now, so no dialect is even asked but for what is
-/// anybody's.
+/// Lets the dialect answer, unless the pod is gone.
+/// The address of such a pod may belong to another pod by now, so the dialect answers public requests alone.
 fn answer<P: ServedPod>(
     dialect: &dyn MetadataDialect<P>,
     caller: &Client<P>,
@@ -359,7 +361,7 @@ mod tests {
         format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n")
     }
 
-    /// What comes of some bytes of the world's pod.
+    /// Returns the thread's answers to some bytes of the pod.
     fn ask_of(
         world: &World,
         dialects: &Rc<ListenerDialects<FakePod>>,
@@ -373,7 +375,7 @@ mod tests {
         (String::from_utf8(out).unwrap(), batch)
     }
 
-    /// Lends what it has been asked for: the target, read or remembered, with the version and what becomes of the connection.
+    /// Answers from memory: the target, parsed or replayed, with the version and whether the connection stays open.
     #[derive(Debug, Default)]
     struct Lender {
         reads: Cell<u32>,

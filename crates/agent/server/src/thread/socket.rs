@@ -1,9 +1,9 @@
-//! A connection's socket: what is known of its readiness, and reading and writing without waiting.
+//! The socket of a connection: its known readiness, and reads and writes without waiting.
 //!
-//! It is watched edge-triggered and only once it has nothing to read: most connections without keep-alive are answered and closed
-//! before the poller ever hears of them. A read that does not fill its room is the sign that the socket is empty (epoll(7),
-//! question 9), which saves a read of nothing for each request. Reads and writes are the bare system calls: those of the C library
-//! are places where a thread may be cancelled, and preparing for that is a hundred instructions of each.
+//! The poller watches the socket edge-triggered, and only once there is nothing to read. Most connections without keep-alive are
+//! answered and closed before the poller watches them. A read that does not fill its buffer means that the socket is empty (epoll(7),
+//! question 9), which saves an empty read for each request. Reads and writes are the bare system calls: those of the C library are
+//! cancellation points of a thread, and the preparation for that takes a hundred instructions each.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -19,42 +19,43 @@ use socket2::SockRef;
 use crate::connection_table::ConnectionKey;
 use crate::epoll::EpollPoller;
 
-/// What tells that there is something to read, be it the end.
+/// The events that report something to read, or the end of the stream.
 const READABLE: EventFlags =
     EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// What tells that the client has ended its side, or all is over: nothing is told after it.
+/// The events that report that the client has closed its side, or that the connection is over. No event follows them.
 const ENDS: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// A socket that does not block, of one thread.
+/// A non-blocking socket of one thread.
 #[repr(C)]
 pub(super) struct ClientSocket {
     stream: TcpStream,
-    /// There may be something to read.
+    /// True if there may be something to read.
     may_read: Cell<bool>,
-    /// A short read is no sign that it is empty: the client has ended its side, which is told once, or has sent urgent data, at
-    /// which a read stops (tcp(7)).
+    /// True if a short read does not mean that the socket is empty.
+    /// Either the client has closed its side, which is reported once, or it has sent urgent data, at which a read stops (tcp(7)).
     is_doubted: Cell<bool>,
     may_write: Cell<bool>,
-    /// The client's end was told, behind whatever is still to be read.
+    /// True if the client's end was reported. Unread bytes may be before that end.
     has_ended: Cell<bool>,
     watched: Cell<EventFlags>,
-    /// Whoever waits for it. The last of all: what comes before it stands in one line of memory with what a turn touches.
+    /// The waker of the task that waits for the socket.
+    /// It is the last field: the fields before it share a cache line with the data that a turn uses.
     waker: Cell<Option<Waker>>,
 }
 
-/// What a read found.
+/// The outcome of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadOutcome {
     Bytes(usize),
-    /// Nothing yet.
+    /// There is nothing to read yet.
     WouldBlock,
-    /// The client's end, or a connection that failed.
+    /// The client has closed its side, or the connection failed.
     Closed,
 }
 
 impl ClientSocket {
-    /// Nothing is known of it yet, so it may be read.
+    /// Returns a socket of unknown readiness, which may therefore be read.
     pub(super) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -67,32 +68,32 @@ impl ClientSocket {
         }
     }
 
-    /// Something may have come of which nothing was told yet.
+    /// Records that bytes may have come that no event has reported yet.
     pub(super) fn mark_readable(&self) {
         self.may_read.set(true);
     }
 
-    /// Whether a read may find something.
+    /// True if a read may find something.
     pub(super) fn may_read(&self) -> bool {
         self.may_read.get()
     }
 
-    /// What is there is left there: the next thing that comes is waited for, and [`Self::mark_readable`] comes back to this.
+    /// Leaves the present bytes unread and waits for the next event. [`Self::mark_readable`] undoes this.
     pub(super) fn ignore_unread(&self) {
         self.may_read.set(false);
     }
 
-    /// Whether the client's end is known, which may stand behind bytes that nobody has read.
+    /// True if the client's end was reported. Unread bytes may be before that end.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.get()
     }
 
-    /// For attestation, which asks the kernel about it.
+    /// Returns the stream, for attestation, which queries the kernel about it.
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// The poller tells this of it.
+    /// Records events that the poller reports for the socket.
     pub(super) fn on_event(&self, flags: EventFlags) {
         if flags.intersects(READABLE) {
             self.may_read.set(true);
@@ -111,15 +112,15 @@ impl ClientSocket {
         }
     }
 
-    /// Whoever waited for it does so no longer.
+    /// Forgets the waker of the task that waited for the socket.
     pub(super) fn forget_waker(&self) {
         self.waker.take();
     }
 
-    /// From now on the poller tells when there is something to read. What came before is told, too.
+    /// Watches for input from now on. The poller also reports input that came before.
     ///
     /// # Errors
-    /// The kernel does not take it.
+    /// The kernel refuses the registration.
     pub(super) fn watch(&self, poller: &EpollPoller, key: ConnectionKey) -> io::Result<()> {
         if self.watched.get().is_empty() {
             self.watch_for(poller, key, EventFlags::IN)?;
@@ -127,10 +128,10 @@ impl ClientSocket {
         Ok(())
     }
 
-    /// Ready once a read may find something; or it is told of.
+    /// Ready once a read may find something. Otherwise the poller will wake the task.
     ///
     /// # Errors
-    /// The kernel does not take it into the poller.
+    /// The kernel refuses the registration with the poller.
     pub(super) fn poll_readable(
         &self,
         context: &mut Context<'_>,
@@ -140,10 +141,10 @@ impl ClientSocket {
         self.poll_one(&self.may_read, context, || self.watch(poller, key))
     }
 
-    /// Ready once it takes more.
+    /// Ready once the socket takes more.
     ///
     /// # Errors
-    /// The kernel does not take it into the poller.
+    /// The kernel refuses the registration with the poller.
     pub(super) fn poll_writable(
         &self,
         context: &mut Context<'_>,
@@ -174,7 +175,7 @@ impl ClientSocket {
         }
     }
 
-    /// An edge that came before is told by this again (epoll_ctl(2)).
+    /// Registers the socket for these events. The registration reports an earlier edge again (epoll_ctl(2)).
     fn watch_for(&self, poller: &EpollPoller, key: ConnectionKey, flags: EventFlags) -> io::Result<()> {
         let all = flags | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         if self.watched.replace(all).is_empty() {
@@ -203,7 +204,7 @@ impl ClientSocket {
         }
     }
 
-    /// Looks whether there is something to read, and leaves it there.
+    /// Checks whether there is something to read, and leaves it unread.
     pub(super) fn peek(&self) -> ReadOutcome {
         match self.stream.peek(&mut [0]) {
             Ok(0) => ReadOutcome::Closed,
@@ -216,7 +217,7 @@ impl ClientSocket {
         }
     }
 
-    /// Writes once: how much the socket took, or nothing if the client is gone.
+    /// Writes once. Returns the number of bytes that the socket took, or `None` if the client is gone.
     pub(super) fn send(&self, bytes: &[u8]) -> Option<usize> {
         if bytes.is_empty() {
             return Some(0);
@@ -242,7 +243,7 @@ impl ClientSocket {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// When it is closed, the client hears a reset, and what was written and not acknowledged is thrown away.
+    /// Makes the later close send a reset to the client, and discard all unacknowledged bytes.
     pub(super) fn reset_at_end(&self) {
         // A socket that is broken already has nothing left to send.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
@@ -267,7 +268,7 @@ mod tests {
         (ClientSocket::new(stream), client)
     }
 
-    /// Waits until the poller tells something of the socket.
+    /// Waits until the poller reports an event of the socket.
     async fn told(poller: &EpollPoller, socket: &ClientSocket) {
         let mut told = 0;
         while told == 0 {
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Reads as soon as the poller tells of something.
+    /// Reads as soon as the poller reports an event.
     async fn read(poller: &EpollPoller, socket: &ClientSocket, room: &mut [u8]) -> ReadOutcome {
         while !socket.may_read() {
             told(poller, socket).await;

@@ -1,4 +1,4 @@
-//! The body of a response of the real server, passed on part by part while its client reads it.
+//! Passes on the body of a response of the real server part by part, as its client reads it.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::upstream::BodyStream;
 
-/// How long a client may take for one part of a long answer, at most 8 KiB.
+/// The time limit for a client to read one part of a long answer, at most 8 KiB.
 const PART: Duration = Duration::from_secs(10);
 
-/// Pieces of an answer of the real server that cost as much as a turn.
+/// The number of pieces of the real server's answer that cost as much as a turn.
 const PIECES: u32 = 32;
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Passes on the rest of a body. Whether the connection can serve another request after it.
+    /// Passes on the rest of a body. True if the connection can serve another request after it.
     pub(super) async fn stream_body(&self, rest: BodyStream, length: ResponseFraming) -> bool {
         let goes_on = self.pass_parts_on(rest, length).await;
         if goes_on.is_none() {
@@ -27,8 +27,9 @@ impl<P: ServedPod> ActiveConnection<P> {
         goes_on.unwrap_or(false)
     }
 
-    /// Passes the rest of an answer on, part by part, as the client reads it. Each part is a turn of the caller's, and more where it
-    /// came in many pieces. Whether the connection goes on after it; nothing if the answer broke off.
+    /// Passes on the rest of an answer, part by part, as the client reads it.
+    /// Each part costs the client a turn, and more if it came in many pieces. True if the connection stays open after it; `None` if
+    /// the answer broke off.
     async fn pass_parts_on(&self, mut rest: BodyStream, length: ResponseFraming) -> Option<bool> {
         let mut out = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! What a thread answers to bytes, for tests of whoever has dialects: [`crate::testing`] makes it.
+//! The answers of a thread to bytes, for tests of dialects. [`crate::testing`] makes the thread.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -11,18 +11,18 @@ use super::request::{NextAction, RequestOrigin};
 use crate::client::{Client, ServedPod};
 use crate::handler::ListenerDialects;
 
-/// What came of some bytes.
+/// The outcome of some bytes.
 #[derive(Debug)]
 pub struct TestTurn {
     /// The answers.
     pub text: String,
-    /// How many of the bytes are dealt with.
+    /// The number of bytes that are dealt with.
     pub taken: usize,
-    /// What the connection does next.
+    /// The next action of the connection.
     pub next: TestNextAction,
 }
 
-/// What a connection does next.
+/// The next action of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TestNextAction {
     /// It waits for more bytes.
@@ -31,16 +31,16 @@ pub enum TestNextAction {
     ReadBuffered,
     /// It waits for an answer that takes time.
     Deferred,
-    /// It waits until it is known who asks, or what the pod may have of this cloud: for so long at most.
+    /// It waits for the client's identity or the pod's entitlements at this cloud, for this long at most.
     AwaitIdentity(CloudName, Duration),
     /// It closes.
     Close,
-    /// It closes once the client has read why.
+    /// It closes once the client has read the reason.
     Linger,
 }
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Answers these bytes of a client, which takes the shares of this pod.
+    /// Answers these bytes of a client, which uses the shares of `pod`.
     pub(crate) fn answers(
         &self,
         dialects: &Rc<ListenerDialects<P>>,

@@ -1,22 +1,23 @@
-//! Places for requests that wait until it is known who asks, of callers whom nobody knows.
+//! Limits the requests of unknown clients that wait for identity.
 //!
-//! All of these are one caller together ([`crate::fairness::clients`]), and while a request waits its connection cannot be ended to make room. So who may
-//! send from one address, or from a few, could hold all that strangers may, and a pod of which the cluster has not told yet would find
-//! no connection: not even for the session token without which some SDKs of AWS's go on for the rest of their process. Beyond these places
-//! a stranger is told at once what he would be told in the end.
+//! All unknown clients are one client together ([`crate::fairness::clients`]), and the thread cannot evict the connection of a
+//! waiting request. So a sender with one address, or a few, could hold all connections that unknown clients may have. A pod that the
+//! cluster has not reported yet would then find no connection, not even for the session token without which some AWS SDKs fail for
+//! the rest of their process. Beyond this limit an unknown client gets at once the refusal that it would get at the end of the wait.
 //!
-//! Knows no connections; a thread has one of these. All connections of an address are on one thread (`listen`).
+//! The module knows no connections; each thread has one limit. All connections of an address are on one thread (`listen`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-/// For one address: a process that starts with fifty clients at once, each of which asks, is one pod's (boto3 has no lock around its first
-/// load, and neither have fifty sessions of it).
+/// The limit for one address.
+/// A process of one pod may start with fifty clients at once, each of which sends a request (boto3 has no lock around its first load,
+/// and neither have fifty sessions of it).
 const PER_ADDRESS: u32 = 64;
 
-/// A thread's places.
+/// The waiting requests of a thread, and their limit.
 #[derive(Debug)]
 pub(super) struct UnidentifiedWaitLimit {
     most: u32,
@@ -24,7 +25,7 @@ pub(super) struct UnidentifiedWaitLimit {
     by_address: RefCell<HashMap<IpAddr, u32>>,
 }
 
-/// One request's, free again when it is dropped.
+/// The permit of one waiting request; given back when dropped.
 #[derive(Debug)]
 pub(super) struct UnidentifiedWaitPermit {
     of: Rc<UnidentifiedWaitLimit>,
@@ -32,13 +33,14 @@ pub(super) struct UnidentifiedWaitPermit {
 }
 
 impl UnidentifiedWaitLimit {
-    /// A quarter of the process's connections for each of at most two threads: strangers may have two thirds
+    /// Returns a limit of a quarter of the process's connections.
+    /// At most two threads have one each, and unknown clients may have two thirds
     /// ([`crate::permit_counter::PermitCounter::is_within_share`]).
     pub(super) fn new(connections: u32) -> Rc<Self> {
         Rc::new(Self { most: (connections / 4).max(1), taken: Cell::new(0), by_address: RefCell::default() })
     }
 
-    /// A place, if there is one for this address.
+    /// Takes a permit, if one is free for this address.
     pub(super) fn take(self: &Rc<Self>, address: IpAddr) -> Option<UnidentifiedWaitPermit> {
         let address = address.to_canonical();
         let mut by_address = self.by_address.borrow_mut();

@@ -1,5 +1,6 @@
-//! What a connection waits for after a turn: its response, its client's identity, a client that reads slowly. Each is awaited by a task of
-//! the connection's own, which ends with it, while its thread serves everybody else.
+//! The waits of a connection after a turn: for its response, for its client's identity, or for a client that reads slowly.
+//!
+//! A task of the connection's own awaits each of them, and ends with it, while the thread serves all other connections.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,8 +15,8 @@ use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Waits for what a turn left to be waited for. Whether the next turn looks at what is kept, or reads; nothing when the
-    /// connection is over.
+    /// Waits as the last turn demands. True if the next turn looks at the buffered bytes, false if it reads.
+    /// Returns `None` when the connection is over.
     pub(super) async fn wait(&self, unsent: Option<BufferedBytes>, after: NextAction) -> Option<bool> {
         if let Some(unsent) = unsent {
             if !self.flush(&unsent).await {
@@ -46,7 +47,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Writes what the socket did not take at once. False when the client is gone.
+    /// Writes the bytes that the socket did not take at once. False when the client is gone.
     pub(super) async fn flush(&self, mut unsent: &[u8]) -> bool {
         while !unsent.is_empty() {
             self.state.set(ConnectionState::Write, self.now());
@@ -65,7 +66,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.socket.poll_writable(context, &self.thread.ready_queue.poller, self.key)
     }
 
-    /// Writes an answer, and holds of it what the socket does not take at once. False when the client is gone, or may not hold so much.
+    /// Writes an answer, and holds the bytes that the socket does not take at once.
+    /// False when the client is gone, or may not hold so much.
     pub(super) async fn write(&self, out: Vec<u8>) -> bool {
         let Some(sent) = self.socket.send(&out) else { return false };
         if sent == out.len() {
@@ -91,8 +93,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Reads into the thread's buffer and forgets it: one of its own would be part of every connection's task. A failed
-    /// read gives nothing, as the end does.
+    /// Reads into the thread's buffer and discards the bytes. A failed read returns 0, as the end of the stream does.
+    /// A buffer of its own would be part of every connection's task.
     fn poll_discard(&self, context: &mut Context<'_>) -> Poll<usize> {
         loop {
             if ready!(poll_turn_to_read(self, context)).is_err() {

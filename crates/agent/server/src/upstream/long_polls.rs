@@ -1,4 +1,4 @@
-//! Bounds on requests that wait for a change: they are cheap, but a pod could open them without end. Knows no dialect.
+//! Limits on long polls: they are cheap, but a pod could open them without end. The module knows no dialect.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use seawall_http::Refusal;
 
 use crate::permit_counter::{Permit, PermitCounter};
 
-/// How many may wait.
+/// The limits on waiting long polls.
 #[derive(Clone, Debug)]
 pub struct LongPollLimit {
-    /// Those that wait, of all pods.
+    /// Counts the waiting long polls of all pods.
     pub all: Arc<PermitCounter>,
-    /// How many may, all together.
+    /// The maximum number of long polls, all together.
     pub most: u32,
-    /// How many may of one pod.
+    /// The maximum number of long polls of one pod.
     pub most_per_pod: u32,
-    /// A drain answers them with what there is.
+    /// The stop signal. A drain answers long polls with the present value.
     pub stop: StopSignal,
 }
 
-/// The place of one long poll.
+/// The permit of one long poll.
 #[derive(Debug)]
 pub struct LongPollPermit(#[expect(dead_code, reason = "held for its drop")] (Permit, Permit));
 
@@ -29,8 +29,8 @@ impl LongPollLimit {
     const FULL: Refusal =
         Refusal::new(503, "long_polls", "Too many requests are waiting for a change; try again shortly.");
 
-    /// A place for one more of a caller that has `own`, or 503. Within its cap a caller may have as many as it leaves free
-    /// ([`seawall_core::fair_share`]).
+    /// Takes a permit for a client that holds the permits of `own`, or returns 503.
+    /// Within its cap a client may have as many as it leaves free ([`seawall_core::fair_share`]).
     pub fn acquire(&self, own: &Arc<PermitCounter>) -> Result<LongPollPermit, Refusal> {
         let free = self.most.saturating_sub(self.all.open());
         if !fair_share::may_take(own.open().into(), free.into()) {

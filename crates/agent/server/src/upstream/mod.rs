@@ -1,11 +1,11 @@
-//! The way to a cloud's real metadata server. What goes there, and whether it may, is the dialect's to say.
+//! The client of a cloud's real metadata server. The dialect decides which requests go there.
 //!
-//! Each traffic thread has its own pool of upstream connections. Long polls have places of their own and cannot starve short
+//! Each traffic thread has its own pool of upstream connections. Long polls have permits of their own and cannot starve short
 //! requests.
 //!
-//! Of an answer no more is held than a [`WINDOW`]: what is larger is passed on piece by piece, as fast as the client reads, and
-//! keeps its place for so long. So what all answers on their way cost is bounded by the places, and the places are shared by
-//! caller ([`permits`]).
+//! The agent holds at most a [`WINDOW`] of an answer. It passes a larger answer on piece by piece, as fast as the client reads, and
+//! holds the permit for that time. So the number of permits limits the memory of all answers on their way, and clients share the
+//! permits ([`permits`]).
 
 pub mod long_polls;
 pub mod permits;
@@ -26,25 +26,27 @@ use self::long_polls::{LongPollLimit, LongPollPermit};
 use self::permits::{UpstreamPermit, UpstreamPermits};
 use super::client::{ClientId, ClientShares};
 
-/// How long the real server may take to go on with an answer that it has begun.
+/// The time limit for the real server to continue an answer that it has begun.
 const GO_ON: Duration = Duration::from_secs(10);
 
-/// The real server is on this node's own network: a connection takes microseconds or does not come.
+/// The time limit for a connection to the real server.
+/// The server is on this node's own network: a connection takes microseconds or does not come.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Bytes of an answer that are held at once. Nearly every real answer is smaller (the largest, a service-account subtree read
-/// recursively, has a few KiB); and the smaller it is, the more requests may be at the real server at once, which a slow one needs:
-/// 13 pods that ask 20 times a second need 26 places at 100 ms, and some for what comes unevenly.
+/// The bytes of an answer that are held at once.
+/// Nearly every real answer is smaller (the largest, a service-account subtree read recursively, has a few KiB). A smaller window
+/// allows more requests at the real server at once, which a slow server needs: 13 pods that send 20 requests a second need 26 permits
+/// at 100 ms, and some for uneven arrivals.
 const WINDOW: usize = 8 * 1024;
 
-/// How long more is waited for to fill a window once something has come: a server that sends byte by byte would else cost a
-/// system call for each.
+/// The time to wait for more bytes to fill a window once the first have come.
+/// Without it a server that sends byte by byte would cost a system call for each byte.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// The kernel's buffer of what the real server has sent and nobody has read yet.
+/// The kernel's buffer for bytes that the real server has sent and that are not read yet.
 const RECEIVE_BUFFER: usize = WINDOW;
 
-/// Largest body passed on.
+/// The largest body that is passed on.
 const BODY: u64 = 1024 * 1024;
 
 const UNREACHABLE: Refusal = Refusal::new(
@@ -52,7 +54,7 @@ const UNREACHABLE: Refusal = Refusal::new(
     "upstream_unreachable",
     "The real metadata server could not be reached; try again shortly.",
 );
-/// The refusal of what the real server did not answer in time.
+/// The refusal of a request that the real server did not answer in time.
 pub const TIMED_OUT: Refusal =
     Refusal::new(503, "upstream_slow", "The real metadata server did not answer in time; try again shortly.");
 const STOPPING: Refusal = Refusal::new(
@@ -63,40 +65,40 @@ const STOPPING: Refusal = Refusal::new(
 const TOO_LARGE: Refusal =
     Refusal::new(502, "upstream_too_large", "The real metadata server's answer is larger than is passed on.");
 
-/// What is to be asked of the real server.
+/// A request to the real server.
 #[derive(Clone, Debug)]
 pub struct UpstreamRequest<'a> {
     /// Path and query, built by the dialect.
     pub target: &'a str,
-    /// Which method the real server is asked with.
+    /// The method of the request.
     pub method: Method,
     /// The headers that go along: the dialect's own, none of the client's.
     pub headers: &'a [(&'static str, &'a str)],
-    /// How long the real server may take, waiting for a place included: the caller's to say, because it is as long as its clients wait.
+    /// The time limit for the real server, including the wait for a permit. It depends on how long the dialect's clients wait.
     pub timeout: Duration,
-    /// How long the real server will hold it beside that, for a long poll.
+    /// The time for which the real server holds a long poll, in addition to `timeout`.
     pub long_poll_wait: Option<Duration>,
 }
 
-/// What the real server answered.
+/// The answer of the real server.
 #[derive(Debug)]
 pub struct UpstreamResponse {
     /// The status.
     pub status: u16,
-    /// All headers.
+    /// All headers of the answer.
     pub headers: HeaderMap,
     /// The body, or its beginning.
     pub body: Vec<u8>,
-    /// What comes after the beginning.
+    /// The part of the body after its beginning, if there is more.
     pub rest: Option<Box<BodyStream>>,
 }
 
 /// The part of an answer that is passed on as the client reads it.
 #[derive(Debug)]
 pub struct BodyStream {
-    /// Length of the whole body, if the real server told it.
+    /// The length of the whole body, if the real server announced it.
     pub length: Option<u64>,
-    /// Bytes that may still come.
+    /// The bytes that may still come.
     left: u64,
     body: Incoming,
     _place: Option<UpstreamPermit>,
@@ -106,16 +108,16 @@ pub struct BodyStream {
 /// A part of an answer.
 #[derive(Debug)]
 pub struct BodyChunk {
-    /// Its bytes.
+    /// The bytes of the part.
     pub bytes: Vec<u8>,
-    /// How many pieces it came in: what it cost to read.
+    /// The number of pieces in which the part came, which is a measure of the cost to read it.
     pub pieces: u32,
-    /// Whether the answer ends with it.
+    /// True if the answer ends with this part.
     pub is_last: bool,
 }
 
 impl BodyStream {
-    /// The next part; nothing if the real server broke off, or goes on for too long.
+    /// Returns the next part; `None` if the real server broke off, or exceeds the size limit.
     pub async fn next(&mut self) -> Option<BodyChunk> {
         let part = tokio::time::timeout(GO_ON, gather(&mut self.body)).await.ok()?.ok()?;
         self.left = self.left.checked_sub(part.bytes.len() as u64)?;
@@ -123,7 +125,7 @@ impl BodyStream {
     }
 }
 
-/// Reads until a window is full, the body has ended, or nothing more comes for a moment.
+/// Reads until a window is full, the body has ended, or no bytes come for a moment.
 async fn gather(body: &mut Incoming) -> hyper::Result<BodyChunk> {
     let mut part = BodyChunk { bytes: Vec::new(), pieces: 0, is_last: false };
     take(body, &mut part).await?;
@@ -137,7 +139,7 @@ async fn gather(body: &mut Incoming) -> hyper::Result<BodyChunk> {
     Ok(part)
 }
 
-/// Takes the next piece. It is copied, because a piece of one byte would keep the whole buffer alive that it was read into.
+/// Takes the next piece and copies it. A piece of one byte would otherwise keep the whole read buffer alive.
 async fn take(body: &mut Incoming, part: &mut BodyChunk) -> hyper::Result<()> {
     match body.frame().await.transpose()? {
         Some(frame) => {
@@ -149,7 +151,7 @@ async fn take(body: &mut Incoming, part: &mut BodyChunk) -> hyper::Result<()> {
     Ok(())
 }
 
-/// One thread's client of the real metadata server; the places are all threads'. Cheap to clone.
+/// One thread's client of the real metadata server. All threads share the permits. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     client: Client<HttpConnector, Empty<Bytes>>,
@@ -159,8 +161,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// A client for `upstream` (`http://HOST[:PORT]`) whose short requests take one of `places` each, and which keeps at
-    /// most `idle` connections.
+    /// Returns a client for `upstream` (`http://HOST[:PORT]`) that keeps at most `idle` connections.
+    /// Its short requests take one of `places` each.
     pub fn new(upstream: &str, places: Arc<UpstreamPermits>, idle: usize, long_polls: LongPollLimit) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
@@ -174,10 +176,10 @@ impl Forwarder {
         Self { client, upstream: upstream.into(), places, long_polls }
     }
 
-    /// Whether this is a long poll, and the answer that will come, or why none came.
+    /// Sends a request. Returns whether it is a long poll, and a future of the answer or of the refusal.
     ///
     /// # Errors
-    /// Too many long polls.
+    /// Too many long polls, or the target does not form a valid request.
     pub fn forward(
         &self,
         shares: ClientShares<'_>,
@@ -187,10 +189,10 @@ impl Forwarder {
         Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
     }
 
-    /// The answer to a request that is no long poll, in this client's share.
+    /// Sends a request that is not a long poll, with this client's share. Returns a future of the answer.
     ///
     /// # Errors
-    /// What is to be asked fits no request.
+    /// The target does not form a valid request.
     pub fn forward_short(
         &self,
         client: ClientId,
@@ -252,7 +254,7 @@ struct StartedResponse {
 }
 
 impl StartedResponse {
-    /// The whole answer, and the place given back, if it fits a window; else its beginning.
+    /// Returns the whole answer and frees the permit if it fits a window; otherwise its beginning, and the rest as a stream.
     async fn whole_or_rest(
         self,
         place: Option<UpstreamPermit>,

@@ -1,8 +1,9 @@
-//! Places at the real metadata server, and whose they are: how many requests are there at once, all threads together.
+//! Limits the requests at the real metadata server at once, all threads together, and shares the permits fairly.
 //!
-//! A place is held until the answer has been passed on, so whoever asks for what takes long, or reads it slowly, has its places
-//! for long. They are shared by dynamic thresholds ([`seawall_core::fair_share::may_take_and_keep`]): one caller whose requests all hang
-//! keeps eight of 64, and in whatever order such callers come, fifteen find one each. Those who wait are served in turn, caller by caller.
+//! A request holds a permit until its answer has been passed on. So a client that requests something slow, or reads slowly, holds its
+//! permits for long. Permits are shared by dynamic thresholds ([`seawall_core::fair_share::may_take_and_keep`]). One client whose
+//! requests all hang keeps eight of 64. In whatever order such clients come, fifteen find one each. Waiting requests are served in
+//! turn, client by client.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::client::ClientId;
 
-/// All places.
+/// All permits.
 #[derive(Debug)]
 pub struct UpstreamPermits(Mutex<State>);
 
@@ -20,7 +21,7 @@ pub struct UpstreamPermits(Mutex<State>);
 struct State {
     free: u64,
     clients: HashMap<ClientId, ClientPermits>,
-    /// Clients with somebody who waits, in turn.
+    /// The clients with a waiting request, in turn.
     turns: VecDeque<ClientId>,
 }
 
@@ -30,24 +31,24 @@ struct ClientPermits {
     waiting: VecDeque<oneshot::Sender<UpstreamPermit>>,
 }
 
-/// One place; given back when dropped.
+/// One permit; given back when dropped.
 #[derive(Debug)]
 pub struct UpstreamPermit {
     places: Arc<UpstreamPermits>,
     client: ClientId,
 }
 
-/// A place and who waits for it.
+/// A permit and the sender of the request that waits for it.
 type Grant = (oneshot::Sender<UpstreamPermit>, UpstreamPermit);
 
 impl UpstreamPermits {
-    /// So many.
+    /// Returns `most` permits, at least one.
     pub fn new(most: u32) -> Arc<Self> {
         let state = State { free: most.max(1).into(), clients: HashMap::new(), turns: VecDeque::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// A place for this client, in its turn.
+    /// Waits for a permit for this client, in its turn.
     pub async fn acquire(self: &Arc<Self>, client: ClientId) -> Option<UpstreamPermit> {
         let (sender, place) = oneshot::channel();
         self.state().wait(client, sender);
@@ -76,7 +77,7 @@ impl State {
         own.waiting.push_back(waiter);
     }
 
-    /// Everything that may be given now.
+    /// Takes all permits that may be granted now.
     fn grants(&mut self, places: &Arc<UpstreamPermits>) -> Vec<Grant> {
         let mut grants = Vec::new();
         let mut refused_in_a_row = 0;
@@ -96,7 +97,7 @@ impl State {
         grants
     }
 
-    /// The client's next waiter, if it may have a place; the place is taken.
+    /// Returns the client's next waiting request if it may have a permit, and takes the permit.
     fn next_of(&mut self, client: ClientId) -> Option<oneshot::Sender<UpstreamPermit>> {
         let own = self.clients.get_mut(&client)?;
         while own.waiting.front().is_some_and(oneshot::Sender::is_closed) {
@@ -177,7 +178,8 @@ mod tests {
         assert!(look(&mut asked).is_some());
     }
 
-    /// The first five of eight took all 26 places of an agent in 25 MiB, and everybody else waited until theirs gave up.
+    /// The first five of eight clients took all 26 permits of an agent in 25 MiB. The others waited until the requests of those timed
+    /// out.
     #[test]
     fn callers_that_come_one_after_another_and_hang_leave_a_place_for_the_next() {
         let places = UpstreamPermits::new(26);
@@ -205,7 +207,7 @@ mod tests {
         assert!(look(&mut quiets).is_some());
     }
 
-    /// A place stayed free where the first in turn had given up waiting.
+    /// A permit stayed free where the first request in turn had stopped waiting.
     #[test]
     fn callers_that_gave_up_waiting_keep_no_place_from_those_behind_them() {
         let (places, first) = (UpstreamPermits::new(1), caller());

@@ -1,4 +1,4 @@
-//! The only module that asks the system for the time.
+//! The only module that reads the system's time.
 //!
 //! Everything that waits or compares instants takes a [`Clock`]. Tests take a manual one, move it by hand,
 //! and a day passes in a second. The system clock is `CLOCK_BOOTTIME` (Linux `clock_gettime(2)`): it counts
@@ -33,7 +33,7 @@ impl Moment {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment moved back, not before the clock's origin.
+    /// This moment moved back by `span`, but not before the clock's origin.
     pub fn saturating_sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
     }
@@ -73,7 +73,7 @@ impl Clock {
         (Self(Source::Manual(hand.clone())), hand)
     }
 
-    /// Now, on the monotonic clock.
+    /// Returns the current moment on the monotonic clock.
     pub fn now(&self) -> Moment {
         match &self.0 {
             Source::System => system_now(),
@@ -81,7 +81,7 @@ impl Clock {
         }
     }
 
-    /// Now, as people and clouds write it. For comparing with instants that a cloud stated, nothing else.
+    /// Returns the wall time. Use it only to compare with instants that a cloud stated.
     pub fn wall(&self) -> SystemTime {
         match &self.0 {
             #[expect(clippy::disallowed_methods, reason = "the one place that may ask")]
@@ -104,25 +104,25 @@ pub fn cpu_time() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Where a manual clock's wall time starts: 2026-01-01T00:00:00Z.
+/// The wall time at which a manual clock starts: 2026-01-01T00:00:00Z.
 const MANUAL_EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
-/// The hand of a manual clock.
+/// The handle that moves a manual clock.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Mutex<Manual>>);
 
 #[derive(Debug, Default)]
 struct Manual {
     now: u64,
-    /// By their deadline, and a number that tells those of one deadline apart.
+    /// The sleepers by deadline, and by a number that tells sleepers with the same deadline apart.
     sleepers: BTreeMap<(u64, u64), Waker>,
-    /// How many have ever slept.
+    /// The number of sleeps so far.
     #[cfg(feature = "sleep")]
     slept: u64,
 }
 
 impl ManualClock {
-    /// Moves the clock and wakes everyone whose deadline has come.
+    /// Moves the clock and wakes every sleeper whose deadline has come.
     pub fn advance(&self, span: Duration) {
         let mut manual = self.lock();
         manual.now = manual.now.saturating_add(nanos(span));
@@ -133,7 +133,7 @@ impl ManualClock {
         woken.into_values().for_each(Waker::wake);
     }
 
-    /// When the next sleeper wants to wake, if anyone sleeps.
+    /// The earliest deadline of the sleepers; `None` without a sleeper.
     pub fn next_deadline(&self) -> Option<Moment> {
         self.lock().sleepers.keys().next().map(|&(at, _)| Moment(at))
     }
@@ -142,7 +142,7 @@ impl ManualClock {
         Moment(self.lock().now)
     }
 
-    /// A lock, because a test's thread and the sleeper's thread both write; never held across an await.
+    /// Locks the state: a test's thread and the sleeper's thread both write. The lock is never held across an await.
     fn lock(&self) -> MutexGuard<'_, Manual> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

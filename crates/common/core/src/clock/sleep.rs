@@ -1,5 +1,5 @@
-//! Waiting for a moment on a [`Clock`]. Apart from telling the time, because the machine's clock wakes its sleepers by
-//! the runtime's timer, and who only asks for the time needs no runtime.
+//! Waiting for a moment on a [`Clock`]. It is a module of its own because the system clock wakes its sleepers by
+//! the runtime's timer, and code that only reads the time needs no runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Clock, ManualClock, Moment, Source, system_now};
 
-/// Sleeping is cut into pieces of this length, because the runtime's timer stands still while the machine is
-/// suspended and [`Clock::now`] does not.
+/// Longest piece of a sleep. The runtime's timer stands still while the machine is suspended and [`Clock::now`] does not,
+/// so a sleep is cut into pieces.
 const LONGEST_NAP: Duration = Duration::from_secs(20);
 
 impl Clock {
@@ -33,7 +33,7 @@ impl Clock {
     }
 }
 
-/// One who waits for the hand of a manual clock; known to it from the first poll until woken or dropped.
+/// A future that waits on a manual clock. The clock knows it from the first poll until it is woken or dropped.
 struct Sleeper<'c> {
     hand: &'c ManualClock,
     at: u64,

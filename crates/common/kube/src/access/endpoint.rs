@@ -1,6 +1,7 @@
-//! An API server and the files that lead to it: where they are ([`KubeEndpoint`]), and what stands there at one moment ([`KubeCredentials`]).
+//! The address of an API server and the sources of the credentials for it ([`KubeEndpoint`]), and the credentials as read at one
+//! moment ([`KubeCredentials`]).
 //!
-//! Knows no kubeconfig. The readers of those make an endpoint; whoever speaks to the server reads its papers.
+//! The module knows no kubeconfig. The readers of kubeconfig files make an endpoint; the transport reads its credentials.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv6Addr;
@@ -18,57 +19,57 @@ use seawall_core::{Secret, file};
 /// Largest file that is read, in bytes. All public roots together take a quarter of it.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
-/// Where a pod finds token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
+/// The folder in which a pod finds token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
 pub const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Whom to reach, as whom.
+/// An API server's address, and the sources of the credentials for it.
 #[derive(Clone, Debug)]
 pub struct KubeEndpoint {
-    /// Where it is.
+    /// The base URL of the API server.
     pub base: BaseUrl,
-    /// The name in the server's certificate, if it is not that in the URL.
+    /// The name in the server's certificate, if it differs from the host in the URL.
     pub name: Option<ServerName<'static>>,
-    /// `None`: the public roots.
+    /// The certificates to trust; `None` for the public roots.
     pub roots: Option<CredentialSource>,
-    /// The bearer's token.
+    /// The source of the bearer token.
     pub token: Option<CredentialSource>,
-    /// A client's certificate and its key.
+    /// The sources of the client's certificate and its key.
     pub identity: Option<(CredentialSource, CredentialSource)>,
 }
 
-/// A text that was given, or a file that holds it and may be replaced.
+/// The source of a credential: a given text, or a file that holds the text and may be replaced.
 #[derive(Clone, Debug)]
 pub enum CredentialSource {
     /// The text itself.
     Given(Secret<String>),
-    /// A file, read again as it changes.
+    /// A file; each [`read`](Self::read) reads it again.
     File(PathBuf),
 }
 
-/// What stands in an endpoint's files at one moment.
+/// The credentials of an endpoint, as read at one moment.
 #[derive(Debug)]
 pub struct KubeCredentials {
-    /// The certificates to trust.
+    /// The certificates to trust; `None` for the public roots.
     pub roots: Option<Secret<String>>,
-    /// The bearer's token.
+    /// The bearer token.
     pub token: Option<Secret<String>>,
     /// The client's certificate and key.
     pub identity: Option<(Secret<String>, Secret<String>)>,
 }
 
-/// What stands before the path of every request.
+/// The part of the URL before the path of every request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaseUrl {
     authority: Authority,
-    /// Of the path, without a slash at its end.
+    /// The first part of the path, without a slash at its end.
     prefix: String,
 }
 
 impl KubeEndpoint {
-    /// What Kubernetes gives a pod.
+    /// Creates the endpoint that Kubernetes gives each pod.
     ///
     /// # Errors
-    /// A variable is missing or is no address.
+    /// An environment variable is missing, or they are not a host and port.
     pub fn in_cluster(variable: impl Fn(&str) -> Option<String>, files: &Path) -> Result<Self, String> {
         let said = |name| variable(name).ok_or_else(|| format!("there is no environment variable {name}"));
         let (host, port) = (said("KUBERNETES_SERVICE_HOST")?, said("KUBERNETES_SERVICE_PORT")?);
@@ -80,10 +81,10 @@ impl KubeEndpoint {
         Ok(Self { base, name: None, roots: file("ca.crt"), token: file("token"), identity: None })
     }
 
-    /// What stands in the files now.
+    /// Reads all credentials now.
     ///
     /// # Errors
-    /// Which file cannot be read, and why.
+    /// The error names the file that cannot be read, and the reason.
     pub fn read_credentials(&self) -> Result<KubeCredentials, String> {
         let read =
             |source: &Option<CredentialSource>| source.as_ref().map(CredentialSource::read).transpose();
@@ -98,7 +99,7 @@ impl KubeEndpoint {
 }
 
 impl CredentialSource {
-    /// Reads it now.
+    /// Reads the credential now.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -112,7 +113,7 @@ impl CredentialSource {
 }
 
 impl KubeCredentials {
-    /// The header that says who asks; `None` if a certificate does, or nothing.
+    /// Returns the `Authorization` header with the bearer token; `None` without a token.
     ///
     /// # Errors
     /// The token is empty or does not fit a header.
@@ -129,7 +130,7 @@ impl KubeCredentials {
         Ok(Some(value))
     }
 
-    /// Equal for equal certificates and keys; to see that one was replaced, nothing else.
+    /// Returns a hash of the certificates and keys. Use it only to detect that one was replaced.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let identity = self.identity.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
@@ -137,10 +138,10 @@ impl KubeCredentials {
         hasher.finish()
     }
 
-    /// How TLS is spoken with these.
+    /// Creates the TLS configuration from these credentials.
     ///
     /// # Errors
-    /// What is no certificate, or no key of it.
+    /// The error says which certificate or key is invalid.
     pub fn tls(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -166,29 +167,29 @@ impl KubeCredentials {
     }
 }
 
-/// At least one.
+/// Parses the certificates of a PEM text; at least one is required. `whose` names their owner in the error.
 fn certificates(pem: &Secret<String>, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or_else(|| format!("{whose} is no certificate in PEM"))
 }
 
 impl BaseUrl {
-    /// Host and port.
+    /// Returns host and port.
     pub fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    /// The host alone.
+    /// Returns the host alone.
     pub fn host(&self) -> &str {
         self.authority.host()
     }
 
-    /// An https URL, with or without a path. Not http: every request carries a token.
+    /// Parses an https URL, with or without a path. http is refused: every request carries a token.
     pub fn parse(url: &str) -> Option<Self> {
         Self::parse_with_scheme(url, &Scheme::HTTPS)
     }
 
-    /// A URL of this scheme, with or without a path.
+    /// Parses a URL of this scheme, with or without a path.
     pub fn parse_with_scheme(url: &str, scheme: &Scheme) -> Option<Self> {
         let url: Uri = url.parse().ok()?;
         let authority = url.authority().filter(|authority| !authority.as_str().contains('@'))?;
@@ -198,15 +199,15 @@ impl BaseUrl {
         Some(Self { authority: authority.clone(), prefix: url.path().trim_end_matches('/').to_owned() })
     }
 
-    /// Where a request for this path goes.
+    /// Returns the full https URL of a request for this path.
     ///
     /// # Errors
-    /// Path and prefix together are too long for a URL.
+    /// The prefix and the path together are too long for a URL.
     pub fn url_for(&self, request: &Uri) -> Result<Uri, http::Error> {
         self.url_with_scheme(Scheme::HTTPS, request)
     }
 
-    /// The same, by another scheme.
+    /// Returns the full URL of a request for this path, with this scheme.
     pub fn url_with_scheme(&self, scheme: Scheme, request: &Uri) -> Result<Uri, http::Error> {
         let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
         let whole = format!("{}{path}", self.prefix);

@@ -1,8 +1,8 @@
-//! Reads a kubeconfig file: its current context, and of that what leads to the server.
+//! Reads a kubeconfig file: the current context, and the settings of its cluster and user.
 //!
-//! What would run a program, ask for a password, act as somebody else, or not check the server is refused by name: the agent
-//! runs unattended on a node, and to pass over such a word would be to reach another server, or as somebody else. Keys that
-//! mean nothing for that (`preferences`, `extensions`) are passed over. Source: Kubernetes reference, kubeconfig (v1).
+//! Settings that would run a program, ask for a password, impersonate a user, or skip the check of the server are refused by name.
+//! The agent runs unattended on a node: if it ignored such a setting, it would reach another server, or act as another user. Keys
+//! without effect on this (`preferences`, `extensions`) are ignored. Source: Kubernetes reference, kubeconfig (v1).
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::endpoint::{BaseUrl, CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
 
-/// Refused in a cluster, and in a user.
+/// Keys that are refused in a cluster; the next constant holds those of a user.
 const NOT_OF_A_CLUSTER: [&str; 2] = ["insecure-skip-tls-verify", "proxy-url"];
 const NOT_OF_A_USER: [&str; 8] =
     ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups", "as-user-extra"];
@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path) -> Result<KubeEndpoint, String> {
     parse(text.expose(), path.parent().unwrap_or(Path::new("")))
 }
 
-/// Relative paths are relative to `folder`.
+/// Parses a kubeconfig. Relative paths start at `folder`.
 fn parse(text: &str, folder: &Path) -> Result<KubeEndpoint, String> {
     let value = seawall_config::parse_foreign_yaml(text)?;
     let root = KubeconfigSection { value: &value, path: String::new(), folder };
@@ -45,18 +45,18 @@ fn parse(text: &str, folder: &Path) -> Result<KubeEndpoint, String> {
     Ok(KubeEndpoint { token: user.token()?, identity: user.identity()?, ..endpoint })
 }
 
-/// A table of the file, and how to speak of it: by its path, never by what it holds.
+/// A table of the file. Error messages name it by its path, never by its content.
 pub struct KubeconfigSection<'a> {
-    /// What stands there.
+    /// The table's value.
     pub value: &'a Value,
-    /// Where that is, for people.
+    /// The path of the table, for error messages.
     pub path: String,
-    /// The folder of the file, to which paths in it are relative.
+    /// The folder of the file; relative paths in the file start there.
     pub folder: &'a Path,
 }
 
 impl<'a> KubeconfigSection<'a> {
-    /// What the entry of a list with this name holds.
+    /// Returns the entry with this name in a list: the table that it holds under `key`.
     pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<KubeconfigSection<'a>, String> {
         let path = format!("{list}[{name:?}].{key}");
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -66,13 +66,13 @@ impl<'a> KubeconfigSection<'a> {
         Ok(KubeconfigSection { value, path, folder: self.folder })
     }
 
-    /// That a key is wrong, and how.
+    /// Returns the message that a key is wrong: its path, and `what` is wrong.
     pub fn error_at(&self, key: &str, what: &str) -> String {
         let dot = if self.path.is_empty() { "" } else { "." };
         format!("{}{dot}{key}: {what}", self.path)
     }
 
-    /// `None` if nothing or nothing but an empty text stands there, which Kubernetes takes for the same.
+    /// Returns the text of a key. `None` if it is absent or empty: Kubernetes treats both alike.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
         match self.value.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -81,15 +81,15 @@ impl<'a> KubeconfigSection<'a> {
         }
     }
 
-    /// The text of a key that must be there.
+    /// Returns the text of a required key.
     ///
     /// # Errors
-    /// It is missing, or no text.
+    /// The key is missing, or its value is not text.
     pub fn required(&self, key: &str) -> Result<&'a str, String> {
         self.text(key)?.ok_or_else(|| self.error_at(key, "found nothing, expected text"))
     }
 
-    /// A list of texts, that of `key`; empty if nothing stands there.
+    /// Returns `value`, the value of `key`, as a list of texts; empty if absent.
     pub fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
         let expected = || self.error_at(key, "expected a list of texts");
         match value {
@@ -101,7 +101,7 @@ impl<'a> KubeconfigSection<'a> {
         }
     }
 
-    /// Refuses keys that say anything.
+    /// Refuses these keys if one of them has a value other than null, `false` or an empty text.
     pub fn refuse(&self, keys: &[&str], why: &str) -> Result<(), String> {
         let says = |key: &&&str| match self.value.get(**key) {
             None | Some(Value::Null | Value::Bool(false)) => false,
@@ -111,7 +111,7 @@ impl<'a> KubeconfigSection<'a> {
         keys.iter().find(says).map_or(Ok(()), |key| Err(self.error_at(key, why)))
     }
 
-    /// A text in base64 under `KEY-data`, which goes first, or in the file that `KEY` names.
+    /// Returns the base64 text of `KEY-data`, decoded, or else the file that `KEY` names.
     pub fn source(&self, key: &str) -> Result<Option<CredentialSource>, String> {
         let inline = format!("{key}-data");
         match self.text(&inline)? {
@@ -127,26 +127,26 @@ impl<'a> KubeconfigSection<'a> {
         Ok(self.text(key)?.map(|path| CredentialSource::File(self.folder.join(path))))
     }
 
-    /// The name that the server's certificate must have, if another than its host.
+    /// Returns the name that the server's certificate must have, if it differs from the host.
     ///
     /// # Errors
-    /// It is no name.
+    /// The text is not a DNS name or an address.
     pub fn server_name(&self) -> Result<Option<ServerName<'static>>, String> {
         let Some(name) = self.text("tls-server-name")? else { return Ok(None) };
         let name = ServerName::try_from(name.to_owned());
         name.map(Some).map_err(|_| self.error_at("tls-server-name", "expected a DNS name or an address"))
     }
 
-    /// The file goes first, as in client-go.
+    /// Returns the source of the token: `tokenFile` before `token`, as in client-go.
     pub fn token(&self) -> Result<Option<CredentialSource>, String> {
         let given = self.text("token")?.map(|token| CredentialSource::Given(Secret::new(token.to_owned())));
         Ok(self.file("tokenFile")?.or(given))
     }
 
-    /// The client's certificate and key.
+    /// Returns the sources of the client's certificate and key.
     ///
     /// # Errors
-    /// One is there without the other.
+    /// One of the two is there without the other.
     pub fn identity(&self) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
         match (self.source("client-certificate")?, self.source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
@@ -157,7 +157,7 @@ impl<'a> KubeconfigSection<'a> {
     }
 }
 
-/// YAML may have broken it into lines.
+/// Decodes base64 that YAML may have broken into lines.
 fn decoded(data: &str) -> Option<Secret<String>> {
     let packed: String = data.split_ascii_whitespace().collect();
     String::from_utf8(BASE64_STANDARD.decode(packed).ok()?).ok().map(Secret::new)
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with these in its cluster and its user, among other contexts.
+    /// Writes a kubeconfig with these entries in its cluster and its user, among other contexts.
     fn parsed(cluster: &Value, user: &Value) -> Result<KubeEndpoint, String> {
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "preferences": {}, "current-context": "mine",

@@ -1,8 +1,8 @@
-//! Whom to reach, as whom, and by which files: what Kubernetes gives each pod, or a kubeconfig.
+//! The API server's address and the credentials for it: those that Kubernetes gives each pod, or those of a kubeconfig.
 //!
-//! An [`KubeEndpoint`] says where things are, its papers are what stands there at one moment. Nothing here opens a connection or
-//! keeps a clock; [`crate::transport`] does both, and reads the papers again. Every file is a regular one of a bounded size
-//! (`core::file`), and no text of an error holds a word of what a file says.
+//! A [`KubeEndpoint`] names the sources; [`endpoint::KubeCredentials`] holds what was read from them at one moment. Nothing here opens
+//! a connection or keeps a clock; [`crate::transport`] does both, and reads the credentials again. Every file is a regular one of a
+//! bounded size (`core::file`), and no error message holds any content of a file.
 
 pub mod endpoint;
 pub mod kubeconfig;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use endpoint::{KubeEndpoint, POD_FILES};
 
-/// Where the API server's address, CA and the caller's own credentials come from.
+/// The source of the API server's address, its CA and the client's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeAccess {
     /// The environment and files that Kubernetes gives each pod; token and CA are read again as they rotate.
     InCluster,
-    /// A kubeconfig file, its current context.
+    /// The current context of a kubeconfig file.
     Kubeconfig(PathBuf),
 }
 
@@ -24,9 +24,9 @@ pub enum KubeAccess {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {access}: {reason}")]
 pub struct KubeAccessError {
-    /// What was to be used.
+    /// The source that was to be used.
     pub access: String,
-    /// What is wrong with it.
+    /// The reason why it cannot be used.
     pub reason: String,
 }
 
@@ -41,10 +41,10 @@ impl KubeAccessError {
 }
 
 impl KubeEndpoint {
-    /// Reads what leads there; asks nobody.
+    /// Reads the address and the sources of the credentials; sends no request.
     ///
     /// # Errors
-    /// What is missing, wrong, or not supported.
+    /// The error names the part that is missing, wrong, or not supported.
     pub(crate) fn of(access: &KubeAccess) -> Result<Self, String> {
         match access {
             KubeAccess::InCluster => Self::in_cluster(|name| std::env::var(name).ok(), Path::new(POD_FILES)),

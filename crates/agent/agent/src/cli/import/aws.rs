@@ -1,6 +1,6 @@
-//! What importing has to know of AWS, whichever tool is left: the section's keys, and how requests come to a node's agent.
+//! The AWS part of the import, for both tools: the keys of the section `aws`, and how requests reach a node's agent.
 //!
-//! Used by the tools' tables alone; `mod.rs`, `draft` and `flags` know no key of any cloud.
+//! Only the tools' tables use it; `mod.rs`, `config_builder` and `flags` know no key of any cloud.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use seawall_core::duration;
 use super::config_builder::ConfigBuilder;
 use super::flags::{ImportOption, RequiredSetting};
 
-/// Where roles are taken.
+/// The option for the region in which roles are assumed.
 pub(super) const REGION: ImportOption = ImportOption { name: "region", value: "REGION", key: "aws.region" };
 
-/// Of roles that are given by name.
+/// The option for the account of roles that are given by name.
 pub(super) const ACCOUNT: ImportOption =
     ImportOption { name: "account", value: "ACCOUNT", key: "aws.account" };
 
-/// Of every tool.
+/// The setting that every tool requires.
 pub(super) const MUST_HAVE_REGION: RequiredSetting = RequiredSetting {
     is_open: |draft| !draft.has("aws.region"),
     sentence: "the region is in none of these flags: give --region REGION before `--`",
@@ -25,17 +25,17 @@ pub(super) const MUST_HAVE_REGION: RequiredSetting = RequiredSetting {
 const NO_ACCOUNT: &str = "the account of roles that are given by name is in none of these flags: give --account ACCOUNT before `--`, or the flag \
                           that names the base of their ARNs";
 
-/// Where roles are given by name, which the tool tells.
+/// Returns the requirement of an account. `is_open` reports whether the tool gives roles by name and no account is known.
 pub(super) const fn must_have_account(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
     RequiredSetting { is_open, sentence: NO_ACCOUNT }
 }
 
-/// Whether the account of a role that is given by name is not known.
+/// True if the account of roles that are given by name is not known.
 pub(super) fn is_account_open(draft: &ConfigBuilder) -> bool {
     !draft.has("aws.account") && !draft.has("aws.baseRoleArn")
 }
 
-/// What holds of both tools before the first flag, where it is not our default.
+/// Sets the defaults that both tools share and that differ from ours.
 pub(super) fn begin(draft: &mut ConfigBuilder) {
     draft.set("identity.strategy", "source-ip");
     draft.set("aws.sts", "global");
@@ -50,7 +50,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SHORT_SESSION: &str = "sessions of less than an hour are not asked for (1h is): an SDK that renews what has less than 15 minutes \
                              left would ask on every call";
 
-/// How long sessions are.
+/// Sets the session duration from a flag's value.
 pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
     match duration::parse(text) {
         Some(length) if length < HOUR => {
@@ -68,7 +68,7 @@ pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
     }
 }
 
-/// How pods' requests come here, which no key says: `to` is the port.
+/// Adds a remark about the NAT rule that brings pods' requests to the agent, which no key sets. `to` is the port.
 pub(super) fn redirect(draft: &mut ConfigBuilder, interface: &str, to: &str) {
     let (not, name) = interface.strip_prefix('!').map_or(("", interface), |name| ("! ", name.trim()));
     let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+:".contains(&b));

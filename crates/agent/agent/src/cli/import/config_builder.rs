@@ -1,4 +1,4 @@
-//! A configuration in the making: keys, each with the flag that it came from, and remarks on flags.
+//! A configuration that is being built: keys, each with the flag that set it, and remarks on flags.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::config;
 
-/// What has been understood so far.
+/// The keys and remarks that the flags have produced so far.
 #[derive(Debug)]
 pub(super) struct ConfigBuilder {
     settings: BTreeMap<&'static str, Setting>,
@@ -26,7 +26,7 @@ struct Setting {
     flag: Option<&'static str>,
 }
 
-/// What must be known of some flags.
+/// A remark on some flags.
 #[derive(Debug)]
 struct Remark {
     flags: Vec<&'static str>,
@@ -34,7 +34,7 @@ struct Remark {
 }
 
 impl ConfigBuilder {
-    /// An empty one, for these flags and their values.
+    /// Returns an empty builder for these flags and their values.
     pub(super) fn new(given: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         Self {
             settings: BTreeMap::new(),
@@ -44,14 +44,15 @@ impl ConfigBuilder {
         }
     }
 
-    /// Does what concerns one flag.
+    /// Runs `reading` for one flag, so that its keys and remarks carry that flag.
     pub(super) fn for_flag(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
         self.flag = Some(flag);
         reading(self);
         self.flag = None;
     }
 
-    /// Writes a key, with its tables' names before it. Where another value came from a flag, that is said.
+    /// Sets a key, which is written with the names of its tables before it.
+    /// Adds a remark if an earlier flag set another value.
     pub(super) fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         let (value, flag) = (value.into(), self.flag);
         let before = self.settings.insert(key, Setting { value: value.clone(), flag });
@@ -60,17 +61,17 @@ impl ConfigBuilder {
         }
     }
 
-    /// Whether a key is written.
+    /// True if the key is set.
     pub(super) fn has(&self, key: &str) -> bool {
         self.settings.contains_key(key)
     }
 
-    /// The value of a flag, if it was given.
+    /// Returns the value of a flag, if it was given.
     pub(super) fn given(&self, flag: &str) -> Option<&str> {
         self.given.get(flag).map(String::as_str)
     }
 
-    /// Says something about the flag that is being read, or of all if there is none.
+    /// Adds a remark on the flag that is being read, or on the whole configuration if there is none.
     pub(super) fn remark(&mut self, text: impl Into<Cow<'static, str>>) {
         let text = text.into();
         let at = self.remarks.iter().position(|remark| remark.text == text).unwrap_or(self.remarks.len());
@@ -82,7 +83,7 @@ impl ConfigBuilder {
         flags.extend(new);
     }
 
-    /// The configuration, with the remarks before it.
+    /// Returns the configuration as YAML, with the remarks before it.
     pub(super) fn yaml(&self, title: &str) -> String {
         let mut out = format!(
             "# Translated from the flags of {title} by `seawall-agent import`. The agent runs on the node's network, with its node's name \
@@ -103,7 +104,7 @@ impl ConfigBuilder {
         Value::Object(root)
     }
 
-    /// The remarks, a line each.
+    /// Returns the remarks, one per line.
     pub(super) fn remarks(&self) -> String {
         self.remarks.iter().fold(String::new(), |mut out, Remark { flags, text }| {
             let flags: Vec<_> = flags.iter().map(|flag| format!("--{flag}")).collect();
@@ -113,7 +114,7 @@ impl ConfigBuilder {
         })
     }
 
-    /// Mistakes in what was written, by the flags that it came from.
+    /// Explains mistakes in the written configuration by the flags that caused them.
     pub(super) fn explain_errors(&self, mistakes: &ValidationErrors) -> Vec<String> {
         mistakes.0.iter().map(|mistake| self.blame_one(mistake)).collect()
     }
@@ -128,7 +129,7 @@ impl ConfigBuilder {
     }
 }
 
-/// Puts a value under a key with points in it.
+/// Sets a value under a dotted key.
 fn put(table: &mut Map<String, Value>, key: &str, value: &Value) {
     let Some((first, rest)) = key.split_once('.') else {
         table.insert(key.to_owned(), value.clone());

@@ -1,43 +1,43 @@
-//! Command lines of other tools: which flags there are, and which were given.
+//! Parses command lines of other tools, given their known flags.
 //!
-//! Knows how kingpin (KIAM) and pflag (kube2iam) write flags, and no flag by its name.
+//! The module knows how kingpin (KIAM) and pflag (kube2iam) write flags, and no flag by its name.
 
 use super::config_builder::ConfigBuilder;
 
-/// One tool: a room each, and one line in `TOOLS`.
+/// A tool whose flags can be imported. Each tool has a file, and one line in `TOOLS`.
 #[derive(Debug)]
 pub(super) struct SourceTool {
-    /// On the command line.
+    /// The tool's name on the command line.
     pub(super) word: &'static str,
-    /// In sentences.
+    /// The tool's name in sentences.
     pub(super) title: &'static str,
-    /// What may stand between flags and means nothing: the program and its subcommands.
+    /// Words that may stand between flags and have no meaning: the program and its subcommands.
     pub(super) words: &'static [&'static str],
     pub(super) flags: &'static [&'static [ToolFlag]],
-    /// What it detects while it runs, and here is told before `--`.
+    /// The options for values that the tool detects while it runs; they stand before `--`.
     pub(super) options: &'static [ImportOption],
-    /// What must have come of all that.
+    /// The settings that the options and flags must have provided.
     pub(super) required: &'static [RequiredSetting],
-    /// What holds before the first flag.
+    /// Sets the tool's defaults before the first flag.
     pub(super) begin: fn(&mut ConfigBuilder),
-    /// What follows from several flags, or from one that is absent.
+    /// Sets the keys that depend on several flags, or on an absent flag.
     pub(super) finish: fn(&mut ConfigBuilder),
 }
 
-/// An option of this program's: the value of a key that is in no flag.
+/// An option of this program: it sets a key for which the tool has no flag.
 #[derive(Debug)]
 pub(super) struct ImportOption {
     pub(super) name: &'static str,
-    /// What stands for it in the help.
+    /// The placeholder of the value in the help.
     pub(super) value: &'static str,
     pub(super) key: &'static str,
 }
 
-/// What the flags may leave open, and nobody may guess.
+/// A setting that the flags may leave open and that must not be guessed.
 #[derive(Debug)]
 pub(super) struct RequiredSetting {
     pub(super) is_open: fn(&ConfigBuilder) -> bool,
-    /// What is to be given.
+    /// The error text, which says what to give.
     pub(super) sentence: &'static str,
 }
 
@@ -51,11 +51,11 @@ pub(super) struct ToolFlag {
 
 #[derive(Debug)]
 enum FlagAction {
-    /// What this writes.
+    /// Sets keys from the flag's value.
     Sets(fn(&str, &mut ConfigBuilder)),
-    /// Nothing of ours; this is to be done instead.
+    /// Has no counterpart here. The text says what to do instead.
     Unsupported(&'static str),
-    /// What follows from it together with others, at the end.
+    /// Has an effect only together with other flags; the tool's `finish` handles it.
     Deferred,
 }
 
@@ -67,37 +67,37 @@ pub(super) struct GivenFlag<'a> {
 }
 
 impl ToolFlag {
-    /// One with a value.
+    /// Returns a flag with a value.
     pub(super) const fn with_value(name: &'static str, sets: fn(&str, &mut ConfigBuilder)) -> Self {
         Self { name, is_switch: false, means: FlagAction::Sets(sets) }
     }
 
-    /// One that is on or off; told `true` or `false`.
+    /// Returns a flag that is on or off. `sets` receives `true` or `false`.
     pub(super) const fn boolean(name: &'static str, sets: fn(&str, &mut ConfigBuilder)) -> Self {
         Self { name, is_switch: true, means: FlagAction::Sets(sets) }
     }
 
-    /// One with a value and without an equal.
+    /// Returns a flag with a value that has no counterpart here.
     pub(super) const fn unsupported(name: &'static str, instead: &'static str) -> Self {
         Self { name, is_switch: false, means: FlagAction::Unsupported(instead) }
     }
 
-    /// One that is on or off, without an equal.
+    /// Returns a flag that is on or off and has no counterpart here.
     pub(super) const fn unsupported_boolean(name: &'static str, instead: &'static str) -> Self {
         Self { name, is_switch: true, means: FlagAction::Unsupported(instead) }
     }
 
-    /// One that the tool's `finish` reads.
+    /// Returns a flag with a value that the tool's `finish` reads.
     pub(super) const fn deferred(name: &'static str) -> Self {
         Self { name, is_switch: false, means: FlagAction::Deferred }
     }
 
-    /// One that is on or off and that the tool's `finish` reads.
+    /// Returns a flag that is on or off and that the tool's `finish` reads.
     pub(super) const fn deferred_boolean(name: &'static str) -> Self {
         Self { name, is_switch: true, means: FlagAction::Deferred }
     }
 
-    /// Writes what it means.
+    /// Applies the flag's action to the configuration.
     pub(super) fn apply(&self, value: &str, draft: &mut ConfigBuilder) {
         match self.means {
             FlagAction::Sets(sets) => sets(value, draft),
@@ -108,10 +108,10 @@ impl ToolFlag {
     }
 }
 
-/// The flags of a command line, in their order.
+/// Returns the flags of a command line, in their order.
 ///
 /// # Errors
-/// Every flag that the tool has not, or else every other word that has no place.
+/// Every flag that the tool does not have; if there is none, every other misplaced word.
 pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<GivenFlag<'a>>, Vec<String>> {
     let (mut given, mut unknown, mut misplaced) = (Vec::new(), Vec::new(), Vec::new());
     let mut rest = args.iter().map(String::as_str).peekable();
@@ -144,20 +144,20 @@ pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<Give
     if mistakes.is_empty() { Ok(given) } else { Err(mistakes) }
 }
 
-/// A word of the command itself, whichever folder the program is in.
+/// True if the argument is a word of the tool's command, in any folder.
 fn is_word(arg: &str, tool: &SourceTool) -> bool {
     let name = arg.rsplit('/').next().unwrap_or(arg);
     tool.words.contains(&name)
 }
 
-/// The flag of this name, and whether it is turned off by it (kingpin's `--no-`).
+/// Finds the flag with this name. The bool is true if the name turns the flag off (kingpin's `--no-`).
 fn find(name: &str, tool: &SourceTool) -> Option<(&'static ToolFlag, bool)> {
     let of_name = |name: &str| tool.flags.iter().copied().flatten().find(|flag| flag.name == name);
     let off = || Some((of_name(name.strip_prefix("no-")?).filter(|flag| flag.is_switch)?, true));
     of_name(name).map(|flag| (flag, false)).or_else(off)
 }
 
-/// What Go's `strconv.ParseBool` takes, as `true` or `false`.
+/// Converts a value as Go's `strconv.ParseBool` does, to `true` or `false`.
 fn switch(inline: Option<&str>, is_off: bool) -> Option<&'static str> {
     let is_on = match inline {
         None => !is_off,

@@ -1,6 +1,4 @@
-//! KIAM's flags: of its agent and its server, which are two commands there and one program here.
-//!
-//! Source of names and defaults: uswitch/kiam, cmd/kiam/agent.go, server.go and opts.go, docs/UPGRADING.md (v2.8 to v4).
+//! The flags of KIAM: of its agent and its server, which are two commands there and one program here.
 
 use seawall_protocols::aws::Pattern;
 
@@ -20,12 +18,12 @@ pub(super) const KIAM: SourceTool = SourceTool {
     finish,
 };
 
-/// What leads to credentials is refused, whatever an expression lets through.
+/// The remark on an unanchored expression. The agent refuses paths that lead to credentials, whatever an expression allows.
 const UNANCHORED: &str = "the expression is written for part of a path, and here one is of whole paths; it is translated as it was meant, \
                           and is better narrowed in aws.imds.passthrough to the paths that pods need. Credentials are never passed, user-data and \
                           managed-ssh-keys only by an expression that names them";
 
-/// On most clusters it holds what a node joins with.
+/// The remark on user data: on most clusters it holds the credentials with which a node joins.
 const SECRET: &str = "it lets every pod read what is as good as the node's credentials: what nodes join the cluster with stands in the user \
                       data. Take it out of aws.imds.passthrough unless pods need it";
 
@@ -107,7 +105,7 @@ const BOTH: &[ToolFlag] = &[
     ),
 ];
 
-/// What agent and server need to speak to each other.
+/// The flags with which KIAM's agent and server reach each other.
 const RELAY: &[ToolFlag] = &[
     relay("cert"),
     relay("key"),
@@ -135,7 +133,7 @@ const fn relay(name: &'static str) -> ToolFlag {
 const NODES: &str = "KIAM's servers took the pods' roles, and each node's own role must be able to now. Where that is not wanted, pods take \
                      them with their own tokens: aws.credentials.from: pod, or the way irsa";
 
-/// KIAM's own defaults, where they are not ours.
+/// Sets KIAM's own defaults, where they differ from ours.
 fn begin(draft: &mut ConfigBuilder) {
     aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
@@ -160,7 +158,8 @@ fn finish(draft: &mut ConfigBuilder) {
     }
 }
 
-/// One that is anchored at both ends and has no alternatives is of whole paths already.
+/// Translates an expression for allowed paths.
+/// An expression that is anchored at both ends and has no alternatives matches whole paths already.
 fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
     if expression == "^$" {
         return;

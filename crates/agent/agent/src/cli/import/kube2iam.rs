@@ -1,6 +1,4 @@
-//! kube2iam's flags.
-//!
-//! Source of names and defaults: jtblin/kube2iam, README ("Options") and cmd/main.go (2016 to 2026).
+//! The flags of kube2iam.
 
 use super::aws;
 use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
@@ -158,20 +156,20 @@ fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     }
 }
 
-/// Whether kube2iam asked the instance for the account, which must be told here.
+/// True if kube2iam queried the instance for the account, which must be given here.
 fn is_discovered(draft: &ConfigBuilder) -> bool {
     let flags = ["auto-discover-base-arn", "auto-discover-default-role"];
     flags.into_iter().any(|flag| draft.given(flag) == Some("true"))
 }
 
-/// The keys of annotations are those that everybody knows.
+/// Reports an annotation key that differs from the known one, which alone is read.
 fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
     if key != known {
         draft.remark(format!("only the annotation {known} is read: add it beside the one that is there"));
     }
 }
 
-/// kube2iam's own defaults, where they are not ours.
+/// Sets kube2iam's own defaults, where they differ from ours.
 fn begin(draft: &mut ConfigBuilder) {
     aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);

@@ -1,9 +1,9 @@
-//! `seawall-agent import`: the command line of KIAM or kube2iam to a configuration that means the same.
+//! `seawall-agent import`: translates the command line of KIAM or kube2iam to an equivalent configuration.
 //!
-//! What is printed is valid: the configuration's own reader is asked before, and names a value that it refuses by the flag that it came
-//! from. What those tools detect while they run, the caller says, because a guess would be somebody's account. A flag without an equal is
-//! named with what to do instead; one that nobody knows is refused, because what it meant would be lost. What a
-//! key means, and which must be told, is known in the tools' rooms and those of the clouds they are for. Called by `main` alone.
+//! The printed configuration is valid: the configuration's own parser checks it first, and names a refused value by the flag that set
+//! it. Values that those tools detect while they run must be given as options, because a guess could be another account. For a flag
+//! without a counterpart, a remark says what to do instead. An unknown flag is refused, because its meaning would be lost. The tools'
+//! files and the file of their cloud know the keys and the required settings. Called by `main` alone.
 
 mod aws;
 mod config_builder;
@@ -27,24 +27,24 @@ use flags::{GivenFlag, ImportOption, SourceTool};
 
 const TOOLS: [&SourceTool; 2] = [&kiam::KIAM, &kube2iam::KUBE2IAM];
 
-/// What is to be translated.
+/// The parsed `import` command.
 #[derive(Debug)]
 pub(crate) struct ImportCommand {
     tool: &'static SourceTool,
-    /// What was told before `--`.
+    /// The options that were given before `--`.
     own: Vec<(&'static ImportOption, String)>,
     flags: Vec<String>,
 }
 
-/// The configuration, and what must be known about it.
+/// The configuration, and remarks on it.
 #[derive(Debug)]
 pub(crate) struct ImportedConfig {
-    /// The remarks are in it, too, as comments.
+    /// The configuration. Its comments contain the remarks, too.
     pub(crate) yaml: String,
     pub(crate) remarks: String,
 }
 
-/// Why there is no configuration: each mistake, a line each.
+/// The mistakes that prevent a configuration, one per line.
 #[derive(Debug)]
 pub(crate) struct ImportError(Vec<String>);
 
@@ -58,10 +58,10 @@ impl fmt::Display for ImportError {
 impl std::error::Error for ImportError {}
 
 impl ImportCommand {
-    /// Of the words after `import`; nothing where help is asked for.
+    /// Parses the words after `import`; `None` if help is requested.
     ///
     /// # Errors
-    /// How the command is used.
+    /// The command is used wrongly.
     pub(crate) fn parse(args: &mut Parser) -> Result<Option<Self>, Error> {
         let word = next_word(args)?.unwrap_or_default();
         if word == "help" {
@@ -80,7 +80,7 @@ impl ImportCommand {
 }
 
 impl SourceTool {
-    /// What this tool detects and this program is told. Nothing where help is asked for.
+    /// Reads the options before `--`, for values that this tool detects while it runs. Returns `None` if help is requested.
     fn read_own(
         &'static self,
         args: &[OsString],
@@ -100,7 +100,7 @@ impl SourceTool {
     }
 }
 
-/// How each tool is named on the command line: a line each, for the help.
+/// Returns the usage line of each tool, for the help.
 pub(crate) fn usage() -> String {
     TOOLS.iter().fold(String::new(), |usage, tool| {
         let own = tool.options.iter().map(|own| format!(" [--{} {}]", own.name, own.value));
@@ -113,10 +113,10 @@ fn how_to_use() -> Error {
     Error::Custom(format!("import needs {words}, then `--` and the flags of that tool").into())
 }
 
-/// Translates.
+/// Translates a tool's command line.
 ///
 /// # Errors
-/// Every flag that is unknown or has a value that cannot be meant; what the flags leave open.
+/// Every flag that is unknown or has an invalid value; the settings that the flags leave open.
 pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportError> {
     let tool = request.tool;
     let given = flags::read(&request.flags, tool).map_err(ImportError)?;

@@ -1,7 +1,7 @@
-//! `seawall-agent redirect`: an operator's hand on what brings metadata addresses to the agent. Called by `main` alone.
+//! `seawall-agent redirect`: lets an operator attach, inspect and remove the redirect. Called by `main` alone.
 //!
-//! Does what one command says and ends: no listener, no configuration, and nothing of the serving agent. What is attached stays when this
-//! program has ended, which is the point of it.
+//! It runs one command and ends: it opens no listener, reads no configuration, and does not contact the serving agent. On purpose,
+//! attached programs stay when this process has ended.
 
 mod node_paths;
 mod print_rules;
@@ -50,7 +50,7 @@ Needs CAP_BPF and CAP_NET_ADMIN, a kernel from 5.15 on, and cgroup v2 (beside v1
 somebody else's excludes its own.
 ";
 
-/// What was asked for.
+/// The parsed `redirect` command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RedirectCommand {
     Help,
@@ -61,10 +61,10 @@ pub(crate) enum RedirectCommand {
 }
 
 impl RedirectCommand {
-    /// Of the words after `redirect`.
+    /// Parses the words after `redirect`.
     ///
     /// # Errors
-    /// How the command is used.
+    /// The command is used wrongly.
     pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
         let mut words: Vec<String> = next_word(&mut args)?.into_iter().collect();
         if words == ["print"] {
@@ -96,10 +96,10 @@ impl RedirectCommand {
     }
 }
 
-/// Does it. What is to be printed.
+/// Runs the command. Returns the text to print.
 ///
 /// # Errors
-/// It could not be done, or what `status` found is not complete.
+/// The command failed, or `status` found the redirect incomplete.
 pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
     match request {
         RedirectCommand::Help => Ok(HELP.to_owned()),
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// It was refused there with the advice to use it.
+    /// `print translation` was refused there with the advice to use it.
     #[test]
     fn the_translation_is_printed_where_there_are_no_groups_of_version_two() {
         let line = "print translation --cgroup /proc --node 10.0.0.1 --metadata 8988";

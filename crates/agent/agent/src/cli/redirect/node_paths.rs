@@ -1,4 +1,4 @@
-//! Where the control groups and the BPF file system of this node are, as the command line says.
+//! The paths of the control groups and the BPF file system of this node, from the command line.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use seawall_redirect::{self as redirect, CgroupTree, Pins};
 
 use crate::cli::flags::Flags;
 
-/// Where things are on this node.
+/// The paths on this node that `redirect` uses.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NodePaths {
     pub(super) bpffs: PathBuf,
@@ -14,7 +14,7 @@ pub(crate) struct NodePaths {
     pub(super) kubepods: Option<PathBuf>,
 }
 
-/// The flags that name [`NodePaths`].
+/// The flags that set [`NodePaths`].
 pub(super) const PATH_FLAGS: [&str; 3] = ["bpffs=", "cgroup=", "kubepods="];
 
 impl NodePaths {

@@ -1,4 +1,4 @@
-//! `redirect print`: netfilter's rules, to the terminal or into a file.
+//! `redirect print`: writes netfilter rules to the terminal or into a file.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use seawall_redirect::{self as redirect, AgentAddress, nft_rules};
 use super::node_paths::NodePaths;
 use crate::cli::flags::Flags;
 
-/// Which of netfilter's rules.
+/// The set of netfilter rules to print.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RuleSet {
     Net,
@@ -41,7 +41,7 @@ impl RuleSet {
     }
 }
 
-/// Where the node's connections go.
+/// Returns the agent's addresses and ports, to which the node's connections go.
 fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
     let (metadata, containers) = (flags.one("metadata", "a port")?, flags.one("containers", "a port")?);
     let mut agent = AgentAddress { metadata, containers, ..AgentAddress::default() };
@@ -63,7 +63,7 @@ pub(super) fn print_or_write(rules: &str, into: Option<&Path>) -> anyhow::Result
     Ok(format!("written: {}\n", file.display()))
 }
 
-/// The way for nodes on which there may be no control groups of version 2 to find pods in.
+/// Returns the DNAT rules, for nodes that may have no control groups of version 2 in which to find pods.
 fn translation(
     places: &NodePaths,
     agent: &AgentAddress,

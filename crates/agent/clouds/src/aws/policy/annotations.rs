@@ -1,7 +1,7 @@
-//! The annotations that say which role a pod may have, and what stands for them in a file of pods.
+//! The annotations that name a pod's role, and the keys that replace them in a file of pods.
 //!
-//! Those of three projects, unchanged, so that manifests written for them need no edit. Their meaning is `policy`'s and
-//! `namespace`'s.
+//! They are those of three projects, unchanged, so that manifests written for these projects need no edit. `policy` and `namespace`
+//! interpret them.
 //!
 //! Of the EKS webhook's, `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints` are known and have no effect: they are about
 //! a token and an endpoint in the pod, and here the token is the agent's (`identity.tokenLifetime`) and the endpoint that of `aws.stsUrl`.
@@ -24,20 +24,21 @@ pub(in crate::aws) const EXTERNAL_ID: &str = "iam.amazonaws.com/external-id";
 /// On a namespace: a regular expression of the roles that its pods may have. Source: uswitch/kiam, README.
 pub(in crate::aws) const PERMITTED: &str = "iam.amazonaws.com/permitted";
 
-/// On a namespace: a JSON list of them. Source: jtblin/kube2iam, README.
+/// On a namespace: a JSON list of the roles that its pods may have. Source: jtblin/kube2iam, README.
 pub(in crate::aws) const ALLOWED_ROLES: &str = "iam.amazonaws.com/allowed-roles";
 
 /// On a ServiceAccount: the role that it stands for. Source: aws/amazon-eks-pod-identity-webhook, README.
 pub(crate) const ROLE_ARN: &str = "eks.amazonaws.com/role-arn";
 
-/// On a ServiceAccount: whom the token is for with which it takes that role. Source: as above.
+/// On a ServiceAccount: the audience of the token that takes its role. Source: aws/amazon-eks-pod-identity-webhook, README.
 pub(in crate::aws) const AUDIENCE: &str = "eks.amazonaws.com/audience";
 
 const POD: &[&str] = &[ROLE, SESSION_NAME, EXTERNAL_ID];
 const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
 
-/// What is to be known of pods, by which annotations count: of pods and their namespaces (KIAM's, kube2iam's), of ServiceAccounts. About
-/// namespaces nobody asks who need not.
+/// The annotations that the agent must read, given the projects whose annotations count.
+///
+/// KIAM and kube2iam need those of pods and namespaces, IRSA those of ServiceAccounts. Namespaces are read only if they decide.
 pub(in crate::aws) fn selection(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
     let namespace: &[&str] = match (kiam, kube2iam) {
         (true, true) => &[PERMITTED, ALLOWED_ROLES],
@@ -62,7 +63,7 @@ const fn key(
     IdentityFileKey { name, object: of, annotation, expected, is_valid: is_good }
 }
 
-/// What stands for the annotations in a file of pods.
+/// The keys that replace the annotations in a file of pods.
 pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[
     key("awsRole", AnnotatedObject::Pod, ROLE, "the name or ARN of an AWS role", |text| !text.is_empty()),
     key("awsSessionName", AnnotatedObject::Pod, SESSION_NAME, "the name of a session", |text| {

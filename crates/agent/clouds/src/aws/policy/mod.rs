@@ -1,5 +1,5 @@
-//! Which role a pod may have, and how it is taken: what the annotations of KIAM, kube2iam and the EKS webhook and the configuration
-//! say together. Pure: facts in, a grant or the reason for none out.
+//! Decides which role a pod may have and how the agent takes it, from the configuration and the annotations of KIAM, kube2iam and the EKS
+//! webhook. Pure: facts in, a grant or the reason for a denial out.
 //!
 //! The order is the argument. A pod that names a role itself (`iam.amazonaws.com/role`) needs its namespace's permission; one whose
 //! ServiceAccount stands for a role (`eks.amazonaws.com/role-arn`) proves itself to AWS with a token of its own, and the role's trust
@@ -30,31 +30,31 @@ use self::annotations::{AUDIENCE, EXTERNAL_ID, ROLE, ROLE_ARN, SESSION_NAME};
 use self::role_arn::{BaseRoleArn, NamedRole};
 use self::session::PodTag;
 
-/// What the operator says about roles.
+/// The operator's rules about roles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RolePolicy {
-    /// Roles by name are below here.
+    /// The base ARN that completes the name of a role.
     pub(super) base: Option<BaseRoleArn>,
-    /// Whether pods may name roles, and what their namespaces must say of it.
+    /// The rules by which a namespace permits roles that its pods name. `None` if pods may not name roles.
     pub(super) by_pod: Option<namespace::NamespaceRules>,
-    /// Whether ServiceAccounts may stand for roles; the audience of their tokens, where they name none.
+    /// The default audience of the tokens of ServiceAccounts. `None` if ServiceAccounts may not name roles.
     pub(super) by_service_account: Option<Arc<str>>,
-    /// The cluster in which EKS associates roles with ServiceAccounts, if it is asked for pods for which nobody names one.
+    /// The cluster in which EKS associates roles with ServiceAccounts. `None` if EKS is not asked for pods without a named role.
     pub(super) by_association: Option<ClusterName>,
     /// The role of a namespace's pods that name none.
     pub(super) defaults: HashMap<String, NamedRole>,
-    /// What sessions are tagged with that somebody else takes for the pod.
+    /// The tags of the sessions that the agent takes for a pod.
     pub(super) tags: Vec<PodTag>,
-    /// What sessions' names begin with.
+    /// The prefix of session names.
     pub(super) session_prefix: String,
 }
 
-/// What a pod may have.
+/// The role that a pod may have: a known one, or the one that EKS names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AllowedRole {
     /// A role that is known.
     Granted(RoleGrant),
-    /// Whichever role EKS associates with its ServiceAccount in this cluster, if any: its answer says it.
+    /// The role that EKS associates with the pod's ServiceAccount in this cluster, if any. Only EKS's answer names it.
     Associated(ClusterName),
 }
 
@@ -66,23 +66,23 @@ pub(super) struct RoleGrant {
     pub(super) method: GrantMethod,
 }
 
-/// Who takes a role.
+/// The method by which a role is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GrantMethod {
-    /// The pod itself, with a token for this audience.
+    /// The pod itself takes the role, with a token for this audience.
     WebIdentity { audience: Arc<str> },
-    /// The agent for it, with credentials of its own.
+    /// The agent takes the role for the pod, with the configured base credentials.
     Assume { external_id: Option<ExternalId>, tags: SessionTags },
 }
 
-/// Why a pod has no role.
+/// The reason for which a pod has no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoleDenial {
-    /// Something that decides it is not read yet.
+    /// The agent has not yet read all facts that decide the role.
     Pending,
-    /// Nobody names one for it: nothing that its owner must be told.
+    /// No annotation and no configuration names a role for the pod. Its owner gets no event.
     NoRole(Refusal),
-    /// One is named that it may not have.
+    /// A role is named that the pod may not have. Its owner gets this event.
     Refused(EventReason, Refusal),
 }
 
@@ -127,10 +127,10 @@ const NO_SERVICE_ACCOUNT: Refusal =
     Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
 
 impl RolePolicy {
-    /// What this pod may have.
+    /// Decides which role this pod may have.
     ///
     /// # Errors
-    /// Why it may have none.
+    /// Returns the reason for which the pod may have none.
     pub(super) fn decide(&self, pod: &Pod, facts: &PodAnnotations) -> Result<AllowedRole, RoleDenial> {
         let by_service_account = self.named_by_service_account(facts)?;
         let by_pod = self.named_by_pod(facts)?;
@@ -151,7 +151,7 @@ impl RolePolicy {
         }
     }
 
-    /// The role that the pod's ServiceAccount stands for, and whom its token is for.
+    /// The role that the pod's ServiceAccount names, and the audience of its token.
     fn named_by_service_account(
         &self,
         facts: &PodAnnotations,
@@ -205,7 +205,7 @@ impl RolePolicy {
         Ok(RoleGrant { role, session, method: self.assume(pod, external_id)? })
     }
 
-    /// The role of the pod's namespace, where the operator names one; else that of EKS, where it is asked.
+    /// The default role of the pod's namespace, if the operator configures one; else the one that EKS associates, if EKS is asked.
     fn named_by_nobody(&self, pod: &Pod) -> Result<AllowedRole, RoleDenial> {
         if let Some(role) = self.defaults.get(&*pod.service_account.namespace) {
             let session = session::default_name(&self.session_prefix, pod);
@@ -225,7 +225,7 @@ impl RolePolicy {
     }
 }
 
-/// What stands under a key; an empty text is as good as none, as to those who made these annotations.
+/// The value of an annotation. An empty value counts as absent, as in KIAM, kube2iam and the EKS webhook.
 fn said<'a>(
     annotations: &'a Annotations,
     key: &str,
@@ -459,7 +459,7 @@ mod tests {
         ("irsa", include_str!("manifests/irsa.yaml")),
     ];
 
-    /// What an object of this kind says in a file of several.
+    /// The annotations of the object of this kind in a manifest of several objects.
     fn annotated(manifest: &str, kind: &str) -> Annotations {
         const KEYS: [&str; 7] =
             [ROLE, SESSION_NAME, EXTERNAL_ID, PERMITTED, ALLOWED_ROLES, ROLE_ARN, AUDIENCE];

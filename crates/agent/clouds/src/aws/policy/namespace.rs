@@ -1,9 +1,10 @@
-//! Which roles a namespace permits to its pods, by the annotations of KIAM and of kube2iam.
+//! The roles that a namespace permits to its pods, by the annotations of KIAM and of kube2iam.
 //!
-//! Whoever may create pods in a namespace may write any role into their annotation, so this is what keeps the roles of one namespace
-//! from the pods of another. Only a namespace that says so permits anything, unless the operator says that none is asked, as kube2iam
-//! does by default. An expression must match the whole of a role's name:
-//! KIAM puts `^` and `$` around the text, which leaves one side of `a|b` open, and kube2iam's are open on both.
+//! A user who may create pods in a namespace may write any role into their annotation. This check keeps the roles of one namespace from the
+//! pods of another. A namespace permits a role only by an annotation, unless the operator turns the check off, as kube2iam does by default.
+//!
+//! An expression must match the whole of a role's name. KIAM only puts `^` and `$` around the text, which leaves one side of `a|b` open.
+//! The expressions of kube2iam are open on both sides.
 
 use seawall_core::annotations::{AnnotationValue, Annotations};
 use seawall_http::Refusal;
@@ -12,25 +13,25 @@ use seawall_protocols::aws::Pattern;
 use super::annotations::{ALLOWED_ROLES, PERMITTED};
 use super::role_arn::{BaseRoleArn, NamedRole};
 
-/// Which annotations of a namespace count.
+/// The annotations of a namespace that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct NamespaceRules {
-    /// `iam.amazonaws.com/permitted`.
+    /// True if `iam.amazonaws.com/permitted` counts.
     pub(in crate::aws) kiam: bool,
-    /// `iam.amazonaws.com/allowed-roles`, and how its entries are written.
+    /// The settings by which `iam.amazonaws.com/allowed-roles` counts. `None` if kube2iam's annotations do not count.
     pub(in crate::aws) kube2iam: Option<Kube2iam>,
 }
 
-/// How kube2iam was run.
+/// The flags with which the operator ran kube2iam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct Kube2iam {
-    /// Whether `allowed-roles` decides at all (`--namespace-restrictions`): if so, a namespace without it permits nothing.
+    /// True if `allowed-roles` decides (`--namespace-restrictions`). If true, a namespace without it permits nothing.
     pub(in crate::aws) restricted: bool,
     /// `--namespace-restriction-format`.
     pub(in crate::aws) format: AllowedRolesFormat,
 }
 
-/// How the entries of `allowed-roles` are written.
+/// The format of the entries of `allowed-roles`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) enum AllowedRolesFormat {
     /// `*` stands for anything.
@@ -73,10 +74,12 @@ const NO_NAMESPACE: Refusal =
     Refusal::new(403, "no_namespace", "This pod's namespace does not exist, so it permits no role.");
 
 impl NamespaceRules {
-    /// Whether a namespace permits a role. Each of its annotations that counts must permit it, and one must be there.
+    /// Checks that a namespace permits a role. Each annotation that counts and is present must permit it.
+    ///
+    /// At least one must be present, unless only kube2iam without restrictions is configured.
     ///
     /// # Errors
-    /// The annotation that does not, or that is missing.
+    /// Returns the refusal for the annotation that does not permit the role, or that is missing.
     pub(in crate::aws) fn permit(
         self,
         namespace: Option<&Annotations>,
@@ -95,13 +98,15 @@ impl NamespaceRules {
         if permitted.is_some() { Ok(()) } else { self.without_any() }
     }
 
-    /// How lists are read, where they count. kube2iam without the flag looks at none: one that nobody has kept up to date would stop pods on
-    /// the day they move, and what it does not name was had before.
+    /// The settings by which `allowed-roles` is read. `None` if it does not count.
+    ///
+    /// kube2iam without the flag ignores the list. If Seawall enforced an outdated list, pods would lose on migration the roles that kube2iam
+    /// gave them.
     fn restricting(self) -> Option<Kube2iam> {
         self.kube2iam.filter(|way| way.restricted)
     }
 
-    /// Of a namespace without any annotation that counts.
+    /// Decides for a namespace without any annotation that counts.
     fn without_any(self) -> Result<(), Refusal> {
         match self.kube2iam {
             _ if self.kiam => Err(NOTHING_PERMITTED),
@@ -115,8 +120,10 @@ fn is_empty(text: &AnnotationValue) -> bool {
     matches!(text, AnnotationValue::Whole(text) if text.is_empty())
 }
 
-/// KIAM compares with the ARN since its version 4, and before with what the pod's annotation says. Both are taken of a role below the base;
-/// of another the ARN alone, so that `cart` never means the role of that name in somebody else's account.
+/// Checks that the expression of `permitted` matches the role.
+///
+/// KIAM compares it with the ARN since version 4, and before with the text of the pod's annotation. For a role below the base, either the
+/// ARN or the name may match. For other roles only the ARN counts, so `cart` never means the role of that name in another account.
 fn matches_permitted(
     expression: &AnnotationValue,
     role: &NamedRole,
@@ -129,7 +136,9 @@ fn matches_permitted(
     if is_match { Ok(()) } else { Err(NOT_PERMITTED) }
 }
 
-/// Entries are ARNs, or stand below the base; without a base each is of a whole ARN, so that `*` is every role, as in kube2iam.
+/// Checks that an entry of the list matches the role. Entries are ARNs, or names below the base.
+///
+/// Without a base each entry is compared with the whole ARN, so `*` matches every role, as in kube2iam.
 fn is_among(
     list: &AnnotationValue,
     format: AllowedRolesFormat,
@@ -166,8 +175,10 @@ fn is_entry_of(
     }
 }
 
-/// Whether the whole of a text is what a pattern says in which `*` stands for anything, slashes too. Each part is looked for once, from
-/// where the last one ended: time is bounded by the product of the lengths, both of which are bounded.
+/// True if the pattern matches the whole text. `*` stands for any text, slashes too.
+///
+/// Each part is searched once, from the end of the last match. So the time is bounded by the product of the lengths, both of which are
+/// bounded.
 fn is_glob_of(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -263,7 +274,7 @@ mod tests {
         assert_eq!(OPEN.permit(None, &role, None), Err(NO_NAMESPACE));
     }
 
-    /// A list that was there was enforced whatever the flag said, and stopped pods that had their roles from kube2iam.
+    /// Regression: a list was enforced even without the flag, and stopped pods that had their roles from kube2iam.
     #[test]
     fn without_namespace_restrictions_a_list_decides_nothing() {
         let long = "x".repeat(seawall_core::annotations::MAX_VALUE_LENGTH + 1);
@@ -277,7 +288,7 @@ mod tests {
         assert_eq!(decide(with_kiam, &said(""), "cart"), Err("nothing_permitted"));
     }
 
-    /// Nothing matched but what began with `arn:`, so `["*"]` permitted nothing.
+    /// Regression: only entries that began with `arn:` matched, so `["*"]` permitted nothing.
     #[test]
     fn without_a_base_an_entry_is_of_a_whole_arn() {
         let role = NamedRole::new(OTHERS).unwrap();

@@ -10,7 +10,7 @@ use seawall_protocols::aws::RoleName;
 /// Longest ARN, in characters (IAM API reference, `arnType`).
 const LONGEST: usize = 2048;
 
-/// A role that somebody names: its ARN, and what pods see of it.
+/// A named role: its ARN, and the name that pods see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct NamedRole {
     arn: RoleArn,
@@ -18,31 +18,30 @@ pub(in crate::aws) struct NamedRole {
 }
 
 impl NamedRole {
-    /// The role of this ARN, if it is a role's.
+    /// The role of this ARN. `None` if the text is not the ARN of a role.
     pub(in crate::aws) fn new(text: &str) -> Option<Self> {
         let arn = RoleArn::parse(text).ok().filter(|_| text.len() <= LONGEST)?;
         let is_plain = !text.contains("//");
         Some(Self { name: RoleName::new(arn.name()).filter(|_| is_plain)?, arn })
     }
 
-    /// Its ARN.
+    /// The role's ARN.
     pub(in crate::aws) fn arn(&self) -> &RoleArn {
         &self.arn
     }
 
-    /// Its ARN's text.
+    /// The text of the role's ARN.
     pub(in crate::aws) fn as_str(&self) -> &str {
         self.arn.as_str()
     }
 
-    /// Its name without its path.
+    /// The role's name without its path.
     pub(in crate::aws) fn name(&self) -> &RoleName {
         &self.name
     }
 }
 
-/// What roles are below that are given by name: an ARN that ends before the name, `arn:aws:iam::123456789012:role/`, or after a part of
-/// the path.
+/// The beginning of an ARN that completes the name of a role, such as `arn:aws:iam::123456789012:role/`. It may include a part of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct BaseRoleArn(Arc<str>);
 
@@ -63,14 +62,15 @@ impl BaseRoleArn {
         &self.0
     }
 
-    /// What a role is called below here, with what it has of a path; nothing if it is elsewhere.
+    /// The rest of a role's ARN below this base: its name and the rest of its path. `None` if the role is not below the base.
     pub(in crate::aws) fn below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
         role.as_str().strip_prefix(&*self.0)
     }
 }
 
-/// The role that an annotation names: by its ARN, in whichever account, or by what it is called below the base; there a slash at the
-/// beginning means nothing, as it does to KIAM.
+/// The role that an annotation names: by its ARN, in any account, or by its name below the base.
+///
+/// A slash at the beginning of a name is ignored, as in KIAM.
 pub(in crate::aws) fn resolve(text: &str, base: Option<&BaseRoleArn>) -> Option<NamedRole> {
     if text.starts_with("arn:") {
         return NamedRole::new(text);
@@ -79,7 +79,7 @@ pub(in crate::aws) fn resolve(text: &str, base: Option<&BaseRoleArn>) -> Option<
     NamedRole::new(&format!("{}{name}", base?.as_str()))
 }
 
-/// Whether this is an account's number.
+/// True if the text is the number of an AWS account: 12 digits.
 pub(in crate::aws) fn is_account(text: &str) -> bool {
     text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit())
 }

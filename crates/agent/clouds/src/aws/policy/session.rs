@@ -1,8 +1,7 @@
-//! What a pod's session is called at AWS, and what it is tagged with: how CloudTrail shows who did something, and what policies may
-//! ask for.
+//! The name and the tags of a pod's session at AWS. CloudTrail shows them, and policies may require them.
 //!
-//! Both are among what credentials are held under. By default they say of a pod what all pods of its ServiceAccount have in common,
-//! so that these share one session; with a pod's own name in them each has one of its own.
+//! Both are part of the key under which the agent holds credentials. By default they name only the ServiceAccount, so that all its pods
+//! share one session. With a pod's own name in them, each pod has a session of its own.
 
 use std::sync::Arc;
 
@@ -17,21 +16,21 @@ pub(in crate::aws) fn name(prefix: &str, wanted: &str) -> SessionName {
     SessionName::sanitized(&format!("{prefix}{wanted}"))
 }
 
-/// What a session is called where nobody says: a namespace holds no point, so where it ends is clear.
+/// The default name of a session: `namespace.account`. A namespace contains no dot, so its end is unambiguous.
 pub(in crate::aws) fn default_name(prefix: &str, pod: &Pod) -> SessionName {
     let account = &pod.service_account;
     name(prefix, &format!("{}.{}", account.namespace, account.name))
 }
 
-/// Whether a session's name may begin so.
+/// True if a session's name may begin with this text.
 pub(in crate::aws) fn is_prefix(text: &str) -> bool {
     text.len() <= LONGEST_PREFIX && SessionName::parse(&format!("{text}--")).is_ok()
 }
 
-/// What a pod's session is tagged with.
+/// The tags of a pod's session.
 ///
 /// # Errors
-/// Kubernetes has a name that is no tag's value.
+/// A name of the pod is not a valid value of a tag.
 pub(in crate::aws) fn tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, NameError> {
     let tag = |tag: &PodTag| seawall_broker::aws::SessionTag {
         key: tag.key().into(),
@@ -41,13 +40,14 @@ pub(in crate::aws) fn tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, Name
     SessionTags::new(of.iter().map(tag).collect())
 }
 
-/// Whether this may be whom a token is for: it is sent to the API server as it stands.
+/// True if the text may be a token's audience. The agent sends it to the API server unescaped.
 pub(in crate::aws) fn is_audience(text: &str) -> bool {
     seawall_core::names::needs_no_escape(text, 512)
 }
 
-/// What of a pod a session may be tagged with. The keys are those of EKS Pod Identity (EKS user guide, "Grant Pods access to AWS
-/// resources based on tags").
+/// A property of a pod that may become a tag of its session.
+///
+/// The keys are those of EKS Pod Identity (EKS user guide, "Grant Pods access to AWS resources based on tags").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) enum PodTag {
     Namespace,
@@ -57,11 +57,11 @@ pub(in crate::aws) enum PodTag {
 }
 
 impl PodTag {
-    /// All there are.
+    /// All tags.
     pub(in crate::aws) const ALL: [Self; 4] =
         [Self::Namespace, Self::ServiceAccount, Self::PodName, Self::PodUid];
 
-    /// Its key at AWS, and in the configuration.
+    /// The tag's key at AWS and in the configuration.
     pub(in crate::aws) fn key(self) -> &'static str {
         match self {
             Self::Namespace => "kubernetes-namespace",
@@ -71,7 +71,7 @@ impl PodTag {
         }
     }
 
-    /// What it says of a pod, at most 256 characters (STS API reference, `tagValueType`): Kubernetes' names have 253.
+    /// The tag's value for a pod. AWS allows 256 characters (STS API reference, `tagValueType`); names in Kubernetes have at most 253.
     pub(in crate::aws) fn value(self, pod: &Pod) -> Arc<str> {
         let value = match self {
             Self::Namespace => &pod.service_account.namespace,

@@ -1,12 +1,12 @@
-//! The metadata service of EC2, both versions: what a request asks for, and whether its session is good.
+//! The EC2 metadata service, both versions: parses requests and checks their session tokens.
 //!
-//! Default deny. Roles and credentials are the pod's own, facts are the configuration's, and of the real service a pod reads only
-//! what an operator's expression names; never its credentials, whatever the expression. All of it is decided on one canonical
-//! path, so that no encoding of a path is another path.
+//! It denies by default. Roles and credentials are the pod's own, and the node's metadata comes from the configuration. Of the real
+//! service, a pod reads only the paths that an operator's expression names, and never its credentials. All rules judge one canonical path,
+//! so another encoding of a path is the same path.
 //!
-//! The order is the argument. A token is given to whoever asks, also while it is not known who that is: a client that is refused
-//! one goes on without, some for the life of their process. Whatever is refused for what the pod is, is refused at the *listing*:
-//! a client that is given a role's name and then no document may abort its process (the CRT binding does).
+//! The order of the rules matters. The service grants a token to every client, also while the client is unknown: a client without a token
+//! goes on without one, some for the life of their process. If a pod gets no credentials, the refusal comes at the *listing*. A client that
+//! gets a role's name and then no document may abort its process (the CRT binding does).
 
 mod passed_paths;
 pub mod respond;
@@ -30,19 +30,20 @@ use seawall_http::path::{self, CanonicalPath};
 
 /// The refusal of a method other than GET and HEAD.
 pub const METHOD: Refusal = Refusal::new(405, "method", "Metadata is read with GET or HEAD.");
-/// The refusal of reading where tokens are given.
+/// The refusal of a GET or HEAD at the token path.
 pub const TOKEN_METHOD: Refusal = Refusal::new(405, "token_method", "A session token is asked for with PUT.");
-/// The refusal of a token asked for without a life that it can have. 400 is final for every client, and says that this server
-/// knows tokens; with any other status most would go on without.
+/// The refusal of a token request without a valid life.
+///
+/// 400 is final for every client and says that this server knows tokens. With any other status most clients would go on without a token.
 pub const BAD_TTL: Refusal = Refusal::new(
     400,
     "bad_ttl",
     "A session token needs the header X-aws-ec2-metadata-token-ttl-seconds with a number from 1 to 21600.",
 );
-/// The refusal of a token asked for under a dated version: tokens are given under `latest` alone, as on the real service.
+/// The refusal of a token request at a dated version. Tokens are granted below `latest` alone, as on the real service.
 pub const TOKEN_VERSION: Refusal =
     Refusal::new(403, "token_version", "Session tokens are given at /latest/api/token.");
-/// The refusal of a request without a token where one is needed.
+/// The refusal of a request without a required token.
 pub const NO_TOKEN: Refusal = Refusal::new(
     401,
     "no_token",
@@ -51,82 +52,85 @@ pub const NO_TOKEN: Refusal = Refusal::new(
 /// The refusal of a listing to a pod that has no role.
 pub const NO_ROLE: Refusal =
     Refusal::new(404, "no_role", "No AWS role is configured for this pod or its Kubernetes ServiceAccount.");
-/// The refusal of a role that is not the pod's. Never another's instead of it, as a client would not notice.
+/// The refusal of another role than the pod's. The pod's own role is not returned instead, because the client would not notice.
 pub const WRONG_ROLE: Refusal =
     Refusal::new(403, "wrong_role", "The role in the path is not the one that this pod is allowed.");
 
 const TOKEN: &str = "X-aws-ec2-metadata-token";
 const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds";
 
-/// The service of one node.
+/// The metadata service of one node.
 #[derive(Debug)]
 pub struct Imds {
     facts: InstanceMetadataPaths,
     passed: PassedPaths,
 }
 
-/// Whether requests need a session token.
+/// Says whether requests need a session token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRequirement {
-    /// They do (IMDSv2 alone).
+    /// Requests need a token (IMDSv2 alone).
     Required,
-    /// They may come without (IMDSv1, too). One that is shown is checked all the same.
+    /// Requests may come without a token (IMDSv1, too). A token that is shown is checked all the same.
     Optional,
 }
 
-/// By which rules tokens are given and taken.
+/// The rules by which the service grants and checks tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenRules<'a> {
-    /// What signs them.
+    /// The keys that sign the tokens.
     pub keys: &'a TokenSigningKeys,
-    /// Whether they are needed.
+    /// Says whether requests need a token.
     pub requirement: TokenRequirement,
-    /// How long they live at most.
+    /// The longest life of a token.
     pub ttl_limit: TtlLimit,
 }
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(Debug)]
 pub enum ImdsRequest<'t, 'b> {
-    /// A session token: to be answered at once ([`respond::token`]), whoever asks and whatever is known of it. The connection goes on.
+    /// A session token. Send it at once ([`respond::token`]) to any client, known or unknown. The connection stays open.
     Token(GrantedToken),
-    /// Metadata: to be answered to who is known.
+    /// A read of metadata. Answer it once the client is known.
     Read(ImdsQuery<'t, 'b>),
 }
 
-/// Metadata that is asked for.
+/// A read of metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImdsQuery<'t, 'b> {
-    /// The thing.
+    /// The requested resource.
     pub resource: ImdsResource<'t, 'b>,
-    /// From when on the token that was shown, and so the same request, is to be refused. `None`: no token was shown, so this
-    /// is one that is refused where tokens are required.
+    /// The time from which on the shown token, and so the same request, is refused.
+    ///
+    /// It is `None` if the request shows no token. Where tokens are required, such a request is refused.
     pub session: Option<UnixTime>,
 }
 
-/// The thing asked for.
+/// The resource that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImdsResource<'t, 'b> {
-    /// The name of the pod's role ([`respond::role_name`]), or [`NO_ROLE`]. Where credentials have to be waited for or refused, it is
-    /// here: once this is answered with a name, the document must be had.
+    /// The name of the pod's role ([`respond::role_name`]), or [`NO_ROLE`].
+    ///
+    /// Wait for credentials or refuse them here: after a response with a name, the document must be available.
     Roles(DocumentFormat),
-    /// The document of a role ([`respond::document`]), if it is the pod's ([`check_role`]).
+    /// The document of a role ([`respond::document`]), if the role is the pod's ([`check_role`]).
     Role {
-        /// The role's name as asked for.
+        /// The role's name in the request.
         name: Cow<'b, str>,
-        /// In which form.
+        /// The document's format.
         shape: DocumentFormat,
     },
-    /// About the pod's role ([`respond::role_info`]), or [`NO_ROLE`].
+    /// Information about the pod's role ([`respond::role_info`]), or [`NO_ROLE`].
     RoleInfo,
-    /// Text that is known ([`respond::text`]).
+    /// A text that the agent has ([`respond::text`]).
     Text(MetadataText<'t>),
-    /// Something of the real service that the configuration lets pass: its canonical path. No header and no query of the client's
-    /// goes along.
+    /// A path of the real service that the configuration allows, in canonical form.
+    ///
+    /// The client's headers and query are not sent along.
     Passthrough(Cow<'b, str>),
 }
 
-/// Text that is known.
+/// A text that the agent has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataText<'t> {
     /// The text.
@@ -134,7 +138,7 @@ pub struct MetadataText<'t> {
 }
 
 impl ImdsResource<'_, '_> {
-    /// What it is; a word from a closed set.
+    /// The name of the route, from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Roles(_) => "roles",
@@ -146,17 +150,17 @@ impl ImdsResource<'_, '_> {
     }
 }
 
-/// Whether a canonical path is this service's, where it shares its address with others: a version and what is below it.
+/// True if a canonical path is this service's, for an address that it shares with other endpoints: a version and any path below it.
 pub fn claims(path: &str) -> bool {
     below_version(path).is_some()
 }
 
-/// Whether a connection goes on after a request with this method. A token is asked for on the connection on which it is shown next.
+/// True if the connection stays open after a request with this method. Clients show a token on the connection that requested it.
 pub fn keeps_alive_after(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "PUT")
 }
 
-/// Whether the role asked for is the one that the pod has.
+/// Checks that the requested role is the pod's.
 ///
 /// # Errors
 /// [`NO_ROLE`], [`WRONG_ROLE`].
@@ -169,20 +173,27 @@ pub fn check_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
 }
 
 impl Imds {
-    /// The service of this node. A path of the real one is let pass if one of `passed` matches it and, where it leads to what is as good as
-    /// a credential (`user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`), names that word.
+    /// Creates the service of this node. A path of the real service is allowed if one of the patterns `passed` matches it.
+    ///
+    /// For a path to secrets (`user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`), the pattern must
+    /// also contain that word.
     pub fn new(node: &InstanceMetadata, passed: Vec<Pattern>) -> Self {
         Self { facts: InstanceMetadataPaths::of(node), passed: PassedPaths::new(passed) }
     }
 
-    /// What a request asks for.
+    /// Parses a request.
     ///
-    /// One that announces a body is refused; its bytes are still in the connection, so close it. A PUT without a length has none:
+    /// A request that announces a body is refused; its bytes are still in the connection, so close it. A PUT without a length has no body:
     /// five clients send it so.
     ///
     /// # Errors
-    /// The rule that forbids it: [`METHOD`] and [`TOKEN_METHOD`] (405), [`BAD_TTL`], a body, or a path that is none (400), [`NO_TOKEN`] and
-    /// a token that is refused (401), [`TOKEN_VERSION`] and a request that was relayed (403), or 404.
+    /// The rule that forbids the request:
+    ///
+    /// - 405: [`METHOD`] or [`TOKEN_METHOD`].
+    /// - 400: [`BAD_TTL`], a body, or an invalid path.
+    /// - 401: [`NO_TOKEN`], or a refused token.
+    /// - 403: [`TOKEN_VERSION`], or a relayed request.
+    /// - 404: any other path.
     pub fn query<'t, 'b>(
         &'t self,
         head: &RequestHead<'_, 'b>,
@@ -239,7 +250,7 @@ impl Imds {
 const ROLES: &str = "meta-data/iam/security-credentials";
 const TOKENS: &str = "api/token";
 
-/// What follows `/VERSION/`; empty at a version's own directory. Any version is read as the latest: no client compares.
+/// Returns the path below `/VERSION/`, empty at a version's own directory. All versions read as the latest, as no client compares.
 fn below_version(path: &str) -> Option<&str> {
     if let Some(below) = path.strip_prefix("/latest/") {
         // What nearly every client asks.
@@ -250,7 +261,7 @@ fn below_version(path: &str) -> Option<&str> {
     is_version(version).then_some(below)
 }
 
-/// `latest`, `1.0`, or a date such as `2021-01-03`.
+/// True for `latest`, `1.0`, or a date such as `2021-01-03`.
 fn is_version(version: &str) -> bool {
     let is_date = |bytes: &[u8]| {
         let is_fit = |(at, byte): (usize, &u8)| match at {
@@ -262,7 +273,7 @@ fn is_version(version: &str) -> bool {
     matches!(version, "latest" | "1.0") || is_date(version.as_bytes())
 }
 
-/// What is asked below a directory of roles; `text` from `start` on follows its name without `-extended`.
+/// Parses a path below a directory of roles. `text` from `start` on follows the directory's name without `-extended`.
 fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, Refusal> {
     let (shape, start) = match text[start..].strip_prefix("-extended") {
         Some(_) => (DocumentFormat::Extended, start + "-extended".len()),
@@ -285,11 +296,11 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, R
     Ok(ImdsResource::Role { name, shape })
 }
 
-/// A token for who asks for one.
+/// Grants a token to any client that requests one.
 ///
 /// # Errors
-/// [`METHOD`] (405) at another path, [`TOKEN_VERSION`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400). To most clients all
-/// but 400 mean to go on without a token.
+/// [`METHOD`] (405) at another path, [`TOKEN_VERSION`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400). After any of them but 400,
+/// most clients go on without a token.
 fn grant(
     head: &RequestHead<'_, '_>,
     path: &CanonicalPath<'_>,
@@ -306,7 +317,7 @@ fn grant(
     Ok(sessions.keys.issue(visitor, ttl, sessions.ttl_limit, now))
 }
 
-/// One to five digits, from 1 to [`MAX_TTL`].
+/// Parses a life: one to five digits, from 1 to [`MAX_TTL`] in seconds.
 fn ttl(value: &[u8]) -> Option<Duration> {
     if !(1..=5).contains(&value.len()) {
         return None;
@@ -316,10 +327,10 @@ fn ttl(value: &[u8]) -> Option<Duration> {
     (Duration::from_secs(1)..=MAX_TTL).contains(&ttl).then_some(ttl)
 }
 
-/// From when on the token that a request shows is refused.
+/// Returns the time from which on the request's token is refused, or `None` without a token.
 ///
 /// # Errors
-/// [`NO_TOKEN`] where one is needed; what is wrong with one that is shown, needed or not; [`super::REPEATED_HEADER`].
+/// [`NO_TOKEN`] if a token is required; the reason why a shown token is invalid, required or not; [`super::REPEATED_HEADER`].
 fn session(
     head: &RequestHead<'_, '_>,
     sessions: &TokenRules<'_>,

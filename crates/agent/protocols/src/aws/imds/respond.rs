@@ -1,7 +1,7 @@
-//! Whole responses of the metadata service, appended to a buffer that the caller reuses.
+//! Whole responses of the metadata service, appended to a buffer that the agent reuses.
 //!
-//! The header with a token's life is on an answer that gives a token, and on no other: without it the SDKs for Go, Ruby and
-//! Rust take none, and on a refusal the SDK for Rust takes the refusal's body for a token and shows it for hours.
+//! The header with a token's life is only on a response that grants a token. Without it the SDKs for Go, Ruby and Rust accept no token.
+//! With it on a refusal, the SDK for Rust would take the refusal's body for a token and show it for hours.
 
 use seawall_http::write;
 
@@ -13,12 +13,12 @@ use super::super::time::Iso8601Time;
 use super::{MetadataText, TOKEN_METHOD, TTL};
 use seawall_http::{Refusal, ResponseContext};
 
-/// The headers of every answer, as the real service names itself.
+/// The headers of every response, with the server name of the real service.
 const ALWAYS: &[u8] = b"Server: EC2ws\r\n";
 const TEXT: &[u8] = b"Content-Type: text/plain\r\n";
 const SECRET_TEXT: &[u8] = b"Cache-Control: no-store\r\nContent-Type: text/plain\r\n";
 
-/// Writes a session token and its life: the token alone, as a line end in it fails all clients but two.
+/// Writes a session token and its life. The body is the token alone, because a line end in it breaks all clients but two.
 pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToken) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TTL.as_bytes());
@@ -29,15 +29,16 @@ pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToke
     frame.end(out, &[grant.token()]);
 }
 
-/// Writes the name of the pod's role, without a line end: three clients put what they read into the next path, and two of them
-/// abort.
+/// Writes the name of the pod's role, without a line end.
+///
+/// Three clients put the response into the next path, and with a line end two of them abort.
 pub fn role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     frame.end(out, &[role.as_str().as_bytes()]);
 }
 
-/// Writes the document of a role. No cache may keep it.
+/// Writes the document of a role. Caches must not keep it.
 pub fn document(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -49,18 +50,18 @@ pub fn document(
     credentials.write_document(out, frame, shape);
 }
 
-/// About a pod's role. No text in it holds a character that JSON escapes.
+/// Information about a pod's role. No text in it has a character that JSON escapes.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleInfo<'a> {
-    /// The ARN of an instance profile. A pod has none; some tools read the account from it.
+    /// The ARN of an instance profile. A pod has none, but some tools read the account from it.
     pub profile_arn: &'a str,
-    /// Its id, if the configuration names one.
+    /// The profile's id, if the configuration names one.
     pub profile_id: Option<&'a str>,
-    /// When this was last so.
+    /// The time of the last update.
     pub last_updated: Iso8601Time,
 }
 
-/// Writes what `iam/info` says.
+/// Writes the document of `iam/info`.
 pub fn role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
@@ -79,20 +80,20 @@ pub fn role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo
     );
 }
 
-/// Writes text that is known.
+/// Writes a text that the agent has.
 pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     frame.end(out, &[known.body.as_bytes()]);
 }
 
-/// Writes a refusal, the dialect's or another's, with the id under which the agent logged it.
+/// Writes a refusal of this dialect or of another component, with the id under which the agent logged it.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     let allow: &[u8] = if *refusal == TOKEN_METHOD { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
     refuse::write(out, frame, ALWAYS, allow, refusal, request);
 }
 
-/// Writes what the real service answered to what may pass: its status, the headers that say what its body is, its body.
+/// Writes the real service's response to an allowed path: its status, the headers that describe its body, and its body.
 pub fn passthrough<'h>(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -110,6 +111,8 @@ pub fn passthrough<'h>(
     frame.end(out, &[body]);
 }
 
-/// The coding is the body's: without it a client would take compressed bytes for text. The life of a token never passes: what the
-/// real service says of the agent's own is nobody's business.
+/// The headers of the real service that clients get.
+///
+/// The content coding belongs to the body: without it a client would take compressed bytes for text. The header with a token's life never
+/// passes, because it is about the agent's own token.
 const PASSED: [&str; 4] = ["Content-Type", "Content-Encoding", "ETag", "Last-Modified"];

@@ -1,4 +1,4 @@
-//! An agent as far as these tests need one: a listener on the node that answers everybody with who they are.
+//! A minimal agent for these tests: a listener on the node that answers each client with the client's name.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -12,8 +12,9 @@ use seawall_redirect::{AgentAddress as Listens, ConnectionMap, ConnectionOwner, 
 
 use super::{HOST, Lab, NODE, NODE6, ONE, TWO, address, within};
 
-/// Who made a connection, in the words of the tests: `one`, `two`, `host`, or `nobody`. Two witnesses must agree: the source address, which names
-/// the owner, and what the kernel wrote down under it.
+/// Returns the client of a connection by its name in the tests: `one`, `two`, `host`, or `nobody`.
+///
+/// Two witnesses must agree: the source address, which names the owner, and the kernel's record under that owner.
 pub(crate) fn who(lab: &Lab, callers: &mut ConnectionMap, peer: SocketAddr, local: SocketAddr) -> String {
     let pods: HashMap<IpAddr, &str> =
         [("10.44.0.11", ONE), ("fd44::11", ONE), ("10.44.0.12", TWO), ("fd44::12", TWO)]
@@ -37,7 +38,7 @@ pub(crate) fn who(lab: &Lab, callers: &mut ConnectionMap, peer: SocketAddr, loca
     .to_owned()
 }
 
-/// A port on the node, at all its addresses.
+/// Opens a listener on the node, at all its addresses.
 pub(crate) fn listen() -> TcpListener {
     within("node", || TcpListener::bind(("::", 0)).unwrap())
 }
@@ -46,7 +47,7 @@ pub(crate) fn port(listener: &TcpListener) -> NonZeroU16 {
     NonZeroU16::new(listener.local_addr().unwrap().port()).unwrap()
 }
 
-/// At both of the node's addresses.
+/// Returns both of the node's addresses with these ports.
 pub(crate) fn at_node(metadata: Option<NonZeroU16>, containers: Option<NonZeroU16>) -> Listens {
     let v4 = NODE.parse::<Ipv4Addr>().ok();
     let v6 = NODE6.parse::<Ipv6Addr>().ok();
@@ -58,7 +59,7 @@ pub(crate) fn gate(lab: &Lab) -> TargetMap {
     TargetMap::open(&lab.pins, &lab.site).unwrap()
 }
 
-/// A lab whose captured connections go to a listener, and what was written down of them.
+/// Creates a lab whose captured connections go to a listener, with the map of their records.
 pub(crate) fn captured() -> (Lab, TcpListener, ConnectionMap) {
     let (lab, listener) = (Lab::attached(), listen());
     point(&lab, &listener);
@@ -92,7 +93,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Serves, captured connections go to it, and it knows the node.
+    /// Starts an agent that serves, gets captured connections and knows the node's namespace.
     pub(crate) fn start(lab: &Arc<Lab>) -> Self {
         learn(lab);
         let agent = Self::beside(lab);
@@ -100,7 +101,7 @@ impl Agent {
         agent
     }
 
-    /// Serves, and nobody is sent to it yet.
+    /// Starts an agent that serves but gets no captured connections yet.
     pub(crate) fn beside(lab: &Arc<Lab>) -> Self {
         Self::saying(lab, "agent")
     }
@@ -124,7 +125,7 @@ impl Agent {
         Self { port, seat, stop, thread: Some(thread) }
     }
 
-    /// Where it answers metadata.
+    /// The address at which the agent answers metadata.
     pub(crate) fn at(&self) -> Listens {
         Listens { listener_slot: self.seat, ..at_node(Some(self.port), None) }
     }

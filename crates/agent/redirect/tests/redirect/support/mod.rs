@@ -1,5 +1,6 @@
-//! A node, two pods and the cloud's real server, each a network namespace, with no route out of any; and groups as a kubelet
-//! makes them, below a group that `scripts/redirect-test` made and removes.
+//! A node, two pods and the cloud's real server, each a network namespace without a route to the outside.
+//!
+//! The control groups are laid out as a kubelet lays them out, below a group that `scripts/redirect-test` makes and removes.
 
 pub(crate) mod agent;
 
@@ -28,14 +29,14 @@ pub(crate) const TWO: &str = "22222222-aaaa-bbbb-cccc-000000000002";
 pub(crate) const HOST: &str = "33333333-aaaa-bbbb-cccc-000000000003";
 pub(crate) const AGENT: &str = "99999999-aaaa-bbbb-cccc-000000000009";
 
-/// Addresses of the real server that it also answers at.
+/// The metadata addresses at which the real server answers, too.
 const REAL: [&str; 5] =
     ["169.254.169.254", "169.254.170.23", "fd20:ce::254", "fd00:ec2::254", "fd00:ec2::23"];
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct Lab {
-    /// The group around all of this lab's.
+    /// The group around all of this lab's groups.
     pub(crate) base: PathBuf,
     pub(crate) pins: Pins,
     pub(crate) site: CgroupTree,
@@ -48,12 +49,12 @@ fn given(name: &str) -> PathBuf {
 }
 
 impl Lab {
-    /// With the names that the driver cgroupfs gives groups.
+    /// Creates a lab with the group names of the cgroupfs driver.
     pub(crate) fn new() -> Self {
         Self::named("kubepods", |uid, class| format!("{class}pod{uid}"))
     }
 
-    /// With those of the driver systemd.
+    /// Creates a lab with the group names of the systemd driver.
     pub(crate) fn systemds() -> Self {
         Self::named("kubepods.slice", |uid, class| {
             let uid = uid.replace('-', "_");
@@ -105,7 +106,7 @@ impl Lab {
         fs::metadata(self.group(uid)).unwrap().ino()
     }
 
-    /// A process in a container of a pod, in the pod's network.
+    /// Starts a process in a container of a pod, in the pod's network.
     pub(crate) fn pod(&self, uid: &str) -> Process {
         let network = match uid {
             ONE => "pod1",
@@ -115,12 +116,12 @@ impl Lab {
         Process::start(Some(network), &self.group(uid).join("c"))
     }
 
-    /// A process of the node's own.
+    /// Starts a process of the node itself.
     pub(crate) fn outside(&self) -> Process {
         Process::start(Some("node"), &self.base.join("outside"))
     }
 
-    /// Makes this process one of the agent's pod, as the agent is.
+    /// Moves this process into the agent's pod, where the agent runs.
     pub(crate) fn join_agents_pod(&self) {
         fs::write(self.group(AGENT).join("c/cgroup.procs"), "0").unwrap();
     }
@@ -150,7 +151,7 @@ impl Drop for Lab {
     }
 }
 
-/// A directory and all below it, outer before inner.
+/// Lists a directory and all directories below it, outer before inner.
 pub(crate) fn walk(path: &Path) -> Vec<PathBuf> {
     let mut found = vec![path.to_owned()];
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
@@ -169,7 +170,7 @@ pub(crate) fn ip(arguments: &str) -> bool {
 
 const NETWORKS: [&str; 4] = ["node", "pod1", "pod2", "cloud"];
 
-/// The node forwards between its bridge of pods and the cloud, as nodes do.
+/// Creates the networks. The node forwards between its bridge of pods and the cloud, as nodes do.
 fn networks() {
     for name in NETWORKS {
         ip(&format!("netns delete {name}"));
@@ -220,7 +221,7 @@ fn networks() {
     });
 }
 
-/// Does something in a network namespace: sockets made there stay there.
+/// Runs a function in a network namespace. Sockets created there stay there.
 pub(crate) fn within<T: Send>(network: &str, what: impl FnOnce() -> T + Send) -> T {
     let namespace = fs::File::open(format!("/run/netns/{network}")).unwrap();
     thread::scope(|scope| {
@@ -232,7 +233,7 @@ pub(crate) fn within<T: Send>(network: &str, what: impl FnOnce() -> T + Send) ->
     })
 }
 
-/// Does something on a thread that has not these rights, nor the one that is as good as all.
+/// Runs a function on a thread without these capabilities and without CAP_SYS_ADMIN, which can replace them.
 pub(crate) fn without<T: Send>(dropped: CapabilitySet, what: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let inside = scope.spawn(|| {
@@ -245,7 +246,7 @@ pub(crate) fn without<T: Send>(dropped: CapabilitySet, what: impl FnOnce() -> T 
     })
 }
 
-/// The kernel ends sockets, and links whose pin has gone, in its own time.
+/// Waits until the condition holds: the kernel ends sockets, and links without a pin, with a delay.
 pub(crate) fn until(mut done: impl FnMut() -> bool) {
     let begun = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
     while !done() {
@@ -255,7 +256,7 @@ pub(crate) fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Answers `real` to everybody, at ports 80 and 443, and to DNS's. It ends with the test's process, as nothing leads to it any more.
+/// Answers `real` to every client at ports 80, 443 and 53 (DNS). It ends with the test's process.
 fn real_server() {
     for port in [80, 443, 53] {
         let listener = within("cloud", || TcpListener::bind(("::", port)).unwrap());
