@@ -141,10 +141,10 @@ impl SenderLoop {
         self.accounting.record_retry(flight.hit);
         match again {
             RetryDecision::NewConnection => {
-                self.instruct(|pool, now, desk| pool.assign_to_new_connection(key, now, desk))
+                self.instruct(|pool, now, desk| pool.assign_to_new_connection(key, now, desk));
             }
             RetryDecision::GiveUp | RetryDecision::AnyConnection => {
-                self.instruct(|pool, now, desk| pool.assign(key, now, desk))
+                self.instruct(|pool, now, desk| pool.assign(key, now, desk));
             }
         }
     }

@@ -509,7 +509,7 @@ fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bo
     loop {
         match trial.next_interval(Duration::from_secs(1)) {
             CollectorEvent::Interval(interval) => {
-                dues.extend(interval.stats.fates.iter().map(|fate| fate.due))
+                dues.extend(interval.stats.fates.iter().map(|fate| fate.due));
             }
             CollectorEvent::Timeout => {}
             CollectorEvent::Ended => break,

@@ -236,7 +236,7 @@ impl RateSearch {
             TrialPurpose::Ladder => self.learn_rung(),
             TrialPurpose::Confirm if self.phase == Phase::Ladder => self.learn_held(),
             TrialPurpose::Narrow | TrialPurpose::Confirm | TrialPurpose::Knee | TrialPurpose::Cold => {
-                self.learn_trial()
+                self.learn_trial();
             }
             TrialPurpose::Again => self.learn_repeat(),
             TrialPurpose::Retest => self.learn_retest(),

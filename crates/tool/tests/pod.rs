@@ -138,7 +138,7 @@ impl Pod {
                     tale.doubts.extend(doubts);
                 }
                 PodReport::Records { chunk, .. } => {
-                    tale.records.extend(BASE64_STANDARD.decode(chunk).unwrap())
+                    tale.records.extend(BASE64_STANDARD.decode(chunk).unwrap());
                 }
                 PodReport::Done { result, .. } => return Tale { result: Some(result), ..tale },
                 other => panic!("{other:?}"),

@@ -382,7 +382,7 @@ impl<'a> Run<'a> {
         match connection.entry {
             AcceptOutcome::Served => self.serve(request, at),
             AcceptOutcome::Closed => {
-                self.push(at + self.target.trip, EventKind::Answer(request, ObservedOutcome::Cut))
+                self.push(at + self.target.trip, EventKind::Answer(request, ObservedOutcome::Cut));
             }
             AcceptOutcome::Queued | AcceptOutcome::Dropped => {}
         }

@@ -230,7 +230,7 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
             seen |= experiment.name == dies;
             if seen {
                 watched.requests.iter_mut().for_each(|hit| {
-                    (hit.outcome, hit.sent, hit.connection) = (ObservedOutcome::Refused, None, None)
+                    (hit.outcome, hit.sent, hit.connection) = (ObservedOutcome::Refused, None, None);
                 });
             } else {
                 alive.push(experiment.name);

@@ -315,7 +315,7 @@ impl TransportHarness {
             }
             RetryDecision::AnyConnection => self.act(|pool, now, desk| pool.assign(key, now, desk)),
             RetryDecision::NewConnection => {
-                self.act(|pool, now, desk| pool.assign_to_new_connection(key, now, desk))
+                self.act(|pool, now, desk| pool.assign_to_new_connection(key, now, desk));
             }
         }
         HarnessEventKind::Again

@@ -124,10 +124,10 @@ impl DistributedAttack {
         for change in self.changes.try_iter() {
             match change {
                 RemoteCommand::Rate(rate, from) => {
-                    self.fleet.send_control(&format!("rate {}", rate.exact()), from)
+                    self.fleet.send_control(&format!("rate {}", rate.exact()), from);
                 }
                 RemoteCommand::Clients(clients) => {
-                    self.fleet.send_control(&format!("concurrency {clients}"), self.now())
+                    self.fleet.send_control(&format!("concurrency {clients}"), self.now());
                 }
                 RemoteCommand::Pause(from) => self.fleet.send_control("pause", from),
                 RemoteCommand::Resume(from) => self.fleet.send_control("resume", from),

@@ -158,7 +158,7 @@ impl FindPodGroup {
         heard.last_heard[pod] = heard.last_heard[pod].max(at);
         match what {
             PodUpdateKind::Part { trial, part, .. } if trial == begun.trial => {
-                heard.blocks[pod].extend(part.0)
+                heard.blocks[pod].extend(part.0);
             }
             PodUpdateKind::Done { trial, result } if trial == begun.trial => heard.done[pod] = Some(result),
             PodUpdateKind::Failed(why) => {

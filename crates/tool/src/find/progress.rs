@@ -253,7 +253,7 @@ fn draw(news: &Receiver<ProgressUpdate>) {
         match news.recv_timeout(TICK) {
             Ok(ProgressUpdate::Step(now)) => shown = Some((now, clock.now())),
             Ok(ProgressUpdate::InterimVerdict(vote)) => {
-                shown.iter_mut().for_each(|(now, _)| now.so_far = Some(vote))
+                shown.iter_mut().for_each(|(now, _)| now.so_far = Some(vote));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Ok(ProgressUpdate::End) | Err(RecvTimeoutError::Disconnected) => {

@@ -55,7 +55,7 @@ impl<W: DeserializeOwned + Send + 'static> TrialReceiver<W> {
         })?;
         let (hand, voice) = (Arc::clone(hand), Arc::clone(voice));
         spawn("orders", move || {
-            CommandListener { orders, hand, voice, clock: RunClock::start() }.listen(&heard)
+            CommandListener { orders, hand, voice, clock: RunClock::start() }.listen(&heard);
         })?;
         Ok(Self(trials))
     }

@@ -178,7 +178,7 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
     };
     match way.endpoint {
         AwsEndpoint::WebIdentity => {
-            facts.service_account = RelatedAnnotations::read(said(ROLE_ARN, role(number)))
+            facts.service_account = RelatedAnnotations::read(said(ROLE_ARN, role(number)));
         }
         AwsEndpoint::AssumeRole => {
             facts.pod = said(ROLE, role(number));

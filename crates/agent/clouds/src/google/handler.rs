@@ -324,7 +324,7 @@ fn lend(
     let lease = own.credentials.cached_lease(wanted.want, now)?;
     match wanted.want {
         CredentialRequestRef::AccessToken { .. } => {
-            response::access_token(out, frame, &lease, now, wanted.alt, None)
+            response::access_token(out, frame, &lease, now, wanted.alt, None);
         }
         CredentialRequestRef::IdToken { .. } => response::id_token(out, frame, &lease),
     }

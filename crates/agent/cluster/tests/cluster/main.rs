@@ -459,7 +459,7 @@ async fn the_node_is_opened_by_taking_off_one_taint() {
     ]}});
     admin.must("PATCH", "/api/v1/nodes/node1", Some(&taints)).await;
     let cluster = cluster_at(&plane, &token, plane.port(), |config| {
-        config.startup_taint = Some("seawall/not-ready".into())
+        config.startup_taint = Some("seawall/not-ready".into());
     })
     .await;
     cluster.remove_startup_taint().await;
@@ -578,7 +578,7 @@ async fn a_connection_that_died_silently_is_given_up() {
     admin.make_account("coral", None).await;
     let proxy = Proxy::to(plane.port()).await;
     let cluster = cluster_at(&plane, &token, proxy.port(), |config| {
-        config.timeouts.watch_idle = Duration::from_secs(3)
+        config.timeouts.watch_idle = Duration::from_secs(3);
     })
     .await;
     let pods = cluster.pods();

@@ -103,7 +103,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             match self.socket.read(&mut self.thread.scratch.borrow_mut().read[..READ]) {
                 ReadOutcome::Closed => return Poll::Ready(0),
                 ReadOutcome::WouldBlock => {
-                    self.thread.scheduler.record_turn(&self.client.borrow().tenant.turns)
+                    self.thread.scheduler.record_turn(&self.client.borrow().tenant.turns);
                 }
                 ReadOutcome::Bytes(n) => {
                     self.thread.scheduler.record_turn(&self.client.borrow().tenant.turns);

@@ -45,13 +45,13 @@ const ROLES: &[ToolFlag] = &[
     ToolFlag::with_value("iam-role-session-ttl", aws::session),
     ToolFlag::with_value("iam-role-key", |key, draft| annotation(key, "iam.amazonaws.com/role", draft)),
     ToolFlag::with_value("iam-external-id", |key, draft| {
-        annotation(key, "iam.amazonaws.com/external-id", draft)
+        annotation(key, "iam.amazonaws.com/external-id", draft);
     }),
     ToolFlag::with_value("iam-role-session-name-key", |key, draft| {
         annotation(key, "iam.amazonaws.com/session-name", draft);
     }),
     ToolFlag::with_value("namespace-key", |key, draft| {
-        annotation(key, "iam.amazonaws.com/allowed-roles", draft)
+        annotation(key, "iam.amazonaws.com/allowed-roles", draft);
     }),
     ToolFlag::boolean("namespace-restrictions", |is_on, draft| {
         draft.set("aws.kube2iam.namespaceRestrictions", is_on == "true");
@@ -87,7 +87,7 @@ const NODE: &[ToolFlag] = &[
         }
     }),
     ToolFlag::with_value("metadata-addr", |address, draft| {
-        draft.set("aws.imds.upstream", format!("http://{address}"))
+        draft.set("aws.imds.upstream", format!("http://{address}"));
     }),
     ToolFlag::deferred_boolean("iptables"),
     ToolFlag::deferred("host-ip"),

@@ -118,10 +118,10 @@ pub(crate) fn answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &Tre
     match &query.resource {
         TreeResource::Response(TreeResponse::Text(known)) => MetadataServerKind::Gke.text(out, frame, known),
         TreeResource::Response(TreeResponse::Redirect(redirect)) => {
-            MetadataServerKind::Gke.redirect(out, frame, redirect)
+            MetadataServerKind::Gke.redirect(out, frame, redirect);
         }
         TreeResource::Credential(CredentialQuery::IdToken { .. }) => {
-            MetadataServerKind::Gke.id_token(out, frame, "e30.e30.c2ln")
+            MetadataServerKind::Gke.id_token(out, frame, "e30.e30.c2ln");
         }
         TreeResource::Credential(CredentialQuery::AccessToken { alt, .. }) => {
             let etag = Some(ETag::of(b"ya29.token"));
