@@ -217,7 +217,7 @@ enum Kind {
 }
 
 impl ResponseHeaders {
-    /// A response's headers, none yet. [`Headers::default`] is the absence of a response.
+    /// A response's headers, none yet. [`Self::default`] is the absence of a response.
     #[must_use]
     pub const fn present() -> Self {
         Self { present: true, text: Vec::new(), entries: Vec::new() }

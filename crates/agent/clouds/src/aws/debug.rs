@@ -22,7 +22,7 @@ impl AwsEntitlement {
         }
     }
 
-    /// Returns a task that fetches the leases that `before` held, if this entitlement replaces it and holds none of them.
+    /// Returns a task that fetches all leases that `before` held. `None` unless both have a role and their credentials are separate.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (&self.state, before) {
             (

@@ -258,8 +258,8 @@ impl Aws {
             AllowedRole::Granted(grant) => Some(grant.role.name().clone()),
             AllowedRole::Associated(_) => None,
         };
-        // Prefetch only once for a pod; otherwise each change of its annotations would cause calls. Do not prefetch for a pod whose role only
-        // EKS may know: it may want none, and most such pods have none.
+        // Prefetch only once for a pod; otherwise each change of its annotations would cause calls. Do not prefetch if only EKS may know
+        // the role: the pod may want none, and most such pods have none.
         if applicant.prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }

@@ -138,7 +138,7 @@ fn write(path: &Path, keys: &TokenSigningKeys) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", name_of_its_own()?));
     let written = write_new(&beside, keys).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // What is left of it would be a copy of the keys that nobody looks after.
+        // A leftover file would be an unmanaged copy of the keys.
         let _ = fs::remove_file(&beside);
     }
     written

@@ -103,7 +103,7 @@ fn hanging() -> Faults {
     Faults { hang_rate: 1.0, ..Faults::default() }
 }
 
-/// Covers a timeout that no other test measured, at both endpoints.
+/// Measures the wait at both endpoints and for several clients. No earlier test measured it.
 #[tokio::test]
 async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_and_told_no_time_to_wait() {
     let (world, sts) = start(60 * MINUTE).await;
@@ -183,7 +183,7 @@ async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: Rela
     tokio::join!(ask, change).0
 }
 
-/// The lifetime of the credentials that the pod holds.
+/// The remaining lifetime of the credentials that the pod holds.
 fn held(world: &PodFixture) -> Duration {
     let entitlements = world.pod().entitlements();
     let EntitlementState::Decided(own) = entitlements.aws() else { panic!("not decided") };

@@ -3,8 +3,8 @@
 //! They are those of three projects, unchanged, so that manifests written for these projects need no edit. `policy` and `namespace`
 //! interpret them.
 //!
-//! Of the EKS webhook's, `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints` are known and have no effect: they are about
-//! a token and an endpoint in the pod, and here the token is the agent's (`identity.tokenLifetime`) and the endpoint that of `aws.stsUrl`.
+//! The EKS webhook's `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints` have no effect. They configure a token and an
+//! endpoint in the pod; the agent uses its own token (`identity.tokenLifetime`) and the endpoint of `aws.stsUrl`.
 
 use seawall_broker::aws::ExternalId;
 use seawall_core::annotations::AnnotationKeys;
@@ -18,7 +18,7 @@ pub(in crate::aws) const ROLE: &str = "iam.amazonaws.com/role";
 /// On a pod: the name of its session at AWS. Source: uswitch/kiam, README.
 pub(in crate::aws) const SESSION_NAME: &str = "iam.amazonaws.com/session-name";
 
-/// On a pod: what a role's trust policy may demand of whoever takes it. Source: uswitch/kiam, README.
+/// On a pod: the external id that a role's trust policy may require. Source: uswitch/kiam, README.
 pub(in crate::aws) const EXTERNAL_ID: &str = "iam.amazonaws.com/external-id";
 
 /// On a namespace: a regular expression of the roles that its pods may have. Source: uswitch/kiam, README.

@@ -1,15 +1,18 @@
 //! Decides which role a pod may have and how the agent takes it, from the configuration and the annotations of KIAM, kube2iam and the EKS
 //! webhook. Pure: facts in, a grant or the reason for a denial out.
 //!
-//! The order is the argument. A pod that names a role itself (`iam.amazonaws.com/role`) needs its namespace's permission; one whose
-//! ServiceAccount stands for a role (`eks.amazonaws.com/role-arn`) proves itself to AWS with a token of its own, and the role's trust
-//! policy decides. If both say the same role, the second way is taken, because nobody but the pod is then trusted with it. If they
-//! say different ones, which is meant would be a guess, and a wrong guess is somebody else's credential: refused, and told to the pod's
-//! owner. A role that nobody names comes only from `aws.defaultRoles`, by namespace, or from EKS, by an association of the ServiceAccount
-//! that AWS alone knows. Which of the two is decided here and not by what EKS answers: where a default is configured EKS is not asked, and
-//! where EKS says no there is no default.
+//! The order of rules is the security argument:
 //!
-//! What is not read yet decides nothing: a default in its place is how other agents gave pods the wrong role for a moment.
+//! - A pod that names a role itself (`iam.amazonaws.com/role`) needs its namespace's permission.
+//! - A pod whose ServiceAccount names a role (`eks.amazonaws.com/role-arn`) proves itself to AWS with a token of its own. The role's trust
+//!   policy decides.
+//! - If both name the same role, the ServiceAccount's method is used, because then only the pod is trusted with the role.
+//! - If they name different roles, the agent refuses and tells the pod's owner. A wrong guess would give the pod another's credentials.
+//! - A pod without a named role gets one only from `aws.defaultRoles`, by namespace, or from EKS. EKS knows its associations with
+//!   ServiceAccounts; the agent does not. If a default is configured, the agent does not ask EKS. If EKS says no, there is no default.
+//!
+//! While an annotation is not read yet, the agent does not decide. Other agents used a default meanwhile, and gave pods the wrong role for
+//! a moment.
 
 pub(crate) mod annotations;
 pub(crate) mod namespace;

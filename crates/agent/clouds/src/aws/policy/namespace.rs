@@ -100,8 +100,8 @@ impl NamespaceRules {
 
     /// The settings by which `allowed-roles` is read. `None` if it does not count.
     ///
-    /// kube2iam without the flag ignores the list. If Seawall enforced an outdated list, pods would lose on migration the roles that kube2iam
-    /// gave them.
+    /// kube2iam without the flag ignores the list. If Seawall enforced an outdated list, pods would lose on migration the roles that
+    /// kube2iam gave them.
     fn restricting(self) -> Option<Kube2iam> {
         self.kube2iam.filter(|way| way.restricted)
     }
