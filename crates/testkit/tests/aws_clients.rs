@@ -290,7 +290,7 @@ fn by_the_endpoint_of_containers_they_fail_later_and_more_of_them() {
     assert_eq!(outage(family("C++").container.as_ref().unwrap(), 75 * MINUTE, 7).0, None);
 }
 
-/// The proof that the bound catches it: what the agent must keep to (`agent/src/cloud/aws/pairs.rs`) KIAM's server does not.
+/// The proof that the bound catches it: what the agent must keep to (`observe/src/tests/aws_sdks.rs`) KIAM's server does not.
 #[test]
 fn a_server_of_fifteen_minutes_breaks_the_bound_that_a_server_of_an_hour_keeps() {
     let costs = |family: &'static Family, column| {

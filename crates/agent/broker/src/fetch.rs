@@ -86,8 +86,8 @@ impl<X: TokenExchange> FetchTask<X> {
         Outcome::Completed(started, result)
     }
 
-    /// Asks the cloud with one pod's token, or with another pod's if that fails. A pod without a token file, or a pod that has just
-    /// gone, must not spoil the fetch for its siblings. Pods that come meanwhile are tried, too.
+    /// Asks the cloud with one pod's token. If that token is missing or not accepted, tries another pod's: a pod without a token
+    /// file, or a pod that has just gone, must not spoil the fetch for its siblings. Pods that come meanwhile are tried, too.
     async fn exchange_token(&self) -> Result<IssuedCredential<X::Credential>, ExchangeError> {
         let mut without =
             ExchangeError::new(ExchangeFault::Subject, "kubernetes token", "no pod is left to prove it");

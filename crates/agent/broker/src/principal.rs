@@ -50,7 +50,7 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     }
 
     /// The age up to which a credential of this kind and lifetime is served from memory; `None` means while it is valid. The age
-    /// counts from the issue. After it, a request triggers a new fetch, and falls back to the old credential if the fetch fails.
+    /// counts from the issue. After it, a request triggers a new fetch, and gets the old credential if the fetch fails or is late.
     fn max_cache_age(&self, _lifetime: Duration) -> Option<Duration> {
         None
     }

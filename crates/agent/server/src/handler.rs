@@ -3,7 +3,7 @@
 //! The order of steps is the security argument, in every dialect:
 //! 1. The client was identified when the connection was accepted.
 //! 2. The dialect canonicalises the path once and refuses by default.
-//! 3. Only then the dialect looks up a lease, under the client's own holder, which cannot reach another client's leases.
+//! 3. Only then the dialect looks up a lease, by the client's own `PodLeaseClient`, which cannot reach another client's leases.
 //!
 //! All steps are pure functions and reads of memory. A request that needs to wait (a cold lease, a long poll, the real server)
 //! becomes a [`DeferredResponse`]. The connection's own task awaits it, never the thread.

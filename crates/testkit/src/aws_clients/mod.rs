@@ -4,7 +4,7 @@
 //! A model is data ([`Family`], of the table in `families`) and one small machine ([`Client`]), which knows no server, no socket and no
 //! clock: it is told the time, whether a fetch brought something and when that ends. So the same models are driven against servers of
 //! numbers (`rotating`), where they must give the figures that were measured with the SDKs themselves (`tests/aws_clients.rs`), and
-//! against the agent (`agent/src/cloud/aws/pairs.rs`), where they say what nobody could measure in seconds.
+//! against the agent (`observe/src/tests/aws_sdks.rs`), where they say what nobody could measure in seconds.
 //!
 //! Times are whole seconds, as `Expiration` states them, since whatever instant the driver likes; a life that is left is negative once
 //! the credentials have ended.

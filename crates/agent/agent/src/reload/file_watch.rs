@@ -2,9 +2,8 @@
 //!
 //! The watcher polls instead of using inotify, on purpose:
 //! - A ConfigMap that is mounted as a folder changes by swapping a link beside the file. Other tools rename a file over it or write
-//!   into
-//!   it, and the path may lead over links into other folders. An inotify watcher must watch all of these and follow their changes;
-//! `stat` follows them by itself.
+//!   into it, and the path may lead over links into other folders. An inotify watcher must watch all of these and follow their
+//!   changes; `stat` follows them by itself.
 //! - Watches count against a number per user that the node's other agents use up (`max_user_instances` is 128), and some file systems
 //!   report nothing.
 //! - A `stat` is one system call of some microseconds, beside a thread that wakes four times a second anyway.

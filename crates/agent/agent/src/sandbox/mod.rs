@@ -9,13 +9,11 @@
 //! attacker brings into this process can use no other call: no program to start, no file to write, no namespace, no debugger, nothing
 //! for the kernel to load, no memory to make executable.
 //! - Calls that only such code makes end the process at once, whatever the price. An operator sees a container that ends by SIGSYS
-//!   (exit
-//!   code 159), and the call's number in the kernel's log.
+//!   (exit code 159), and the call's number in the kernel's log.
 //! - Any other call that is not on the list fails with EPERM, and the agent continues. A C library may need a call in a case that no
-//!   test
-//!   reached. An agent that ended for that, on every node at once, would take more from pods than a refused call can give to an
-//! attacker.   The code that made the call reports it as any other failure ("os error 1"), and with `seccomp: log` the kernel names
-//! each such call.
+//!   test reached. An agent that ended for that, on every node at once, would take more from pods than a refused call can give to an
+//!   attacker. The code that made the call reports it as any other failure ("os error 1"), and with `seccomp: log` the kernel names
+//!   each such call.
 
 mod seccomp;
 mod syscalls;

@@ -9,7 +9,7 @@ use crate::support::namespace::{self, Ground};
 use crate::support::refresh::fetches_of_java_1;
 
 /// What KIAM's users met: sessions of 15 minutes, and an SDK that takes what has less left for used up. The model of it, which the agent is
-/// held to for days (`cloud/aws/pairs.rs`), does as the real one does.
+/// held to for days (`observe/src/tests/aws_sdks.rs`), does as the real one does.
 #[test]
 fn java_1_11_500_fetches_on_every_call_below_fifteen_minutes_and_never_above() {
     let ground = namespace::enter(

@@ -160,7 +160,8 @@ fn by_status(status: StatusCode, says_when: bool) -> ExchangeFault {
     }
 }
 
-/// AWS's own words, if the body has a known format. Otherwise empty: the body of an unknown server must not enter our logs.
+/// AWS's own words, if the body has a known format. Otherwise the code is empty and the message is a fixed text: the body of an
+/// unknown server must not enter our logs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ProviderError {
     code: String,

@@ -92,8 +92,8 @@ fn base64url(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The provider's own words in an error body, if it has a known format. Otherwise empty: the body of an unknown server must not
-/// enter our logs.
+/// The provider's own words in an error body, if it has a known format. Otherwise the code is empty and the message is a fixed
+/// text: the body of an unknown server must not enter our logs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ProviderError {
     pub(super) code: String,

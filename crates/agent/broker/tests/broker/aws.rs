@@ -1,4 +1,4 @@
-//! Each way to AWS's credentials, against a cloud that checks every token and every signature; and what comes of its refusals.
+//! Each method to get AWS's credentials, against a cloud that checks every token and every signature; and the results of refusals.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -175,7 +175,7 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
     aws.issue(&exchange, keys(Some(base), role("cart"))).await.unwrap();
 }
 
-/// It was told as the refusal of the pod's own role.
+/// Regression: this was reported as the refusal of the pod's own role.
 #[tokio::test]
 async fn a_base_role_that_the_node_may_not_take_is_the_nodes_fault_and_no_pods() {
     let aws = start_with(|options| {
@@ -307,7 +307,7 @@ async fn what_goes_wrong_upstream_is_told_by_kind() {
     assert_eq!(aws.issue(&exchange, web_identity("cart")).await.unwrap_err().fault, ExchangeFault::Throttled);
 }
 
-/// Its token was refused for good, and no other pod's was tried.
+/// Regression: the token was refused for good, and no other pod's was tried.
 #[tokio::test]
 async fn a_token_that_sts_does_not_take_spoils_nothing_for_its_siblings() {
     #[derive(Debug)]
@@ -366,7 +366,7 @@ const CART: &str = "arn:aws:sts::123456789012:assumed-role/cart/shop.cart";
 
 type Answer = Result<IssuedCredential<AwsCredential>, ExchangeError>;
 
-/// What the liar gives by each way, and the longest life that each may have; and the time here.
+/// Returns the time here, and each method's result from the liar with the longest life that it may have.
 async fn told(liar: &Server) -> (SystemTime, [(Answer, Duration); 4]) {
     let aws = start().await;
     let exchange = aws.exchange(|config| {

@@ -23,7 +23,7 @@ fn the_corpus_keeps_every_invariant() {
     assert!(count(|seen| seen.refusal) > 6, "{seen:?}");
 }
 
-/// What answers are made of, and what could be taken for it.
+/// The pieces that responses consist of, and similar pieces.
 const PIECES: [&str; 32] = [
     "<a>",
     "</a>",

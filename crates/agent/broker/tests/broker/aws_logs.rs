@@ -1,4 +1,4 @@
-//! The lines that are logged of AWS, at every level and by everybody: the library that signs tells its whole input to traces.
+//! The log lines of AWS calls, at every level and from every library: the signing library logs its whole input at trace level.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn no_token_and_no_key_is_logged_and_a_cut_is_told_once() {
     }
 }
 
-/// One credential of each way; what nobody may read of them.
+/// Gets one credential by each method. Returns the texts that no log line may hold.
 async fn day() -> Vec<String> {
     let subject = "system:serviceaccount:shop:cart".to_owned();
     let short = EmulatedRole { longest: 15 * MINUTE, ..EmulatedRole::open(arn("short").as_str()) };

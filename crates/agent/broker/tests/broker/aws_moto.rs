@@ -1,5 +1,5 @@
-//! The same calls at an STS that nobody here wrote: moto's. It checks neither tokens nor signatures; what it holds us to is the shape
-//! of requests and answers as others read AWS's references.
+//! The AWS calls at an STS that is not ours: moto's. It checks neither tokens nor signatures; it holds us to the shape of requests
+//! and responses as others read AWS's references.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

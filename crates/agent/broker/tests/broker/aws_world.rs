@@ -1,6 +1,6 @@
-//! AWS's room of the broker against the emulator: real sockets, and a clock moved by hand.
+//! The AWS module of the broker against the emulator: real sockets, and a clock moved by hand.
 //!
-//! The clock goes to the next instant that anybody sleeps for only when nothing is on the wire, so a day passes in seconds and no
+//! The clock moves to the next instant that a task sleeps for only when nothing is on the wire. So a day passes in seconds and no
 //! outcome depends on how fast this machine is.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ pub(crate) struct Aws {
     pub(crate) hand: ManualClock,
 }
 
-/// One where everybody may take every role.
+/// Starts an emulator in which every workload may take every role.
 pub(crate) async fn start() -> Aws {
     start_with(|_| {}).await
 }
@@ -101,12 +101,12 @@ impl Aws {
         }
     }
 
-    /// Those of the same ServiceAccount that are bound to no pod.
+    /// The Kubernetes tokens of the same ServiceAccount that are bound to no pod.
     pub(crate) fn unbound_subject(&self, name: &str) -> Subject {
         Subject { workload: Workload::service_account("shop", name), ..self.subject(name) }
     }
 
-    /// Asks once, past every broker.
+    /// Calls the cloud once, without a broker.
     pub(crate) async fn issue(
         &self,
         exchange: &AwsExchange,
@@ -158,7 +158,7 @@ pub(crate) fn external_id(text: &str) -> Option<ExternalId> {
     Some(ExternalId::parse(text).unwrap())
 }
 
-/// The role that EKS associates with whoever this pod is.
+/// Access to the role that EKS associates with this pod.
 pub(crate) fn pod_identity(pod: &str) -> RoleAccess {
     let cluster = ClusterName::parse("reef").unwrap();
     access(AssumeMethod::PodIdentity { cluster, pod: PodUid(pod.into()) })
@@ -246,7 +246,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Until nobody can go on: everything ready has run, and nothing is on the wire but what hangs there.
+    /// Waits until no task can go on: everything ready has run, and nothing is on the wire but calls that hang.
     async fn settle(&self, hanging: bool) {
         loop {
             for _ in 0..64 {
@@ -261,7 +261,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Time passes, from each instant that anybody sleeps for to the next.
+    /// Lets time pass, from each instant that a task sleeps for to the next.
     pub(crate) async fn pass(&self, span: Duration) {
         self.pass_while(span, false).await;
     }
@@ -284,7 +284,7 @@ impl<'a> Node<'a> {
         tokio::spawn(async move { holder.lease(()).await })
     }
 
-    /// Asks and lets time pass until there is an answer.
+    /// Requests a lease and lets time pass until the response.
     pub(crate) async fn answer(&self, holder: &Arc<PodLeaseClient<Counted>>) -> Answer {
         let asked = self.ask(holder);
         self.settle(false).await;
@@ -301,7 +301,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What STS says of whoever holds these credentials: signed as a pod's SDK would.
+/// Returns STS's `GetCallerIdentity` for these credentials: signed as a pod's SDK would.
 pub(crate) async fn caller_identity(url: &str, clock: &Clock, credential: &AwsCredential) -> String {
     use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
     let body = "Action=GetCallerIdentity&Version=2011-06-15";

@@ -44,7 +44,7 @@ fn a_thousand_askers_cost_one_call() {
     });
 }
 
-/// What is right under one way of asking need not be under another, and what a cloud stands does not change with it.
+/// A credential that is right for one exchange need not be right for another. The cloud's limits do not change with the exchange.
 #[test]
 fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count() {
     run(|| async {
@@ -78,7 +78,7 @@ fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count()
     });
 }
 
-/// A cloud that fails for good is not waited for, and the caller bounds the rest.
+/// A cloud that fails for good is not waited for, and the calling code bounds the rest.
 #[test]
 fn who_catches_up_asks_once_for_each_credential() {
     run(|| async {
@@ -171,7 +171,7 @@ fn a_day_of_answers_never_carries_less_than_the_floor() {
     });
 }
 
-/// The same for a hundred pods that started together: the jitter keeps their renewals apart.
+/// SPECIFICATION: the floor, for a hundred pods that started together. The jitter keeps their renewals apart.
 #[test]
 fn renewals_of_pods_that_started_together_are_spread() {
     run(|| async {
@@ -312,8 +312,8 @@ fn throttling_of_several_accounts_halves_the_rate_and_success_brings_it_back() {
     });
 }
 
-/// Five hundred pods at once against a cloud that stands twenty calls a second: everybody is served within two minutes, and
-/// few calls are wasted.
+/// Five hundred pods at once against a cloud that serves twenty calls a second: every pod is served within two minutes, and few
+/// calls are wasted.
 #[test]
 fn a_node_that_restarts_finds_the_rate_that_the_cloud_stands() {
     run(|| async {
@@ -515,7 +515,7 @@ fn an_upstream_whose_credentials_die_soon_is_asked_at_most_once_a_second() {
     });
 }
 
-/// It was said to take long.
+/// Regression: the error said that the call took long.
 #[test]
 fn what_ends_before_it_comes_is_said_to_be_too_short() {
     run(|| async {

@@ -1,4 +1,4 @@
-//! What goes to Google and what comes of each answer, on the wire, against a server that reads from a script.
+//! Google's requests and responses on the wire, against a server that reads from a script.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -140,7 +140,7 @@ fn config(url: &str) -> GoogleExchangeConfig {
     }
 }
 
-/// Asks once against a script; what came and what had been asked.
+/// Calls once against a script. Returns the result and the requests.
 async fn ask(
     principal: GooglePrincipal,
     script: &[String],
@@ -151,7 +151,7 @@ async fn ask(
     (issued, server.asked())
 }
 
-/// What an answer of IAM comes to.
+/// Returns the result of a call whose IAM response is given.
 async fn iam(
     want: CredentialRequest,
     reply: String,
@@ -159,7 +159,7 @@ async fn iam(
     ask(principal(Some(ACCOUNT), want), &[ok(FEDERATED), reply]).await.0
 }
 
-/// What an answer of STS comes to.
+/// Returns the result of a call whose STS response is given.
 async fn sts(reply: String) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
     ask(principal(None, access()), &[reply]).await.0
 }
@@ -442,7 +442,7 @@ async fn an_identity_token_without_an_account_is_refused_here() {
     assert!(asked.is_empty());
 }
 
-/// An account is part of a path: `a@b/../other@c` must not become somebody else's.
+/// An account is part of a path: `a@b/../other@c` must not become another account.
 #[tokio::test]
 async fn an_account_that_is_no_email_reaches_no_method() {
     for account in ["a@b.c/../d@b.c", "a@b.c:x?", "a@b.c#", "a b@c", "%2e%2e"] {
@@ -463,7 +463,7 @@ async fn an_upstream_that_is_not_there_is_named_with_its_cause() {
     assert!(error.to_string().contains("Connection refused"), "{error}");
 }
 
-/// Whoever answers TLS without a certificate that is trusted learns nothing.
+/// A server without a trusted TLS certificate learns nothing.
 #[tokio::test]
 async fn a_server_that_cannot_prove_its_name_is_told_no_token() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -8,12 +8,12 @@ use tracing::Dispatch;
 #[derive(Clone, Default)]
 pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 
-/// Hears nobody. While a process has but one listener, `tracing` asks the thread that comes to a line first whether that line is of
-/// interest, and keeps the answer for all threads; of two listeners it asks both.
+/// A second listener that no test reads. While a process has but one listener, `tracing` asks the thread that comes to a line first
+/// whether that line is of interest, and keeps the answer for all threads. With two listeners it asks both.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Lines::default()));
 
 impl Lines {
-    /// Every line of this thread's while it does this, beside tests that log without a listener.
+    /// Returns every line of this thread while `done` runs, beside tests that log without a listener.
     pub(crate) fn of<T>(done: impl FnOnce() -> T) -> (T, Vec<String>) {
         LazyLock::force(&ANOTHER);
         let lines = Self::default();

@@ -1,4 +1,4 @@
-//! The broker: its promises with a clock moved by hand, and each cloud's room before servers that tests play.
+//! The broker: its promises with a clock moved by hand, and each cloud's module against test servers.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 

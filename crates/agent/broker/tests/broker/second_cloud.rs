@@ -1,5 +1,5 @@
-//! The broker is no cloud's: here one whose credential is a pair of keys that end at a date, with a floor of its own, whose
-//! principals are numbered roles.
+//! The broker works with any cloud. This one issues pairs of keys that end at a date, has a floor of its own, and its principals
+//! are numbered roles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::world::{HOUR, MINUTE, Mood, Subject, TOKEN, World, pass, run};
 
 const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), target: Duration::from_secs(25 * 60) };
 
-/// What a request names: one of the roles that its pod may take.
+/// The role that a request names: one of the roles that its pod may take.
 type Role = u16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What one pod does must not cost another its answer: storms on a clock moved by hand.
+//! One pod's behaviour must not cost another pod its response: storms on a clock moved by hand.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ fn pods(world: &World, count: usize) -> Vec<Arc<Holder>> {
     (0..count).map(|n| world.pod(&format!("p{n}"), &format!("a{n}"))).collect()
 }
 
-/// Asks for all until each holds its token.
+/// Requests a token for each pod until each pod holds one.
 async fn warm(world: &World, pods: &[Arc<Holder>]) {
     for _ in 0..300 {
         let cold: Vec<_> = pods.iter().filter(|pod| pod.cached_lease(TOKEN, world.now()).is_none()).collect();
@@ -61,7 +61,7 @@ impl Storm {
         world.ask(&self.pod, audience(&world::address(self.invented)))
     }
 
-    /// Notes the slots that live in the broker, beside those of `others`.
+    /// Records the number of cache entries in the broker, beside those of `others`.
     fn look(&mut self, world: &World, others: usize) {
         self.most_slots = self.most_slots.max(world.broker.principals().len().saturating_sub(others));
     }
@@ -97,8 +97,8 @@ async fn storm_for(hours: u32) {
     assert!(storm.most_slots <= 64, "{} live slots of the storming pod", storm.most_slots);
 }
 
-/// Inventions outranked renewals three to one: 136 answers below the floor in this hour, 71 of 110 held at its end, and
-/// 32,323 live slots.
+/// Regression: invented principals outranked renewals three to one. 136 responses were below the floor in this hour, 71 of 110
+/// leases were held at its end, and 32,323 cache entries were alive.
 #[test]
 fn a_pod_that_invents_for_an_hour_costs_no_other_its_floor() {
     run(|| storm_for(1));
@@ -134,7 +134,7 @@ fn a_storm_of_what_is_denied_leaves_turns_for_second_credentials() {
     });
 }
 
-/// What a pod has queued goes with it: nobody could use what it brought.
+/// A pod's queued calls end with the pod: no pod could use their results.
 #[test]
 fn flights_of_a_pod_that_is_gone_are_never_flown() {
     run(|| async {
@@ -174,7 +174,7 @@ fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
     });
 }
 
-/// It stood where the storm had put it, behind all that the storm had asked for before.
+/// Regression: the call stood where the storm had put it, behind all that the storm had asked for before.
 #[test]
 fn whoever_waits_lifts_what_a_storm_of_its_own_service_account_has_queued() {
     run(|| async {
@@ -231,7 +231,7 @@ fn a_throttling_cloud_does_not_grow_memory_with_what_is_invented() {
     });
 }
 
-/// Took up to 3.99 s: the places in the air were all the storm's.
+/// Regression: this took up to 3.99 s, because the storm used all places for calls in flight.
 #[test]
 fn a_pod_whose_calls_hang_leaves_places_for_others() {
     run(|| async {
@@ -256,7 +256,7 @@ fn a_pod_whose_calls_hang_leaves_places_for_others() {
     });
 }
 
-/// Two pods of one ServiceAccount were one party in the turns and in the places.
+/// Regression: two pods of one ServiceAccount were one unit in the turns and in the places.
 #[test]
 fn a_pod_is_not_delayed_by_a_storm_of_its_own_service_account() {
     run(|| async {
@@ -319,7 +319,7 @@ fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
     });
 }
 
-/// The same where the others are quiet, so that for long nothing speaks against everybody's being throttled.
+/// Eight accounts are throttled for hours and the others are quiet, so that for long nothing speaks against throttling of all.
 #[test]
 fn a_cold_lease_beside_accounts_that_are_throttled_for_hours_comes_soon() {
     run(|| async {

@@ -1,7 +1,7 @@
-//! A broker under a clock moved by hand, and a cloud that does what the test says. It asks and is asked as Google is.
+//! A broker under a clock moved by hand, and a cloud that does what the test says. It has the request types of Google.
 //!
-//! Everything runs on one thread without a timer of its own, so nothing happens but by [`World::pass`]: it lets every
-//! task run until none can go on, moves the clock to the next instant that anybody sleeps for, and so on.
+//! Everything runs on one thread without a timer of its own, so nothing happens but by [`World::pass`]. It lets every task run
+//! until none can go on, moves the clock to the next instant that a task sleeps for, and so on.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -29,7 +29,7 @@ pub(crate) const TOKEN: CredentialRequestRef<'static> =
 /// A text that no output may hold.
 pub(crate) const SECRET: &str = "c2VjcmV0";
 
-/// A pod's way to the credentials of [`Cloud`].
+/// A pod's client for the credentials of [`Cloud`].
 pub(crate) type Holder = seawall_broker::PodLeaseClient<Cloud>;
 
 pub(crate) type Answer = Result<Arc<Lease<GoogleCredential>>, LeaseError>;
@@ -51,7 +51,7 @@ pub(crate) fn runtime() -> Runtime {
 }
 
 impl World {
-    /// To be called inside of [`run`].
+    /// Creates a world. Call this inside of [`run`].
     pub(crate) fn new(settings: BrokerSettings) -> Self {
         let (clock, hand) = Clock::manual();
         let cloud = Arc::new(Cloud { clock: clock.clone(), ..Cloud::default() });
@@ -72,18 +72,18 @@ impl World {
         self.broker.pod_credentials(spec(name, account, Arc::new(subject)))
     }
 
-    /// Time passes, step by step.
+    /// Lets time pass, step by step.
     pub(crate) async fn pass(&self, span: Duration) {
         pass(&self.clock, &self.hand, span).await;
     }
 
-    /// Asks and goes on; the answer comes with time.
+    /// Requests a lease in the background; the response comes with time.
     pub(crate) fn ask(&self, holder: &Arc<Holder>, want: CredentialRequestRef<'_>) -> JoinHandle<Answer> {
         let (holder, want) = (holder.clone(), want.to_request());
         tokio::spawn(async move { holder.lease(want.as_ref()).await })
     }
 
-    /// Asks and lets time pass until there is an answer.
+    /// Requests a lease and lets time pass until the response.
     pub(crate) async fn answer(&self, holder: &Arc<Holder>, want: CredentialRequestRef<'_>) -> Answer {
         let asked = self.ask(holder, want);
         settle().await;
@@ -96,7 +96,7 @@ impl World {
     }
 }
 
-/// Time passes on this clock, from each instant that anybody sleeps for to the next.
+/// Lets time pass on this clock, from each instant that a task sleeps for to the next.
 pub(crate) async fn pass(clock: &Clock, hand: &ManualClock, span: Duration) {
     let end = clock.now() + span;
     loop {
@@ -143,7 +143,7 @@ impl SubjectTokens for Subject {
     }
 }
 
-/// What the cloud does with a call.
+/// The cloud's reaction to a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Mood {
     Issues,

@@ -2,8 +2,8 @@
 //!
 //! One task of the runtime serves all connections of its thread: those with events of the poller, and those that have their turn or
 //! return from a wait. A task for each connection took 11.7 µs of CPU for a request where this design takes 10.9
-//! (docs/decisions/threads.md), for the most part in memory that was no longer in any cache. Only work that takes time has a task now
-//! ([`mod@super::deferred_response`]).
+//! (docs/decisions/threads.md). Most of the difference came from memory that was no longer in any cache. Only work that takes time has
+//! a task now ([`mod@super::deferred_response`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

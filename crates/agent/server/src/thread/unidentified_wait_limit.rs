@@ -2,8 +2,9 @@
 //!
 //! All unknown clients are one client together ([`crate::fairness::clients`]), and the thread cannot evict the connection of a
 //! waiting request. So a sender with one address, or a few, could hold all connections that unknown clients may have. A pod that the
-//! cluster has not reported yet would then find no connection, not even for the session token without which some AWS SDKs fail for
-//! the rest of their process. Beyond this limit an unknown client gets at once the refusal that it would get at the end of the wait.
+//! cluster has not reported yet would then find no connection, not even for a session token. Some AWS SDKs that get no session
+//! token do without one for the rest of their process.
+//! Beyond this limit an unknown client gets at once the refusal that it would get at the end of the wait.
 //!
 //! The module knows no connections; each thread has one limit. All connections of an address are on one thread (`listen`).
 

@@ -178,8 +178,8 @@ mod tests {
         assert!(look(&mut asked).is_some());
     }
 
-    /// The first five of eight clients took all 26 permits of an agent in 25 MiB. The others waited until the requests of those timed
-    /// out.
+    /// The first five of eight clients took all 26 permits of an agent in 25 MiB.
+    /// The others waited until the requests of those five timed out.
     #[test]
     fn callers_that_come_one_after_another_and_hang_leave_a_place_for_the_next() {
         let places = UpstreamPermits::new(26);
