@@ -403,7 +403,11 @@ fn nothing_of_the_real_service_passes_but_what_an_expression_names_whole() {
     }
     let known = get("/latest/meta-data/placement/region");
     let what = what(&Scene::passing(&[".*"]), &known);
-    assert_eq!(what, Ok("Known(Known { body: \"eu-central-1\" })".into()), "ours goes before the real one's");
+    assert_eq!(
+        what,
+        Ok("Text(MetadataText { body: \"eu-central-1\" })".into()),
+        "ours goes before the real one's"
+    );
 }
 
 #[test]
