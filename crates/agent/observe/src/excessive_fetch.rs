@@ -47,7 +47,7 @@ const HOUR: usize = 60;
 /// That is less than the 15 minutes between the refresh window of AWS's older SDKs and the end of a lease.
 const ON_END: u32 = 12;
 
-/// A pod that keeps fetching has a fetch in each group of this many scans.
+/// Scans in one group. A pod keeps fetching if every group of the last hour has a fetch.
 ///
 /// More than 12 fetches an hour are one in less than five minutes.
 const BREAK: usize = 5;

@@ -199,7 +199,7 @@ fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
     })
 }
 
-/// True if an affected pod has no valid credentials since its lease ended, less than [`AFTER_THE_END`] ago.
+/// True if all of the pod's leases have ended, and less than [`AFTER_THE_END`] has passed since `ended`.
 fn is_without(leases: &[LeaseState], ended: Moment, now: Moment) -> bool {
     leases.iter().all(|lease| lease.ends <= now) && now.since(ended) < AFTER_THE_END
 }

@@ -36,7 +36,7 @@ impl Hook {
         }
     }
 
-    /// The name of a program for this hook that does nothing.
+    /// The name of the program that does nothing: attaching it tests this hook.
     pub(crate) const fn probe(self) -> &'static str {
         match self {
             Self::Sockops => "probe_ops",

@@ -97,7 +97,7 @@ pub trait ClientResolver<P>: Debug + Send + Sync {
 pub enum Client<P> {
     /// A pod that attestation named.
     Pod(Arc<P>),
-    /// An address, where every address is served (the strategy `anyone`).
+    /// A client of the strategy `anyone`, which serves every address.
     Anyone,
     /// This agent's own readiness request.
     Probe,

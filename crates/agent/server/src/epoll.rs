@@ -40,7 +40,7 @@ impl EpollPoller {
         Ok(epoll::add(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
-    /// Watches an added descriptor for other events from now on. Events that are already true are reported.
+    /// Replaces the events that a descriptor is watched for. Events that are already true are reported.
     ///
     /// # Errors
     /// The kernel has no memory for it.

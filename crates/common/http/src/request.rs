@@ -312,7 +312,7 @@ fn line_refusal(window: &[u8]) -> RequestError {
     }
 }
 
-/// True for `HTTP/` and digits, except 1.0 and 1.1 (RFC 9112 section 2.3; later versions are also written without the second digit).
+/// True for a well-formed version other than 1.0 and 1.1: `HTTP/2.0`, or `HTTP/2` without the second digit (RFC 9112 section 2.3).
 fn is_other_version(version: &[u8]) -> bool {
     match version.strip_prefix(b"HTTP/") {
         Some(b"1.0" | b"1.1") => false,

@@ -44,7 +44,7 @@ const RELOADED: &[&str] = &[
     "logLevel",
 ];
 
-/// True if a change of this key is reloaded.
+/// True if a change of this key takes effect without a restart.
 fn is_reloaded(key: &str) -> bool {
     let is_listed = |keys: &[&str], key: &str| keys.iter().any(|known| is_of(known, key));
     match CloudsConfig::find_reloadable_keys(key) {

@@ -82,7 +82,7 @@ impl ReloadStatus {
         self.state().refused = None;
     }
 
-    /// Returns a note for operators, while another file is refused.
+    /// Returns a note for operators if the last file was refused.
     pub(crate) fn remark(&self) -> Option<String> {
         let state = self.state();
         let refused = state.refused.as_ref()?;

@@ -152,7 +152,7 @@ impl AwsApiClient<'_> {
         Ok(session)
     }
 
-    /// Sends a request and reads the whole response, with the upstream's own time if stated. Any status but 200 is an error.
+    /// Sends a request. Returns the body, and the time of the `Date` header if there is one. Any status but 200 is an error.
     async fn send(
         self,
         step: &'static str,

@@ -296,7 +296,7 @@ impl AwsExchange {
     }
 }
 
-/// The step name of the call by which the node assumes the base role, which alone may assume the others.
+/// The step in which the node assumes the base role. Only the base role may assume the other roles.
 const OF_THE_BASE: &str = "AssumeRole of the base role";
 
 /// The call that the node's keys sign.

@@ -103,7 +103,7 @@ const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
 /// message counts as the token's own fault, which is tried again.
 const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
 
-/// Part of STS's message, in lower case, about its own trouble to fetch the cluster's keys.
+/// Part of STS's message, in lower case, that says that STS could not fetch the cluster's keys.
 const KEYS_NOT_FETCHED: &str = "retrieve verification key";
 
 /// Code of EKS Auth for a ServiceAccount without an association, or for an unknown cluster.

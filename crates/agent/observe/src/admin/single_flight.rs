@@ -29,7 +29,7 @@ pub(super) struct SingleFlight<T> {
 #[derive(Debug)]
 struct LastResult<T> {
     next: Moment,
-    /// The last result, while requests wait for it, with the last request number that it serves.
+    /// The last result and the highest request number that may use it; `None` when no waiting request needs it.
     made: Option<(u64, T)>,
 }
 

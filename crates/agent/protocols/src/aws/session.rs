@@ -123,7 +123,7 @@ impl TokenClient {
     }
 }
 
-/// The longest life that a token is granted: from [`SHORT_TTL`] to [`MAX_TTL`].
+/// The upper limit of a token's life. The limit itself lies between [`SHORT_TTL`] and [`MAX_TTL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlLimit(Duration);
 

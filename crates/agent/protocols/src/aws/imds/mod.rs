@@ -327,7 +327,7 @@ fn ttl(value: &[u8]) -> Option<Duration> {
     (Duration::from_secs(1)..=MAX_TTL).contains(&ttl).then_some(ttl)
 }
 
-/// Returns the time from which on the request's token is refused, or `None` without a token.
+/// Returns when the request's token expires, or `None` without a token.
 ///
 /// # Errors
 /// [`NO_TOKEN`] if a token is required; the reason why a shown token is invalid, required or not; [`super::REPEATED_HEADER`].
