@@ -42,7 +42,7 @@ pub struct WatchThread {
 
 impl std::fmt::Debug for WatchThread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hearing").field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("WatchThread").field("node", &self.node).finish_non_exhaustive()
     }
 }
 

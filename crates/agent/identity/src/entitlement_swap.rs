@@ -44,7 +44,7 @@ pub struct RefetchTasks(pub Vec<RefetchTask>);
 
 impl std::fmt::Debug for RefetchTasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CatchUps({})", self.0.len())
+        write!(f, "RefetchTasks({})", self.0.len())
     }
 }
 

@@ -67,7 +67,7 @@ pub struct CounterMap {
 
 impl fmt::Debug for CounterMap {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Counters").finish_non_exhaustive()
+        out.debug_struct("CounterMap").finish_non_exhaustive()
     }
 }
 

@@ -41,10 +41,10 @@ impl Drop for ThreadPermit {
 pub async fn run_with_timeout<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    let place = ThreadPermit::take().ok_or_else(|| format!("{THREADS} threads already wait for a disk"))?;
+    let permit = ThreadPermit::take().ok_or_else(|| format!("{THREADS} threads already wait for a disk"))?;
     let (done, is_done) = oneshot::channel();
     let body = move || {
-        let _place = place;
+        let _permit = permit;
         // The waiting thread may have stopped waiting.
         let _ = done.send(work());
     };

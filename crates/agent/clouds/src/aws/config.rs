@@ -16,7 +16,7 @@ use seawall_config::{DocumentNode, DocumentTable, values};
 use seawall_core::names::is_dns_label;
 use seawall_protocols::aws::session::{MAX_TTL, SHORT_TTL};
 use seawall_protocols::aws::{
-    InstanceMetadata as Facts, Pattern, PatternError, TokenRequirement, TtlLimit, containers,
+    InstanceMetadata, Pattern, PatternError, TokenRequirement, TtlLimit, containers,
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -33,7 +33,7 @@ use super::policy::{RolePolicy, namespace, role_arn, session};
 pub struct AwsConfig {
     pub(super) rules: RolePolicy,
     pub(super) exchange: RoleSessionConfig,
-    pub(super) facts: Facts,
+    pub(super) facts: InstanceMetadata,
     pub(super) imds: ImdsConfig,
     pub(super) containers: ContainersConfig,
 }
@@ -373,12 +373,12 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
 }
 
 /// Reads the facts of the node that pods may know. All other facts are absent.
-fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> Facts {
+fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> InstanceMetadata {
     let instance = table.key("instance").table();
     let name = |key: &'static str| {
         instance.key(key).text("a name of letters, digits, `-`, `_`, `.` and `:`", values::name)
     };
-    Facts {
+    InstanceMetadata {
         region: Some(region.to_owned()).filter(|region| !region.is_empty()),
         availability_zone: name("availabilityZone"),
         availability_zone_id: name("availabilityZoneId"),
@@ -524,7 +524,7 @@ fn written_exchange(exchange: &RoleSessionConfig) -> Map<String, Value> {
     }))
 }
 
-fn written_facts(facts: &Facts) -> Value {
+fn written_facts(facts: &InstanceMetadata) -> Value {
     json!({
         "id": facts.instance_id,
         "type": facts.instance_type,

@@ -16,8 +16,8 @@ use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::aws::imds::{NO_TOKEN, check_role, keeps_alive_after, respond};
 use seawall_protocols::aws::{
-    ALPHABET, DocumentFormat, Imds, ImdsQuery, ImdsRequest as Wanted, ImdsResource, Iso8601Time, RoleName,
-    TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
+    ALPHABET, DocumentFormat, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time, RoleName, TokenClient,
+    TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::replay_cache::ReplayableQuery;
@@ -106,17 +106,17 @@ impl ImdsService {
         &'t self,
         asked: RequestContext<'_, '_, 'b>,
         visitor: &TokenClient,
-    ) -> Result<Wanted<'t, 'b>, Refusal> {
+    ) -> Result<ImdsRequest<'t, 'b>, Refusal> {
         let keys = self.keys.load();
         let sessions = TokenRules { keys: &keys, requirement: self.tokens, ttl_limit: self.longest };
         self.imds.query(asked.head, &sessions, visitor, self.now())
     }
 
     /// Counts a request without a token once it is answered. A request that waits passes here again.
-    fn note(&self, wanted: &Result<Wanted<'_, '_>, Refusal>) {
+    fn note(&self, wanted: &Result<ImdsRequest<'_, '_>, Refusal>) {
         let is_without = match wanted {
-            Ok(Wanted::Read(query)) => query.session.is_none(),
-            Ok(Wanted::Token(_)) => false,
+            Ok(ImdsRequest::Read(query)) => query.session.is_none(),
+            Ok(ImdsRequest::Token(_)) => false,
             Err(refusal) => *refusal == NO_TOKEN,
         };
         if is_without {
@@ -212,15 +212,15 @@ impl ImdsDialect {
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
         let wanted = self.service.query(asked, &visitor);
-        if !matches!((&wanted, &instead), (Ok(Wanted::Read(_)), Err(_))) {
+        if !matches!((&wanted, &instead), (Ok(ImdsRequest::Read(_)), Err(_))) {
             self.service.note(&wanted);
         }
         match (wanted, instead) {
-            (Ok(Wanted::Token(grant)), _) => Ok(self.token(&grant, asked.frame, out)),
+            (Ok(ImdsRequest::Token(grant)), _) => Ok(self.token(&grant, asked.frame, out)),
             (Err(refusal), Err(_)) => Err(refusal),
             (Err(refusal), _) if asked.head.method == "PUT" => Err(refusal),
             (_, Ok(refusal)) => Err(refusal),
-            (Ok(Wanted::Read(_)), Err(step)) => Ok(step),
+            (Ok(ImdsRequest::Read(_)), Err(step)) => Ok(step),
         }
     }
 
@@ -246,8 +246,8 @@ impl ImdsDialect {
         let wanted = self.service.query(asked, &visitor);
         self.service.note(&wanted);
         match wanted? {
-            Wanted::Token(grant) => Ok(self.token(&grant, asked.frame, out)),
-            Wanted::Read(query) => self.read(pod, own, query, asked, out),
+            ImdsRequest::Token(grant) => Ok(self.token(&grant, asked.frame, out)),
+            ImdsRequest::Read(query) => self.read(pod, own, query, asked, out),
         }
     }
 

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use seawall_broker::google::{GoogleExchangeApi, GoogleExchangeConfig as ExchangeConfig};
+use seawall_broker::google::{GoogleExchangeApi, GoogleExchangeConfig};
 use seawall_config::{DocumentNode, DocumentTable, values};
 use seawall_core::ServiceAccount;
 use seawall_core::names::needs_no_escape;
@@ -41,7 +41,7 @@ pub struct FederateConfig {
     /// The workload pool whose members the pods are. It is also the e-mail of a pod without a Google service account.
     pub pool: String,
     /// The exchange, without the roots of `ca_file`, which is read when the agent starts.
-    pub exchange: ExchangeConfig,
+    pub exchange: GoogleExchangeConfig,
     /// A PEM file with additional root certificates to trust at both URLs.
     pub ca_file: Option<PathBuf>,
 }
@@ -201,13 +201,13 @@ fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
     }
 }
 
-fn exchange(table: &DocumentTable<'_>, pool: &str) -> ExchangeConfig {
+fn exchange(table: &DocumentTable<'_>, pool: &str) -> GoogleExchangeConfig {
     let known = |text: &str| SHAPES.iter().find(|(_, name)| *name == text).map(|(shape, _)| *shape);
     let shape =
         table.key("exchange").text("sts or identitybindingtoken", known).unwrap_or(GoogleExchangeApi::Sts);
     let (sts_url, iam_url) = (url(table, "stsUrl", default_url(shape)), url(table, "iamUrl", IAM));
     let provider = provider(shape, table);
-    ExchangeConfig {
+    GoogleExchangeConfig {
         exchange: shape,
         token_audience: table
             .key("tokenAudience")

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use seawall_broker::google::{
-    GoogleBroker, GoogleExchange, GoogleExchangeConfig as ExchangeConfig, GooglePodCredentialsSpec, SETTINGS,
+    GoogleBroker, GoogleExchange, GoogleExchangeConfig, GooglePodCredentialsSpec, SETTINGS,
 };
 use seawall_config::values::read_named_file;
 use seawall_core::annotations::AnnotationKeys;
@@ -90,7 +90,7 @@ struct Federation {
     ///
     /// After it changes, the agent fetches leases anew and does not answer with the old ones: the provider decides which identity a pod
     /// has and what that identity may do.
-    asks: ExchangeConfig,
+    asks: GoogleExchangeConfig,
     broker: GoogleBroker,
     trees: MetadataTreeCache,
     passthrough: HashSet<ServiceAccount>,

@@ -83,7 +83,7 @@ impl TokenSubject {
 
 impl fmt::Debug for TokenSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_address() { "Bearer(address)" } else { "Bearer(pod)" })
+        f.write_str(if self.is_address() { "TokenSubject(address)" } else { "TokenSubject(pod)" })
     }
 }
 

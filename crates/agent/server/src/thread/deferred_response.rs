@@ -48,10 +48,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
         let is_written = self.write(out).await;
         let goes_on = match rest {
-            Some((rest, length)) if is_written => {
-                let goes_on = self.stream_body(*rest, length).await;
-                goes_on && keep_alive
-            }
+            Some((rest, length)) if is_written => self.stream_body(*rest, length).await && keep_alive,
             _ => is_written && keep_alive,
         };
         self.state.set(ConnectionState::Idle, self.now());
