@@ -119,7 +119,7 @@ fn check_parts(input: &[u8], read: &Result<AwsCredentialParts, ExchangeError>, n
             assert!(length <= input.len(), "{length} bytes of {}", input.len());
         }
         Err(error) => {
-            assert_eq!(error.fault, ExchangeFault::Upstream);
+            assert_eq!(error.fault, ExchangeFault::Unavailable);
             assert!(nonsense.contains(&without_numbers(error)), "{error}: {}", input.escape_ascii());
         }
     }
@@ -157,7 +157,7 @@ static NONSENSE_IN_JSON: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
 /// A session of EKS Auth's is what any reader of JSON reads.
 fn check_pod_identity(input: &[u8]) -> bool {
     let read = fuzz_api::pod_identity(input);
-    if let Err(ExchangeError { fault: ExchangeFault::Rejected, .. }) = read {
+    if let Err(ExchangeError { fault: ExchangeFault::ExchangeRejected, .. }) = read {
         let whose =
             |at| serde_json::from_slice::<Value>(input).ok()?.pointer(at)?.as_str().map(str::to_owned);
         let whose = ["/subject/namespace", "/subject/serviceAccount"].map(whose);

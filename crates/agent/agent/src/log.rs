@@ -3,7 +3,7 @@
 //! The reader of standard error may stall: a full disk behind the container runtime, a paused terminal. A pipe holds 64 KiB. After
 //! that each write waits, and a thread that waits there answers no client (the agent used to stop for good, SIGTERM and all, and a
 //! pod could fill the pipe). So only this thread writes. Other threads put a line into a queue; if the queue is full, the line is
-//! lost and counted. The log reports the number of lost lines as soon as the reader reads again.
+//! dropped and counted. The log reports the number of dropped lines as soon as the reader reads again.
 //!
 //! The queue is one run of bytes with a limit, not `tracing-appender`'s channel of lines: that one limits only the number of lines,
 //! allocates each, and cannot report when reading continues. While the reader keeps up, the queue holds nothing.
@@ -50,7 +50,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// The prefix of the log targets of the product's own crates.
 const OWN: &str = "seawall_";
 
-/// The handle of the log: writes text, counts lost lines, and waits for the last lines. Cheap to clone.
+/// The handle of the log: writes text, counts dropped lines, and waits for the last lines. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentLog(Arc<Queue>);
 
@@ -80,7 +80,7 @@ struct Queue {
     /// A lock, because lines come from every thread; it is held for the copy of one line, never while writing.
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    lost: AtomicU64,
+    dropped: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -124,9 +124,9 @@ impl AgentLog {
         (Registry::default().with(lines).with(heard), LogLevelHandle(loudness))
     }
 
-    /// Returns the number of lines lost so far.
-    pub(crate) fn lost_lines(&self) -> u64 {
-        self.0.lost.load(Ordering::Relaxed)
+    /// Returns the number of lines dropped so far.
+    pub(crate) fn dropped_lines(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
     }
 
     /// Writes text that is not an event: the error that ends the program.
@@ -154,12 +154,12 @@ impl AgentLog {
     fn write_for_ever(&self) {
         // This thread is older than the sandbox, and what that gives up is each thread's own.
         if let Err(error) = sandbox::drop_privileges(CapabilitySet::empty()) {
-            tracing::error!(%error, "the log's thread cannot give up privileges");
+            tracing::error!(%error, "the log thread cannot give up privileges");
         }
         let mut told = 0;
         loop {
             let (batch, lines) = self.0.take();
-            // There is room for it now, and its place is behind the lines that waited: those lost are younger.
+            // There is room for it now, and its place is behind the lines that waited: those dropped are younger.
             told = self.tell(told);
             if write_all(&batch).is_err() {
                 // Nobody will ever read. To tell of that would be another line, for ever.
@@ -171,13 +171,13 @@ impl AgentLog {
 }
 
 impl AgentLog {
-    /// Logs the number of lost lines beyond `told`. Returns the number that is now reported.
+    /// Logs the number of dropped lines beyond `told`. Returns the number that is now reported.
     fn tell(&self, told: u64) -> u64 {
-        let lost_in_all = self.lost_lines();
-        if let lost @ 1.. = lost_in_all - told {
-            tracing::error!(lost, lost_in_all, "log lines were lost, because nobody read them");
+        let dropped_in_all = self.dropped_lines();
+        if let dropped @ 1.. = dropped_in_all - told {
+            tracing::error!(dropped, dropped_in_all, "log lines were dropped because the log was not read");
         }
-        lost_in_all
+        dropped_in_all
     }
 }
 
@@ -186,7 +186,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a whole line, or counts it as lost.
+    /// Queues a whole line, or counts it as dropped.
     fn put(&self, line: &[u8]) {
         let mut waiting = self.waiting();
         if waiting.lines >= LINES || waiting.bytes.len() + line.len() > ROOM {
@@ -200,7 +200,7 @@ impl Queue {
     }
 
     fn lose(&self, lines: u64) -> u64 {
-        self.lost.fetch_add(lines, Ordering::Relaxed);
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
         lines
     }
 
@@ -319,14 +319,14 @@ mod tests {
         for _ in 0..100 {
             queue.put(&line);
         }
-        assert_eq!((queue.waiting().lines, queue.lost.load(Ordering::Relaxed)), (65, 35));
+        assert_eq!((queue.waiting().lines, queue.dropped.load(Ordering::Relaxed)), (65, 35));
         let (batch, lines) = queue.take();
         assert_eq!((batch.len(), lines), (65_000, 65));
         assert!(queue.waiting().bytes.capacity() <= KEPT);
         for _ in 0..2000 {
             queue.put(b"\n");
         }
-        assert_eq!((queue.waiting().lines, queue.lost.load(Ordering::Relaxed)), (LINES, 35 + 2000 - 1024));
+        assert_eq!((queue.waiting().lines, queue.dropped.load(Ordering::Relaxed)), (LINES, 35 + 2000 - 1024));
         queue.put(&[b'x'; ROOM + 1]);
         assert_eq!(queue.waiting().lines, LINES, "a line is taken whole or not at all");
     }

@@ -8,39 +8,39 @@ use crate::failure::ExchangeFault;
 /// The counters of one cloud's calls and responses, for metrics.
 #[derive(Debug)]
 pub struct BrokerCounters {
-    first: AtomicU64,
+    initial: AtomicU64,
     renewals: AtomicU64,
     failures: [AtomicU64; ExchangeFault::ALL.len()],
     coalesced: AtomicU64,
     evicted: AtomicU64,
-    misses_refused: AtomicU64,
-    below_floor: AtomicU64,
-    cut: AtomicU64,
+    rate_limited: AtomicU64,
+    issued_below_floor: AtomicU64,
+    lifetime_reductions: AtomicU64,
     /// The least remaining life in nanoseconds; `u64::MAX` until the first response.
     least_remaining: AtomicU64,
-    floor_breaches: AtomicU64,
+    responses_below_floor: AtomicU64,
 }
 
 impl Default for BrokerCounters {
     fn default() -> Self {
         Self {
-            first: AtomicU64::default(),
+            initial: AtomicU64::default(),
             renewals: AtomicU64::default(),
             failures: Default::default(),
             coalesced: AtomicU64::default(),
             evicted: AtomicU64::default(),
-            misses_refused: AtomicU64::default(),
-            below_floor: AtomicU64::default(),
-            cut: AtomicU64::default(),
+            rate_limited: AtomicU64::default(),
+            issued_below_floor: AtomicU64::default(),
+            lifetime_reductions: AtomicU64::default(),
             least_remaining: AtomicU64::new(u64::MAX),
-            floor_breaches: AtomicU64::default(),
+            responses_below_floor: AtomicU64::default(),
         }
     }
 }
 
 impl BrokerCounters {
     pub(crate) fn succeeded(&self, is_renewal: bool) {
-        let counter = if is_renewal { &self.renewals } else { &self.first };
+        let counter = if is_renewal { &self.renewals } else { &self.initial };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -56,7 +56,7 @@ impl BrokerCounters {
             self.least_remaining.fetch_min(nanos, Ordering::Relaxed);
         }
         if remaining < floor {
-            self.floor_breaches.fetch_add(1, Ordering::Relaxed);
+            self.responses_below_floor.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -64,26 +64,26 @@ impl BrokerCounters {
         self.coalesced.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn below_floor(&self) {
-        self.below_floor.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn issued_below_floor(&self) {
+        self.issued_below_floor.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn shortened(&self) {
-        self.cut.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn lifetime_reduced(&self) {
+        self.lifetime_reductions.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn evicted(&self) {
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn misses_refused(&self) {
-        self.misses_refused.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn rate_limited(&self) {
+        self.rate_limited.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of upstream call chains by result: `first`, `renewal`, and each fault.
+    /// The number of upstream call chains by result: `initial`, `renewal`, and each fault.
     pub fn calls(&self) -> Vec<(&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut rows = vec![("first", read(&self.first)), ("renewal", read(&self.renewals))];
+        let mut rows = vec![("initial", read(&self.initial)), ("renewal", read(&self.renewals))];
         rows.extend(
             ExchangeFault::ALL.iter().map(|fault| (fault.name(), read(&self.failures[*fault as usize]))),
         );
@@ -101,8 +101,8 @@ impl BrokerCounters {
     }
 
     /// Misses refused because a pod asked too fast, or has too many waiting.
-    pub fn misses_refused_total(&self) -> u64 {
-        self.misses_refused.load(Ordering::Relaxed)
+    pub fn rate_limited_total(&self) -> u64 {
+        self.rate_limited.load(Ordering::Relaxed)
     }
 
     /// The least remaining life of any response since the start.
@@ -113,17 +113,17 @@ impl BrokerCounters {
 
     /// The number of responses with less life than the floor: an outage used up the margin, or the upstream's credentials are too
     /// short.
-    pub fn floor_breaches_total(&self) -> u64 {
-        self.floor_breaches.load(Ordering::Relaxed)
+    pub fn responses_below_floor_total(&self) -> u64 {
+        self.responses_below_floor.load(Ordering::Relaxed)
     }
 
     /// The number of principals found to be granted shorter lifetimes than requested.
-    pub fn shortened_total(&self) -> u64 {
-        self.cut.load(Ordering::Relaxed)
+    pub fn lifetime_reductions_total(&self) -> u64 {
+        self.lifetime_reductions.load(Ordering::Relaxed)
     }
 
     /// Credentials issued with a life too short for the floor.
-    pub fn below_floor_total(&self) -> u64 {
-        self.below_floor.load(Ordering::Relaxed)
+    pub fn issued_below_floor_total(&self) -> u64 {
+        self.issued_below_floor.load(Ordering::Relaxed)
     }
 }

@@ -9,19 +9,19 @@ use seawall_core::pod::SubjectError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExchangeFault {
     /// This identity may not get this credential. An operator must change a policy.
-    Denied,
+    AccessDenied,
     /// The cloud rejects the request: no such account, a wrong provider or audience. An operator must change a configuration.
-    Rejected,
+    ExchangeRejected,
     /// The cloud has no credential assigned to this identity. An operator may assign one at any time.
-    Unassigned,
+    NoAssociation,
     /// The agent could not get the pod's own Kubernetes token just now, or the cloud does not accept this one.
-    Subject,
+    PodTokenUnavailable,
     /// Kubernetes refuses a token for the pod: no ServiceAccount, no permission. An operator must change something.
-    SubjectRefused,
+    PodTokenDenied,
     /// The upstream asks for fewer requests.
     Throttled,
     /// The upstream is down, unreachable, or sends an invalid response.
-    Upstream,
+    Unavailable,
     /// The credential had less than one second of life left when it arrived.
     ShortLived,
 }
@@ -29,26 +29,26 @@ pub enum ExchangeFault {
 impl ExchangeFault {
     /// Every fault, for metrics.
     pub const ALL: [Self; 8] = [
-        Self::Denied,
-        Self::Rejected,
-        Self::Unassigned,
-        Self::Subject,
-        Self::SubjectRefused,
+        Self::AccessDenied,
+        Self::ExchangeRejected,
+        Self::NoAssociation,
+        Self::PodTokenUnavailable,
+        Self::PodTokenDenied,
         Self::Throttled,
-        Self::Upstream,
+        Self::Unavailable,
         Self::ShortLived,
     ];
 
     /// The fault's name, one of a fixed set of words.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Denied => "denied",
-            Self::Rejected => "rejected",
-            Self::Unassigned => "unassigned",
-            Self::Subject => "subject",
-            Self::SubjectRefused => "subject_refused",
+            Self::AccessDenied => "access_denied",
+            Self::ExchangeRejected => "exchange_rejected",
+            Self::NoAssociation => "no_association",
+            Self::PodTokenUnavailable => "pod_token_unavailable",
+            Self::PodTokenDenied => "pod_token_denied",
             Self::Throttled => "throttled",
-            Self::Upstream => "upstream",
+            Self::Unavailable => "unavailable",
             Self::ShortLived => "short_lived",
         }
     }
@@ -56,22 +56,22 @@ impl ExchangeFault {
     /// True if the failure is cached for as long as a renewal would back off. A node may be full of pods without an assigned
     /// credential, and each pod may ask every second.
     pub(crate) fn uses_backoff(self) -> bool {
-        matches!(self, Self::Unassigned)
+        matches!(self, Self::NoAssociation)
     }
 
     /// True if the pod's Kubernetes token was missing or not accepted. Another pod's token may work.
     pub(crate) fn is_token_error(self) -> bool {
-        matches!(self, Self::Subject | Self::SubjectRefused)
+        matches!(self, Self::PodTokenUnavailable | Self::PodTokenDenied)
     }
 
     /// The time for which a failure is cached, so that a pod that retries at once causes no other upstream call. It is 30 s for
     /// configuration errors, 5 s for refusals and 1 s for transient errors. Go's clients themselves pause for 1 to 5 s between
-    /// tries. [`ExchangeFault::Unassigned`] is cached ever longer ([`ExchangeFault::uses_backoff`]).
+    /// tries. [`ExchangeFault::NoAssociation`] is cached ever longer ([`ExchangeFault::uses_backoff`]).
     pub fn negative_cache_ttl(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Rejected => 30,
-            Self::Denied | Self::SubjectRefused | Self::Unassigned => 5,
-            Self::Subject | Self::Throttled | Self::Upstream | Self::ShortLived => 1,
+            Self::ExchangeRejected => 30,
+            Self::AccessDenied | Self::PodTokenDenied | Self::NoAssociation => 5,
+            Self::PodTokenUnavailable | Self::Throttled | Self::Unavailable | Self::ShortLived => 1,
         })
     }
 }
@@ -105,7 +105,8 @@ impl ExchangeError {
 
     /// True if the node was refused its own credentials: the node's operator must act, not a pod's owner.
     pub fn is_permanent_node_error(&self) -> bool {
-        self.is_node_error && matches!(self.fault, ExchangeFault::Denied | ExchangeFault::Rejected)
+        self.is_node_error
+            && matches!(self.fault, ExchangeFault::AccessDenied | ExchangeFault::ExchangeRejected)
     }
 
     /// Marks this error as a failure to get the node's own credentials.
@@ -116,7 +117,8 @@ impl ExchangeError {
 
 impl From<SubjectError> for ExchangeError {
     fn from(error: SubjectError) -> Self {
-        let fault = if error.retryable { ExchangeFault::Subject } else { ExchangeFault::SubjectRefused };
+        let fault =
+            if error.retryable { ExchangeFault::PodTokenUnavailable } else { ExchangeFault::PodTokenDenied };
         Self::new(fault, "kubernetes token", error.reason)
     }
 }

@@ -80,7 +80,7 @@ impl<X: TokenExchange> FetchTask<X> {
         let result = tokio::select! {
             result = self.exchange_token() => result,
             () = shared.clock.sleep(shared.settings.call_deadline) => {
-                Err(ExchangeError::new(ExchangeFault::Upstream, "exchange", "no answer within the deadline"))
+                Err(ExchangeError::new(ExchangeFault::Unavailable, "exchange", "no answer within the deadline"))
             }
         };
         Outcome::Completed(started, result)
@@ -89,8 +89,11 @@ impl<X: TokenExchange> FetchTask<X> {
     /// Asks the cloud with one pod's token. If that token is missing or not accepted, tries another pod's: a pod without a token
     /// file, or a pod that has just gone, must not spoil the fetch for its siblings. Pods that come meanwhile are tried, too.
     async fn exchange_token(&self) -> Result<IssuedCredential<X::Credential>, ExchangeError> {
-        let mut without =
-            ExchangeError::new(ExchangeFault::Subject, "kubernetes token", "no pod is left to prove it");
+        let mut without = ExchangeError::new(
+            ExchangeFault::PodTokenUnavailable,
+            "kubernetes token",
+            "no pod with a usable token is left",
+        );
         let mut tried = Vec::new();
         while let Some(proof) = self.slot.upgrade().and_then(|slot| slot.untried_subject(&tried)) {
             match self.shared.exchange.issue(&self.principal, &*proof.tokens).await {
@@ -108,7 +111,7 @@ impl<X: TokenExchange> FetchTask<X> {
         let now = shared.clock.now();
         shared.limiter.succeeded(&self.account, now);
         if let Some(asked) = cut_from {
-            shared.counters.shortened();
+            shared.counters.lifetime_reduced();
             shared.log.shortened(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
@@ -131,7 +134,7 @@ impl<X: TokenExchange> FetchTask<X> {
     fn check_life(&self, now: Moment, lifetime: Duration) {
         let shared = &*self.shared;
         if !shared.settings.floor.is_reachable_with(lifetime) {
-            shared.counters.below_floor();
+            shared.counters.issued_below_floor();
             shared.log.short_lived(now, &self.principal, lifetime);
         }
     }
@@ -166,7 +169,7 @@ impl<X: TokenExchange> Drop for FetchTask<X> {
     fn drop(&mut self) {
         if !self.landed {
             self.failed(ExchangeError::new(
-                ExchangeFault::Upstream,
+                ExchangeFault::Unavailable,
                 "exchange",
                 "the call ended without a result",
             ));
@@ -188,6 +191,6 @@ fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
 /// Returns the error for a credential that expired on arrival. An error about slowness would mislead operators to look for a slow
 /// upstream.
 fn too_short(lifetime: Duration) -> ExchangeError {
-    let detail = format_args!("issued for {} s: ended when it came", lifetime.as_secs());
+    let detail = format_args!("issued for {} s only, and expired on arrival", lifetime.as_secs());
     ExchangeError::new(ExchangeFault::ShortLived, "exchange", detail)
 }

@@ -53,7 +53,7 @@ impl FetchLog {
             asked_seconds = asked.as_secs(),
             lifetime_seconds = lifetime.as_secs(),
             left_out,
-            "the cloud grants credentials of a shorter life than was asked for"
+            "the cloud issued credentials with a shorter lifetime than requested"
         );
     }
 
@@ -64,14 +64,14 @@ impl FetchLog {
             workload = %principal.workload(),
             lifetime_seconds = lifetime.as_secs(),
             left_out,
-            "the upstream's credentials live too short to keep answers above the floor"
+            "the upstream's credentials are too short-lived to keep responses above the floor"
         );
     }
 
     pub(crate) fn failed(&self, now: Moment, principal: &impl Principal, error: &ExchangeError) {
         let Some(left_out) = self.may_say(now) else { return };
         let (cloud, workload, fault) = (self.cloud, principal.workload(), error.fault.name());
-        tracing::warn!(cloud, %workload, fault, %error, left_out, "no credential");
+        tracing::warn!(cloud, %workload, fault, %error, left_out, "cannot fetch a credential");
     }
 
     /// Returns the number of lines left out before this one, or `None` if no line may be written now.

@@ -36,10 +36,10 @@ pub enum UpstreamConfigError {
     #[error("{0}: expected an https URL, or http to a loopback address")]
     Url(String),
     /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(String),
     /// The proxy's URL is not valid, or plain http would pass the proxy.
-    #[error("the proxy {0}: expected an http URL, and on loopback where an upstream is plain http")]
+    #[error("the proxy {0}: expected an http URL, on loopback if an upstream is plain http")]
     Proxy(String),
 }
 
@@ -122,7 +122,8 @@ impl HttpsClient {
             PooledClient::Direct(pool) => pool.request(request).await,
             PooledClient::Proxied(pool) => pool.request(request).await,
         };
-        let failed = |what: &dyn std::fmt::Display| ExchangeError::new(ExchangeFault::Upstream, step, what);
+        let failed =
+            |what: &dyn std::fmt::Display| ExchangeError::new(ExchangeFault::Unavailable, step, what);
         let (head, body) = response.map_err(|error| failed(&causes(&error)))?.into_parts();
         let body = Limited::new(body, BODY).collect().await.map_err(|error| failed(&error))?;
         Ok((head, Secret::new(body.to_bytes().to_vec())))

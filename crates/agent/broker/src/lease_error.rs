@@ -11,13 +11,13 @@ pub enum LeaseError {
     #[error("{0}")]
     NotEntitled(&'static str),
     /// This pod asked for too many different credentials at once.
-    #[error("too many new credentials asked for at once")]
+    #[error("too many requests for new credentials at once")]
     RateLimited {
         /// The time until the pod may ask for the next new credential.
         retry_after: Duration,
     },
     /// The fetch takes longer than a request waits. It continues in the background.
-    #[error("not fetched in time")]
+    #[error("the fetch takes longer than the request waits")]
     TimedOut,
     /// The exchange failed.
     #[error(transparent)]

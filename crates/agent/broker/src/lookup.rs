@@ -103,11 +103,11 @@ impl<X: TokenExchange> BrokerState<X> {
     fn unavailable(&self, refused: QueueRefusal) -> LeaseError {
         match refused {
             QueueRefusal::Full => {
-                self.counters.misses_refused();
+                self.counters.rate_limited();
                 LeaseError::RateLimited { retry_after: self.settings.retry_first }
             }
             QueueRefusal::Throttled(until) => {
-                let detail = "the cloud has asked for fewer requests of this account";
+                let detail = "the cloud limits the requests of this account";
                 let error = ExchangeError::new(ExchangeFault::Throttled, "limiter", detail);
                 let retry_after = Some(until.since(self.now()));
                 LeaseError::Failed(ExchangeError { retry_after, ..error })

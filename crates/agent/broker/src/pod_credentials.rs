@@ -175,7 +175,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
 
     fn may_miss(&self) -> Result<(), LeaseError> {
         self.misses.take(self.shared.now()).map_err(|retry_after| {
-            self.shared.counters.misses_refused();
+            self.shared.counters.rate_limited();
             LeaseError::RateLimited { retry_after }
         })
     }
@@ -225,7 +225,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));
         let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_fetching()).cloned().collect();
         if idle.len() < over {
-            self.shared.counters.misses_refused();
+            self.shared.counters.rate_limited();
             return Err(LeaseError::RateLimited { retry_after: settings.retry_first });
         }
         idle.sort_by_key(|slot| slot.last_used());

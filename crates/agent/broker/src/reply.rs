@@ -17,8 +17,8 @@ pub(crate) fn form<K: AsRef<str>, V: AsRef<str>>(members: &[(K, V)]) -> Secret<S
 pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -> Result<T, ExchangeError> {
     let what = |error: serde_json::Error| {
         let place = format!("line {} column {}", error.line(), error.column());
-        let what = format!("answered 200 with what is not the expected JSON ({place})");
-        ExchangeError::new(ExchangeFault::Upstream, step, what)
+        let what = format!("answered 200 with a body that is not the expected JSON ({place})");
+        ExchangeError::new(ExchangeFault::Unavailable, step, what)
     };
     serde_json::from_slice(body).map_err(what)
 }

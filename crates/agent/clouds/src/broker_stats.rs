@@ -12,7 +12,7 @@ use super::entitlements::{LeaseState, RefetchTask, RenewalFailure};
 pub struct BrokerSnapshot {
     /// The cloud's name.
     pub cloud: &'static str,
-    /// Chains of upstream calls by outcome: `first`, `renewal`, and each fault.
+    /// Chains of upstream calls by outcome: `initial`, `renewal`, and each fault.
     pub calls: Vec<(&'static str, u64)>,
     /// Counters, each with its metric name, its help text and its value.
     pub counts: [(&'static str, &'static str, u64); 6],
@@ -35,26 +35,34 @@ impl BrokerSnapshot {
             calls: counters.calls().into_iter().collect(),
             counts: [
                 (
-                    "seawall_coalesced",
-                    "Requests that shared another's upstream call",
+                    "seawall_requests_coalesced",
+                    "Requests that shared the upstream call of another request",
                     counters.coalesced_total(),
                 ),
-                ("seawall_evicted", "Credentials dropped for a pod's newer ones", counters.evicted_total()),
-                ("seawall_misses_refused", "Misses refused, asked too fast", counters.misses_refused_total()),
                 (
-                    "seawall_below_floor",
-                    "Credentials issued too short-lived for the floor",
-                    counters.below_floor_total(),
+                    "seawall_credentials_evicted",
+                    "Credentials that newer ones of the same pod evicted from the cache",
+                    counters.evicted_total(),
                 ),
                 (
-                    "seawall_cut_short",
-                    "Times that a shorter life had to be asked for than is wanted",
-                    counters.shortened_total(),
+                    "seawall_credential_requests_rate_limited",
+                    "Requests for new credentials that the agent refused because the pod asked too fast",
+                    counters.rate_limited_total(),
                 ),
                 (
-                    "seawall_floor_breaches",
-                    "Answers with less life than the floor",
-                    counters.floor_breaches_total(),
+                    "seawall_credentials_issued_below_floor",
+                    "Credentials issued with a lifetime too short for the floor",
+                    counters.issued_below_floor_total(),
+                ),
+                (
+                    "seawall_requested_lifetime_reductions",
+                    "Times that the agent had to request a shorter lifetime than configured",
+                    counters.lifetime_reductions_total(),
+                ),
+                (
+                    "seawall_responses_below_floor",
+                    "Responses with credentials below the floor",
+                    counters.responses_below_floor_total(),
                 ),
             ],
             upstream_rate: broker.upstream_rate(),
@@ -73,14 +81,14 @@ pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let mut remarks = Vec::new();
     if failing > 0 {
         remarks.push(format!(
-            "{failing} of {all} credentials of {cloud} could not be fetched last time; see /debug/pods"
+            "the last fetch of {failing} of {all} credentials of {cloud} failed; see /debug/pods"
         ));
     }
-    let short = broker.counters().below_floor_total();
+    let short = broker.counters().issued_below_floor_total();
     if short > 0 {
         let floor = broker.floor().hard.as_secs() / 60;
         remarks.push(format!(
-            "{short} credentials of {cloud} were issued with a life too short for the floor of {floor} minutes"
+            "{short} credentials of {cloud} were issued with a lifetime too short for the floor of {floor} minutes"
         ));
     }
     remarks
@@ -114,15 +122,15 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
     let failure = view
         .failure
         .as_ref()
-        .map(|error| json!({"fault": error.fault.name(), "step": error.step, "detail": error.detail}));
+        .map(|error| json!({"fault": error.fault.name(), "call": error.step, "detail": error.detail}));
     let seconds = |span: std::time::Duration| Value::from(span.as_secs());
     let shown = [
-        ("expiresInSeconds", view.remaining(now).map(seconds)),
-        ("renewalInSeconds", view.times.map(|(_, _, renewal)| seconds(renewal.since(now)))),
-        ("idleSeconds", Some(seconds(now.since(view.last_used)))),
-        ("callInTheAir", Some(view.is_fetching.into())),
-        ("lastFailure", failure),
-        ("failingSeconds", view.failing_since.map(|since| seconds(now.since(since)))),
+        ("expires_in_seconds", view.remaining(now).map(seconds)),
+        ("renewal_in_seconds", view.times.map(|(_, _, renewal)| seconds(renewal.since(now)))),
+        ("idle_seconds", Some(seconds(now.since(view.last_used)))),
+        ("is_fetching", Some(view.is_fetching.into())),
+        ("last_failure", failure),
+        ("failing_for_seconds", view.failing_since.map(|since| seconds(now.since(since)))),
     ];
     shown.into_iter().map(|(key, value)| (key.to_owned(), value.unwrap_or_default())).collect()
 }

@@ -135,6 +135,6 @@ impl CloudBroker<'_> {
             Self::Google(broker) => broker.counters(),
             Self::Aws(broker) => broker.counters(),
         };
-        counters.below_floor_total() == 0
+        counters.issued_below_floor_total() == 0
     }
 }

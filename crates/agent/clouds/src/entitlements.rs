@@ -101,7 +101,7 @@ impl<E> EntitlementState<E> {
     fn describe(&self, own: impl FnOnce(&E) -> Value) -> Option<Value> {
         match self {
             Self::Off => None,
-            Self::Pending => Some(json!({ "standing": "pending" })),
+            Self::Pending => Some(json!({ "status": "pending" })),
             Self::Decided(decided) => Some(own(decided)),
         }
     }

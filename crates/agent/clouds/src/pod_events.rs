@@ -21,14 +21,16 @@ pub(crate) fn report_lease_error(complainer: &PodEventRecorder, unavailable: &Le
         return;
     }
     match unavailable.fault() {
-        Some(ExchangeFault::Denied | ExchangeFault::Rejected | ExchangeFault::Unassigned) => {
+        Some(
+            ExchangeFault::AccessDenied | ExchangeFault::ExchangeRejected | ExchangeFault::NoAssociation,
+        ) => {
             report_refusal(complainer, EventReason::RefusedByCloud, refusal);
         }
-        Some(ExchangeFault::SubjectRefused) => report_refusal(complainer, EventReason::NoToken, refusal),
+        Some(ExchangeFault::PodTokenDenied) => report_refusal(complainer, EventReason::TokenFailed, refusal),
         Some(
-            ExchangeFault::Subject
+            ExchangeFault::PodTokenUnavailable
             | ExchangeFault::Throttled
-            | ExchangeFault::Upstream
+            | ExchangeFault::Unavailable
             | ExchangeFault::ShortLived,
         )
         | None => {}
@@ -59,12 +61,12 @@ mod tests {
     fn what_the_node_is_refused_for_itself_is_no_pods_event() {
         let heard = Arc::new(Heard::default());
         let complainer = PodEventRecorder::with(heard.clone());
-        let refusal = Refusal::new(403, "denied", "no");
+        let refusal = Refusal::new(403, "access_denied", "no");
         for (fault, is_of_the_node, events) in [
-            (ExchangeFault::Denied, true, 0),
-            (ExchangeFault::Rejected, true, 0),
-            (ExchangeFault::Upstream, false, 0),
-            (ExchangeFault::Denied, false, 1),
+            (ExchangeFault::AccessDenied, true, 0),
+            (ExchangeFault::ExchangeRejected, true, 0),
+            (ExchangeFault::Unavailable, false, 0),
+            (ExchangeFault::AccessDenied, false, 1),
         ] {
             let error = ExchangeError {
                 is_node_error: is_of_the_node,

@@ -10,25 +10,25 @@ pub(super) struct CloudRefusals {
     /// The pod is not entitled to any credential of the requested kind.
     pub(super) not_entitled: Refusal,
     /// The pod asks for too many new credentials at once.
-    pub(super) too_many: Refusal,
+    pub(super) fetch_rate_limited: Refusal,
     /// The fetch takes longer than the pod's client waits.
-    pub(super) slow: Refusal,
-    pub(super) denied: Refusal,
-    pub(super) rejected: Refusal,
+    pub(super) upstream_timeout: Refusal,
+    pub(super) access_denied: Refusal,
+    pub(super) exchange_rejected: Refusal,
     /// The cloud refuses the node itself, and would refuse it for every pod.
-    pub(super) node: Refusal,
-    pub(super) unassigned: Refusal,
-    pub(super) subject: Refusal,
+    pub(super) node_credentials_denied: Refusal,
+    pub(super) no_association: Refusal,
+    pub(super) pod_token_unavailable: Refusal,
     pub(super) throttled: Refusal,
-    pub(super) upstream: Refusal,
+    pub(super) upstream_unavailable: Refusal,
     pub(super) short_lived: Refusal,
 }
 
 /// The refusal for a Kubernetes token that the API server denies. It is the same for every cloud.
-const SUBJECT_REFUSED: Refusal = Refusal::new(
+const POD_TOKEN_DENIED: Refusal = Refusal::new(
     403,
-    "subject_refused",
-    "The API server gives no token for this pod: its ServiceAccount is gone, or the agent may not ask.",
+    "pod_token_denied",
+    "The API server gives no token for this pod: its ServiceAccount does not exist, or the agent may not request tokens.",
 );
 
 impl CloudRefusals {
@@ -36,17 +36,17 @@ impl CloudRefusals {
     pub(super) fn of(&self, unavailable: &LeaseError) -> Refusal {
         match unavailable {
             LeaseError::NotEntitled(_) => self.not_entitled,
-            LeaseError::RateLimited { .. } => self.too_many,
-            LeaseError::TimedOut => self.slow,
-            LeaseError::Failed(error) if error.is_permanent_node_error() => self.node,
+            LeaseError::RateLimited { .. } => self.fetch_rate_limited,
+            LeaseError::TimedOut => self.upstream_timeout,
+            LeaseError::Failed(error) if error.is_permanent_node_error() => self.node_credentials_denied,
             LeaseError::Failed(error) => match error.fault {
-                ExchangeFault::Denied => self.denied,
-                ExchangeFault::Rejected => self.rejected,
-                ExchangeFault::Unassigned => self.unassigned,
-                ExchangeFault::Subject => self.subject,
-                ExchangeFault::SubjectRefused => SUBJECT_REFUSED,
+                ExchangeFault::AccessDenied => self.access_denied,
+                ExchangeFault::ExchangeRejected => self.exchange_rejected,
+                ExchangeFault::NoAssociation => self.no_association,
+                ExchangeFault::PodTokenUnavailable => self.pod_token_unavailable,
+                ExchangeFault::PodTokenDenied => POD_TOKEN_DENIED,
                 ExchangeFault::Throttled => self.throttled,
-                ExchangeFault::Upstream => self.upstream,
+                ExchangeFault::Unavailable => self.upstream_unavailable,
                 ExchangeFault::ShortLived => self.short_lived,
             },
         }

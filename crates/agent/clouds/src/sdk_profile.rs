@@ -52,7 +52,7 @@ pub struct FirstExpiringSdks {
 }
 
 /// Default [`SdkProfiles::unnamed_description`], for a cloud whose clients nearly all send a User-Agent.
-pub const UNNAMED_CLIENT: &str = "of an unknown family (it sends no User-Agent)";
+pub const UNNAMED_CLIENT: &str = "unknown (it sends no User-Agent)";
 
 impl Default for SdkProfiles {
     fn default() -> Self {
@@ -60,7 +60,7 @@ impl Default for SdkProfiles {
             known: &[],
             normal_fetches_per_hour: 13,
             unnamed_description: UNNAMED_CLIENT,
-            lifetime_advice: "Let its credentials live longer, or use a newer release.",
+            lifetime_advice: "Raise the lifetime of its credentials, or use a newer SDK release.",
             earliest_affected: None,
         }
     }

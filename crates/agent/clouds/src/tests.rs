@@ -36,8 +36,8 @@ async fn the_path_chooses_among_the_dialects_of_a_listener() {
 async fn a_pod_is_shown_with_what_each_cloud_says_under_its_name() {
     let world = PodFixture::of(BOTH_BROKERED);
     let shown = world.pod().entitlements().describe(world.clock.now());
-    assert_eq!(shown["google"], json!({ "standing": "pending" }));
-    assert_eq!(shown["aws"], json!({ "standing": "no_role" }));
+    assert_eq!(shown["google"], json!({ "status": "pending" }));
+    assert_eq!(shown["aws"], json!({ "status": "no_role" }));
     assert!(PodFixture::new().pod().entitlements().describe(world.clock.now())["google"].is_object());
 }
 
@@ -87,7 +87,7 @@ fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let world = runtime.block_on(async { PodFixture::new() });
     let mut out = Vec::new();
-    let refusal = seawall_http::Refusal::new(400, "malformed", "no");
+    let refusal = seawall_http::Refusal::new(400, "malformed_request", "no");
     world.dialects.first().refuse(&refusal, &ResponseContext::closing(DATE), 1, &mut out);
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
 }

@@ -17,7 +17,7 @@ pub struct ClusterConfig {
     /// permission on nodes.
     pub startup_taint: Option<String>,
     /// The lifetime to request for a pod's token. The API server accepts 600 s and more, and may shorten it.
-    pub token_lifetime: Duration,
+    pub pod_token_lifetime: Duration,
     /// The annotation keys that each cloud reads. Other annotations are not kept.
     pub selections: Vec<AnnotationKeys>,
     /// The timeouts of API server requests.
@@ -48,7 +48,7 @@ impl ClusterConfig {
             node,
             access: KubeAccess::InCluster,
             startup_taint: None,
-            token_lifetime: Duration::from_secs(3600),
+            pod_token_lifetime: Duration::from_secs(3600),
             selections: Vec::new(),
             timeouts: KubeTimeouts::default(),
         }

@@ -120,7 +120,7 @@ impl EventReporter {
         self.0.post(own.map(|record| record.pod.clone()), complaint, message)
     }
 
-    /// Returns the number of posted events and of lost events. An event is lost if it exceeds the rate or the memory, if the
+    /// Returns the number of posted events and of dropped events. An event is dropped if it exceeds the rate or the memory, if the
     /// queue is full, or if the API server does not accept it. Repetitions count as neither.
     pub fn counts(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
@@ -184,7 +184,7 @@ impl Poster {
             let posted = self.post(&report).await;
             if let Err(failure) = &posted {
                 // As many as are posted at most, which is bounded: an operator who looks for the event finds why there is none.
-                warn!(reason = %failure, complaint = report.complaint.as_str(), "an event is lost");
+                warn!(reason = %failure, complaint = report.complaint.as_str(), "cannot post a Kubernetes event; the agent drops it");
             }
             let Some(tally) = self.tally.upgrade() else { return };
             let counter = if posted.is_ok() { &tally.posted } else { &tally.dropped };
@@ -297,15 +297,15 @@ mod tests {
         for (pod, namespace, kind, uid) in
             [(Some(&own), "reef", "Pod", "uid-7"), (None, "default", "Node", "node1")]
         {
-            assert!(reporter.report_agent(pod, EventReason::ConfigurationRefused, "no"));
+            assert!(reporter.report_agent(pod, EventReason::ConfigReloadFailed, "no"));
             let event = asked.recv().await.unwrap();
             assert_eq!(event.what, format!("POST /api/v1/namespaces/{namespace}/events"));
             let object = &event.body["involvedObject"];
             assert_eq!((&object["kind"], &object["uid"]), (&kind.into(), &uid.into()));
-            assert_eq!(event.body["reason"], "ConfigurationRefused");
+            assert_eq!(event.body["reason"], "ConfigReloadFailed");
             event.answer(201, &serde_json::json!({}));
         }
-        let is_said = |_: &u32| reporter.report_agent(None, EventReason::ConfigurationRefused, "no");
+        let is_said = |_: &u32| reporter.report_agent(None, EventReason::ConfigReloadFailed, "no");
         assert!((0..100).filter(is_said).count() <= 8, "within the node's rate");
     }
 
@@ -322,7 +322,10 @@ mod tests {
         assert!(reporter.0.said.lock().unwrap().len() <= REMEMBERED);
         let (_, dropped) = reporter.counts();
         assert!(dropped >= 8_990, "{dropped}");
-        assert!(!reporter.report(&record(0), EventReason::NotRenewed, "no"), "who is not heard is told so");
+        assert!(
+            !reporter.report(&record(0), EventReason::RenewalFailing, "no"),
+            "who is not heard is told so"
+        );
     }
 
     #[tokio::test]
@@ -331,7 +334,7 @@ mod tests {
         let (link, mut asked) = link(clock);
         let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
-        reporter.report(&record(1), EventReason::NoToken, &"x".repeat(100_000));
+        reporter.report(&record(1), EventReason::TokenFailed, &"x".repeat(100_000));
         let event = asked.recv().await.unwrap();
         assert_eq!(event.body["message"].as_str().unwrap().len(), LONGEST);
         event.answer(403, &serde_json::json!({"kind": "Status", "status": "Failure", "code": 403}));
@@ -341,9 +344,9 @@ mod tests {
         assert!(asked.try_recv().is_err());
     }
 
-    /// A lost event used to be logged at `debug` only, so an operator who looked for the event found no reason.
+    /// A dropped event used to be logged at `debug` only, so an operator who looked for the event found no reason.
     #[tokio::test]
-    async fn a_lost_event_is_a_warning() {
+    async fn a_dropped_event_is_a_warning() {
         let said = tempfile::NamedTempFile::new().unwrap();
         let writer = Mutex::new(said.reopen().unwrap());
         let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(writer);
@@ -351,7 +354,7 @@ mod tests {
         let (link, mut asked) = link(Clock::manual().0);
         let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
-        reporter.report(&record(1), EventReason::NoToken, "no");
+        reporter.report(&record(1), EventReason::TokenFailed, "no");
         let refusal =
             serde_json::json!({"kind": "Status", "status": "Failure", "code": 403, "message": "forbidden"});
         asked.recv().await.unwrap().answer(403, &refusal);
@@ -360,7 +363,9 @@ mod tests {
         }
         let said = std::fs::read_to_string(said.path()).unwrap();
         assert!(
-            said.contains("WARN") && said.contains("an event is lost") && said.contains("forbidden"),
+            said.contains("WARN")
+                && said.contains("cannot post a Kubernetes event; the agent drops it")
+                && said.contains("forbidden"),
             "{said}"
         );
     }

@@ -67,7 +67,7 @@ pub struct ClusterClient {
     link: Arc<TimedKubeClient>,
     node: NodeName,
     taint: Option<String>,
-    token_lifetime: Duration,
+    pod_token_lifetime: Duration,
     /// The event poster. Dropping the set aborts it.
     _tasks: JoinSet<()>,
 }
@@ -94,7 +94,7 @@ impl ClusterClient {
             link: Arc::new(link),
             node: config.node,
             taint: config.startup_taint,
-            token_lifetime: config.token_lifetime,
+            pod_token_lifetime: config.pod_token_lifetime,
             _tasks: tasks,
         };
         Ok((cluster, hearing))
@@ -111,7 +111,7 @@ impl ClusterClient {
             pod: record.pod.clone(),
             cache: record.tokens.clone(),
             link: self.link.clone(),
-            lifetime: self.token_lifetime,
+            lifetime: self.pod_token_lifetime,
         })
     }
 

@@ -215,14 +215,14 @@ impl Reader {
                 Err(failure) => failure,
             };
             drop(permit);
-            info!(object = %fetch.object, reason = %failure, "cannot read what a pod belongs to");
+            info!(object = %fetch.object, reason = %failure, "cannot read the ServiceAccount or namespace of a pod; the agent tries again");
             link.clock.sleep(pauses.delay_after(&failure)).await;
         }
     }
 
     async fn read(&self) -> Result<PartialObject, KubeError> {
         let Self { link, fetch: ObjectFetch { object, .. }, annotations } = self;
-        debug!(%object, "reading what a pod belongs to");
+        debug!(%object, "reading the ServiceAccount or namespace of a pod");
         let answer = link
             .client
             .call_raw(request::get(&object.path(), ObjectRepresentation::Metadata), link.timeouts.response)

@@ -26,10 +26,10 @@ struct NodeSpec {
 pub(crate) async fn remove_with_retries(link: &TimedKubeClient, node: &str, taint: &str) {
     let mut pauses = RetryBackoff::new(&link.timeouts);
     while let Err(failure) = remove(link, node, taint).await {
-        warn!(node, taint, reason = %failure, "the taint is still on the node");
+        warn!(node, taint, reason = %failure, "cannot remove the startup taint from the node; the agent tries again");
         link.clock.sleep(pauses.delay_after(&failure)).await;
     }
-    info!(node, taint, "the node is open");
+    info!(node, taint, "the startup taint is off the node; pods can start there");
 }
 
 /// Tries once to remove the taint; returns whether the node had it. Fails if the taints change meanwhile, because the patch tests them.

@@ -44,7 +44,7 @@ pub struct Uninstaller {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UninstallError {
     /// Parts of the agents may be left on these nodes.
-    #[error("not done within {}s on {}", .within.as_secs(), Nodes(.nodes))]
+    #[error("timed out after {}s; not done on {}", .within.as_secs(), Nodes(.nodes))]
     Nodes {
         /// The names of the nodes, sorted.
         nodes: Vec<String>,
@@ -52,7 +52,7 @@ pub enum UninstallError {
         within: Duration,
     },
     /// The API server did not report the state.
-    #[error("not known after {}s: {reason}", .within.as_secs())]
+    #[error("timed out after {}s; the last error is: {reason}", .within.as_secs())]
     Unknown {
         /// The last error from the API server.
         reason: String,
@@ -157,7 +157,7 @@ impl DaemonSetPod {
         let terms = &self.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         let meant = &terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0];
         let name = self.spec["nodeName"].as_str().filter(|name| !name.is_empty());
-        name.or(meant.as_str()).unwrap_or("a node that is not known yet").to_owned()
+        name.or(meant.as_str()).unwrap_or("a pod that is not scheduled yet").to_owned()
     }
 
     fn is_ready(&self) -> bool {
@@ -226,7 +226,7 @@ impl Uninstaller {
         let pods = self.pods(&spec.selector.text()).await?;
         let mut names: Vec<_> = pods.iter().filter(|pod| !pod.is_ready()).map(DaemonSetPod::node).collect();
         if names.is_empty() {
-            names.push("nodes that have no pod of it yet".to_owned());
+            names.push("nodes without a pod of the DaemonSet".to_owned());
         }
         Ok(names)
     }
@@ -341,7 +341,7 @@ mod tests {
     const SET: &str = "/apis/apps/v1/namespaces/seawall/daemonsets/agent";
     const PODS: &str = "/api/v1/namespaces/seawall/pods";
 
-    fn retirement() -> (Uninstaller, Server) {
+    fn uninstaller() -> (Uninstaller, Server) {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock);
         let within = Duration::from_secs(10);
@@ -395,8 +395,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_daemonset_is_deleted_once_and_its_pods_are_waited_for() {
-        let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.delete_agents("agent").await });
+        let (uninstaller, mut server) = uninstaller();
+        let task = tokio::spawn(async move { uninstaller.delete_agents("agent").await });
         server.answer(&task, &format!("GET {SET}"), 200, &set(1, 1)).await;
         let how = server.answer(&task, &format!("DELETE {SET}"), 200, &json!({})).await;
         assert_eq!(how["propagationPolicy"], "Background");
@@ -408,16 +408,16 @@ mod tests {
 
     #[tokio::test]
     async fn agents_that_are_gone_are_no_error() {
-        let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.delete_agents("agent").await });
+        let (uninstaller, mut server) = uninstaller();
+        let task = tokio::spawn(async move { uninstaller.delete_agents("agent").await });
         server.answer(&task, &format!("GET {SET}"), 404, &not_found()).await;
         assert_eq!(task.await.unwrap(), Ok(()));
     }
 
     #[tokio::test]
     async fn a_node_that_is_down_is_waited_for_so_long_and_then_named() {
-        let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.wait_for_nodes("agent").await });
+        let (uninstaller, mut server) = uninstaller();
+        let task = tokio::spawn(async move { uninstaller.wait_for_nodes("agent").await });
         let unbound = json!({ "spec": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n3"] }] }] } } } } });
         let pods = json!({ "items": [pod("n2", "False"), pod("n1", "True"), unbound] });
@@ -427,14 +427,14 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let left = task.await.unwrap().unwrap_err();
-        assert_eq!(left.to_string(), "not done within 10s on 2 node(s): n2, n3");
+        assert_eq!(left.to_string(), "timed out after 10s; not done on 2 node(s): n2, n3");
     }
 
     /// The status is all zeros until the DaemonSet's controller has seen the object.
     #[tokio::test]
     async fn a_daemonset_that_nobody_has_counted_yet_is_not_done() {
-        let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.wait_for_nodes("agent").await });
+        let (uninstaller, mut server) = uninstaller();
+        let task = tokio::spawn(async move { uninstaller.wait_for_nodes("agent").await });
         let new = json!({ "metadata": { "generation": 1 }, "status": { "desiredNumberScheduled": 0, "numberReady": 0 } });
         server.answer(&task, &format!("GET {SET}"), 200, &new).await;
         server.answer(&task, &format!("GET {PODS}"), 200, &json!({ "items": [] })).await;
@@ -444,21 +444,21 @@ mod tests {
 
     #[tokio::test]
     async fn an_api_server_that_refuses_is_quoted_in_the_end() {
-        let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.wait_for_nodes("agent").await });
+        let (uninstaller, mut server) = uninstaller();
+        let task = tokio::spawn(async move { uninstaller.wait_for_nodes("agent").await });
         let refusal = json!({ "kind": "Status", "code": 403, "message": "not you" });
         while let Some(call) = server.next(&task).await {
             call.answer(403, &refusal);
             tokio::task::yield_now().await;
         }
         let left = task.await.unwrap().unwrap_err().to_string();
-        assert!(left.contains("not known after 10s") && left.contains("not you"), "{left}");
+        assert!(left.contains("timed out after 10s") && left.contains("not you"), "{left}");
     }
 
     #[tokio::test]
     async fn the_taint_goes_off_every_node_of_every_page() {
-        let (retirement, mut server) = retirement();
-        let task = tokio::spawn(async move { retirement.remove_taint("seawall.dev/not-ready").await });
+        let (uninstaller, mut server) = uninstaller();
+        let task = tokio::spawn(async move { uninstaller.remove_taint("seawall.dev/not-ready").await });
         let named = |name: &str| json!({ "metadata": { "name": name } });
         let first = json!({ "metadata": { "continue": "more" }, "items": [named("n1"), named("n2")] });
         server.answer(&task, "GET /api/v1/nodes?limit=250", 200, &first).await;

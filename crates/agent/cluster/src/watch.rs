@@ -229,7 +229,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
             self.state.freshness.position_lost();
         }
         if self.state.record_failure(failure) {
-            warn!(watch = self.state.kind(), reason = %failure, "the watch is interrupted");
+            warn!(watch = self.state.kind(), reason = %failure, "the watch is interrupted; the agent tries again");
         } else {
             debug!(watch = self.state.kind(), reason = %failure, ?pause, "the watch is still interrupted");
         }

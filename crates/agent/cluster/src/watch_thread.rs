@@ -56,7 +56,7 @@ pub enum WatchThreadError {
     #[error(transparent)]
     Access(#[from] KubeAccessError),
     /// A part panicked; the panic was logged where it happened.
-    #[error("a watch, the writer or the prover ended, and none of them may")]
+    #[error("a watch, the snapshot writer or the prover ended unexpectedly")]
     Ended,
 }
 

@@ -30,8 +30,8 @@ impl ClusterAttester {
     }
 
     /// Attests by those addresses and by the kernel's records.
-    pub(crate) fn by_kernel_records(pods: seawall_cluster::NodePods, noted: KernelRecords) -> Self {
-        Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView(pods), noted)))
+    pub(crate) fn by_kernel_records(pods: seawall_cluster::NodePods, records: KernelRecords) -> Self {
+        Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView(pods), records)))
     }
 
     /// The addresses by which this pod is attested in one view; `None` for a pod that cannot be attested.
@@ -62,7 +62,7 @@ impl crate::attestation::PodsByAddress for AttesterPodView {
         named.map_err(|none| match none {
             seawall_cluster::PodLookupError::Ambiguous => AddressLookupError::Ambiguous,
             seawall_cluster::PodLookupError::Absent if snapshot.is_complete() => AddressLookupError::Absent,
-            seawall_cluster::PodLookupError::Absent => AddressLookupError::NotListed,
+            seawall_cluster::PodLookupError::Absent => AddressLookupError::PodsNotSynced,
         })
     }
 

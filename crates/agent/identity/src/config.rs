@@ -48,14 +48,14 @@ impl IdentityConfig {
 pub struct ClusterIdentityConfig {
     /// The node whose pods are served.
     #[serde(serialize_with = "node_name")]
-    pub node: NodeName,
+    pub node_name: NodeName,
     /// The kubeconfig for the API server; `None` uses the in-cluster credentials.
     pub kubeconfig: Option<PathBuf>,
     /// The lifetime to request for the pods' Kubernetes tokens.
     #[serde(serialize_with = "span")]
-    pub(crate) token_lifetime: Duration,
+    pub(crate) pod_token_lifetime: Duration,
     /// The key of the taint to remove from the node once ready.
-    pub taint: Option<String>,
+    pub startup_taint: Option<String>,
 }
 
 /// The settings of the `kernel` strategy, which also uses the kernel's records of connections.
@@ -76,13 +76,14 @@ pub struct KernelIdentityConfig {
 
 /// The locations of the redirect's programs and of the pods' cgroups, as this process sees them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RedirectConfig {
     /// The mount point of a BPF file system.
     pub bpffs: PathBuf,
     /// The mount point of the cgroup tree.
-    pub cgroups: PathBuf,
+    pub cgroup_root: PathBuf,
     /// The pods' cgroup below the tree's root; `None` is the usual location of kubelets.
-    pub kubepods: Option<PathBuf>,
+    pub kubepods_cgroup: Option<PathBuf>,
 }
 
 fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
@@ -131,7 +132,7 @@ impl IdentityConfig {
                 // Giving each pod its own credentials requires to identify the pod; there is no default pod.
                 if clouds.needs_pod_identity() {
                     strategy.reject(
-                        "static, source-ip or kernel, because whoever gives credentials must know each pod",
+                        "static, source-ip or kernel, because the agent gives credentials only to pods that it identifies",
                     );
                 }
                 Self::Anyone
@@ -156,7 +157,7 @@ impl ClusterIdentityConfig {
         downward: &DownwardApi,
         wanted: Option<StrategyName>,
     ) -> Option<Self> {
-        let name = table.key("node");
+        let name = table.key("nodeName");
         let node = name.text("the node's name", NodeName::parse);
         let node = node.or_else(|| downward.node.as_deref().and_then(NodeName::parse));
         let is_wanted = matches!(wanted, Some(StrategyName::SourceIp | StrategyName::Kernel));
@@ -167,13 +168,14 @@ impl ClusterIdentityConfig {
             ));
         }
         let lifetime = table
-            .key("tokenLifetime")
+            .key("podTokenLifetime")
             .text("a duration from 10m to 24h", |text| duration(text).filter(|span| *span >= SHORTEST_TOKEN));
         let kubeconfig = table.key("kubeconfig").text("the path of a kubeconfig", |t| path(t, base));
-        let taint = table.key("taint").text("a taint's key such as seawall.dev/not-ready", taint);
-        table.reject_moved("passthrough", "this key is now google.passthrough");
-        let token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
-        node.map(|node| Self { node, kubeconfig, token_lifetime, taint })
+        let startup_taint =
+            table.key("startupTaint").text("a taint's key such as seawall.dev/not-ready", taint_key);
+        table.reject_moved("passthrough", "this key is now google.passthroughServiceAccounts");
+        let pod_token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
+        node.map(|node_name| Self { node_name, kubeconfig, pod_token_lifetime, startup_taint })
     }
 }
 
@@ -213,17 +215,19 @@ impl RedirectConfig {
         };
         let is_plain = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
         let below = |text: &str| Some(PathBuf::from(text)).filter(is_plain);
-        let kubepods = table.key("kubepods").text("the path of the pods' group below the tree's root", below);
+        let kubepods_cgroup = table
+            .key("kubepodsCgroup")
+            .text("a path below the root of the cgroup tree, such as kubepods.slice", below);
         Self {
             bpffs: absolute("bpffs", "/sys/fs/bpf"),
-            cgroups: absolute("cgroups", "/sys/fs/cgroup"),
-            kubepods: kubepods.filter(|path| !path.as_os_str().is_empty()),
+            cgroup_root: absolute("cgroupRoot", "/sys/fs/cgroup"),
+            kubepods_cgroup: kubepods_cgroup.filter(|path| !path.as_os_str().is_empty()),
         }
     }
 }
 
 /// Accepts a qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.
-fn taint(text: &str) -> Option<String> {
+fn taint_key(text: &str) -> Option<String> {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let fits = (1..=63).contains(&name.len()) && name.bytes().all(plain);
@@ -237,10 +241,10 @@ mod tests {
     #[test]
     fn a_taints_key_is_one_that_kubernetes_takes() {
         for good in ["seawall.dev/not-ready", "not-ready", "a"] {
-            assert!(taint(good).is_some(), "{good}");
+            assert!(taint_key(good).is_some(), "{good}");
         }
         for wrong in ["", "/", "Seawall.dev/x", "seawall.dev/", "a b", "a/b/c"] {
-            assert!(taint(wrong).is_none(), "{wrong:?}");
+            assert!(taint_key(wrong).is_none(), "{wrong:?}");
         }
     }
 }

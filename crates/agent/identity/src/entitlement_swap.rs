@@ -197,8 +197,8 @@ mod tests {
         world
     }
 
-    fn standing(world: &PodFixture) -> Value {
-        world.pod().entitlements().describe(world.clock.now())["google"]["standing"].clone()
+    fn status(world: &PodFixture) -> Value {
+        world.pod().entitlements().describe(world.clock.now())["google"]["status"].clone()
     }
 
     /// Returns the entitlements in the middle of a swap. `is_spoken` says if the threads take the new configuration.
@@ -232,17 +232,17 @@ mod tests {
     }
 
     fn with_passthrough() -> String {
-        BOTH_BROKERED.replace("google: {", "google: { passthrough: [shop/cart],")
+        BOTH_BROKERED.replace("google: {", "google: { passthroughServiceAccounts: [shop/cart],")
     }
 
     #[tokio::test]
     async fn between_two_configurations_a_pod_has_nothing_of_what_changes_and_all_of_what_does_not() {
         let world = world();
-        assert_eq!(standing(&world), "federated");
+        assert_eq!(status(&world), "federated");
         let (between, is_made) = change(&world, &with_passthrough(), true).await;
         assert!(between.is_pending(CloudName::Google) && !between.is_pending(CloudName::Aws));
         assert!(is_made);
-        assert_eq!(standing(&world), "passthrough");
+        assert_eq!(status(&world), "passthrough");
     }
 
     #[tokio::test]
@@ -250,7 +250,7 @@ mod tests {
         let world = world();
         let (between, is_made) = change(&world, &with_passthrough(), false).await;
         assert!(between.is_pending(CloudName::Google) && !is_made);
-        assert_eq!(standing(&world), "federated");
+        assert_eq!(status(&world), "federated");
     }
 
     #[tokio::test]

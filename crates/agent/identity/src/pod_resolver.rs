@@ -37,58 +37,58 @@ enum ResolverMode {
 }
 
 /// 403 and not 503: in `static` identity a retry changes nothing, and SDKs would retry a 503.
-const UNKNOWN_CALLER: Refusal = Refusal::new(
+const UNKNOWN_CLIENT: Refusal = Refusal::new(
     403,
-    "unknown_caller",
-    "No pod is known at this source address, so nothing is answered to it.",
+    "unknown_client",
+    "The agent knows no pod with this source address, so it refuses the request.",
 );
 
 const UNKNOWN_POD: Refusal = Refusal::new(
     503,
     "unknown_pod",
-    "The cluster has not yet told of a pod at this source address; try again shortly.",
+    "The agent does not know the pod at this source address yet; try again shortly.",
 );
 
-const NOT_LISTED: Refusal = Refusal::new(
+const PODS_NOT_SYNCED: Refusal = Refusal::new(
     503,
-    "not_listed",
-    "The API server has not yet been heard, so no pod of this node is known; try again shortly.",
+    "pods_not_synced",
+    "The agent has not yet received this node's pods from the API server; try again shortly.",
 );
 
-const LAGGING: Refusal = Refusal::new(
+const POD_VIEW_STALE: Refusal = Refusal::new(
     503,
-    "lagging",
-    "The agent has not yet applied what the API server told it, so nobody is answered; try again shortly.",
+    "pod_view_stale",
+    "The agent has not yet applied the latest changes from the API server; try again shortly.",
 );
 
-const NOT_NOTED: Refusal = Refusal::new(
+const NO_CONNECTION_RECORD: Refusal = Refusal::new(
     503,
-    "not_noted",
-    "The kernel has no word that fits the pod at this source address; connect again shortly.",
+    "no_connection_record",
+    "The kernel has no connection record that matches the pod at this source address; connect again shortly.",
 );
 
 const AMBIGUOUS: Refusal = Refusal::new(
     503,
     "ambiguous_address",
-    "More than one live pod has this source address, so nobody is answered at it; try again shortly.",
+    "More than one live pod has this source address, so the agent cannot tell which pod asks; try again shortly.",
 );
 
 const HOST_NETWORK: Refusal = Refusal::new(
     403,
     "host_network",
-    "This request comes from the node's own network, where pods cannot be told apart by their addresses.",
+    "This request comes from the node's own network, where pods share one address, so the agent cannot identify the pod.",
 );
 
 /// The refusal for a client that is not identified for this reason.
 fn refusal(reason: RejectionReason) -> Refusal {
     match reason {
-        RejectionReason::UnknownAddress => UNKNOWN_CALLER,
+        RejectionReason::UnknownAddress => UNKNOWN_CLIENT,
         RejectionReason::HostNetwork => HOST_NETWORK,
         RejectionReason::UnknownPod => UNKNOWN_POD,
-        RejectionReason::NotListed => NOT_LISTED,
+        RejectionReason::PodsNotSynced => PODS_NOT_SYNCED,
         RejectionReason::Ambiguous => AMBIGUOUS,
-        RejectionReason::StaleView => LAGGING,
-        RejectionReason::NoConnectionRecord => NOT_NOTED,
+        RejectionReason::StaleView => POD_VIEW_STALE,
+        RejectionReason::NoConnectionRecord => NO_CONNECTION_RECORD,
     }
 }
 
@@ -206,7 +206,7 @@ impl ClientResolver<PodEntry> for PodResolver {
 
     /// Explains why no pod can be given anything of this cloud.
     fn explain_refusal(&self, ends: &ConnectionEnds<'_>, cloud: CloudName) -> Refusal {
-        let ResolverMode::Attestation(by, _) = &self.way else { return UNKNOWN_CALLER };
+        let ResolverMode::Attestation(by, _) = &self.way else { return UNKNOWN_CLIENT };
         let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(RejectionReason::UnknownPod);
         let named = by.guess(ends).and_then(find);
         refusal(named.err().unwrap_or(RejectionReason::StaleView))
@@ -286,13 +286,13 @@ mod tests {
     #[test]
     fn only_what_waiting_can_change_is_said_to_pass() {
         for (reason, code, status) in [
-            (RejectionReason::UnknownAddress, "unknown_caller", 403),
+            (RejectionReason::UnknownAddress, "unknown_client", 403),
             (RejectionReason::HostNetwork, "host_network", 403),
             (RejectionReason::UnknownPod, "unknown_pod", 503),
-            (RejectionReason::NotListed, "not_listed", 503),
+            (RejectionReason::PodsNotSynced, "pods_not_synced", 503),
             (RejectionReason::Ambiguous, "ambiguous_address", 503),
-            (RejectionReason::StaleView, "lagging", 503),
-            (RejectionReason::NoConnectionRecord, "not_noted", 503),
+            (RejectionReason::StaleView, "pod_view_stale", 503),
+            (RejectionReason::NoConnectionRecord, "no_connection_record", 503),
         ] {
             let caller = at(&callers(AttestationVerdict::Rejected(reason)).0);
             let PodClient::Refused(refusal) = &caller else { panic!("{caller:?}") };

@@ -26,9 +26,9 @@ pub(crate) fn agent_address<'a>(
         |endpoint| listeners.iter().find(|(_, dialects)| answers(dialects, endpoint)).map(|(at, _)| *at);
     let (metadata, containers) = (first(MetadataEndpoint::Metadata), first(MetadataEndpoint::Containers));
     let at =
-        metadata.or(containers).ok_or("an address of the node's that pods can reach, such as node:0")?.ip();
+        metadata.or(containers).ok_or("an address of the node that pods can reach, such as node:0")?.ip();
     if containers.is_some_and(|containers| containers.ip() != at) {
-        return Err("one address for metadata and for containers' credentials".to_owned());
+        return Err("the same address for metadata and for container credentials".to_owned());
     }
     let ports: Vec<u16> = metadata.iter().chain(&containers).map(SocketAddr::port).collect();
     let has_all = |ip: IpAddr| {
@@ -112,6 +112,6 @@ mod tests {
             told(&[("127.0.0.1:1", GOOGLE), ("[::1]:1", GOOGLE)]).unwrap_err().contains("pods can reach")
         );
         let apart = [("10.0.0.2:2", GOOGLE), ("10.0.0.3:2", CONTAINERS)];
-        assert!(told(&apart).unwrap_err().contains("one address"));
+        assert!(told(&apart).unwrap_err().contains("the same address"));
     }
 }

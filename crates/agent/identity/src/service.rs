@@ -49,9 +49,10 @@ impl ClusterStrategy {
     fn over(self, pods: seawall_cluster::NodePods) -> anyhow::Result<ClusterAttester> {
         Ok(match self {
             Self::SourceIp => ClusterAttester::by_source_ip(pods),
-            Self::Kernel(noted) => {
-                ClusterAttester::by_kernel_records(pods, noted.context("what the kernel notes is not open")?)
-            }
+            Self::Kernel(records) => ClusterAttester::by_kernel_records(
+                pods,
+                records.context("the kernel's connection records are not open")?,
+            ),
         })
     }
 }
@@ -96,10 +97,10 @@ impl IdentityStrategy {
     }
 
     /// Adds the kernel's records to the `kernel` strategy; leaves the others unchanged.
-    pub fn with_kernel_records(self, noted: Option<KernelRecords>) -> Self {
+    pub fn with_kernel_records(self, records: Option<KernelRecords>) -> Self {
         match self.0 {
             Kind::Cluster(cluster, ClusterStrategy::Kernel(_)) => {
-                Self(Kind::Cluster(cluster, ClusterStrategy::Kernel(noted)))
+                Self(Kind::Cluster(cluster, ClusterStrategy::Kernel(records)))
             }
             other => Self(other),
         }
@@ -188,11 +189,11 @@ fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Enti
 
 fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_cluster::ClusterConfig {
     let access = source.kubeconfig.clone().map_or(KubeAccess::InCluster, KubeAccess::Kubeconfig);
-    let defaults = seawall_cluster::ClusterConfig::for_node(source.node.clone());
+    let defaults = seawall_cluster::ClusterConfig::for_node(source.node_name.clone());
     seawall_cluster::ClusterConfig {
         access,
-        startup_taint: source.taint.clone(),
-        token_lifetime: source.token_lifetime,
+        startup_taint: source.startup_taint.clone(),
+        pod_token_lifetime: source.pod_token_lifetime,
         selections: clouds.annotation_keys(),
         ..defaults
     }
@@ -209,7 +210,7 @@ pub struct ClusterThread {
 impl ClusterThread {
     fn start(hearing: WatchThread, follower: PodReconciler, stopper: &Stopper) -> anyhow::Result<Self> {
         Self::spawn(stopper, move |mut end| {
-            hearing.run(follower.run(), end.wait()).context("nobody hears the API server any more")
+            hearing.run(follower.run(), end.wait()).context("the thread that watches the API server ended")
         })
     }
 
@@ -237,7 +238,7 @@ impl ClusterThread {
     /// The thread had ended by itself.
     pub fn end(self) -> anyhow::Result<()> {
         self.end.stop();
-        self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread ended in a panic"))?
+        self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread panicked"))?
     }
 }
 
@@ -248,13 +249,13 @@ pub struct IdentityService {
     pub resolver: Arc<PodResolver>,
     /// The client of the API server, if the strategy reads pods from it.
     pub cluster: Option<Arc<ClusterClient>>,
-    token_lifetime: Option<Duration>,
+    pod_token_lifetime: Option<Duration>,
     clouds: Arc<CurrentClouds>,
 }
 
 impl IdentityService {
     fn fixed(callers: PodResolver, clouds: Arc<CurrentClouds>) -> Self {
-        Self { resolver: Arc::new(callers), cluster: None, token_lifetime: None, clouds }
+        Self { resolver: Arc::new(callers), cluster: None, pod_token_lifetime: None, clouds }
     }
 
     fn of_cluster(
@@ -266,14 +267,15 @@ impl IdentityService {
         control: &Runtime,
         orders: SwapCommands,
     ) -> anyhow::Result<(Self, WatchThread, PodReconciler)> {
-        let token_lifetime = Some(config.token_lifetime);
+        let pod_token_lifetime = Some(config.pod_token_lifetime);
         let (cluster, hearing) = control.block_on(ClusterClient::start(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<PodRegistry>::default();
         let attester = way.over(cluster.pods())?;
         let callers = Arc::new(PodResolver::attested(attester.attestation(), roster.clone(), probe));
         let follower = PodReconciler::new(cluster.clone(), roster, clouds.load(), attester, orders);
-        let who = Self { resolver: callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
+        let who =
+            Self { resolver: callers, cluster: Some(cluster), pod_token_lifetime, clouds: clouds.clone() };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
         Ok((who, hearing, follower))
     }
@@ -283,7 +285,7 @@ impl IdentityService {
         let cluster = self.cluster.as_ref()?;
         (!cluster.pods().snapshot().is_complete()).then(|| {
             let trouble = troubles(cluster).join("; ");
-            format!("the API server has not told of this node's pods yet: {trouble}")
+            format!("the agent has not received this node's pods from the API server yet: {trouble}")
         })
     }
 
@@ -298,7 +300,7 @@ impl IdentityService {
 
     /// The floor state of each cloud's credentials, and true if the configuration can keep them above their floor.
     pub fn floors(&self) -> Vec<(FloorState, bool)> {
-        let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.exchanged_min_lifetime) {
+        let can_be_kept = |state: &FloorState| match (self.pod_token_lifetime, state.exchanged_min_lifetime) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
             _ => true,
         };
@@ -314,10 +316,10 @@ impl IdentityService {
     fn floor_remarks(&self) -> Vec<String> {
         let remark = |(state, can_be_kept): (FloorState, bool)| {
             let (floor, lifetime) =
-                state.exchanged_min_lifetime.filter(|_| !can_be_kept).zip(self.token_lifetime)?;
+                state.exchanged_min_lifetime.filter(|_| !can_be_kept).zip(self.pod_token_lifetime)?;
             Some(format!(
-                "identity.tokenLifetime of {} s leaves a Kubernetes token too little life before its renewal to keep \
-                 credentials of {} that end with it above the floor of {} s",
+                "identity.podTokenLifetime of {} s is too short: credentials of {} end with the pod's Kubernetes token and \
+                 cannot stay above their floor of {} s. Set a longer identity.podTokenLifetime",
                 lifetime.as_secs(),
                 state.cloud.as_str(),
                 floor.hard.as_secs()
@@ -339,8 +341,9 @@ fn is_long_enough(token: Duration, floor: Floor) -> bool {
 fn troubles(cluster: &ClusterClient) -> Vec<String> {
     let trouble = |watch: seawall_cluster::WatchHealth| {
         let trouble = watch.trouble?;
-        let age =
-            watch.age.map_or("never heard".to_owned(), |age| format!("last heard {} s ago", age.as_secs()));
+        let age = watch.age.map_or("nothing received yet".to_owned(), |age| {
+            format!("last received {} s ago", age.as_secs())
+        });
         Some(format!("the watch of {} is interrupted ({age}): {trouble}", watch.kind))
     };
     cluster.health().into_iter().filter_map(trouble).collect()

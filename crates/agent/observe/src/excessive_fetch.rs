@@ -242,15 +242,18 @@ impl FetchMonitor {
             cloud = cloud.as_str(), pod = %pod.pod.name, namespace = %pod.pod.service_account.namespace,
             client = name, in_hour, from_lease, left_seconds = left.as_secs(),
             window_seconds = client.map(|client| client.refresh_window.as_secs()), fix,
-            "a pod fetches its credentials over and over"
+            "a pod fetches the same credentials too often"
         );
         let message = format!(
-            "This pod fetched its {} credentials {in_hour} times within an hour, {from_lease} of them from one lease, which has \
-             {} min left. The client is {name}{}. {fix}",
+            "This pod fetched its {} credentials {in_hour} times within an hour. {from_lease} of these fetches returned the same \
+             credentials, which have {} min left. The client is {name}{}. {fix}",
             cloud.title(),
             left.as_secs() / 60,
             client
-                .map(|client| format!(", which refreshes below {} min", client.refresh_window.as_secs() / 60))
+                .map(|client| format!(
+                    ", which refreshes when less than {} min are left",
+                    client.refresh_window.as_secs() / 60
+                ))
                 .unwrap_or_default(),
         );
         if let Some(lending) = lending {
@@ -259,21 +262,21 @@ impl FetchMonitor {
     }
 }
 
-const UNKNOWN: &str = "of a family that is not known by its User-Agent";
+const UNKNOWN: &str = "unknown (its User-Agent is not in the agent's list)";
 
 /// Returns the advice for the report: either the lease is too short for the SDK, or the program does not keep its client.
 fn fix(clients: &SdkProfiles, client: Option<&SdkProfile>, left: Duration) -> &'static str {
     match client {
         Some(client) if left < client.refresh_window => clients.lifetime_advice,
         _ => {
-            "Make one client or credential provider and keep it: each new one, and each new process, fetches anew."
+            "Create one client or credential provider and reuse it: each new one, and each new process, fetches again."
         }
     }
 }
 
 /// The metric of the pods that fetch too often.
 pub const METRIC: (&str, &str) =
-    ("seawall_pods_thrashing", "Pods that fetch the same credentials over and over");
+    ("seawall_pods_fetching_excessively", "Pods that fetch the same credentials too often");
 
 #[cfg(test)]
 mod tests {
@@ -422,7 +425,7 @@ mod tests {
             poll_interval: None,
         };
         let fix = |left| fix(&SdkProfiles::default(), Some(&java), left);
-        assert!(fix(8 * MINUTE).contains("longer") && fix(20 * MINUTE).contains("keep it"));
+        assert!(fix(8 * MINUTE).contains("Raise the lifetime") && fix(20 * MINUTE).contains("reuse it"));
     }
 
     #[tokio::test]

@@ -13,7 +13,9 @@ use seawall_identity::pod_resolver::PodResolver;
 /// The function writes pod by pod, because a JSON document of all pods would use many times the memory of its text.
 pub fn pods_json(configuration: &Value, callers: &PodResolver, now: Moment) -> String {
     let configuration = format!("{configuration:#}").replace('\n', "\n  ");
-    let mut text = format!("{{\n  \"configuration\": {configuration},\n  \"pods\": [");
+    let mut text = format!(
+        "{{\n  \"kind\": \"pods\",\n  \"version\": 1,\n  \"configuration\": {configuration},\n  \"pods\": ["
+    );
     for (place, caller) in callers.pods().iter().enumerate() {
         text.push_str(if place == 0 { "\n    " } else { ",\n    " });
         text.push_str(&format!("{:#}", pod(caller, callers.addresses(caller), now)).replace('\n', "\n    "));
@@ -30,8 +32,8 @@ fn pod(caller: &PodEntry, addresses: &[IpAddr], now: Moment) -> Value {
     show("addresses", json!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>()));
     show("namespace", pod.service_account.namespace.as_ref().into());
     show("pod", pod.name.as_ref().into());
-    show("serviceAccount", pod.service_account.name.as_ref().into());
-    show("openConnections", caller.connections.open().into());
+    show("service_account", pod.service_account.name.as_ref().into());
+    show("open_connections", caller.connections.open().into());
     shown.extend(caller.entitlements().describe(now));
     shown.into()
 }

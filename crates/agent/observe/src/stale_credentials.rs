@@ -68,7 +68,9 @@ impl PodScanner for RenewalMonitor {
     const INTERVAL: Duration = SCAN_INTERVAL;
 
     fn scan(&mut self, pods: &[Arc<PodEntry>]) {
-        self.inspect_pods(pods, |complainer, message| complainer.record(EventReason::NotRenewed, message));
+        self.inspect_pods(pods, |complainer, message| {
+            complainer.record(EventReason::RenewalFailing, message)
+        });
     }
 }
 
@@ -133,10 +135,10 @@ impl RenewalMonitor {
                 fault = trouble.failing.fault.name(),
                 failing_seconds = now.since(trouble.failing.since).as_secs(),
                 left_seconds = trouble.ends.since(now).as_secs(),
-                "credentials could not be renewed and have less life left than the floor; each pod concerned has an event"
+                "credentials could not be renewed and are below their floor; each affected pod has an event"
             ),
             (true, _) if pods == 0 => {
-                tracing::info!(cloud = cloud.as_str(), "no pod's credentials are below the floor any more");
+                tracing::info!(cloud = cloud.as_str(), "no pod has credentials below their floor any more");
             }
             _ => {}
         }
@@ -150,12 +152,12 @@ impl RenewalMonitor {
         let first = self.clouds.load().sdk_profiles(cloud).earliest_affected.map(|FirstExpiringSdks { remaining: left, sdk_names: who }| {
             let at = hour(wall + ends.saturating_sub(left).since(now));
             format!(
-                " {who} want longer ones from {at} UTC on: they ask anew, some on every call, and fail if the agent is restarted."
+                " From {at} UTC on, {who} request new credentials, some on every call, and fail if the agent restarts."
             )
         });
         format!(
-            "The {} credentials of this pod could not be renewed since {since} UTC ({step}: {}). They are given as they are, and all \
-             clients fail when they end, at {at_the_end} UTC.{} {}",
+            "The agent has failed to renew the {} credentials of this pod since {since} UTC ({step}: {}). It serves the old credentials. All \
+             clients fail when these expire at {at_the_end} UTC.{} {}",
             cloud.title(),
             fault.name(),
             first.unwrap_or_default(),
@@ -194,7 +196,7 @@ impl FailingLease {
 fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
     (now >= lease.renewal_due + OVERDUE).then_some(RenewalFailure {
         since: lease.renewal_due,
-        step: "no turn in the agent's queue",
+        step: "waiting in the agent's queue",
         fault: ExchangeFault::Throttled,
     })
 }
@@ -207,15 +209,17 @@ fn is_without(leases: &[LeaseState], ended: Moment, now: Moment) -> bool {
 /// Returns what to check for this fault.
 fn advice(fault: ExchangeFault) -> &'static str {
     match fault {
-        ExchangeFault::Upstream | ExchangeFault::ShortLived => {
-            "Look at the node's way there (DNS, proxy, firewall) and at the cloud's status page."
+        ExchangeFault::Unavailable | ExchangeFault::ShortLived => {
+            "Check the node's path to the cloud (DNS, proxy, firewall) and the cloud's status page."
         }
-        ExchangeFault::Throttled => "The cloud asks for fewer calls of this account: look at who makes them.",
-        ExchangeFault::Denied | ExchangeFault::Rejected | ExchangeFault::Unassigned => {
-            "Look at what was changed in the policy of its role or account; the agent's log has the cloud's words."
+        ExchangeFault::Throttled => {
+            "The cloud limits the calls of this account: find the programs that make them."
         }
-        ExchangeFault::Subject | ExchangeFault::SubjectRefused => {
-            "Look at the API server, which gives no token for this pod, and at the agent's log."
+        ExchangeFault::AccessDenied | ExchangeFault::ExchangeRejected | ExchangeFault::NoAssociation => {
+            "Check recent policy changes of the role or account; the agent's log has the cloud's message."
+        }
+        ExchangeFault::PodTokenUnavailable | ExchangeFault::PodTokenDenied => {
+            "The API server gives no token for this pod: check the API server and the agent's log."
         }
     }
 }
@@ -228,8 +232,8 @@ fn hour(at: SystemTime) -> String {
 
 /// The metric of the affected pods.
 pub const METRIC: (&str, &str) = (
-    "seawall_pods_not_renewed",
-    "Pods whose credentials could not be renewed and have less life left than the floor, or have ended",
+    "seawall_pods_with_stale_credentials",
+    "Pods whose credentials could not be renewed and are below their floor, or have expired",
 );
 
 #[cfg(test)]
@@ -320,7 +324,7 @@ mod tests {
         node.renew();
         for (outage, told) in [(9 * MINUTE - Duration::from_secs(1), 0), (10 * MINUTE, 3)] {
             node.pass(35 * MINUTE);
-            node.fail(ExchangeFault::Upstream);
+            node.fail(ExchangeFault::Unavailable);
             node.pass(outage);
             assert_eq!((node.told.len(), node.count()), (told, told), "{outage:?}");
             node.renew();
@@ -328,10 +332,10 @@ mod tests {
         // 00:43:59 the first was over; the second lease is of then.
         let message = &node.told[0];
         for part in [
-            "The AWS credentials",
-            "since 01:18 UTC (AssumeRole: upstream)",
-            "older AWS SDKs for Java want longer ones from 01:28 UTC on",
-            "when they end, at 01:43 UTC",
+            "renew the AWS credentials",
+            "since 01:18 UTC (AssumeRole: unavailable)",
+            "From 01:28 UTC on, boto3 and older AWS SDKs for Java request new credentials",
+            "when these expire at 01:43 UTC.",
             "status page",
         ] {
             assert!(message.contains(part), "{message} lacks {part}");
@@ -354,7 +358,7 @@ mod tests {
         assert_eq!((node.told.len(), node.count()), (2, 2));
         let message = &node.told[0];
         for part in
-            ["since 00:35 UTC (no turn in the agent's queue: throttled)", "fewer calls of this account"]
+            ["since 00:35 UTC (waiting in the agent's queue: throttled)", "limits the calls of this account"]
         {
             assert!(message.contains(part), "{message} lacks {part}");
         }
@@ -390,7 +394,7 @@ mod tests {
         let mut node = Node::new(110);
         node.renew();
         node.pass(35 * MINUTE);
-        node.fail(ExchangeFault::Denied);
+        node.fail(ExchangeFault::AccessDenied);
         node.pass(9 * MINUTE);
         node.hand.advance(SCAN_INTERVAL);
         node.look(false);
@@ -411,7 +415,7 @@ mod tests {
         assert_eq!(node.told.len(), 0, "who holds nothing is told by the refusal");
         node.renew();
         node.pass(35 * MINUTE);
-        node.fail(ExchangeFault::Upstream);
+        node.fail(ExchangeFault::Unavailable);
         node.pass(9 * MINUTE);
         // Each look meets five hundred other pods that hold the same.
         let leases = node.held[0].1.clone();
@@ -428,7 +432,7 @@ mod tests {
     #[test]
     fn what_is_below_its_floor_every_time_or_is_being_renewed_is_no_trouble() {
         let start = Moment::from_nanos(0);
-        let failing = Some(RenewalFailure { since: start, step: "sts", fault: ExchangeFault::Upstream });
+        let failing = Some(RenewalFailure { since: start, step: "sts", fault: ExchangeFault::Unavailable });
         let lease = |minutes: u32, floor: u32, failing| LeaseState {
             issued: start,
             renewal_due: start + 44 * MINUTE,

@@ -18,7 +18,7 @@ use std::time::Instant;
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 use seawall_redirect::{
-    AgentAddress, CgroupTree, ConnectionMap, ConnectionOwner, Pins, PodCgroups, TargetMap, attach, remove,
+    AgentAddress, CgroupTree, ConnectionMap, ConnectionOwner, Pins, PodCgroups, TargetMap, attach, detach,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -153,18 +153,18 @@ fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     // Asked without statistics, whose two clock readings a call cost as much as a small program.
     let mut ways: [Vec<f64>; 3] = Default::default();
     for _ in 0..rounds {
-        detach(&pins)?;
+        detach_programs(&pins)?;
         ways[0].push(pod.ask(&beside)?);
         attach(&pins, &site)?;
         ways[1].push(pod.ask(&beside)?);
         ways[2].push(pod.ask("169.254.169.254:80")?);
     }
     report(&pins, &site, pod, &beside, &ways)?;
-    Ok(remove(&pins)?)
+    Ok(detach(&pins)?)
 }
 
 /// Detaches the programs and keeps the maps with their open connections.
-fn detach(pins: &Pins) -> Outcome<()> {
+fn detach_programs(pins: &Pins) -> Outcome<()> {
     for entry in std::fs::read_dir(pins.directory())? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().contains('-') {
@@ -215,7 +215,7 @@ fn report(pins: &Pins, site: &CgroupTree, pod: &InPod, beside: &str, ways: &[Vec
     let begun = Instant::now();
     attach(pins, site)?;
     let again = begun.elapsed();
-    remove(pins)?;
+    detach(pins)?;
     let begun = Instant::now();
     attach(pins, site)?;
     println!(

@@ -63,6 +63,6 @@ fn inode(pins: &Pins, name: &str) -> Result<Option<Inode>, Error> {
     match path.metadata() {
         Ok(found) => Ok(Some((found.dev(), found.ino()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::system("look at", path)(error)),
+        Err(error) => Err(Error::system("inspect", path)(error)),
     }
 }

@@ -1,7 +1,7 @@
 //! Maps control groups to pods and pods to control groups by listing three directories.
 //!
 //! A pod's nested groups are never taken for another pod's group: a directory `pod<another's UID>` inside a container counts for no pod.
-//! Only [`PodCgroups::groups_of`] lists nested groups.
+//! Nested groups are never listed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -61,20 +61,6 @@ impl PodCgroups {
         self.by_uid.get(pod).copied()
     }
 
-    /// Returns a pod's group, its containers' groups and the groups nested in them. It is empty for a pod without a group.
-    ///
-    /// The function lists one directory per group. A container that may create groups can create any number. So the result leaves out
-    /// groups beyond 256 per pod and six levels. The sockets of such groups belong to no pod then.
-    ///
-    /// # Errors
-    /// A directory cannot be listed.
-    pub fn groups_of(site: &CgroupTree, pod: &PodUid) -> Result<Vec<u64>, Error> {
-        let Some((directory, own)) = pod_cgroup(site, pod)? else { return Ok(Vec::new()) };
-        let mut groups = vec![own];
-        below(&directory, DEEPEST, &mut groups).map_err(Error::system("list", directory))?;
-        Ok(groups)
-    }
-
     /// The number of pods.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -88,10 +74,6 @@ impl PodCgroups {
     }
 }
 
-/// Limits for a pod's listed groups: more groups and levels than container runtimes and an init system make.
-const MOST: usize = 256;
-const DEEPEST: u32 = 6;
-
 /// Returns the directory and the id of a pod's own group, or `None` for a pod without a group.
 pub(crate) fn pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
     for (directory, prefix) in site.qos_cgroups() {
@@ -99,31 +81,10 @@ pub(crate) fn pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(Path
         match directory.metadata() {
             Ok(found) => return Ok(Some((directory, found.ino()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::system("look at", directory)(error)),
+            Err(error) => return Err(Error::system("inspect", directory)(error)),
         }
     }
     Ok(None)
-}
-
-/// Adds the ids of the groups in a directory. A group that disappears meanwhile is skipped with its children.
-fn below(directory: &Path, levels: u32, groups: &mut Vec<u64>) -> io::Result<()> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if groups.len() >= MOST {
-            return Ok(());
-        }
-        if entry.file_type()?.is_dir() {
-            groups.push(entry.ino());
-            if levels > 1 {
-                below(&entry.path(), levels - 1, groups)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn name(pod: &PodUid, prefix: &str, systemds: bool) -> String {
@@ -160,20 +121,6 @@ mod tests {
         for (prefix, systemds) in [("pod", false), ("kubepods-burstable-pod", true)] {
             assert_eq!(read(&name(&pod, prefix, systemds), prefix, systemds).as_deref(), Some(UID));
         }
-    }
-
-    #[test]
-    fn groups_of_a_pod_are_bounded_however_many_it_makes() {
-        let folder = tempfile::tempdir().unwrap();
-        let deep = folder.path().join("1/2/3/4/5/6/7/8");
-        fs::create_dir_all(&deep).unwrap();
-        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
-        let mut groups = Vec::new();
-        below(folder.path(), DEEPEST, &mut groups).unwrap();
-        assert_eq!(groups.len(), 6, "and no file");
-        (0..2 * MOST).for_each(|n| fs::create_dir(deep.join(format!("n{n}"))).unwrap());
-        below(&deep, DEEPEST, &mut groups).unwrap();
-        assert_eq!(groups.len(), MOST);
     }
 
     #[test]

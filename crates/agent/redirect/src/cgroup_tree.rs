@@ -158,7 +158,7 @@ fn magic(path: &Path) -> io::Result<u64> {
 }
 
 fn inode(path: &Path) -> Result<u64, Error> {
-    Ok(path.metadata().map_err(Error::system("look at", path))?.ino())
+    Ok(path.metadata().map_err(Error::system("inspect", path))?.ino())
 }
 
 fn list(paths: &[PathBuf]) -> String {

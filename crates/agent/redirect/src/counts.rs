@@ -22,16 +22,16 @@ pub struct ConnectCounts {
     /// Refused connects: no agent answers this address.
     pub no_agent: u64,
     /// Refused connects: the pod is unknown, or there was no memory for the record.
-    pub no_pod: u64,
+    pub unidentified_pod: u64,
     /// Refused connects: the port of the metadata address is not 80, for example 443.
-    pub no_service: u64,
+    pub unsupported_port: u64,
 }
 
 impl ConnectCounts {
     /// The sum of all refused connects.
     #[must_use]
     pub const fn refused(&self) -> u64 {
-        self.no_agent + self.no_pod + self.no_service
+        self.no_agent + self.unidentified_pod + self.unsupported_port
     }
 }
 
@@ -43,11 +43,11 @@ pub struct RedirectCounts {
     /// Connects of IPv6 sockets.
     pub connect6: ConnectCounts,
     /// Connections that the programs recorded for the agent.
-    pub recorded: u64,
+    pub stored: u64,
     /// Recorded connections that ended before the agent took them.
-    pub ended: u64,
+    pub closed_early: u64,
     /// Connections that the programs could not record. They belong to no pod.
-    pub lost: u64,
+    pub dropped: u64,
 }
 
 impl RedirectCounts {
@@ -89,9 +89,9 @@ impl CounterMap {
         Ok(RedirectCounts {
             connect4: self.connects(0)?,
             connect6: self.connects(SLOTS)?,
-            recorded: self.slot(2 * SLOTS)?,
-            ended: self.slot(2 * SLOTS + 1)?,
-            lost: self.slot(2 * SLOTS + 2)?,
+            stored: self.slot(2 * SLOTS)?,
+            closed_early: self.slot(2 * SLOTS + 1)?,
+            dropped: self.slot(2 * SLOTS + 2)?,
         })
     }
 
@@ -101,8 +101,8 @@ impl CounterMap {
             direct: self.slot(first + 1)?,
             exempt: self.slot(first + 2)?,
             no_agent: self.slot(first + 3)?,
-            no_pod: self.slot(first + 4)?,
-            no_service: self.slot(first + 5)?,
+            unidentified_pod: self.slot(first + 4)?,
+            unsupported_port: self.slot(first + 5)?,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::attach_points::Hook;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel lacks a feature that the programs need.
-    #[error("the kernel is {have}, and the redirect needs 5.15; use the mode nft")]
+    #[error("the kernel is {have}, and the redirect needs 5.15 or later; use the mode nft")]
     KernelTooOld {
         /// The kernel's version.
         have: String,
@@ -21,13 +21,13 @@ pub enum Error {
         missing: String,
     },
     /// The path is not on a BPF file system, so nothing can be pinned there.
-    #[error("{path} is no BPF file system; mount one there (`mount -t bpf bpf PATH`), or the host's /sys/fs/bpf into the container", path = .path.display())]
+    #[error("{path} is not a BPF file system; mount one there (`mount -t bpf bpf PATH`), or the host's /sys/fs/bpf into the container", path = .path.display())]
     NoBpffs {
         /// The given path.
         path: PathBuf,
     },
     /// Another process changes the pins at the moment.
-    #[error("another process holds the lock of {path} and changes what is attached; try again when it is done", path = .path.display())]
+    #[error("another process holds the lock of {path} and changes the redirect; try again when it is done", path = .path.display())]
     Busy {
         /// The given path.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum Error {
         inode: u64,
     },
     /// The kubelet's group of pods does not exist.
-    #[error("no group of pods below {tree}: tried {tried}; is --cgroup-root set, or --cgroups-per-qos off, or are pods in version 1's groups alone (then use the mode nft)?", tree = .tree.display())]
+    #[error("no cgroup of pods below {tree} (tried {tried}); check the kubelet's --cgroup-root and --cgroups-per-qos; if pods have cgroup v1 groups only, use the mode nft", tree = .tree.display())]
     NoKubepods {
         /// The root of the tree.
         tree: PathBuf,
@@ -55,7 +55,7 @@ pub enum Error {
         tried: String,
     },
     /// A group around the pods' group has a program that ours would switch off, or that keeps ours out.
-    #[error("another program is attached to {group} for {hook} without BPF_F_ALLOW_MULTI: it and the redirect exclude each other", group = .group.display())]
+    #[error("another program is attached to {group} for {hook} without BPF_F_ALLOW_MULTI; that program and the redirect exclude each other", group = .group.display())]
     ConflictingProgram {
         /// The group with the other program.
         group: PathBuf,
@@ -64,7 +64,7 @@ pub enum Error {
     },
     /// A pinned map has the right name but another layout.
     #[error(
-        "the map {map} that is pinned is not as this version makes it ({found}, not {wanted}); remove it (`redirect remove`) and attach again"
+        "the pinned map {map} has the layout {found}, but this version needs {wanted}; remove it (`redirect detach`) and attach again"
     )]
     MapLayout {
         /// The map's name.
@@ -75,7 +75,7 @@ pub enum Error {
         wanted: String,
     },
     /// The redirect is not attached, so there is nothing to read or to write.
-    #[error("nothing is pinned at {path}: the redirect is not attached (`redirect attach`)", path = .path.display())]
+    #[error("nothing is pinned at {path}: the redirect is not attached; run `redirect attach`", path = .path.display())]
     NotAttached {
         /// The missing pin.
         path: PathBuf,
@@ -84,18 +84,18 @@ pub enum Error {
     #[error("a target needs an address and a port")]
     NoTarget,
     /// All seats for agents are taken.
-    #[error("{agents} agents live on this node already")]
+    #[error("this node already has {agents} agents, the maximum")]
     TooManyAgents {
         /// The number of seats.
         agents: u16,
     },
     /// The agent's own connection was not recorded.
     #[error(
-        "the agent's own connection was not seen: it is not in a pod of this node, so hostNetwork pods cannot be told apart"
+        "the kernel did not record the agent's own connection: the agent is not in a pod of this node, so the redirect cannot identify hostNetwork pods"
     )]
     NotInPod,
     /// The named pod has no group.
-    #[error("no group of the pod {} is among those of the node's pods", .0.0)]
+    #[error("the pod {} has no cgroup on this node", .0.0)]
     NoPodCgroup(seawall_core::PodUid),
     /// The kernel refused a program. The verifier's log says why.
     #[error("the kernel refuses the program for {hook}: {source}")]
@@ -127,10 +127,12 @@ pub enum Error {
         source: io::Error,
     },
     /// The program `nft` is not installed here.
-    #[error("no program nft here: print the rules (`redirect print`) and load them where there is one")]
+    #[error(
+        "the program nft is not installed here; print the rules (`redirect print`) and load them where it is installed"
+    )]
     NoNft,
     /// The program `nft` refused the rules.
-    #[error("nft refuses the rules: {said}")]
+    #[error("nft rejects the rules: {said}")]
     Rules {
         /// The output of `nft`.
         said: String,

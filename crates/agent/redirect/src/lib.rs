@@ -3,11 +3,11 @@
 //! Three eBPF programs (`ebpf/capture.bpf.c`) are attached to the control group of the node's pods. They turn a `connect` to a metadata
 //! address into a `connect` to the agent, and record the client before the first packet leaves.
 //!
-//! - Operators use [`attach()`], [`status()`] and [`remove()`] (`seawall-agent redirect`).
+//! - Operators use [`attach()`], [`status()`] and [`detach()`] (`seawall-agent redirect`).
 //! - The agent sets the target of captured connections with [`TargetMap`].
 //! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
 //! - The agent learns from [`RedirectAttachment`] when the objects that it opened are no longer attached.
-//! - [`nft_rules`] makes netfilter rules: a safety net for packets that bypass `connect`, and a mode without eBPF programs.
+//! - [`nft_rules`] makes netfilter rules: drop rules for packets that bypass `connect`, and a mode without eBPF programs.
 //!
 //! The programs stay attached when all our processes have ended, and then refuse. So a pod never reaches the real server because an agent
 //! died. This crate does not know pods as cluster objects (it returns groups and UIDs), nor the use of a connection.
@@ -19,13 +19,13 @@ mod cgroup_pods;
 mod cgroup_tree;
 mod connection_owners;
 mod counts;
+mod detach;
 mod error;
 mod link_info;
 mod net;
 pub mod nft_rules;
 mod pins;
 mod prerequisites;
-mod remove;
 mod status;
 mod target;
 mod target_map;
@@ -37,10 +37,10 @@ pub use cgroup_pods::PodCgroups;
 pub use cgroup_tree::CgroupTree;
 pub use connection_owners::{ConnectingSocket, ConnectionMap, ConnectionOwner};
 pub use counts::{ConnectCounts, CounterMap, RedirectCounts};
+pub use detach::detach;
 pub use error::Error;
 pub use pins::Pins;
 pub use prerequisites::maps_need_capability;
-pub use remove::remove;
 pub use status::{HookStatus, LinkStatus, RedirectStatus, status};
 pub use target::{AgentAddress, RedirectTarget};
 pub use target_map::TargetMap;

@@ -1,4 +1,4 @@
-//! Netfilter rules: a safety net beside the eBPF programs, and a mode without them.
+//! Netfilter rules: drop rules beside the eBPF programs, and a mode without the programs.
 //!
 //! The rules are text for the program `nft`. Operators have it installed and can read the text first. A library for netfilter's netlink
 //! would be a second writer of the same rules, and the Rust ones wrap C or are unmaintained. `nft` loads the rules as one transaction that
@@ -22,34 +22,34 @@ use crate::target::AgentAddress;
 /// The table for IPv4 and IPv6 together. It holds all our rules.
 const TABLE: &str = "inet seawall";
 
-/// Returns the safety net: rules for the node's own network namespace, beside the programs.
+/// Returns the drop rules: rules for the node's own network namespace, beside the programs.
 ///
 /// They drop forwarded packets to metadata addresses, except DNS. Such packets bypassed `connect`: raw packets (containers have CAP_NET_RAW
 /// by default), and pods with a kernel of their own (gVisor, Kata). Packets of the node itself do not pass these rules.
 #[must_use]
-pub fn safety_net() -> String {
+pub fn drop_rules() -> String {
     // Before connection tracking and every translation of addresses.
-    table(&net("raw"))
+    table(&drop_chain("raw"))
 }
 
 /// Returns rules that translate the addresses, in place of the programs.
 ///
-/// The rules match pods by their packets. They match hostNetwork pods, which send from the node itself, by their sockets' group. The safety
-/// net follows for the remaining packets. With cgroup v1 alone `site` is `None` and rules cannot match groups, so hostNetwork pods count as
-/// the node. `own` is the agent's pod, which counts as the node, too. Otherwise the agent would ask itself for the real server's data.
+/// The rules match pods by their packets. They match hostNetwork pods, which send from the node itself, by their sockets' group. The drop
+/// rules follow for the remaining packets. With cgroup v1 alone `site` is `None` and rules cannot match groups, so hostNetwork pods count as
+/// the node. `agent_pod_uid` is the agent's pod, which counts as the node, too. Otherwise the agent would ask itself for the real server's data.
 ///
 /// # Errors
 /// The agent has no address or no port, or its pod has no group.
 pub fn dnat_rules(
     agent: &AgentAddress,
     site: Option<&CgroupTree>,
-    own: Option<&PodUid>,
+    agent_pod_uid: Option<&PodUid>,
 ) -> Result<String, Error> {
     let rules = rules(agent);
     if rules.is_empty() {
         return Err(Error::NoTarget);
     }
-    let own = site.zip(own).map(|(site, pod)| match pod_cgroup(site, pod)? {
+    let own = site.zip(agent_pod_uid).map(|(site, pod)| match pod_cgroup(site, pod)? {
         Some((group, _)) => Ok(sockets_of(site, &group)),
         None => Err(Error::NoPodCgroup(pod.clone())),
     });
@@ -80,7 +80,7 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
         );
     }
     // Behind the translation, or it would drop what is to be translated.
-    chains += &net("dstnat + 50");
+    chains += &drop_chain("dstnat + 50");
     table(&chains)
 }
 
@@ -133,14 +133,14 @@ fn chain(name: &str, hook: &str, rules: &[String]) -> String {
     text + "  }\n"
 }
 
-fn net(priority: &str) -> String {
+fn drop_chain(priority: &str) -> String {
     let rules = [Family::Four, Family::Six].map(|family| {
         let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| family.of(endpoint.addresses()));
         let to = format!("{} daddr {{ {} }}", family.word(), addresses.collect::<Vec<_>>().join(", "));
         // DNS accepted rather than all but DNS dropped: a later piece of a packet has no port.
         [format!("{to} meta l4proto {{ tcp, udp }} th dport {DNS} accept"), format!("{to} counter drop")]
     });
-    chain("net", &format!("filter hook prerouting priority {priority}"), rules.as_flattened())
+    chain("drop_rules", &format!("filter hook prerouting priority {priority}"), rules.as_flattened())
 }
 
 /// Returns one rule for each endpoint and address family of the agent.
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_net_drops_all_but_dns_to_every_address() {
-        let rules = safety_net();
+        let rules = drop_rules();
         for endpoint in MetadataEndpoint::ALL {
             for address in endpoint.addresses() {
                 assert_eq!(rules.matches(&format!("{address}")).count(), 2, "{address} in {rules}");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_does_not_have_is_not_translated_and_dropped_by_the_net() {
+    fn what_the_agent_does_not_have_is_not_translated_and_dropped_by_the_drop_rules() {
         let agent = AgentAddress { v6: None, containers: None, ..agent() };
         let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")), None);
         assert_eq!(rules.matches("dnat").count(), 2, "{rules}");
@@ -261,11 +261,11 @@ mod tests {
     fn without_groups_to_tell_them_by_pods_are_translated_by_what_they_send_alone() {
         let rules = dnat_rules(&agent(), None, None).unwrap();
         assert_eq!(rules.matches("dnat ip").count(), 4, "{rules}");
-        assert!(!rules.contains("cgroupv2") && rules.contains("chain net"), "{rules}");
+        assert!(!rules.contains("cgroupv2") && rules.contains("chain drop_rules"), "{rules}");
     }
 
     #[test]
     fn rules_replace_what_was_there() {
-        assert!(safety_net().starts_with(&cleanup_rules()));
+        assert!(drop_rules().starts_with(&cleanup_rules()));
     }
 }

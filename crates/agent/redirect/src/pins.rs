@@ -87,7 +87,7 @@ impl Pins {
     /// # Errors
     /// The path is not on a BPF file system.
     pub fn at(bpffs: &Path) -> Result<Self, Error> {
-        let found = statfs(bpffs).map_err(io::Error::from).map_err(Error::system("look at", bpffs))?;
+        let found = statfs(bpffs).map_err(io::Error::from).map_err(Error::system("inspect", bpffs))?;
         let magic = u64::try_from(found.f_type).unwrap_or_default() & 0xffff_ffff;
         match magic {
             BPF_FS_MAGIC => Ok(Self { bpffs: bpffs.to_owned() }),
@@ -110,7 +110,7 @@ impl Pins {
 
     pub(crate) fn create_directory(&self) -> Result<(), Error> {
         let directory = self.directory();
-        fs::create_dir_all(&directory).map_err(Error::system("make", directory))
+        fs::create_dir_all(&directory).map_err(Error::system("create", directory))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -25,7 +25,7 @@ pub fn maps_need_capability() -> bool {
 pub(crate) fn check() -> Result<(), Error> {
     kernel()?;
     let held = capabilities(None).map_err(io::Error::from);
-    let held = held.map_err(Error::system("ask for capabilities of", "/proc/self"))?;
+    let held = held.map_err(Error::system("read the capabilities of", "/proc/self"))?;
     match missing(held.effective) {
         missing if missing.is_empty() => Ok(()),
         missing => Err(Error::MissingCapability { missing: missing.join(" and ") }),

@@ -95,19 +95,19 @@ impl fmt::Display for RedirectStatus {
         }
         writeln!(f, "IPv4 sockets: {}", Line(&self.counts.connect4))?;
         writeln!(f, "IPv6 sockets: {}", Line(&self.counts.connect6))?;
-        let RedirectCounts { recorded: noted, ended, lost, .. } = self.counts;
+        let RedirectCounts { stored, closed_early, dropped, .. } = self.counts;
         let waiting = self.waiting;
         writeln!(
             f,
-            "connections: {noted} noted, {waiting} waiting, {ended} ended before they were taken, {lost} lost"
+            "connection records: {stored} stored, {waiting} waiting, {closed_early} closed early, {dropped} dropped"
         )?;
         match &self.target {
             Some(target) => write!(f, "{target}"),
-            None => writeln!(f, "target: none, so that every pod is refused"),
+            None => writeln!(f, "target: none; every pod is refused"),
         }?;
         self.other_layouts
             .iter()
-            .try_for_each(|layout| writeln!(f, "another layout is pinned, too: {layout}"))
+            .try_for_each(|layout| writeln!(f, "another layout is also pinned: {layout}"))
     }
 }
 
@@ -130,13 +130,16 @@ struct Line<'a>(&'a ConnectCounts);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ConnectCounts { captured, direct, exempt, no_agent, no_pod, no_service } = self.0;
+        let ConnectCounts { captured, direct, exempt, no_agent, unidentified_pod, unsupported_port } = self.0;
         write!(
             f,
-            "{captured} captured, {direct} straight to the agent, {exempt} an agent's own, {} refused",
+            "{captured} captured, {direct} directly to the agent, {exempt} by an agent, {} refused",
             self.0.refused()
         )?;
-        write!(f, " ({no_agent} without an agent, {no_pod} of no pod, {no_service} at another port)")
+        write!(
+            f,
+            " ({no_agent} without an agent, {unidentified_pod} by unidentified pods, {unsupported_port} to an unsupported port)"
+        )
     }
 }
 
@@ -160,7 +163,7 @@ impl fmt::Display for RedirectTarget {
             port(agent.containers)
         )?;
         let known =
-            if self.node_netns == 0 { "NOT KNOWN, so that hostNetwork pods are nobody" } else { "known" };
+            if self.node_netns == 0 { "NOT KNOWN; hostNetwork pods cannot be identified" } else { "known" };
         writeln!(f, "node's network namespace: {known}")
     }
 }

@@ -151,7 +151,7 @@ impl TargetMap {
         own: u64,
         address: IpAddr,
     ) -> Result<(), Error> {
-        let meeting = |source| Error::system("meet itself at", address.to_string())(source);
+        let meeting = |source| Error::system("make a test connection to", address.to_string())(source);
         let listener = TcpListener::bind((address, 0)).map_err(meeting)?;
         let at = listener.local_addr().map_err(meeting)?;
         self.change(LOCK_TIMEOUT, |target| known_at(target, at))?;

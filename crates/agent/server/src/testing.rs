@@ -76,7 +76,7 @@ impl<P: ServedPod> ClientResolver<P> for AnyoneResolver {
     }
 
     fn explain_refusal(&self, _: &ConnectionEnds<'_>, _: CloudName) -> Refusal {
-        Refusal::new(403, "unknown_caller", "no")
+        Refusal::new(403, "unknown_client", "no")
     }
 }
 

@@ -38,13 +38,13 @@ pub struct ConnectionMetrics {
     /// Accepted connections.
     pub accepted: AtomicU64,
     /// Connections that were refused because a cap was reached.
-    pub refused_at_cap: AtomicU64,
+    pub rejected: AtomicU64,
     /// Connections that were ended to make room, while they waited for a request.
     pub evicted_idle: AtomicU64,
     /// Connections that were ended because they were too slow or idle.
     pub timed_out: AtomicU64,
     /// Connections that were ended because their pod was gone.
-    pub ended_with_pod: AtomicU64,
+    pub closed_pod_deleted: AtomicU64,
     /// Calls of `accept` that failed.
     pub accept_errors: AtomicU64,
 }

@@ -56,9 +56,9 @@ type SharedErrors = Rc<RefCell<Vec<ValidationError>>>;
 pub fn parse_foreign_yaml(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| match error.location() {
         Some(place) => {
-            format!("is not YAML with each key once, at line {}, column {}", place.line(), place.column())
+            format!("is not YAML, or has a key twice, at line {}, column {}", place.line(), place.column())
         }
-        None => "is not YAML with each key once".into(),
+        None => "is not YAML, or has a key twice".into(),
     })
 }
 
@@ -80,7 +80,7 @@ impl Document {
             Err(error) => Err(ValidationErrors(vec![ValidationError {
                 path: "the document".into(),
                 found: shorten(&syntax(&error)),
-                expected: "valid YAML with each key once".into(),
+                expected: "valid YAML in which each key occurs once".into(),
             }])),
         }
     }
@@ -149,7 +149,7 @@ impl<'d> DocumentNode<'d> {
             MOST => notes.push(ValidationError {
                 path: "the document".into(),
                 found: "more mistakes".into(),
-                expected: "these to be mended first".into(),
+                expected: "a correction of the mistakes above first".into(),
             }),
             _ => {}
         }

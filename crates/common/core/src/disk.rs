@@ -41,7 +41,8 @@ impl Drop for ThreadPermit {
 pub async fn run_with_timeout<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    let permit = ThreadPermit::take().ok_or_else(|| format!("{THREADS} threads already wait for a disk"))?;
+    let permit = ThreadPermit::take()
+        .ok_or_else(|| format!("{THREADS} threads already wait for the disk (the maximum)"))?;
     let (done, is_done) = oneshot::channel();
     let body = move || {
         let _permit = permit;
@@ -52,7 +53,7 @@ pub async fn run_with_timeout<T: Send + 'static>(
     thread.spawn(body).map_err(|error| format!("cannot start a thread: {error}"))?;
     match tokio::time::timeout(TIMEOUT, is_done).await {
         Ok(Ok(result)) => Ok(result),
-        Ok(Err(_)) => Err("the thread that worked ended in a panic".into()),
+        Ok(Err(_)) => Err("the disk thread panicked".into()),
         Err(_) => Err(format!("the disk did not answer within {} s", TIMEOUT.as_secs())),
     }
 }

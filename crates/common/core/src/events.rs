@@ -14,15 +14,15 @@ pub enum EventReason {
     /// The cloud refused the credentials.
     RefusedByCloud,
     /// The ServiceAccount's annotation is malformed.
-    MalformedAccount,
+    InvalidAnnotation,
     /// The API server gave no token for the pod.
-    NoToken,
+    TokenFailed,
     /// The pod gets credentials, and fetches them over and over.
     FetchedTooOften,
     /// The pod's credentials could not be renewed in time.
-    NotRenewed,
+    RenewalFailing,
     /// An event about the agent itself: a new configuration was refused, and the previous one stays in force.
-    ConfigurationRefused,
+    ConfigReloadFailed,
 }
 
 impl EventReason {
@@ -31,11 +31,11 @@ impl EventReason {
         match self {
             Self::RefusedByPolicy => "CredentialsRefusedByPolicy",
             Self::RefusedByCloud => "CredentialsRefusedByCloud",
-            Self::MalformedAccount => "MalformedCloudAccount",
-            Self::NoToken => "NoServiceAccountToken",
+            Self::InvalidAnnotation => "InvalidIdentityAnnotation",
+            Self::TokenFailed => "ServiceAccountTokenFailed",
             Self::FetchedTooOften => "CredentialsFetchedTooOften",
-            Self::NotRenewed => "CredentialsNotRenewed",
-            Self::ConfigurationRefused => "ConfigurationRefused",
+            Self::RenewalFailing => "CredentialRenewalFailing",
+            Self::ConfigReloadFailed => "ConfigReloadFailed",
         }
     }
 }

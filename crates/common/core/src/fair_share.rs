@@ -1,7 +1,7 @@
 //! Shares a pool of places between parties by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for
 //! shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1).
 //!
-//! Places may be calls in flight, connections, forwards or bytes: anything that is counted. The rule has no state, no lock and no
+//! Places may be calls in flight, connections, upstream requests or bytes: anything that is counted. The rule has no state, no lock and no
 //! list of parties. The code that keeps the counts applies the rule before it takes each place.
 //!
 //! Why the rule is fair: a party takes one more place only while it has fewer than are free. So a party that takes all it can stops

@@ -15,12 +15,15 @@ use std::borrow::Cow;
 use crate::Refusal;
 
 /// The refusal of a path that has no canonical form.
-pub const BAD_PATH: Refusal =
-    Refusal::new(400, "bad_path", "The path holds a character or an encoding that no metadata path has.");
+pub const BAD_PATH: Refusal = Refusal::new(
+    400,
+    "bad_path",
+    "The path contains a character or an encoding that is not allowed in a metadata path.",
+);
 
 /// The refusal of a target that is neither a path nor an http URL.
 pub const BAD_TARGET: Refusal =
-    Refusal::new(400, "bad_target", "The request target is neither a path nor a plain http URL.");
+    Refusal::new(400, "bad_target", "The request target must be a path or a plain http URL.");
 
 /// A request target, split into its canonical path and its raw query.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -33,16 +33,20 @@ impl From<RequestError> for Refusal {
     /// Returns the refusal of bytes that are not a request; the connection closes after it.
     fn from(error: RequestError) -> Self {
         let (code, message) = match error {
-            RequestError::Malformed(_) => ("malformed", "The request is not valid HTTP/1.1."),
+            RequestError::Malformed(_) => ("malformed_request", "The request is not valid HTTP/1.1."),
             RequestError::TooLarge => {
                 ("head_too_large", "The request head is larger than this server accepts.")
             }
             RequestError::TargetTooLong => {
                 ("target_too_long", "The request target is longer than this server accepts.")
             }
-            RequestError::NoVersion => ("no_version", "The request line names no version of HTTP."),
-            RequestError::Version => ("http_version", "Only HTTP/1.0 and HTTP/1.1 are spoken here."),
-            RequestError::Framing => ("framing", "The length of the request body is ambiguous."),
+            RequestError::NoVersion => ("missing_http_version", "The request line has no HTTP version."),
+            RequestError::Version => {
+                ("unsupported_http_version", "This server supports HTTP/1.0 and HTTP/1.1 only.")
+            }
+            RequestError::Framing => {
+                ("ambiguous_body_length", "The length of the request body is ambiguous.")
+            }
         };
         Self::new(error.status(), code, message)
     }

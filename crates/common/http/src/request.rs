@@ -56,10 +56,10 @@ pub enum RequestError {
     TargetTooLong,
     /// A method and a target and nothing else, as in HTTP/0.9. It is not [`Self::Version`] because the line names no version.
     /// So it is an invalid request line (RFC 9112 section 3).
-    #[error("the request line names no version of HTTP")]
+    #[error("the request line has no HTTP version")]
     NoVersion,
     /// Another version of HTTP in an otherwise valid request line: HTTP/2 prior knowledge, HTTP/3.
-    #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
+    #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
     /// Two lengths, a length and a transfer coding, or a coding other than chunked.
     #[error("the length of the request body is ambiguous")]
@@ -76,10 +76,10 @@ pub enum RequestFlaw {
     #[error("it does not begin with a method")]
     NoMethod,
     /// Not a method, a target and a version with one space between.
-    #[error("a broken request line")]
+    #[error("the request line is not a method, a target and a version")]
     RequestLine,
     /// A byte outside visible ASCII, a fragment or a backslash.
-    #[error("a character that no target may hold")]
+    #[error("the target contains a character that is not allowed")]
     TargetCharacter,
     /// Neither origin form nor absolute form.
     #[error("the target is neither a path nor an http URL")]
@@ -88,22 +88,22 @@ pub enum RequestFlaw {
     #[error("a line ends with LF instead of CRLF")]
     BareLf,
     /// CR without LF behind it.
-    #[error("a CR without LF")]
+    #[error("a line contains CR without LF")]
     BareCr,
     /// A header name that is not a token, space before its colon, or a folded line.
-    #[error("a header name, or a folded line")]
+    #[error("a header name is not valid, or a header line is folded")]
     HeaderName,
     /// A header value with a control character.
-    #[error("a control character in a header value")]
+    #[error("a header value contains a control character")]
     HeaderValue,
     /// HTTP/1.1 without `Host`.
-    #[error("no Host header")]
+    #[error("the Host header is missing")]
     NoHost,
     /// A `Host` with bytes that a host cannot have.
-    #[error("a Host that is no host")]
+    #[error("the Host header is not a host name")]
     BadHost,
     /// `Host` twice.
-    #[error("more than one Host header")]
+    #[error("there is more than one Host header")]
     ManyHosts,
 }
 

@@ -35,10 +35,10 @@ pub enum ResponseError {
     #[error("malformed HTTP response: {0}")]
     Malformed(ResponseFlaw),
     /// The head exceeds the limit.
-    #[error("response head larger than the limit")]
+    #[error("the response head is larger than the limit")]
     TooLarge,
     /// Conflicting lengths or an unknown transfer coding.
-    #[error("ambiguous length of the response body")]
+    #[error("the length of the response body is ambiguous")]
     Framing,
 }
 
@@ -49,22 +49,22 @@ pub enum ResponseFlaw {
     #[error("it does not begin with HTTP")]
     NotHttp,
     /// HTTP, but neither 1.0 nor 1.1.
-    #[error("a version other than HTTP/1.0 and HTTP/1.1")]
+    #[error("the version is neither HTTP/1.0 nor HTTP/1.1")]
     Version,
     /// Not a version, three digits and a reason.
-    #[error("a broken status line")]
+    #[error("the status line is not a version, a status and a reason")]
     StatusLine,
     /// Three digits that are not a status.
-    #[error("a status below 100")]
+    #[error("the status is below 100")]
     LowStatus,
     /// A header name that is not a token, space before its colon, or a folded line.
-    #[error("a header name, or a folded line")]
+    #[error("a header name is not valid, or a header line is folded")]
     HeaderName,
     /// A header value with a control character.
-    #[error("a control character in a header value")]
+    #[error("a header value contains a control character")]
     HeaderValue,
     /// CR without LF behind it.
-    #[error("a CR without LF")]
+    #[error("a line contains CR without LF")]
     BareCr,
 }
 

@@ -20,13 +20,13 @@ pub enum KubeError {
     #[error("{0}")]
     Credentials(String),
     /// The API server sent no response in time.
-    #[error("the API server gave no answer in {0:?}")]
+    #[error("the API server did not answer within {0:?}")]
     TimedOut(Duration),
     /// The watch ended before its first event.
-    #[error("the API server ended the watch at once")]
+    #[error("the API server ended the watch before the first event")]
     WatchEnded,
     /// 401 or 403: the server refuses the client's own credentials.
-    #[error("the API server refuses: {0}")]
+    #[error("the API server denies access: {0}")]
     Forbidden(String),
     /// 404; `kind` is the plural of the missing object's kind, if the server stated it.
     #[error("not found: {message}")]
@@ -40,10 +40,10 @@ pub enum KubeError {
     #[error("conflict: {0}")]
     Conflict(String),
     /// 410: the position in a list or watch is too old.
-    #[error("the position is too old")]
+    #[error("the resource version is too old")]
     Expired,
     /// 429, with the wait that the server requests.
-    #[error("the API server throttles")]
+    #[error("the API server limits the request rate (429)")]
     Throttled(Option<Duration>),
     /// 5xx.
     #[error("the API server fails ({code}): {message}")]
@@ -54,7 +54,7 @@ pub enum KubeError {
         message: String,
     },
     /// Any other status below 500: the request itself is wrong.
-    #[error("the API server refuses the request ({code}): {message}")]
+    #[error("the API server rejects the request ({code}): {message}")]
     Refused {
         /// HTTP status.
         code: u16,
@@ -62,7 +62,7 @@ pub enum KubeError {
         message: String,
     },
     /// A response in an unexpected form.
-    #[error("the API server's answer cannot be read: {0}")]
+    #[error("cannot read the API server's answer: {0}")]
     Unreadable(String),
     /// A response or an event that is larger than this many bytes.
     #[error("the API server's answer is larger than {0} bytes")]

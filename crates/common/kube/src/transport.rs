@@ -104,7 +104,7 @@ impl PooledTransport {
         if self.is_due(age)
             && let Err(reason) = self.renew().await
         {
-            warn!(reason, "the credentials for the API server cannot be read again; the last ones are used");
+            warn!(reason, "cannot read the credentials for the API server again; the last ones stay in use");
         }
         self.kept().way.clone()
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use seawall_core::Clock;
 
@@ -58,11 +57,6 @@ impl AwsEmulator {
     /// Breaks (or mends) one endpoint from the next request on.
     pub fn set_faults_on(&self, endpoint: AwsEndpoint, faults: Faults) {
         self.cloud.gates.set_faults(endpoint, faults);
-    }
-
-    /// Changes [`AwsEmulatorOptions::session_lifetime`] for the sessions to come.
-    pub fn set_session_lifetime(&self, lifetime: Duration) {
-        self.cloud.state.update_settings(|policy| policy.session_lifetime = lifetime);
     }
 
     /// Changes [`AwsEmulatorOptions::fractions`].

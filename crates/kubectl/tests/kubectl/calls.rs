@@ -92,7 +92,7 @@ async fn a_refusal_is_told_as_the_server_puts_it() {
     let world =
         World::answering(|_| said("403 Forbidden", &json!({"message": "pods is forbidden: User \"me\""})));
     let failure = ask(&world.open().await).await.unwrap_err();
-    assert_eq!(failure.to_string(), "the API server refuses: pods is forbidden: User \"me\"");
+    assert_eq!(failure.to_string(), "the API server denies access: pods is forbidden: User \"me\"");
 }
 
 #[tokio::test]

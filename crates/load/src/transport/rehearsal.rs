@@ -381,11 +381,6 @@ impl TransportHarness {
         });
     }
 
-    /// Forgets what the client has written.
-    pub fn discard_client_bytes(&mut self, stream: usize) {
-        self.pipe(stream, |pipe| pipe.to_server.clear());
-    }
-
     /// Bytes that the server has said and the client has not read.
     #[must_use]
     pub fn unread(&self, stream: usize) -> usize {

@@ -1,4 +1,4 @@
-{{/* One agent stands on each node, so one release in a cluster: names are fixed, and helm refuses a second owner of what is the cluster's. */}}
+{{/* Each node runs one agent, so a cluster has one release: names are fixed, and Helm refuses a second owner of cluster-wide objects. */}}
 
 {{- define "seawall.labels" -}}
 app.kubernetes.io/name: seawall-agent
@@ -8,14 +8,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{/* What the agents' pods are selected by, and of the removal's none. */}}
+{{/* The labels that select the agents' pods, and no pod of the uninstall hook. */}}
 {{- define "seawall.selector" -}}
 app.kubernetes.io/name: seawall-agent
 app.kubernetes.io/component: agent
 {{- end }}
 
 {{- define "seawall.image" -}}
-{{- $repository := required "image.repository: expected the name of the image in a registry of yours (`make image` builds it)" .Values.image.repository -}}
+{{- $repository := required "image.repository: expected the name of the image in your registry; build the image with `make image`" .Values.image.repository -}}
 {{- if .Values.image.digest -}}
 {{ $repository }}@{{ .Values.image.digest }}
 {{- else -}}
@@ -23,26 +23,26 @@ app.kubernetes.io/component: agent
 {{- end -}}
 {{- end }}
 
-{{/* Two agents can stand beside each other on a node where neither needs a port that the other has. */}}
+{{/* Set if two agents can run on one node at the same time, because neither needs a port of the other. */}}
 {{- define "seawall.hasSurge" -}}
 {{- if eq .Values.mode "kernel" }}true{{ end -}}
 {{- end }}
 
-{{/* Whether nft's rules are loaded by the agent's pod. */}}
+{{/* Set if the agent's pod loads nftables rules. */}}
 {{- define "seawall.loadsRules" -}}
 {{- if and .Values.nft.image (has .Values.mode (list "kernel" "nft")) }}true{{ end -}}
 {{- end }}
 
-{{- define "seawall.keysDirectory" -}}
-{{- if and .Values.config.aws .Values.keys.hostPath }}/var/lib/seawall{{ end -}}
+{{- define "seawall.sessionTokenKeysDirectory" -}}
+{{- if and .Values.config.aws .Values.sessionTokenKeys.hostPath }}/var/lib/seawall{{ end -}}
 {{- end }}
 
-{{/* Where the redirect's programs and the pods' groups are in the containers. Not below /sys, where runtimes' AppArmor profiles deny writing. */}}
+{{/* Paths of the BPF file system and of the cgroup tree in the containers. Not below /sys, where AppArmor profiles of runtimes deny writing. */}}
 {{- define "seawall.redirectPlaces" -}}
 - --bpffs=/bpf
-- --cgroup=/host/cgroup
-{{- with .Values.redirect.kubepods }}
-- --kubepods={{ . }}
+- --cgroup-root=/host/cgroup
+{{- with .Values.redirect.kubepodsCgroup }}
+- --kubepods-cgroup={{ . }}
 {{- end }}
 {{- end }}
 
@@ -65,11 +65,11 @@ app.kubernetes.io/component: agent
 {{- end }}
 - name: cgroup
   hostPath:
-    path: {{ .Values.redirect.cgroups }}
+    path: {{ .Values.redirect.cgroupRoot }}
     type: Directory
 {{- end }}
 
-{{/* A container with these capabilities and no others. */}}
+{{/* The security context of a container with only these capabilities. */}}
 {{- define "seawall.rights" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -80,7 +80,7 @@ capabilities:
   {{- end }}
 {{- end }}
 
-{{/* The node's own network, wherever it is, root's files there. */}}
+{{/* The pod settings that all pods of the chart share: the node's network, and root for the node's files. */}}
 {{- define "seawall.pod" -}}
 hostNetwork: true
 {{- with .Values.imagePullSecrets }}
@@ -93,7 +93,7 @@ priorityClassName: {{ . }}
 dnsPolicy: Default
 enableServiceLinks: false
 securityContext:
-  # Pins, and what the kubelet makes on a node for keys, are root's. It is root without a right but those that containers are given.
+  # Root owns the pins and the key folder that the kubelet creates. The pod's root has only the capabilities that its containers list.
   runAsUser: 0
   seccompProfile:
     type: RuntimeDefault
@@ -102,7 +102,7 @@ securityContext:
   {{- end }}
 {{- end }}
 
-{{/* Rules for nft's program in another image, written by ours, which has no other program. Needs (list root words-to-print more-arguments). */}}
+{{/* Two containers: the agent's image writes nftables rules, and an image with nft loads them. Needs (list root words-to-print more-arguments). */}}
 {{- define "seawall.rules" -}}
 {{- $root := index . 0 -}}
 - name: write-rules
@@ -112,7 +112,7 @@ securityContext:
     - redirect
     - print
     - {{ index . 1 }}
-    - --into=/rules/seawall.nft
+    - --output=/rules/seawall.nft
     {{- range index . 2 }}
     - {{ . }}
     {{- end }}
@@ -146,21 +146,21 @@ securityContext:
       mountPath: /rules
       readOnly: true
     {{- if index . 2 }}
-    # nft looks the pods' group up there, and a container's own view has none.
+    # nft looks up the pods' cgroup there. A container's own view does not have it.
     - name: cgroup
       mountPath: /sys/fs/cgroup
       readOnly: true
     {{- end }}
 {{- end }}
 
-{{/* The agent's configuration: the user's, and what the mode decides. */}}
+{{/* The agent's configuration: the user's keys and the keys that the mode sets. */}}
 {{- define "seawall.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $identity := dict "strategy" "source-ip" -}}
 {{- $port := printf "node:%d" (int .Values.port) -}}
 {{- $containers := printf "node:%d" (int .Values.containersPort) -}}
-{{- $redirect := dict "cgroups" "/host/cgroup" -}}
-{{- with .Values.redirect.kubepods }}{{ $_ := set $redirect "kubepods" . }}{{ end -}}
+{{- $redirect := dict "cgroupRoot" "/host/cgroup" -}}
+{{- with .Values.redirect.kubepodsCgroup }}{{ $_ := set $redirect "kubepodsCgroup" . }}{{ end -}}
 {{- if eq .Values.mode "kernel" -}}
   {{- $identity = dict "strategy" "kernel" "redirect" (set $redirect "bpffs" "/bpf") -}}
   {{- $port = "node:0" -}}
@@ -169,85 +169,85 @@ securityContext:
   {{- $port = "169.254.169.254:80" -}}
   {{- $containers = "169.254.170.23:80" -}}
 {{- end -}}
-{{- with .Values.taint }}{{ $_ := set $identity "taint" . }}{{ end -}}
+{{- with .Values.startupTaint }}{{ $_ := set $identity "startupTaint" . }}{{ end -}}
 {{- $listen := list $port -}}
 {{- if .Values.containersEndpoint -}}
   {{- $listen = append $listen (dict "address" $containers "dialects" (list "aws-containers")) -}}
 {{- end -}}
-{{- $decided := dict "listen" $listen "admin" .Values.metrics.address "adminSocket" "/run/seawall/admin.sock" "identity" $identity -}}
-{{- if include "seawall.keysDirectory" . -}}
-  {{- $defaults := dict "aws" (dict "imds" (dict "keyFile" (printf "%s/session-tokens" (include "seawall.keysDirectory" .)))) -}}
+{{- $decided := dict "listen" $listen "admin" .Values.adminAddress "adminSocket" "/run/seawall/admin.sock" "identity" $identity -}}
+{{- if include "seawall.sessionTokenKeysDirectory" . -}}
+  {{- $defaults := dict "aws" (dict "imds" (dict "tokenKeyFile" (printf "%s/session-tokens" (include "seawall.sessionTokenKeysDirectory" .)))) -}}
   {{- $config = mergeOverwrite $defaults $config -}}
 {{- end -}}
 {{- toYaml (mergeOverwrite $config $decided) -}}
 {{- end }}
 
-{{/* Of the configuration, what a running agent refuses to change (crates/agent/agent/src/config/reloadable.rs). */}}
-{{- define "seawall.ofTheProcess" -}}
+{{/* The part of the configuration that needs a restart of the agent (crates/agent/agent/src/config/reloadable.rs). */}}
+{{- define "seawall.restartConfig" -}}
 {{- $config := include "seawall.config" . | fromYaml -}}
 {{- $imds := dig "aws" "imds" dict $config -}}
-{{- $kept := dict "clouds" (list (empty (get $config "aws")) (empty (get $config "google"))) "keyFile" $imds.keyFile "ways" (dig "aws" "ways" list $config) -}}
+{{- $kept := dict "clouds" (list (empty (get $config "aws")) (empty (get $config "google"))) "tokenKeyFile" $imds.tokenKeyFile "roleSources" (dig "aws" "roleSources" list $config) -}}
 {{- range list "listen" "admin" "adminSocket" "identity" "threads" "seccomp" -}}
   {{- $_ := set $kept . (get $config .) -}}
 {{- end -}}
-{{- range list "connections" "forwards" "longPolls" -}}
+{{- range list "connections" "longPolls" "upstreamRequests" -}}
   {{- $_ := set $kept . (dig "limits" . "" $config) -}}
 {{- end -}}
 {{- toJson $kept -}}
 {{- end }}
 
-{{/* What cannot work is refused before anything is made: where, why, and what was expected. */}}
+{{/* Fails for values that cannot work, before anything is created. Each message has the value, the reason and what was expected. */}}
 {{- define "seawall.refusals" -}}
 {{- $config := .Values.config -}}
 {{- range list "listen" "admin" "adminSocket" -}}
   {{- if hasKey $config . -}}
-    {{- fail (printf "config.%s: mode %s decides it; expected no such key (ports: `port`, `containersPort`; admin: `metrics.address`)" . $.Values.mode) -}}
+    {{- fail (printf "config.%s: mode %s sets this key; expected it to be absent (set `port`, `containersPort` and `adminAddress` instead)" . $.Values.mode) -}}
   {{- end -}}
 {{- end -}}
-{{- range list "strategy" "redirect" "file" "node" -}}
+{{- range list "strategy" "redirect" "file" "nodeName" -}}
   {{- if hasKey ($config.identity | default dict) . -}}
-    {{- fail (printf "config.identity.%s: mode %s decides it; expected no such key (groups and mounts: `redirect`)" . $.Values.mode) -}}
+    {{- fail (printf "config.identity.%s: mode %s sets this key; expected it to be absent (set the values of `redirect` instead)" . $.Values.mode) -}}
   {{- end -}}
 {{- end -}}
-{{- if hasKey ($config.identity | default dict) "taint" -}}
-  {{- fail "config.identity.taint: it takes a permission, too; expected the key in `taint`" -}}
+{{- if hasKey ($config.identity | default dict) "startupTaint" -}}
+  {{- fail "config.identity.startupTaint: the chart must also add a permission; expected the taint in the value `startupTaint`" -}}
 {{- end -}}
 {{- if not (or $config.google $config.aws) -}}
-  {{- fail "config: expected the section google or aws, with what it requires (see `seawall-agent config-default`)" -}}
+  {{- fail "config: expected a section google or aws with its required keys (see `seawall-agent config-default`)" -}}
 {{- end -}}
 {{- if and .Values.containersEndpoint (not $config.aws) -}}
-  {{- fail "containersEndpoint: it is AWS's; expected the section config.aws beside it" -}}
+  {{- fail "containersEndpoint: this is an endpoint of AWS; expected a section config.aws" -}}
 {{- end -}}
 {{- if and .Values.nft.image (not (has .Values.mode (list "kernel" "nft"))) -}}
-  {{- fail (printf "nft.image: mode %s loads no rules; expected mode kernel or nft beside it" .Values.mode) -}}
+  {{- fail (printf "nft.image: mode %s loads no rules; expected mode kernel or nft" .Values.mode) -}}
 {{- end -}}
 {{- if eq (int .Values.port) (int .Values.containersPort) -}}
-  {{- fail (printf "containersPort: %d is `port`, too; expected another" (int .Values.port)) -}}
+  {{- fail (printf "containersPort: `port` is %d, too; expected another port" (int .Values.port)) -}}
 {{- end -}}
-{{- if and .Values.metrics.serviceMonitor.enabled (hasPrefix "127." .Values.metrics.address) -}}
-  {{- fail (printf "metrics.serviceMonitor: nobody reaches %s from elsewhere; expected a metrics.address that Prometheus reaches, such as 0.0.0.0:8989 (it names pods and accounts to everybody who reaches it)" .Values.metrics.address) -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (hasPrefix "127." .Values.adminAddress) -}}
+  {{- fail (printf "metrics.serviceMonitor: Prometheus cannot reach the adminAddress %s; expected an address such as 0.0.0.0:8989 (it shows pods and accounts to every client that reaches it)" .Values.adminAddress) -}}
 {{- end -}}
-{{- if and .Values.networkPolicy.namespaces (not .Values.networkPolicy.nodes) -}}
-  {{- fail "networkPolicy.nodes: expected the networks of the nodes, such as [10.0.0.0/16]" -}}
+{{- if and .Values.networkPolicy.namespaces (not .Values.networkPolicy.nodeCidrs) -}}
+  {{- fail "networkPolicy.nodeCidrs: expected the networks of the nodes, such as [10.0.0.0/16]" -}}
 {{- end -}}
-{{- if lookup "apps/v1" "DaemonSet" .Release.Namespace "seawall-removal" -}}
-  {{- fail "the DaemonSet seawall-removal of an uninstallation that failed is there, and would take the programs off nodes again; expected `helm uninstall` once more, or that it is deleted" -}}
+{{- if lookup "apps/v1" "DaemonSet" .Release.Namespace "seawall-uninstall" -}}
+  {{- fail "an earlier uninstall failed and left the DaemonSet seawall-uninstall, which would remove the programs from nodes again; run `helm uninstall` again, or delete that DaemonSet" -}}
 {{- end -}}
 {{- $running := lookup "apps/v1" "DaemonSet" .Release.Namespace "seawall-agent" -}}
 {{- $before := dig "metadata" "annotations" "seawall.dev/mode" .Values.mode ($running | default dict) -}}
 {{- if ne $before .Values.mode -}}
-  {{- fail (printf "mode: this release runs with %s, and what that left on the nodes would go on sending pods to where no agent of mode %s listens; expected `helm uninstall` before" $before .Values.mode) -}}
+  {{- fail (printf "mode: this release runs in mode %s, and its programs or rules on the nodes would send pods to a port where no agent of mode %s listens; run `helm uninstall` first" $before .Values.mode) -}}
 {{- end -}}
 {{- end }}
 
-{{/* A step of the removal at the API server. Needs (list root step weight arguments hook). */}}
-{{- define "seawall.removalJob" }}
+{{/* A Job that runs one step of the uninstall hook. Needs (list root step weight arguments hook). */}}
+{{- define "seawall.uninstallJob" }}
 {{- $root := index . 0 }}
 ---
 apiVersion: batch/v1
 kind: Job
 metadata:
-  name: seawall-removal-{{ index . 1 }}
+  name: seawall-uninstall-{{ index . 1 }}
   namespace: {{ $root.Release.Namespace }}
   annotations:
     {{- toYaml (set (deepCopy (index . 4)) "helm.sh/hook-weight" (toString (index . 2))) | nindent 4 }}
@@ -256,7 +256,7 @@ spec:
   template:
     metadata:
       labels:
-        app.kubernetes.io/name: seawall-removal
+        app.kubernetes.io/name: seawall-uninstall
         app.kubernetes.io/component: {{ index . 1 }}
     spec:
       {{- include "seawall.pod" $root | nindent 6 }}
@@ -266,20 +266,20 @@ spec:
       affinity: {{ toJson . }}
       {{- end }}
       restartPolicy: Never
-      serviceAccountName: seawall-removal
+      serviceAccountName: seawall-uninstall
       containers:
-        - name: retire
+        - name: uninstall
           image: {{ include "seawall.image" $root }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args:
-            - retire
+            - uninstall
             - {{ index . 1 }}
             - --namespace={{ $root.Release.Namespace }}
-            - --within={{ $root.Values.removal.patience }}
+            - --timeout={{ $root.Values.uninstallHook.timeout }}
             {{- range index . 3 }}
             - {{ . }}
             {{- end }}
-          {{- with $root.Values.env }}
+          {{- with $root.Values.extraEnv }}
           env:
             {{- toYaml . | nindent 12 }}
           {{- end }}

@@ -85,7 +85,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let strategy = strategy.with_kernel_records(capture.as_deref().map(RedirectHandle::records));
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| RedirectHandle::required_capabilities());
     sandbox::harden_process(kept).context("cannot give up privileges")?;
-    config.seccomp.install(config.syscall_profile()).context("cannot have system calls refused")?;
+    config.seccomp.install(config.syscall_profile()).context("cannot install the seccomp filter")?;
 
     let identity = strategy.name();
     let (stopper, stop) = shutdown::stop_channel();
@@ -122,7 +122,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     shut_down_runtime(control);
     ended?;
     for thread in traffic {
-        thread.join().map_err(|_| anyhow::anyhow!("a traffic thread ended in a panic"))?;
+        thread.join().map_err(|_| anyhow::anyhow!("a traffic thread panicked"))?;
     }
     hearing.map(ClusterThread::end).transpose()?;
     capture.map_or(Ok(()), |capture| capture.check_exit())?;
@@ -227,15 +227,11 @@ fn announce(
 ) {
     let clouds: Vec<&str> = config.clouds.names().into_iter().map(CloudName::as_str).collect();
     let ResourceLimits {
-        connections,
-        connections_per_caller,
-        buffered_bytes: held,
-        upstream_requests: forwards,
-        ..
+        connections, connections_per_caller, buffered_bytes: held, upstream_requests, ..
     } = *room;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), ?clouds, identity, ?listeners, %admin, threads,
-        connections, connections_per_caller, held_bytes = held, forwards, "serving"
+        connections, connections_per_caller, held_bytes = held, upstream_requests, "serving"
     );
 }
 
@@ -256,7 +252,7 @@ async fn control_thread(
                 SignalAction::Reload => look.notify_one(),
                 SignalAction::Terminate(signal) => break tracing::info!(signal, "stopping"),
             },
-            () = stop.wait() => break tracing::error!("the agent ends by itself; stopping"),
+            () = stop.wait() => break tracing::error!("a part of the agent ended; the agent stops"),
         }
     }
     if capture.is_some_and(|capture| capture.is_replaced()) {
@@ -266,7 +262,7 @@ async fn control_thread(
     }
     tokio::select! {
         () = all_gone.wait() => Ok(()),
-        signal = signals.next_termination() => anyhow::bail!("cut short by a second signal ({signal})"),
+        signal = signals.next_termination() => anyhow::bail!("a second signal ({signal}) ended the shutdown early"),
     }
 }
 
@@ -288,7 +284,7 @@ struct AgentContext {
     open: Arc<PermitCounter>,
     long_polls: Arc<PermitCounter>,
     strangers: Arc<PermitCounter>,
-    forwards: Arc<UpstreamPermits>,
+    upstream_permits: Arc<UpstreamPermits>,
     room: ResourceLimits,
     threads: usize,
 }
@@ -319,7 +315,7 @@ impl AgentContext {
             open: Arc::default(),
             long_polls: Arc::default(),
             strangers: Arc::default(),
-            forwards: UpstreamPermits::new(room.upstream_requests),
+            upstream_permits: UpstreamPermits::new(room.upstream_requests),
             room,
             threads: loaded.config.threads.count(),
         };
@@ -342,9 +338,9 @@ impl AgentContext {
     /// Registers the collectors of all metrics.
     fn register(&self, registry: &mut Registry, metrics: &[Arc<ThreadMetrics>], log: &AgentLog) {
         let log = log.clone();
-        let help = "Log lines that were dropped because nobody read the log";
+        let help = "Log lines that were dropped because the log was not read";
         registry.register_collector(collector_from_fn(move |out| {
-            write::counter(out, "seawall_log_lines_lost", help, log.lost_lines())
+            write::counter(out, "seawall_log_lines_dropped", help, log.dropped_lines())
         }));
         let bulletin = self.reload_status.clone();
         registry.register_collector(collector_from_fn(move |out| bulletin.write(out)));
@@ -436,7 +432,7 @@ impl AgentContext {
         let body = move || {
             let _alive = alive;
             if let Err(error) = runtime.block_on(serve()) {
-                tracing::error!(%error, "a traffic thread cannot serve");
+                tracing::error!(%error, "a traffic thread failed");
             }
             shut_down_runtime(runtime);
         };
@@ -461,7 +457,7 @@ impl AgentContext {
         AgentDialectSettings {
             spoken: config.listen.iter().map(|listen| listen.dialects.clone()).collect(),
             long_polls: self.long_polls.clone(),
-            places: self.forwards.clone(),
+            upstream_permits: self.upstream_permits.clone(),
             idle: (self.room.upstream_requests as usize).div_ceil(self.threads),
             room: self.room,
             stop: stop.clone(),
@@ -502,7 +498,7 @@ struct AgentDialectSettings {
     /// The dialects of each listener.
     spoken: Vec<Vec<DialectName>>,
     long_polls: Arc<PermitCounter>,
-    places: Arc<UpstreamPermits>,
+    upstream_permits: Arc<UpstreamPermits>,
     /// The number of idle connections of a thread to a real server.
     idle: usize,
     room: ResourceLimits,
@@ -523,12 +519,15 @@ impl AgentDialectSettings {
             most_per_pod: limits.long_polls_per_pod,
             stop: self.stop.clone(),
         };
-        let tools =
-            DialectResources { long_polls, upstream_permits: self.places.clone(), max_idle: self.idle };
+        let tools = DialectResources {
+            long_polls,
+            upstream_permits: self.upstream_permits.clone(),
+            max_idle: self.idle,
+        };
         let (clouds, spoken) = (clouds.clone(), self.spoken.clone());
         let allowance = ClientLimits {
             connections: self.room.per_caller(limits),
-            timeouts: ConnectionTimeouts { head: limits.head_timeout, idle: limits.idle_timeout },
+            timeouts: ConnectionTimeouts { head: limits.header_timeout, idle: limits.idle_timeout },
         };
         (Box::new(move || clouds.build_dialects(&spoken, &tools)), allowance)
     }

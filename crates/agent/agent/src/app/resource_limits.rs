@@ -72,12 +72,14 @@ impl ResourceLimits {
         let limits = &config.limits;
         let memory = machine.memory.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
         let lanes = lanes(descriptors, config.listen.len() as u64);
-        // Of `room`, half is for connections, a quarter for bytes held, an eighth for forwards and a sixteenth for long polls.
+        // Of `room`, half is for connections, a quarter for bytes held, an eighth for upstream requests and a sixteenth for long polls.
         let part = |part: u64, cost: u64| memory.map_or(u64::MAX, |room| (room / part / cost).max(4));
-        let forwards = u64::from(limits.forwards).min(descriptors / 16).min(part(8, FORWARD)).max(1);
+        let upstream_requests =
+            u64::from(limits.upstream_requests).min(descriptors / 16).min(part(8, FORWARD)).max(1);
         let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
         // A forward has a connection under way and may leave one that idles; a long poll in `conceal` has one.
-        let taken = lanes * config.listen.len() as u64 + 2 * forwards + long_polls + OTHER_DESCRIPTORS;
+        let taken =
+            lanes * config.listen.len() as u64 + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
         let open = descriptors.saturating_sub(taken).max(LEAST_CONNECTIONS / 4);
         let fit = memory.map_or(MOST_CONNECTIONS, |room| {
             (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)
@@ -88,7 +90,7 @@ impl ResourceLimits {
             connections_per_caller: per_caller(limits, connections),
             buffered_bytes: memory.map_or(MOST_HELD, |room| (room / 4).clamp(LEAST_HELD, MOST_HELD)) as usize,
             shards_per_address: lanes as usize,
-            upstream_requests: narrow(forwards),
+            upstream_requests: narrow(upstream_requests),
             long_polls: narrow(long_polls),
             cores: machine.cores,
         }

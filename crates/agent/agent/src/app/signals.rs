@@ -65,7 +65,7 @@ impl AgentSignals {
             };
             tracing::warn!(
                 signal = ignored,
-                "ignored; SIGTERM ends the agent, and SIGHUP has it look at its configuration"
+                "the agent ignores this signal; SIGTERM stops it, and SIGHUP makes it read its configuration again"
             );
         }
     }

@@ -15,7 +15,7 @@ use super::{import, redirect, uninstall};
 use crate::config;
 
 const ABOUT: &str = "\
-seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kubernetes node.
+seawall-agent: answers the metadata requests of cloud SDKs for the pods of a Kubernetes node. Each node runs one agent.
 ";
 
 /// Each command with its help lines. The lines for `import` come from the tools.
@@ -27,25 +27,23 @@ const COMMANDS: [(&str, &str); 9] = [
     ),
     (
         "check",
-        "  seawall-agent check [--config FILE]   read the configuration and the identity file, name every
-                                        mistake, print the effective configuration (remarks on
-                                        standard error); exit 1 on mistakes
+        "  seawall-agent check [--config FILE]   check the configuration and the identity file. Print the effective
+                                        configuration, with warnings on standard error; or print every mistake and exit 1.
   seawall-agent check --offline [--config FILE]
-                                        the same of the configuration alone, on any machine: no file that it names is
-                                        opened, no credentials are looked for, and no variable need be set; exit 0 if
-                                        it has no mistake
+                                        check the configuration only, on any machine: without the files that it names,
+                                        without credentials and environment variables. Exit 0 if it has no mistake.
 ",
     ),
     (
         "probe",
         "  seawall-agent probe [--live] [--config FILE]
-                                        ask the agent of this pod whether it is ready, or with --live only whether it answers;
-                                        exit 1 if it is not
+                                        ask the agent in this pod whether it is ready; with --live, only whether it answers.
+                                        Exit 1 if not.
 ",
     ),
     (
         "status",
-        "  seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
+        "  seawall-agent status [--config FILE]  print the state of the agent in this pod: readiness, configuration, each pod with its credentials
 ",
     ),
     (
@@ -55,32 +53,33 @@ const COMMANDS: [(&str, &str); 9] = [
     ),
     (
         "import",
-        "                                        print the configuration that means what these flags of that tool mean,
-                                        of all its programs together; remarks on standard error
+        "                                        translate the flags of all programs of that tool to one configuration; print warnings on
+                                        standard error
 ",
     ),
     (
         "redirect",
-        "  seawall-agent redirect attach|status|remove|print
-                                        bring metadata addresses to the agent; `seawall-agent redirect help`
+        "  seawall-agent redirect attach|status|detach|print
+                                        send pods' metadata requests to the agent; see `seawall-agent redirect help`
 ",
     ),
     (
-        "retire",
-        "  seawall-agent retire agents|nodes|stay
-                                        take the agent out of a cluster; `seawall-agent retire help`
+        "uninstall",
+        "  seawall-agent uninstall delete-agents|wait-for-nodes|idle
+                                        remove the agent from a cluster; see `seawall-agent uninstall help`
 ",
     ),
     ("version", "  seawall-agent version\n  seawall-agent help [COMMAND]\n"),
 ];
 
 const MORE: &str = "
-The configuration is read again when its file changes, and applied without ending a connection; a bad one is refused and the one
-in force stays, as the log, `status` and an event say. What only a restart changes is said there, too, and in `config-default`.
+The agent reads the configuration again when its file changes, and applies it without closing a connection. If the file has a mistake,
+or changes a key that needs a restart, the agent keeps the old configuration; the log, `status` and a Kubernetes event give the reason.
+`config-default` lists the keys that need a restart.
 
-Signals: SIGTERM and SIGINT drain, the second one ends at once; SIGHUP reads the configuration again at once; SIGUSR1, SIGUSR2 and
-SIGQUIT are ignored.
-Exit codes: 0 stopped as asked; 1 bad configuration, a port in use, anything that stops the start; 2 bad usage.
+Signals: SIGTERM and SIGINT drain, and a second one ends the agent at once. SIGHUP makes it read the configuration again at once. The agent
+ignores SIGUSR1, SIGUSR2 and SIGQUIT.
+Exit codes: 0 stopped by a signal; 1 a bad configuration, a port in use, or another failure; 2 bad usage.
 Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
 ";
@@ -89,7 +88,7 @@ Example:
 pub(crate) fn help_text(command: &str) -> String {
     match command {
         "redirect" => redirect::HELP.to_owned(),
-        "retire" => uninstall::HELP.to_owned(),
+        "uninstall" => uninstall::HELP.to_owned(),
         _ => {
             let lines = |(word, text): &(&str, &str)| {
                 if *word == "import" { import::usage() + text } else { (*text).to_owned() }
@@ -141,15 +140,15 @@ fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<AgentCommand, 
         "check" => (&["config=", "offline"], true),
         "probe" => (&["config=", "live"], true),
         "status" | "" => (&["config="], true),
-        "config-default" | "version" | "redirect" | "retire" | "import" | "help" => (&[], false),
-        _ => return Err(Error::Custom(format!("there is no command {word}").into())),
+        "config-default" | "version" | "redirect" | "uninstall" | "import" | "help" => (&[], false),
+        _ => return Err(Error::Custom(format!("unknown command {word:?}").into())),
     };
     if before.has("config") && !takes_config {
         return Err(Error::UnexpectedOption("--config".to_owned()));
     }
     match word {
         "redirect" => return redirect::RedirectCommand::parse(args).map(AgentCommand::Redirect),
-        "retire" => return uninstall::UninstallCommand::parse(args).map(AgentCommand::Uninstall),
+        "uninstall" => return uninstall::UninstallCommand::parse(args).map(AgentCommand::Uninstall),
         "import" => {
             let request = import::ImportCommand::parse(&mut args)?;
             return Ok(request.map_or_else(|| AgentCommand::Print(help_text(word)), AgentCommand::Import));

@@ -14,8 +14,8 @@ use crate::config::{self, AgentConfig, DownwardApi};
 pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     let config = AgentConfig::load(path)?;
     let remarks = app::check(&config).context(
-        "the configuration itself has no mistake, but what it needs of this machine is not right (`check --offline` looks at the \
-         configuration alone)",
+        "the configuration has no mistake, but this machine lacks something that it needs (`check --offline` checks the \
+         configuration only)",
     )?;
     Ok((remarks.iter().map(|remark| format!("{remark}\n")).collect(), config::effective_yaml(&config)))
 }
@@ -27,6 +27,6 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
 /// Every mistake in the configuration.
 pub(crate) fn check_offline(path: &Path) -> anyhow::Result<(String, String)> {
     let config = AgentConfig::load_for(path, &DownwardApi::from_env().or_placeholders())?;
-    let remark = "seawall-agent: no mistake in the configuration; files that it names and credentials were not looked at\n";
+    let remark = "seawall-agent: the configuration has no mistake; --offline does not check the files that it names, or credentials\n";
     Ok((remark.to_owned(), config::effective_yaml(&config)))
 }

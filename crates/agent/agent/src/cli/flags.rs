@@ -78,7 +78,7 @@ impl Flags {
     /// # Errors
     /// The value is not `wanted`, or the flag is missing.
     pub(super) fn required<T: FromStr>(&self, name: &str, wanted: &str) -> Result<T, Error> {
-        let missing = || Error::Custom(format!("--{name} is missing: {wanted}").into());
+        let missing = || Error::Custom(format!("--{name} is missing: expected {wanted}").into());
         self.one(name, wanted)?.ok_or_else(missing)
     }
 
@@ -96,7 +96,7 @@ impl Flags {
     pub(super) fn invalid(&self, name: &str, wanted: &str) -> Error {
         let given =
             self.0.iter().rfind(|(given, _)| *given == name).map(|(_, value)| value.to_string_lossy());
-        Error::Custom(format!("--{name} is {wanted}, not {:?}", given.unwrap_or_default()).into())
+        Error::Custom(format!("--{name}: found {:?}, expected {wanted}", given.unwrap_or_default()).into())
     }
 }
 

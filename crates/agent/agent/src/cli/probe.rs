@@ -61,7 +61,7 @@ pub(super) fn get(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, Stri
     let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
     let place = door.socket.as_ref().map_or(door.admin.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;
-    read(&answered).with_context(|| format!("no agent answers at {place}"))
+    read(&answered).with_context(|| format!("the answer from {place} is not an agent's"))
 }
 
 fn exchange(mut stream: UnixStream, path: &str) -> io::Result<Vec<u8>> {
@@ -75,9 +75,9 @@ fn exchange(mut stream: UnixStream, path: &str) -> io::Result<Vec<u8>> {
 
 fn read(answer: &[u8]) -> anyhow::Result<(u16, String)> {
     let text = std::str::from_utf8(answer)?;
-    let (head, body) = text.split_once("\r\n\r\n").context("that is no answer of HTTP")?;
+    let (head, body) = text.split_once("\r\n\r\n").context("the answer is not HTTP")?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok((status.context("that is no status of HTTP")?, body.to_owned()))
+    Ok((status.context("the answer has no HTTP status")?, body.to_owned()))
 }
 
 #[cfg(test)]

@@ -32,10 +32,12 @@ pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
 /// Appends the configuration in force, and the refused one if another was refused since.
 fn configuration(told: &Value, out: &mut String) {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let _ = writeln!(out, "configuration {} in force since {}", text(&told["sha256"]), text(&told["since"]));
+    let _ =
+        writeln!(out, "configuration {} in force since {}", text(&told["sha256"]), text(&told["applied_at"]));
     let refused = &told["refused"];
     if refused.is_object() {
-        let (sha256, at, reason) = (text(&refused["sha256"]), text(&refused["at"]), text(&refused["reason"]));
+        let (sha256, at, reason) =
+            (text(&refused["sha256"]), text(&refused["refused_at"]), text(&refused["reason"]));
         let _ = writeln!(out, "    {sha256} was refused at {at}: {reason}");
     }
 }
@@ -49,16 +51,16 @@ fn describe(pod: &Value, out: &mut String) {
         name("namespace"),
         name("pod"),
         name("address"),
-        name("serviceAccount"),
-        pod["openConnections"]
+        name("service_account"),
+        pod["open_connections"]
     );
-    for (cloud, has) in pod.as_object().into_iter().flatten().filter(|(_, has)| has["standing"].is_string()) {
+    for (cloud, has) in pod.as_object().into_iter().flatten().filter(|(_, has)| has["status"].is_string()) {
         let held = has["principals"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let lives = held.iter().filter_map(|principal| principal["expiresInSeconds"].as_u64());
+        let lives = held.iter().filter_map(|principal| principal["expires_in_seconds"].as_u64());
         let least =
             lives.min().map_or(String::new(), |least| format!(", the shortest with {} min left", least / 60));
-        let standing = has["standing"].as_str().unwrap_or("-");
-        let _ = writeln!(out, "    {cloud}: {standing}, {} credential(s){least}", held.len());
+        let status = has["status"].as_str().unwrap_or("-");
+        let _ = writeln!(out, "    {cloud}: {status}, {} credential(s){least}", held.len());
     }
 }
 
@@ -71,9 +73,9 @@ mod tests {
     #[test]
     fn a_pod_is_a_line_and_so_is_each_cloud_that_it_asks() {
         let pod = json!({
-            "namespace": "shop", "pod": "cart-0", "address": "10.4.0.7", "serviceAccount": "cart", "openConnections": 2,
-            "google": { "standing": "federated", "principals": [{ "expiresInSeconds": 3000 }, { "expiresInSeconds": 1860 }] },
-            "aws": { "standing": "no_role", "principals": [] },
+            "namespace": "shop", "pod": "cart-0", "address": "10.4.0.7", "service_account": "cart", "open_connections": 2,
+            "google": { "status": "federated", "principals": [{ "expires_in_seconds": 3000 }, { "expires_in_seconds": 1860 }] },
+            "aws": { "status": "no_role", "principals": [] },
         });
         let mut out = String::new();
         describe(&pod, &mut out);
@@ -85,9 +87,9 @@ mod tests {
     #[test]
     fn the_configuration_is_a_line_and_so_is_one_that_was_refused() {
         let mut out = String::new();
-        configuration(&json!({ "sha256": "ab", "since": "T1", "refused": null }), &mut out);
-        let refused = json!({ "sha256": "cd", "at": "T2", "reason": "listen: expected a list" });
-        configuration(&json!({ "sha256": "ab", "since": "T1", "refused": refused }), &mut out);
+        configuration(&json!({ "sha256": "ab", "applied_at": "T1", "refused": null }), &mut out);
+        let refused = json!({ "sha256": "cd", "refused_at": "T2", "reason": "listen: expected a list" });
+        configuration(&json!({ "sha256": "ab", "applied_at": "T1", "refused": refused }), &mut out);
         let expected = "configuration ab in force since T1\nconfiguration ab in force since T1\n    \
                         cd was refused at T2: listen: expected a list\n";
         assert_eq!(out, expected);

@@ -1,8 +1,8 @@
-//! `seawall-agent retire`: takes the agent out of a cluster. Called by `main` alone.
+//! `seawall-agent uninstall`: takes the agent out of a cluster. Called by `main` alone.
 //!
-//! The pods that `helm uninstall` creates run it (the chart's `removal.yaml`), or an operator does. It runs one step at the API
+//! The pods that `helm uninstall` creates run it (the chart's `uninstall-hook.yaml`), or an operator does. It runs one step at the API
 //! server (`cluster`'s `uninstall` has the order of steps and the reasons), or waits in a pod that has finished its step on its node.
-//! It knows nothing of the programs that are attached there; `redirect remove` removes them.
+//! It knows nothing of the programs that are attached there; `redirect detach` detaches them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,31 +18,32 @@ use super::flags::{Flags, next_word};
 use crate::app::signals::AgentSignals;
 
 pub(crate) const HELP: &str = "\
-seawall-agent retire: takes the agent out of a cluster. `helm uninstall` has it done; each step waits, and says on which nodes in vain.
+seawall-agent uninstall: removes the agent from a cluster. `helm uninstall` runs these steps. A step waits until it is done on all nodes.
+On a timeout it names the nodes on which it is not done.
 
 Usage:
-  seawall-agent retire agents --namespace NAME --daemonset NAME [PLACES]
-                                                   delete the agents' DaemonSet and wait until its pods are gone. Pods are refused from then on
-  seawall-agent retire nodes --namespace NAME [--daemonset NAME] [--taint KEY] [PLACES]
-                                                   wait until that DaemonSet (whose pods run `redirect remove` on their nodes) is ready
-                                                   everywhere; then take that taint off all nodes
-  seawall-agent retire stay                        do nothing until SIGTERM: what such a pod does when its node is clean
+  seawall-agent uninstall delete-agents --namespace NAME --daemonset NAME [OPTIONS]
+                                                   delete the agents' DaemonSet and wait until its pods are gone. From then on pods are refused.
+  seawall-agent uninstall wait-for-nodes --namespace NAME [--daemonset NAME] [--taint KEY] [OPTIONS]
+                                                   wait until the pods of that DaemonSet, which run `redirect detach`, are ready on all
+                                                   nodes; then remove that taint from all nodes
+  seawall-agent uninstall idle                     do nothing until SIGTERM. The pods of that DaemonSet run this when their node is clean.
 
-Places:
-  --kubeconfig FILE   how to reach the API server (default: the credentials that Kubernetes gives a pod)
-  --within DURATION   how long each step may take (default 4m)
+Options:
+  --kubeconfig FILE   credentials for the API server (default: those that Kubernetes gives a pod)
+  --timeout DURATION  time limit of each step (default 4m)
 
-Exit codes: 0 done; 1 not done in time, with the nodes' names; 2 bad usage. agents ends with 0 where pods are left on nodes that do not answer:
-nodes, which comes next, names them again.
+Exit codes: 0 done; 1 timed out, with the names of the nodes; 2 bad usage. `delete-agents` exits 0 even if nodes that do not answer still have pods;
+`wait-for-nodes`, the next step, names these nodes again.
 ";
 
-/// The parsed `retire` command.
+/// The parsed `uninstall` command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UninstallCommand {
     Help,
-    Agents { site: UninstallTarget, daemonset: String },
-    Nodes { site: UninstallTarget, daemonset: Option<String>, taint: Option<String> },
-    Stay,
+    DeleteAgents { site: UninstallTarget, daemonset: String },
+    WaitForNodes { site: UninstallTarget, daemonset: Option<String>, taint: Option<String> },
+    Idle,
 }
 
 /// The namespace and the API server of an uninstall step, and its time limit.
@@ -50,47 +51,47 @@ pub(crate) enum UninstallCommand {
 pub(crate) struct UninstallTarget {
     namespace: String,
     kubeconfig: Option<PathBuf>,
-    within: Duration,
+    timeout: Duration,
 }
 
 /// The default time limit: shorter than helm's own limit for a hook, which is five minutes.
-const WITHIN: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The flags that set an [`UninstallTarget`].
-const SITE: [&str; 3] = ["namespace=", "kubeconfig=", "within="];
+const SITE: [&str; 3] = ["namespace=", "kubeconfig=", "timeout="];
 
 impl UninstallCommand {
-    /// Parses the words after `retire`.
+    /// Parses the words after `uninstall`.
     ///
     /// # Errors
     /// The command is used wrongly.
     pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
         let step = next_word(&mut args)?.unwrap_or_else(|| "help".to_owned());
-        let [namespace, kubeconfig, within] = SITE;
+        let [namespace, kubeconfig, timeout] = SITE;
         let takes: &[_] = match &*step {
             "help" => return Ok(Self::Help),
-            "agents" => &[namespace, kubeconfig, within, "daemonset="],
-            "nodes" => &[namespace, kubeconfig, within, "daemonset=", "taint="],
-            "stay" => &[],
-            _ => return Err(Error::Custom(format!("retire: there is no step {step}").into())),
+            "delete-agents" => &[namespace, kubeconfig, timeout, "daemonset="],
+            "wait-for-nodes" => &[namespace, kubeconfig, timeout, "daemonset=", "taint="],
+            "idle" => &[],
+            _ => return Err(Error::Custom(format!("uninstall: unknown step {step:?}").into())),
         };
         let Some(flags) = Flags::read(&mut args, takes)? else { return Ok(Self::Help) };
         Ok(match &*step {
-            "agents" => Self::Agents {
+            "delete-agents" => Self::DeleteAgents {
                 site: UninstallTarget::of(&flags)?,
                 daemonset: flags.required::<Name>("daemonset", NAME)?.0,
             },
-            "nodes" => Self::Nodes {
+            "wait-for-nodes" => Self::WaitForNodes {
                 site: UninstallTarget::of(&flags)?,
                 daemonset: flags.one::<Name>("daemonset", NAME)?.map(|name| name.0),
-                taint: flags.one("taint", "a taint's key")?,
+                taint: flags.one("taint", "the key of a taint")?,
             },
-            _ => Self::Stay,
+            _ => Self::Idle,
         })
     }
 }
 
-const NAME: &str = "a name of Kubernetes'";
+const NAME: &str = "the name of a Kubernetes object";
 
 /// A Kubernetes name, which is checked because it becomes a part of a path.
 struct Name(String);
@@ -105,19 +106,19 @@ impl FromStr for Name {
 
 impl UninstallTarget {
     fn of(flags: &Flags) -> Result<Self, Error> {
-        let within = flags.one::<String>("within", "a duration")?;
+        let timeout = flags.one::<String>("timeout", "a duration")?;
         let span = |text: String| duration::parse(&text).filter(|span| !span.is_zero());
-        let wanted = || flags.invalid("within", "a duration such as 4m");
+        let wanted = || flags.invalid("timeout", "a duration such as 4m");
         Ok(Self {
             namespace: flags.required::<Name>("namespace", NAME)?.0,
             kubeconfig: flags.path("kubeconfig"),
-            within: within.map_or(Ok(WITHIN), |text| span(text).ok_or_else(wanted))?,
+            timeout: timeout.map_or(Ok(TIMEOUT), |text| span(text).ok_or_else(wanted))?,
         })
     }
 
-    fn retirement(&self) -> anyhow::Result<Uninstaller> {
+    fn uninstaller(&self) -> anyhow::Result<Uninstaller> {
         let access = self.kubeconfig.clone().map_or(KubeAccess::InCluster, KubeAccess::Kubeconfig);
-        Ok(Uninstaller::new(access, self.namespace.clone(), self.within, Clock::system())?)
+        Ok(Uninstaller::new(access, self.namespace.clone(), self.timeout, Clock::system())?)
     }
 }
 
@@ -128,11 +129,13 @@ impl UninstallTarget {
 pub(crate) fn run(request: &UninstallCommand) -> anyhow::Result<String> {
     match request {
         UninstallCommand::Help => Ok(HELP.to_owned()),
-        UninstallCommand::Agents { site, daemonset } => runtime()?.block_on(agents(site, daemonset)),
-        UninstallCommand::Nodes { site, daemonset, taint } => {
-            runtime()?.block_on(nodes(site, daemonset.as_deref(), taint.as_deref()))
+        UninstallCommand::DeleteAgents { site, daemonset } => {
+            runtime()?.block_on(delete_agents(site, daemonset))
         }
-        UninstallCommand::Stay => runtime()?.block_on(stay()),
+        UninstallCommand::WaitForNodes { site, daemonset, taint } => {
+            runtime()?.block_on(wait_for_nodes(site, daemonset.as_deref(), taint.as_deref()))
+        }
+        UninstallCommand::Idle => runtime()?.block_on(idle()),
     }
 }
 
@@ -145,37 +148,42 @@ fn runtime() -> anyhow::Result<Runtime> {
 }
 
 /// Deletes the agents. A node that does not answer keeps its agent's pod and is not an error here.
-/// The next step checks whether that node is clean. If it is not, the removal stops there.
-async fn agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Result<String> {
-    match site.retirement()?.delete_agents(daemonset).await {
-        Ok(()) => Ok("no agent is left\n".to_owned()),
-        Err(left @ seawall_cluster::UninstallError::Nodes { .. }) => Ok(format!("agents that end: {left}\n")),
-        Err(left) => Err(left).context("whether agents are left"),
+/// The next step checks whether that node is clean. If it is not, the uninstall stops there.
+async fn delete_agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Result<String> {
+    match site.uninstaller()?.delete_agents(daemonset).await {
+        Ok(()) => Ok("all agents are deleted\n".to_owned()),
+        Err(left @ seawall_cluster::UninstallError::Nodes { .. }) => {
+            Ok(format!("agents are still terminating: {left}\n"))
+        }
+        Err(left) => Err(left).context("cannot tell whether agents are left"),
     }
 }
 
-async fn nodes(
+async fn wait_for_nodes(
     site: &UninstallTarget,
     daemonset: Option<&str>,
     taint: Option<&str>,
 ) -> anyhow::Result<String> {
-    let retirement = site.retirement()?;
+    let uninstaller = site.uninstaller()?;
     let mut done = String::new();
     if let Some(daemonset) = daemonset {
-        retirement.wait_for_nodes(daemonset).await.context(DIRTY)?;
-        done += "nothing is left on any node\n";
+        uninstaller.wait_for_nodes(daemonset).await.context(DIRTY)?;
+        done += "all nodes are clean\n";
     }
     if let Some(taint) = taint {
-        let opened = retirement.remove_taint(taint).await.with_context(|| format!("the taint {taint}"))?;
-        done += &format!("the taint {taint} is off, on {opened} node(s) just now\n");
+        let opened = uninstaller
+            .remove_taint(taint)
+            .await
+            .with_context(|| format!("cannot remove the taint {taint} from all nodes"))?;
+        done += &format!("removed the taint {taint} from {opened} node(s); no node has it now\n");
     }
     Ok(done)
 }
 
-const DIRTY: &str = "programs, pins or rules may be left, and pods there are refused; when the node is back, or taken out of the cluster \
-                     (kubectl delete node), uninstall again; a restart of the node takes them away, too";
+const DIRTY: &str = "programs, pins or rules may be left on nodes and refuse the pods there. Uninstall again when each node is back or \
+                     deleted (`kubectl delete node`); a restart of a node also removes them";
 
-async fn stay() -> anyhow::Result<String> {
+async fn idle() -> anyhow::Result<String> {
     let mut signals = AgentSignals::new().context("cannot listen for signals")?;
     signals.next().await;
     Ok(String::new())
@@ -190,23 +198,23 @@ mod tests {
     }
 
     fn site() -> UninstallTarget {
-        UninstallTarget { namespace: "seawall".into(), kubeconfig: None, within: WITHIN }
+        UninstallTarget { namespace: "seawall".into(), kubeconfig: None, timeout: TIMEOUT }
     }
 
     #[test]
     fn each_step_is_read_with_its_flags() {
         assert_eq!(
-            parsed("agents --namespace seawall --daemonset=seawall-agent"),
-            Ok(UninstallCommand::Agents { site: site(), daemonset: "seawall-agent".into() })
+            parsed("delete-agents --namespace seawall --daemonset=seawall-agent"),
+            Ok(UninstallCommand::DeleteAgents { site: site(), daemonset: "seawall-agent".into() })
         );
         let site =
-            UninstallTarget { kubeconfig: Some("/k".into()), within: Duration::from_secs(30), ..site() };
+            UninstallTarget { kubeconfig: Some("/k".into()), timeout: Duration::from_secs(30), ..site() };
         assert_eq!(
-            parsed("nodes --namespace seawall --kubeconfig /k --within 30s --taint a/b"),
-            Ok(UninstallCommand::Nodes { site, daemonset: None, taint: Some("a/b".into()) })
+            parsed("wait-for-nodes --namespace seawall --kubeconfig /k --timeout 30s --taint a/b"),
+            Ok(UninstallCommand::WaitForNodes { site, daemonset: None, taint: Some("a/b".into()) })
         );
-        assert_eq!(parsed("stay"), Ok(UninstallCommand::Stay));
-        for line in ["", "help", "nodes --help"] {
+        assert_eq!(parsed("idle"), Ok(UninstallCommand::Idle));
+        for line in ["", "help", "wait-for-nodes --help"] {
             assert_eq!(parsed(line), Ok(UninstallCommand::Help), "{line}");
         }
     }
@@ -215,15 +223,15 @@ mod tests {
     fn what_means_nothing_is_refused_by_name() {
         for (line, named) in [
             ("everything", "everything"),
-            ("agents --namespace x", "--daemonset"),
-            ("nodes", "--namespace"),
-            ("nodes --namespace", "--namespace"),
-            ("nodes --namespace a/b", "\"a/b\""),
-            ("nodes --namespace x --within soon", "\"soon\""),
-            ("nodes --namespace x --within 0s", "\"0s\""),
-            ("agents --namespace x --daemonset y --taint z", "--taint"),
-            ("stay --within 1s", "--within"),
-            ("nodes --force x", "--force"),
+            ("delete-agents --namespace x", "--daemonset"),
+            ("wait-for-nodes", "--namespace"),
+            ("wait-for-nodes --namespace", "--namespace"),
+            ("wait-for-nodes --namespace a/b", "\"a/b\""),
+            ("wait-for-nodes --namespace x --timeout soon", "\"soon\""),
+            ("wait-for-nodes --namespace x --timeout 0s", "\"0s\""),
+            ("delete-agents --namespace x --daemonset y --taint z", "--taint"),
+            ("idle --timeout 1s", "--timeout"),
+            ("wait-for-nodes --force x", "--force"),
         ] {
             let refused = parsed(line).unwrap_err();
             assert!(refused.contains(named), "{line}: {refused}");

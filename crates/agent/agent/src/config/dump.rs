@@ -59,11 +59,11 @@ mod tests {
     #[test]
     fn reading_the_effective_configuration_back_changes_nothing() {
         let downward = DownwardApi { pod: Some(PodUid("5eaf".into())), ..DownwardApi::default() };
-        let kernel =
-            "{ strategy: kernel, node: n1, redirect: { bpffs: /bpf, cgroups: /cg, kubepods: a/kubepods } }";
-        let source_ip = "{ strategy: source-ip, node: n1, kubeconfig: k, tokenLifetime: 2h, taint: a.b/c }";
+        let kernel = "{ strategy: kernel, nodeName: n1, redirect: { bpffs: /bpf, cgroupRoot: /cg, kubepodsCgroup: a/kubepods } }";
+        let source_ip =
+            "{ strategy: source-ip, nodeName: n1, kubeconfig: k, podTokenLifetime: 2h, startupTaint: a.b/c }";
         let gke = crate::config::DEFAULT
-            .replace("strategy: static", "strategy: source-ip\n  node: n1")
+            .replace("strategy: static", "strategy: source-ip\n  nodeName: n1")
             .replace("\"//iam", "\"identitynamespace:p.svc.id.goog://iam")
             .replace(
                 "exchange: sts",
@@ -73,7 +73,9 @@ mod tests {
             crate::config::DEFAULT,
             "google: { mode: conceal }\nidentity: { strategy: anyone }\nthreads: 2\n\
              listen: [{ address: \"[::1]:80\", dialects: [google] }]\n",
-            &format!("google: {{ mode: conceal, passthrough: [kube-system/dns] }}\nidentity: {source_ip}\n"),
+            &format!(
+                "google: {{ mode: conceal, passthroughServiceAccounts: [kube-system/dns] }}\nidentity: {source_ip}\n"
+            ),
             &format!("google: {{ mode: conceal }}\nidentity: {kernel}\nlisten: [\"10.0.0.1:0\"]\n"),
             &gke,
         ] {

@@ -21,17 +21,17 @@ fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
     let config = read(NODE, &downward()).unwrap();
     assert_eq!(config.listen[0].address.to_string(), "10.0.0.1:0");
     let IdentityConfig::Kernel(kernel) = config.identity else { panic!("{:?}", config.identity) };
-    assert_eq!((kernel.cluster.node.as_str(), &*kernel.own.0), ("n1", "5eaf"));
+    assert_eq!((kernel.cluster.node_name.as_str(), &*kernel.own.0), ("n1", "5eaf"));
     let usual = ("/sys/fs/bpf".into(), "/sys/fs/cgroup".into(), None);
-    assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroups, kernel.redirect.kubepods), usual);
+    assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroup_root, kernel.redirect.kubepods_cgroup), usual);
 }
 
 #[test]
 fn the_pods_groups_are_where_the_file_says() {
-    let text = format!("{NODE}, redirect: {{ cgroups: /host, kubepods: a/kubepods }}");
+    let text = format!("{NODE}, redirect: {{ cgroupRoot: /host, kubepodsCgroup: a/kubepods }}");
     let IdentityConfig::Kernel(kernel) = read(&text, &downward()).unwrap().identity else { panic!("{text}") };
     assert_eq!(
-        (kernel.redirect.cgroups, kernel.redirect.kubepods),
+        (kernel.redirect.cgroup_root, kernel.redirect.kubepods_cgroup),
         ("/host".into(), Some("a/kubepods".into()))
     );
 }
@@ -45,7 +45,7 @@ fn a_strategy_that_there_is_not_is_a_mistake() {
 #[test]
 fn what_the_manifest_does_not_tell_is_named_all_at_once() {
     let mistakes = read(NODE, &DownwardApi::default()).unwrap_err();
-    for place in ["listen[0]", "NODE_IP", "identity.node", "NODE_NAME"] {
+    for place in ["listen[0]", "NODE_IP", "identity.nodeName", "NODE_NAME"] {
         assert!(mistakes.contains(place), "{place} in {mistakes}");
     }
     let mistakes = read(NODE, &DownwardApi { pod: None, ..downward() }).unwrap_err();
@@ -54,9 +54,9 @@ fn what_the_manifest_does_not_tell_is_named_all_at_once() {
 
 #[test]
 fn places_of_the_redirect_and_listeners_that_no_pod_can_reach_are_named() {
-    let redirect = "redirect: { bpffs: bpf, cgroups: \"\", kubepods: ../x }";
+    let redirect = "redirect: { bpffs: bpf, cgroupRoot: \"\", kubepodsCgroup: ../x }";
     let mistakes = read(&format!("{NODE}, {redirect}"), &downward()).unwrap_err();
-    for key in ["redirect.bpffs", "redirect.cgroups", "redirect.kubepods"] {
+    for key in ["redirect.bpffs", "redirect.cgroupRoot", "redirect.kubepodsCgroup"] {
         assert!(mistakes.contains(key), "{key} in {mistakes}");
     }
     let loopback = NODE.replace("node:0", "127.0.0.1:8988");

@@ -19,12 +19,12 @@ pub(crate) struct LimitsConfig {
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections_per_pod: Option<u32>,
     #[serde(serialize_with = "span")]
-    pub(crate) head_timeout: Duration,
+    pub(crate) header_timeout: Duration,
     #[serde(serialize_with = "span")]
     pub(crate) idle_timeout: Duration,
     pub(crate) long_polls: u32,
     pub(crate) long_polls_per_pod: u32,
-    pub(crate) forwards: u32,
+    pub(crate) upstream_requests: u32,
 }
 
 impl LimitsConfig {
@@ -45,11 +45,11 @@ impl LimitsConfig {
         let limits = Self {
             connections: count_or_auto("connections"),
             connections_per_pod: count_or_auto("connectionsPerPod"),
-            head_timeout: span("headTimeout", Duration::from_secs(2)),
+            header_timeout: span("headerTimeout", Duration::from_secs(2)),
             idle_timeout: span("idleTimeout", Duration::from_secs(60)),
             long_polls: count("longPolls", 256, 65_536),
             long_polls_per_pod: count("longPollsPerPod", 16, 65_536),
-            forwards: count("forwards", 64, 65_536),
+            upstream_requests: count("upstreamRequests", 64, 65_536),
         };
         if limits.connections.zip(limits.connections_per_pod).is_some_and(|(all, own)| own > all) {
             table.key("connectionsPerPod").reject("at most limits.connections");

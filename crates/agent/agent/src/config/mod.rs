@@ -144,8 +144,8 @@ impl AgentConfig {
 /// The keys that moved to a cloud's section, each with its new place.
 const MOVED: [(&str, &str); 3] = [
     ("mode", "this key is now google.mode"),
-    ("federate", "what stood here is now in the section google itself"),
-    ("conceal", "conceal.upstream is now google.upstream"),
+    ("federate", "its keys are now in the section google itself"),
+    ("conceal", "conceal.upstream is now google.upstreamUrl"),
 ];
 
 /// Rejects each key that moved, naming its new place. True if there was one.
@@ -188,7 +188,7 @@ fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
             && (own.ip() == admin.ip() || is_all && own.is_ipv4() == admin.is_ipv4())
     };
     if listen.iter().any(is_taken) {
-        node.reject(format!("an address beside those of listen; {admin} is one of them"));
+        node.reject(format!("an address that listen does not use; {admin} is one of its addresses"));
     }
     admin
 }
@@ -298,14 +298,14 @@ google:
   numericProjectId: 123456789012
   zone: europe-west1-b
   cluster: { name: my-cluster, location: europe-west1 }
-  provider: "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/my-pool/providers/my-cluster"
+  workloadIdentityProvider: "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/my-pool/providers/my-cluster"
 "#;
 
     #[test]
     fn an_upstream_that_is_the_agent_itself_is_named_where_it_would_be_asked() {
         let with = |mode: &str, listen: &str, upstream: &str| {
             parse(&format!(
-                "{LEAST}  mode: {mode}\n  upstream: \"{upstream}\"\nlisten: [\"{listen}\"]\n\
+                "{LEAST}  mode: {mode}\n  upstreamUrl: \"{upstream}\"\nlisten: [\"{listen}\"]\n\
                  identity: {{ strategy: static, file: x }}\n"
             ))
         };
@@ -316,7 +316,7 @@ google:
             ("[fd00:ec2::254]:80", "http://[fd00:ec2::254]"),
         ] {
             let mistakes = with("conceal", listen, upstream).unwrap_err().to_string();
-            assert!(mistakes.contains("google.upstream"), "{mistakes}");
+            assert!(mistakes.contains("google.upstreamUrl"), "{mistakes}");
             assert!(with("federate", listen, upstream).is_ok(), "nothing asks it");
         }
         assert!(with("conceal", "127.0.0.1:8988", "http://127.0.0.1:8989").is_ok());
@@ -356,6 +356,22 @@ google:
         assert_eq!(with(&documented_aws()), with(least));
     }
 
+    /// Each block of the first screen is a configuration that works with only the node's name from the environment.
+    #[test]
+    fn the_examples_of_the_first_screen_are_valid() {
+        let first_screen: Vec<_> = DEFAULT.lines().take_while(|line| line.starts_with('#')).collect();
+        assert!(first_screen.len() <= 30, "{} lines", first_screen.len());
+        let is_example = |lines: &&[&str]| lines.first().is_some_and(|line| line.starts_with("#   "));
+        let examples = first_screen.split(|line| *line == "#").filter(is_example);
+        let clouds = examples.map(|lines| {
+            let text: String = lines.iter().map(|line| format!("{}\n", &line[4..])).collect();
+            let config = AgentConfig::parse(&text, Path::new(""), &DownwardApi::for_node("node"));
+            config.unwrap_or_else(|mistakes| panic!("{text}{mistakes}")).clouds.names()
+        });
+        let expected = [vec![CloudName::Google], vec![CloudName::Aws]];
+        assert_eq!(clouds.collect::<Vec<_>>(), expected);
+    }
+
     #[test]
     fn the_documented_default_is_the_default() {
         assert_eq!(parse(DEFAULT).unwrap(), parse(LEAST).unwrap());
@@ -375,12 +391,12 @@ google:
     #[test]
     fn five_mistakes_are_named_at_once() {
         let text = LEAST.replace("my-project\n", "\"my project\"\n")
-            + "listen: [here]\nlimits: { connections: 0, headTimeout: soon }\nlisten_on: 1\n";
+            + "listen: [here]\nlimits: { connections: 0, headerTimeout: soon }\nlisten_on: 1\n";
         let mistakes = parse(&text).unwrap_err();
         let shown = mistakes.to_string();
         assert_eq!(mistakes.0.len(), 5, "{shown}");
         for place in
-            ["google.projectId", "listen[0]", "limits.connections", "limits.headTimeout", "listen_on"]
+            ["google.projectId", "listen[0]", "limits.connections", "limits.headerTimeout", "listen_on"]
         {
             assert!(shown.contains(place), "{place} in {shown}");
         }

@@ -20,16 +20,16 @@ const OF_THE_PROCESS: &[&str] = &[
     "adminSocket",
     "identity.file",
     "identity.kubeconfig",
-    "identity.node",
+    "identity.nodeName",
+    "identity.podTokenLifetime",
     "identity.redirect.bpffs",
-    "identity.redirect.cgroups",
-    "identity.redirect.kubepods",
+    "identity.redirect.cgroupRoot",
+    "identity.redirect.kubepodsCgroup",
+    "identity.startupTaint",
     "identity.strategy",
-    "identity.taint",
-    "identity.tokenLifetime",
     "limits.connections",
-    "limits.forwards",
     "limits.longPolls",
+    "limits.upstreamRequests",
     "listen",
     "seccomp",
     "threads",
@@ -38,7 +38,7 @@ const OF_THE_PROCESS: &[&str] = &[
 /// The keys that are reloaded. A name that ends with a dot stands for all keys below it.
 const RELOADED: &[&str] = &[
     "limits.connectionsPerPod",
-    "limits.headTimeout",
+    "limits.headerTimeout",
     "limits.idleTimeout",
     "limits.longPollsPerPod",
     "logLevel",
@@ -82,7 +82,9 @@ impl AgentConfig {
         let mut keys = self.changed_keys(next);
         keys.retain(|key| !is_reloaded(key));
         if self.identity.uses_cluster() && !covers(watched, &next.clouds.annotation_keys()) {
-            keys.push("aws.ways (of annotations that are not heard of since the start)".to_owned());
+            keys.push(
+                "aws.roleSources (the agent does not watch the annotations of the new source)".to_owned(),
+            );
         }
         keys
     }
@@ -136,30 +138,30 @@ mod tests {
         AgentConfig::parse(text, Path::new("/etc"), &downward).unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }
 
-    const KERNEL: &str = "listen: [\"10.0.0.1:0\"]\nadminSocket: a\nidentity: { strategy: kernel, node: n1, kubeconfig: k, taint: a.b/c, \
-        redirect: { kubepods: a } }\n";
+    const KERNEL: &str = "listen: [\"10.0.0.1:0\"]\nadminSocket: a\nidentity: { strategy: kernel, nodeName: n1, kubeconfig: k, startupTaint: a.b/c, \
+        redirect: { kubepodsCgroup: a } }\n";
 
     /// Configurations that together have all keys.
     fn complete() -> Vec<AgentConfig> {
         let google = DEFAULT
             .replace("exchange: sts", "exchange: sts\n  proxy: http://p:1\n  caFile: c")
             .replace("uid: \"\"", "uid: u");
-        let instance = "{ id: i, type: t, imageId: a, architecture: x, availabilityZone: z, availabilityZoneId: i, hostname: h, \
-            address: 10.0.0.1, domain: d }";
+        let instance = "{ id: i, type: t, imageId: a, architecture: x, availabilityZone: z, availabilityZoneId: i, localHostname: h, \
+            localIpv4: 10.0.0.1, domain: d }";
         let aws = |more: &str| {
             format!(
-                "aws:\n  region: eu-central-1\n  account: \"123456789012\"\n  ways: [irsa, kiam, kube2iam, pod-identity]\n  \
-                 podIdentity: {{ cluster: c, url: \"http://127.0.0.1:1\" }}\n  defaultRoles: {{ shop: cart }}\n  \
+                "aws:\n  region: eu-central-1\n  account: \"123456789012\"\n  roleSources: [irsa, kiam, kube2iam, pod-identity]\n  \
+                 podIdentity: {{ clusterName: c, eksAuthUrl: \"http://127.0.0.1:1\" }}\n  defaultRoles: {{ shop: cart }}\n  \
                  session: {{ namePrefix: k- }}\n  stsUrl: https://s\n  caFile: c\n  proxy: http://127.0.0.1:1\n  instance: {instance}\n  \
-                 imds: {{ keyFile: k }}\n{more}"
+                 imds: {{ tokenKeyFile: k }}\n{more}"
             )
         };
         vec![
             parse(&google),
-            parse(&format!("{KERNEL}{}", aws("  credentials: { from: file, file: f, role: r }\n"))),
+            parse(&format!("{KERNEL}{}", aws("  credentials: { source: file, file: f, role: r }\n"))),
             parse(&format!(
                 "{KERNEL}{}",
-                aws("  credentials: { from: pod, role: r }\n").replace(", pod-identity", "")
+                aws("  credentials: { source: pod-token, role: r }\n").replace(", pod-identity", "")
             )),
         ]
     }
@@ -187,13 +189,31 @@ mod tests {
         }
     }
 
+    /// `DEFAULT` lists the keys for operators. It counts `identity` as one key, because all keys below it need a restart.
+    #[test]
+    fn the_documented_list_of_keys_that_need_a_restart_is_complete() {
+        let (_, list) = DEFAULT.split_once("These keys need a restart:").unwrap();
+        let (list, _) = list.split_once(".\n").unwrap();
+        let listed: Vec<_> = list.split([',', '\n', '#', ' ']).filter(|word| !word.is_empty()).collect();
+        let is_below_identity = |key: &str| key.starts_with("identity.");
+        let own = OF_THE_PROCESS.iter().copied();
+        let own = own.map(|key| if is_below_identity(key) { "identity" } else { key });
+        let of_clouds = CloudName::ALL.iter().flat_map(|cloud| {
+            let keys = CloudsConfig::reloadable_keys(*cloud).needs_restart;
+            keys.iter().map(|key| format!("{}.{key}", cloud.as_str()))
+        });
+        let needing: BTreeSet<String> = own.map(str::to_owned).chain(of_clouds).collect();
+        assert_eq!(listed, needing.iter().map(String::as_str).collect::<Vec<_>>(), "in alphabetical order");
+        assert!(!RELOADED.iter().any(|key| is_below_identity(key)));
+    }
+
     #[test]
     fn a_key_without_a_class_needs_a_restart() {
         assert!(!is_reloaded("google.tomorrow") && !is_reloaded("aws") && !is_reloaded("listen"));
-        assert!(is_reloaded("aws.defaultRoles.shop") && !is_reloaded("aws.imds.keyFile"));
+        assert!(is_reloaded("aws.defaultRoles.shop") && !is_reloaded("aws.imds.tokenKeyFile"));
     }
 
-    const LEAST: &str = "google: { mode: conceal }\nidentity: { strategy: source-ip, node: n1 }\n";
+    const LEAST: &str = "google: { mode: conceal }\nidentity: { strategy: source-ip, nodeName: n1 }\n";
 
     fn needing(before: &str, after: &str) -> Vec<String> {
         let (before, after) = (parse(before), parse(after));
@@ -203,14 +223,17 @@ mod tests {
     #[test]
     fn what_needs_a_restart_is_named_and_the_rest_is_not() {
         assert!(needing(LEAST, LEAST).is_empty());
-        let policy = LEAST.replace("conceal", "conceal, passthrough: [a/b]")
+        let policy = LEAST.replace("conceal", "conceal, passthroughServiceAccounts: [a/b]")
             + "logLevel: warn\nlimits: { idleTimeout: 5s }\n";
         assert!(needing(LEAST, &policy).is_empty());
-        let process = LEAST.replace("n1", "n1, tokenLifetime: 2h")
+        let process = LEAST.replace("n1", "n1, podTokenLifetime: 2h")
             + "admin: \"127.0.0.1:1\"\nthreads: 2\nlogLevel: warn\n";
-        assert_eq!(needing(LEAST, &process), ["admin", "identity.tokenLifetime", "threads"]);
-        let other = LEAST.replace("source-ip, node: n1", "anyone");
-        assert_eq!(needing(LEAST, &other), ["identity.node", "identity.strategy", "identity.tokenLifetime"]);
+        assert_eq!(needing(LEAST, &process), ["admin", "identity.podTokenLifetime", "threads"]);
+        let other = LEAST.replace("source-ip, nodeName: n1", "anyone");
+        assert_eq!(
+            needing(LEAST, &other),
+            ["identity.nodeName", "identity.podTokenLifetime", "identity.strategy"]
+        );
     }
 
     #[test]
@@ -222,17 +245,17 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_reloaded_as_far_as_their_annotations_are_heard_of() {
-        let by = |ways: &str| {
+    fn role_sources_are_reloaded_as_far_as_their_annotations_are_heard_of() {
+        let by = |sources: &str| {
             format!(
-                "identity: {{ strategy: source-ip, node: n1 }}\naws: {{ region: eu-central-1, ways: [{ways}] }}\n"
+                "identity: {{ strategy: source-ip, nodeName: n1 }}\naws: {{ region: eu-central-1, roleSources: [{sources}] }}\n"
             )
         };
         assert!(needing(&by("irsa, kiam"), &by("irsa")).is_empty());
         let more = needing(&by("irsa"), &by("irsa, kiam"));
-        assert!(more[0].starts_with("aws.ways ") && more.len() == 1, "{more:?}");
+        assert!(more[0].starts_with("aws.roleSources ") && more.len() == 1, "{more:?}");
         // A file says all that there is.
-        let of_file = |ways| by(ways).replace("source-ip, node: n1", "static, file: f");
+        let of_file = |sources| by(sources).replace("source-ip, nodeName: n1", "static, file: f");
         assert!(needing(&of_file("irsa"), &of_file("irsa, kiam")).is_empty());
     }
 }

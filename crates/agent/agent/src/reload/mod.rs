@@ -125,7 +125,7 @@ impl ReloadError {
         match self {
             Self::Mistaken(_) => ReloadOutcome::Invalid,
             Self::NeedsRestart(_) => ReloadOutcome::NeedsRestart,
-            Self::Failed(_) => ReloadOutcome::Failed,
+            Self::Failed(_) => ReloadOutcome::ApplyFailed,
         }
     }
 
@@ -143,7 +143,7 @@ impl ReloadError {
             Self::Mistaken(error) => error.redacted(),
             Self::NeedsRestart(keys) => {
                 format!(
-                    "{}: a change of this needs a restart of the agent, and nothing else in the file is in force without it",
+                    "{}: only a restart applies this change, so the agent refuses the whole file; restart the agent",
                     keys.join(", ")
                 )
             }
@@ -195,7 +195,7 @@ impl Reloader {
             Err(slow) => {
                 tracing::warn!(
                     reason = slow,
-                    "the configuration's file cannot be looked at; the one in force stays"
+                    "cannot check the configuration file; the configuration in force stays"
                 );
                 return false;
             }
@@ -215,7 +215,7 @@ impl Reloader {
 
     fn is_back(&mut self, is_asking: bool) {
         if self.refused.take().is_some() || is_asking {
-            tracing::info!(config = ?self.digest, "the configuration's file is the one in force");
+            tracing::info!(config = ?self.digest, "the configuration file is the one in force");
         }
         self.reach.status.clear_refusal();
     }
@@ -234,7 +234,7 @@ impl Reloader {
         self.apply(&config).await.map_err(|error| (digest, ReloadError::Failed(error)))?;
         (self.in_force, self.digest, self.refused) = (config, digest, None);
         self.reach.status.record_applied(digest, self.reach.clock.wall());
-        tracing::info!(config = ?digest, ?changed, "another configuration is in force");
+        tracing::info!(config = ?digest, ?changed, "a new configuration is in force");
         Ok(())
     }
 
@@ -250,11 +250,11 @@ impl Reloader {
         let outcome = refusal.outcome();
         tracing::error!(
             config = ?digest, in_force = ?self.digest, reason = refusal.in_full(),
-            "another configuration is refused, and the one in force stays"
+            "the agent refuses the changed configuration; the old one stays in force"
         );
         if !self.is_refused(digest) {
             let told = format!(
-                "The configuration was changed and is refused; the one of before stays in force ({}). {reason}",
+                "The agent refused the changed configuration at {}; the old one stays in force. {reason}",
                 format_time(at)
             );
             self.refused = Some((digest, Some(told)));
@@ -270,7 +270,7 @@ impl Reloader {
         let own = self.own_pod.as_ref().and_then(|uid| snapshot.by_uid(&uid.0));
         let is_told = cluster.event_reporter().report_agent(
             own.map(|own| &**own),
-            EventReason::ConfigurationRefused,
+            EventReason::ConfigReloadFailed,
             message,
         );
         if let Some((_, told)) = self.refused.as_mut().filter(|_| is_told) {
@@ -352,7 +352,7 @@ impl Reloader {
             tracing::info!(
                 pods,
                 fetched,
-                "credentials were fetched by another configuration before it is in force"
+                "fetched credentials under the new configuration before it comes into force"
             );
         }
         Some(())
@@ -368,14 +368,14 @@ impl Reloader {
         }
         told_all(threads, || speaking(&self.in_force, &self.reach.clouds.load()), clock).await;
         anyhow::bail!(
-            "a traffic thread did not take the configuration within {} s, so all go on with the one in force",
+            "a traffic thread did not apply the configuration within {} s, so all threads keep the old one",
             SPEAKING.as_secs()
         )
     }
 }
 
 /// The error when the thread that keeps pods has ended.
-const STOPPED: &str = "the agent is being stopped";
+const STOPPED: &str = "the agent is shutting down";
 
 /// Sends an update to each of these threads and waits until all have applied it, for [`SPEAKING`] at most. True if all have.
 /// A thread that has ended answers no client and is not waited for. A thread that is late takes its updates in their order.

@@ -20,18 +20,18 @@ pub(super) enum ReloadOutcome {
     /// The file changes a key that needs a restart.
     NeedsRestart,
     /// The file names a resource of this machine that could not be used.
-    Failed,
+    ApplyFailed,
 }
 
 impl ReloadOutcome {
-    const ALL: [Self; 4] = [Self::Applied, Self::Invalid, Self::NeedsRestart, Self::Failed];
+    const ALL: [Self; 4] = [Self::Applied, Self::Invalid, Self::NeedsRestart, Self::ApplyFailed];
 
     fn name(self) -> &'static str {
         match self {
             Self::Applied => "applied",
-            Self::Invalid => "mistaken",
+            Self::Invalid => "invalid",
             Self::NeedsRestart => "needs_restart",
-            Self::Failed => "failed",
+            Self::ApplyFailed => "apply_failed",
         }
     }
 }
@@ -87,7 +87,7 @@ impl ReloadStatus {
         let state = self.state();
         let refused = state.refused.as_ref()?;
         Some(format!(
-            "the configuration was changed at {} and refused; the one of {} stays in force: {}",
+            "the agent refused the changed configuration at {}; the one of {} stays in force: {}",
             format_time(refused.at),
             format_time(state.since),
             refused.reason
@@ -98,9 +98,9 @@ impl ReloadStatus {
     pub(crate) fn describe(&self) -> Value {
         let state = self.state();
         let refused = state.refused.as_ref().map(|refused| {
-            json!({ "sha256": refused.digest.short(), "at": format_time(refused.at), "reason": refused.reason })
+            json!({ "sha256": refused.digest.short(), "refused_at": format_time(refused.at), "reason": refused.reason })
         });
-        json!({ "sha256": state.digest.short(), "since": format_time(state.since), "refused": refused })
+        json!({ "sha256": state.digest.short(), "applied_at": format_time(state.since), "refused": refused })
     }
 
     /// Writes the metrics for Prometheus.
@@ -109,14 +109,14 @@ impl ReloadStatus {
             let state = self.state();
             (state.digest.short(), state.since, state.refused.is_none(), state.outcomes)
         };
-        let help = "1 while the configuration's file is the one in force, 0 while it is refused";
+        let help = "1 if the configuration file is in force, 0 if the agent refused it";
         gauge(out, "seawall_config_last_reload_successful", help, f64::from(u8::from(is_good)))?;
-        let help = "Since when the configuration in force is, in seconds since 1970";
+        let help = "Time at which the configuration came into force, in seconds since 1970";
         let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         gauge(out, "seawall_config_last_reload_success_timestamp_seconds", help, seconds.as_secs_f64())?;
-        let help = "The configuration in force, by the beginning of its file's SHA-256";
+        let help = "The configuration in force, by the first characters of its file's SHA-256";
         gauges(out, "seawall_config_info", help, [([("sha256", digest.as_str())], 1.0)])?;
-        let help = "Files that were read while the agent runs and are others than the one in force, by what became of them";
+        let help = "Changed configuration files that the running agent read, by outcome";
         let outcomes =
             ReloadOutcome::ALL.map(|outcome| ([("outcome", outcome.name())], outcomes[outcome as usize]));
         counters(out, "seawall_config_reloads", help, outcomes)

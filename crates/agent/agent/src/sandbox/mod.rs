@@ -67,7 +67,7 @@ impl Seccomp {
     /// Returns a warning for operators if calls are not refused.
     pub(crate) fn remark(self) -> Option<String> {
         (self != Self::Enforce).then(|| {
-            format!("seccomp is {}: system calls that the agent never makes are not refused", self.as_str())
+            format!("seccomp is {}: the kernel does not refuse system calls that the agent never makes. Set seccomp: enforce", self.as_str())
         })
     }
 }

@@ -49,7 +49,7 @@ fn refusal(errno: libc::c_int) -> SeccompAction {
 
 fn start(program: &BpfProgram) -> anyhow::Result<()> {
     apply_filter_all_threads(program)
-        .context("the kernel takes no filter of system calls (`seccomp: none` does without)")
+        .context("the kernel does not accept a seccomp filter; set `seccomp: none` to run without one")
 }
 
 /// Returns a program that answers `named` for these calls and `other` for all others.
@@ -60,7 +60,9 @@ fn program(
     named: SeccompAction,
     architecture: &str,
 ) -> anyhow::Result<BpfProgram> {
-    let target = architecture.try_into().map_err(|_| anyhow!("no filter is known for {architecture}"))?;
+    let target = architecture
+        .try_into()
+        .map_err(|_| anyhow!("there is no seccomp filter for the architecture {architecture}"))?;
     let mut rules = Rules::new();
     for (number, ways) in calls {
         let rule = rules.entry(number).or_default();

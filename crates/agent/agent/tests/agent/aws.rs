@@ -38,10 +38,10 @@ fn each_way_gives_a_pod_the_role_that_is_named_for_it_and_no_other() {
 #[test]
 fn a_role_is_taken_for_a_pod_by_whomever_the_operator_names() {
     for (credentials, taken_by) in [
-        ("{ from: file, file: keys }", USER),
-        ("{ from: node }", NODE),
-        ("{ from: file, file: keys, role: first }", FIRST),
-        ("{ from: pod, role: first }", FIRST),
+        ("{ source: file, file: keys }", USER),
+        ("{ source: instance-role }", NODE),
+        ("{ source: file, file: keys, role: first }", FIRST),
+        ("{ source: pod-token, role: first }", FIRST),
     ] {
         let world = World::start_as(credentials, "", "");
         let (_, session) = world.document(&KIAM);
@@ -54,7 +54,7 @@ fn a_role_is_taken_for_a_pod_by_whomever_the_operator_names() {
 fn a_pod_that_may_have_no_role_is_told_why_at_the_listing() {
     let world = World::start("", "");
     for (pod, expected) in
-        [(NONE, (404, "no_role")), (GREEDY, (403, "not_permitted")), (TORN, (403, "two_roles"))]
+        [(NONE, (404, "no_role")), (GREEDY, (403, "role_not_permitted")), (TORN, (403, "conflicting_roles"))]
     {
         for target in [ROLES, ROLES.trim_end_matches('/'), &format!("{ROLES}irsa")] {
             let answer = world.get(&pod, target);
@@ -68,7 +68,8 @@ fn a_pod_that_may_have_no_role_is_told_why_at_the_listing() {
 
 #[test]
 fn a_pod_for_which_nobody_names_a_role_has_the_one_that_eks_associates_at_both_endpoints() {
-    let world = World::start_on("irsa, kiam, pod-identity", "{ from: node }", "tokens: optional", "");
+    let world =
+        World::start_on("irsa, kiam, pod-identity", "{ source: instance-role }", "httpTokens: optional", "");
     for pod in [ASSOCIATED, SIBLING] {
         let (document, session) = world.document(&pod);
         assert_eq!((session.role, session.taken_by), (format!("{BASE}team/associated"), pod.subject()));
@@ -93,7 +94,7 @@ fn a_pod_for_which_nobody_names_a_role_has_the_one_that_eks_associates_at_both_e
 /// It was null even while the role's credentials were held.
 #[test]
 fn debug_pods_names_the_role_that_eks_associated_once_it_is_held() {
-    let world = World::start_on("pod-identity", "{ from: node }", "tokens: optional", "");
+    let world = World::start_on("pod-identity", "{ source: instance-role }", "httpTokens: optional", "");
     let shown = |pod: &Pod| {
         let pods = world.admin("/debug/pods").json();
         let entries = pods["pods"].as_array().unwrap();
@@ -103,15 +104,15 @@ fn debug_pods_names_the_role_that_eks_associated_once_it_is_held() {
     world.document(&SIBLING);
     let aws = shown(&SIBLING);
     assert_eq!(
-        (&aws["way"], &aws["standing"], &aws["role"]),
-        (&"podIdentity".into(), &"role".into(), &"associated".into())
+        (&aws["assume_method"], &aws["status"], &aws["role"]),
+        (&"pod_identity".into(), &"role".into(), &"associated".into())
     );
 }
 
 #[test]
 fn eks_gives_nothing_to_a_pod_that_has_no_association_or_anothers_token() {
-    let world = World::start_on("pod-identity", "{ from: node }", "tokens: optional", "");
-    for (pod, expected) in [(NONE, (404, "no_association")), (THIEF, (403, "rejected"))] {
+    let world = World::start_on("pod-identity", "{ source: instance-role }", "httpTokens: optional", "");
+    for (pod, expected) in [(NONE, (404, "no_association")), (THIEF, (403, "exchange_rejected"))] {
         for target in [ROLES, &format!("{ROLES}associated"), "/latest/meta-data/iam/info"] {
             let answer = world.get(&pod, target);
             assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "{} {target}", pod.name);
@@ -123,18 +124,18 @@ fn eks_gives_nothing_to_a_pod_that_has_no_association_or_anothers_token() {
     // The agent's keys are refused: nobody's association is at fault.
     world.aws.set_faults_on(AwsEndpoint::PodIdentity, Faults { error_rate: 1.0, ..Faults::default() });
     let answer = world.get(&ASSOCIATED, ROLES);
-    assert_eq!(code(&answer), (503, "upstream_down".to_owned()));
+    assert_eq!(code(&answer), (503, "upstream_unavailable".to_owned()));
 }
 
 #[test]
 fn a_stranger_has_a_token_and_nothing_else() {
-    let world = World::start("tokens: optional", "");
+    let world = World::start("httpTokens: optional", "");
     let to = world.agent.listeners[0];
     let put = world.send(STRANGER, to, &head("PUT", "/latest/api/token", "a", TTL));
     assert_eq!((put.status, put.header("x-aws-ec2-metadata-token-ttl-seconds")), (200, "300"));
     for target in [ROLES, "/latest/meta-data/placement/region", "/latest/user-data"] {
         let answer = world.send(STRANGER, to, &head("GET", target, "a", ""));
-        assert_eq!(code(&answer), (403, "unknown_caller".to_owned()), "{target}");
+        assert_eq!(code(&answer), (403, "unknown_client".to_owned()), "{target}");
     }
 }
 
@@ -171,7 +172,7 @@ fn pods_that_ask_all_at_once_are_never_given_one_anothers() {
 
 #[test]
 fn a_session_token_outlives_the_agent() {
-    let mut world = World::start("keyFile: token-keys", "");
+    let mut world = World::start("tokenKeyFile: token-keys", "");
     let shown = format!("X-aws-ec2-metadata-token: {}\r\n", world.session_token(&IRSA));
     let ask = |world: &World| world.ask(&IRSA, "GET", "/latest/meta-data/placement/region", &shown);
     assert_eq!(ask(&world).body, "eu-west-1");
@@ -184,12 +185,11 @@ fn a_session_token_outlives_the_agent() {
 fn requests_without_a_token_are_counted_whether_or_not_they_are_answered() {
     let count = |world: &World| {
         let metrics = world.admin("/metrics").body;
-        let line =
-            metrics.lines().find_map(|line| line.strip_prefix("seawall_aws_requests_without_token_total "));
+        let line = metrics.lines().find_map(|line| line.strip_prefix("seawall_aws_imdsv1_requests_total "));
         line.unwrap().parse::<u32>().unwrap()
     };
     for (tokens, status) in [("required", 401), ("optional", 200)] {
-        let world = World::start(&format!("tokens: {tokens}"), "");
+        let world = World::start(&format!("httpTokens: {tokens}"), "");
         world.document(&IRSA);
         assert_eq!(count(&world), 0, "{tokens}");
         for asked in 1..=3 {
@@ -201,7 +201,7 @@ fn requests_without_a_token_are_counted_whether_or_not_they_are_answered() {
 }
 
 const GOOGLE: &str = "google:\n  projectId: my-project\n  numericProjectId: 1\n  zone: z\n  cluster: { name: c, location: l }\n  \
-    provider: \"//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/c\"\n";
+    workloadIdentityProvider: \"//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/c\"\n";
 
 #[test]
 fn one_listener_speaks_googles_dialect_and_awss_and_is_ready() {
@@ -216,14 +216,14 @@ fn one_listener_speaks_googles_dialect_and_awss_and_is_ready() {
     assert_eq!(ready.status, 200, "{ready:?}");
     let pods = world.admin("/debug/pods").json();
     let entry = pods["pods"].as_array().unwrap().iter().find(|entry| entry["pod"] == IRSA.name).unwrap();
-    assert_eq!(entry["aws"]["standing"], "role");
-    assert_eq!(entry["aws"]["way"], "webIdentity");
-    assert_eq!(entry["google"]["standing"], "federated");
+    assert_eq!(entry["aws"]["status"], "role");
+    assert_eq!(entry["aws"]["assume_method"], "web_identity");
+    assert_eq!(entry["google"]["status"], "federated");
 }
 
 #[test]
 fn of_the_real_service_a_pod_reads_what_is_let_pass_and_by_the_agents_own_token() {
-    let world = World::start("passthrough: [/latest/meta-data/instance-id]", "");
+    let world = World::start("passthroughPaths: [/latest/meta-data/instance-id]", "");
     let passed = world.get(&NONE, "/latest/meta-data/instance-id");
     assert_eq!((passed.status, passed.body.as_str()), (200, "i-0123456789abcdef0"));
     assert!(passed.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty(), "{passed:?}");
@@ -247,7 +247,7 @@ fn while_sts_hangs_every_pod_is_answered_in_time_and_what_is_held_is_lent() {
     assert_eq!(session.role, format!("{BASE}irsa"));
     let shown = format!("X-aws-ec2-metadata-token: {}\r\n", world.session_token(&KIAM));
     let answer = world.ask(&KIAM, "GET", ROLES, &shown);
-    assert_eq!(code(&answer), (503, "upstream_slow".to_owned()), "a cold one is told to come again");
+    assert_eq!(code(&answer), (503, "upstream_timeout".to_owned()), "a cold one is told to come again");
 }
 
 #[test]

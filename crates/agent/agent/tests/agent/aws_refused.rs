@@ -1,4 +1,4 @@
-//! What is forged, foreign, relayed, too long or spelled to lead elsewhere, at the agent's own sockets: one table for the metadata
+//! What is forged, foreign, proxied, too long or spelled to lead elsewhere, at the agent's own sockets: one table for the metadata
 //! service and one for the containers' endpoint. Each row is refused as it says, and nothing of a credential is in the answer.
 
 use super::support::aws::{CONTAINERS, IRSA, KIAM, NONE, Pod, TTL, World, head};
@@ -59,7 +59,7 @@ fn secrets(world: &World) -> Vec<String> {
 }
 
 /// What an operator might let pass, and what is still no pod's.
-const OPEN: &str = "passthrough: [\".*credentials.*\", \"/latest/meta-data/mac\"]";
+const OPEN: &str = "passthroughPaths: [\".*credentials.*\", \"/latest/meta-data/mac\"]";
 
 /// Session tokens, each as a header line.
 struct Shown {
@@ -104,10 +104,10 @@ const LISTING: &str = "GET /latest/meta-data/iam/security-credentials/";
 const TOKEN: &str = "PUT /latest/api/token";
 
 #[test]
-fn what_is_forged_foreign_or_relayed_is_refused() {
+fn what_is_forged_foreign_or_proxied_is_refused() {
     let world = World::start(OPEN, "");
     let (secrets, shown) = (secrets(&world), Shown::of(&world));
-    for rows in [no_token_of_its_own, relayed, asked_for_in_another_way, too_long] {
+    for rows in [no_token_of_its_own, proxied, asked_for_in_another_way, too_long] {
         rows(&shown, &|rows| all_refused(&world, 0, "169.254.169.254", &secrets, rows));
     }
     // What is refused is refused for what it says: these are not.
@@ -143,17 +143,17 @@ fn no_token_of_its_own(tokens: &Shown, judge: Judge<'_>) {
         row(DOCUMENT, &shown(&format!("{own},{own}")), 401, "bad_token"),
         row(&DOCUMENT.replace("GET", "HEAD"), flipped, 401, "bad_token"),
         row(DOCUMENT, nodes, 401, "bad_token"),
-        row(DOCUMENT, kiams, 401, "foreign_token"),
-        row(DOCUMENT, strangers, 401, "foreign_token"),
-        Row { pod: KIAM, ..row(DOCUMENT, good, 401, "foreign_token") },
-        Row { pod: NONE, ..row(LISTING, good, 401, "foreign_token") },
+        row(DOCUMENT, kiams, 401, "token_pod_mismatch"),
+        row(DOCUMENT, strangers, 401, "token_pod_mismatch"),
+        Row { pod: KIAM, ..row(DOCUMENT, good, 401, "token_pod_mismatch") },
+        Row { pod: NONE, ..row(LISTING, good, 401, "token_pod_mismatch") },
         row(DOCUMENT, &good.repeat(2), 400, "repeated_header"),
         row(DOCUMENT, &format!("{good}{flipped}"), 400, "repeated_header"),
         row(DOCUMENT, &format!("{good}{}", tokens.lower()), 400, "repeated_header"),
     ]);
 }
 
-fn relayed(Shown { good, .. }: &Shown, judge: Judge<'_>) {
+fn proxied(Shown { good, .. }: &Shown, judge: Judge<'_>) {
     for mark in [
         "X-Forwarded-For: 10.0.0.1",
         "x-forwarded-for: 10.0.0.1",
@@ -161,11 +161,11 @@ fn relayed(Shown { good, .. }: &Shown, judge: Judge<'_>) {
         "Forwarded: for=10.0.0.1",
     ] {
         judge(&[
-            row(DOCUMENT, &format!("{good}{mark}\r\n"), 403, "relayed"),
-            row(&DOCUMENT.replace("GET", "HEAD"), &format!("{mark}\r\n{good}"), 403, "relayed"),
-            row(LISTING, &format!("{good}{mark}\r\n"), 403, "relayed"),
-            row(TOKEN, &format!("{TTL}{mark}\r\n"), 403, "relayed"),
-            row(TOKEN, &format!("{mark}\r\n{mark}\r\n{TTL}"), 403, "relayed"),
+            row(DOCUMENT, &format!("{good}{mark}\r\n"), 403, "proxied_request"),
+            row(&DOCUMENT.replace("GET", "HEAD"), &format!("{mark}\r\n{good}"), 403, "proxied_request"),
+            row(LISTING, &format!("{good}{mark}\r\n"), 403, "proxied_request"),
+            row(TOKEN, &format!("{TTL}{mark}\r\n"), 403, "proxied_request"),
+            row(TOKEN, &format!("{mark}\r\n{mark}\r\n{TTL}"), 403, "proxied_request"),
         ]);
     }
 }
@@ -177,17 +177,17 @@ fn asked_for_in_another_way(Shown { good, .. }: &Shown, judge: Judge<'_>) {
     judge(&[
         row(TOKEN, "", 400, "bad_ttl"),
         row(TOKEN, &TTL.repeat(2), 400, "repeated_header"),
-        row(TOKEN, &format!("{TTL}Content-Length: 3\r\n"), 400, "body"),
-        row(TOKEN, &format!("{TTL}Transfer-Encoding: chunked\r\n"), 400, "body"),
-        row("PUT /2021-07-15/api/token", TTL, 403, "token_version"),
-        row("PUT /1.0/api/token", TTL, 403, "token_version"),
-        row("PUT /latest/meta-data/", TTL, 405, "method"),
-        row("PUT /latest/api/%74oken/x", TTL, 405, "method"),
-        row("GET /latest/api/token", good, 405, "token_method"),
-        row("POST /latest/api/token", TTL, 405, "method"),
-        row(&DOCUMENT.replace("GET", "POST"), good, 405, "method"),
-        row(&DOCUMENT.replace("GET", "DELETE"), good, 405, "method"),
-        row(&DOCUMENT.replace("GET", "get"), good, 405, "method"),
+        row(TOKEN, &format!("{TTL}Content-Length: 3\r\n"), 400, "unexpected_body"),
+        row(TOKEN, &format!("{TTL}Transfer-Encoding: chunked\r\n"), 400, "unexpected_body"),
+        row("PUT /2021-07-15/api/token", TTL, 403, "token_only_at_latest"),
+        row("PUT /1.0/api/token", TTL, 403, "token_only_at_latest"),
+        row("PUT /latest/meta-data/", TTL, 405, "method_not_allowed"),
+        row("PUT /latest/api/%74oken/x", TTL, 405, "method_not_allowed"),
+        row("GET /latest/api/token", good, 405, "token_method_not_allowed"),
+        row("POST /latest/api/token", TTL, 405, "method_not_allowed"),
+        row(&DOCUMENT.replace("GET", "POST"), good, 405, "method_not_allowed"),
+        row(&DOCUMENT.replace("GET", "DELETE"), good, 405, "method_not_allowed"),
+        row(&DOCUMENT.replace("GET", "get"), good, 405, "method_not_allowed"),
     ]);
 }
 
@@ -247,7 +247,7 @@ const BELOW_ROLES: &[Spelling] = &[
     ("irsa%3b", 400, "bad_path"),
     ("irsa%00", 400, "bad_path"),
     ("irsa%0d%0aX", 400, "bad_path"),
-    ("irsa\\..\\kiam", 400, "malformed"),
+    ("irsa\\..\\kiam", 400, "malformed_request"),
     ("irsa%5c..%5ckiam", 400, "bad_path"),
     ("irsa%", 400, "bad_path"),
     ("%c0%ae%c0%ae/kiam", 400, "bad_path"),
@@ -273,7 +273,7 @@ const BELOW_VERSION: &[Spelling] = &[
     ("user-data;x", 400, "bad_path"),
     ("user%2ddata%2f", 400, "bad_path"),
     ("%2575ser-data", 400, "bad_path"),
-    ("\\user-data", 400, "malformed"),
+    ("\\user-data", 400, "malformed_request"),
     ("dynamic/instance-identity/pkcs7", 404, "not_found"),
     ("dynamic/instance-identity/signature", 404, "not_found"),
     ("dynamic/instance-identity/rsa2048", 404, "not_found"),
@@ -292,7 +292,7 @@ const BELOW_VERSION: &[Spelling] = &[
 /// The same with an operator who lets much pass and with one who lets nothing.
 #[test]
 fn no_spelling_leads_to_another_role_to_user_data_or_to_the_instances_own() {
-    for passed in [OPEN, "passthrough: []"] {
+    for passed in [OPEN, "passthroughPaths: []"] {
         let world = World::start(passed, "");
         let (secrets, good) = (secrets(&world), shown(&world.session_token(&IRSA)));
         for line in lines() {
@@ -358,21 +358,21 @@ fn the_containers_endpoint_takes_a_pods_own_token_by_its_own_address() {
             row(ask, &with(payload), 401, "bad_authorization"),
             row(ask, &with(&good[..good.len() / 3]), 401, "bad_authorization"),
             row(ask, &with(&format!("a.{}.c", &payload[..payload.len() / 2])), 401, "bad_authorization"),
-            row(ask, &with(&world.token(&KIAM, CONTAINERS)), 403, "foreign_token"),
-            row(ask, &with(&world.token(&IRSA, "sts.amazonaws.com")), 403, "token_audience"),
+            row(ask, &with(&world.token(&KIAM, CONTAINERS)), 403, "token_pod_mismatch"),
+            row(ask, &with(&world.token(&IRSA, "sts.amazonaws.com")), 403, "token_audience_mismatch"),
             row(ask, &own.repeat(2), 400, "repeated_header"),
-            row(ask, &format!("{own}X-Forwarded-For: 1.2.3.4\r\n"), 403, "relayed"),
-            row(ask, &format!("{own}Forwarded: for=1.2.3.4\r\n"), 403, "relayed"),
-            row(ask, &format!("{own}Content-Length: 1\r\n"), 400, "body"),
+            row(ask, &format!("{own}X-Forwarded-For: 1.2.3.4\r\n"), 403, "proxied_request"),
+            row(ask, &format!("{own}Forwarded: for=1.2.3.4\r\n"), 403, "proxied_request"),
+            row(ask, &format!("{own}Content-Length: 1\r\n"), 400, "unexpected_body"),
             row(ask, &with(&format!("a.{}.c", "A".repeat(10 * 1024))), 401, "bad_authorization"),
             row(ask, &with(&"A".repeat(LONG)), 431, "head_too_large"),
             row("GET /v1/credentials/kiam", &own, 404, "not_found"),
             row("GET /v1/%2e%2e/latest/user-data", &own, 404, "not_found"),
             row("GET /v1%2fcredentials", &own, 400, "bad_path"),
             row("GET /v2/credentials/irsa", &own, 404, "not_found"),
-            row("POST /v1/credentials", &own, 405, "method"),
+            row("POST /v1/credentials", &own, 405, "method_not_allowed"),
             // The metadata service is not spoken there.
-            row("PUT /latest/api/token", TTL, 405, "method"),
+            row("PUT /latest/api/token", TTL, 405, "method_not_allowed"),
             row(
                 "GET /latest/meta-data/iam/security-credentials/irsa",
                 &shown(&world.session_token(&IRSA)),
@@ -382,7 +382,7 @@ fn the_containers_endpoint_takes_a_pods_own_token_by_its_own_address() {
         ],
     );
     for host in ["rebound.example", "169.254.169.254", "169.254.170.23.rebound.example"] {
-        all_refused(&world, 1, host, &secrets, &[row(ask, &own, 403, "host")]);
+        all_refused(&world, 1, host, &secrets, &[row(ask, &own, 403, "invalid_host")]);
     }
     assert_eq!(world.contain(&IRSA, &good).status, 200);
 }

@@ -25,25 +25,25 @@ fn bytes_that_are_no_request_are_answered_and_the_connection_closes() {
     let spaced = get_with(PROJECT_ID, "X-A : 1\r\n");
     let fragment = get("/computeMetadata/v1/#x");
     let wrong: [(&str, &[u8], u16, &str); 19] = [
-        ("a malformed request line", b"GET /a b HTTP/1.1\r\n\r\n", 400, "malformed"),
-        ("no request at all", b"\x00\x01\x02\x03\r\n\r\n", 400, "malformed"),
+        ("a malformed request line", b"GET /a b HTTP/1.1\r\n\r\n", 400, "malformed_request"),
+        ("no request at all", b"\x00\x01\x02\x03\r\n\r\n", 400, "malformed_request"),
         ("a head of 20 KiB", long.as_bytes(), 431, "head_too_large"),
         ("a hundred headers", many.as_bytes(), 431, "head_too_large"),
         ("a target of 9,000 bytes", target.as_bytes(), 414, "target_too_long"),
-        ("two lengths", lengths.as_bytes(), 400, "framing"),
-        ("a length and chunks", both.as_bytes(), 400, "framing"),
-        ("a folded header", folded.as_bytes(), 400, "malformed"),
-        ("a space before a colon", spaced.as_bytes(), 400, "malformed"),
-        ("a fragment", fragment.as_bytes(), 400, "malformed"),
-        ("a bare line feed", b"GET / HTTP/1.1\nHost: a\n\n", 400, "malformed"),
-        ("no host", b"GET / HTTP/1.1\r\n\r\n", 400, "malformed"),
-        ("HTTP/0.9", b"GET /\r\n", 400, "no_version"),
-        ("a tab in the target", b"GET /\ta HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed"),
-        ("no target", b"GET  HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed"),
-        ("a byte that is no text", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed"),
-        ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http_version"),
-        ("TLS", CLIENT_HELLO, 400, "malformed"),
-        ("an authority", b"CONNECT metadata:80 HTTP/1.1\r\nHost: metadata\r\n\r\n", 400, "malformed"),
+        ("two lengths", lengths.as_bytes(), 400, "ambiguous_body_length"),
+        ("a length and chunks", both.as_bytes(), 400, "ambiguous_body_length"),
+        ("a folded header", folded.as_bytes(), 400, "malformed_request"),
+        ("a space before a colon", spaced.as_bytes(), 400, "malformed_request"),
+        ("a fragment", fragment.as_bytes(), 400, "malformed_request"),
+        ("a bare line feed", b"GET / HTTP/1.1\nHost: a\n\n", 400, "malformed_request"),
+        ("no host", b"GET / HTTP/1.1\r\n\r\n", 400, "malformed_request"),
+        ("HTTP/0.9", b"GET /\r\n", 400, "missing_http_version"),
+        ("a tab in the target", b"GET /\ta HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("no target", b"GET  HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("a byte that is no text", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "unsupported_http_version"),
+        ("TLS", CLIENT_HELLO, 400, "malformed_request"),
+        ("an authority", b"CONNECT metadata:80 HTTP/1.1\r\nHost: metadata\r\n\r\n", 400, "malformed_request"),
     ];
     for (what, bytes, status, code) in wrong {
         let mut client = world.client(&CART);
@@ -60,15 +60,15 @@ fn requests_that_are_well_formed_and_refused_say_why() {
     let world = World::start(&Plan::federate());
     let flavor = "Metadata-Flavor: Google\r\n";
     for (method, target, headers, status, code) in [
-        ("POST", TOKEN, flavor, 405, "method"),
-        ("BREW", TOKEN, flavor, 405, "method"),
-        ("get", TOKEN, flavor, 405, "method"),
-        ("GET", TOKEN, "", 403, "no_flavor"),
-        ("GET", TOKEN, "Metadata-Flavor: google\r\n", 403, "no_flavor"),
-        ("GET", TOKEN, "Metadata-Flavor: Google\r\nX-Forwarded-For: 1.2.3.4\r\n", 403, "relayed"),
+        ("POST", TOKEN, flavor, 405, "method_not_allowed"),
+        ("BREW", TOKEN, flavor, 405, "method_not_allowed"),
+        ("get", TOKEN, flavor, 405, "method_not_allowed"),
+        ("GET", TOKEN, "", 403, "missing_metadata_flavor"),
+        ("GET", TOKEN, "Metadata-Flavor: google\r\n", 403, "missing_metadata_flavor"),
+        ("GET", TOKEN, "Metadata-Flavor: Google\r\nX-Forwarded-For: 1.2.3.4\r\n", 403, "proxied_request"),
         ("GET", "/computeMetadata/v1/instance/%2e%2e%2fattributes", flavor, 400, "bad_path"),
         ("GET", "/computeMetadata/v1/nothing", flavor, 404, "not_found"),
-        ("GET", "/computeMetadata/v1/instance/?alt=json", flavor, 400, "directory_query"),
+        ("GET", "/computeMetadata/v1/instance/?alt=json", flavor, 400, "recursive_required"),
     ] {
         let mut client = world.client(&CART);
         client.send(request(method, target, "HTTP/1.1", headers));
@@ -76,7 +76,7 @@ fn requests_that_are_well_formed_and_refused_say_why() {
         assert_eq!(answer.refusal(), (status, code), "{method} {target} {headers}: {answer:?}");
         assert_eq!(answer.header("metadata-flavor"), "Google");
         assert_eq!(answer.header("allow"), if status == 405 { "GET, HEAD" } else { "" });
-        if code == "method" {
+        if code == "method_not_allowed" {
             assert_eq!(client.end(), End::Closed, "{method}");
             continue;
         }
@@ -97,11 +97,11 @@ fn who_wants_a_token_bound_to_a_certificate_is_told_what_to_do() {
     );
     client.send(request("POST", TOKEN, "HTTP/1.1", &headers) + chain);
     let answer = client.answer();
-    assert_eq!(answer.refusal(), (405, "method"), "{answer:?}");
+    assert_eq!(answer.refusal(), (405, "method_not_allowed"), "{answer:?}");
     assert!(answer.body.contains("GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false"), "{answer:?}");
     assert_eq!(client.end(), End::Closed);
     let insists = format!("{TOKEN}?transport=mtls&binding-enforcement=on");
-    assert_eq!(world.ask(&CART, &insists).refusal(), (400, "bound_token"));
+    assert_eq!(world.ask(&CART, &insists).refusal(), (400, "bound_token_unsupported"));
     assert_eq!(world.ask(&CART, &format!("{TOKEN}?transport=mtls")).status, 200);
 }
 
@@ -115,7 +115,7 @@ fn a_body_is_refused_and_never_taken_for_the_next_request() {
         let mut client = world.client(&CART);
         client.send(get_with(PROJECT_ID, &headers) + &smuggled);
         let answer = client.answer();
-        assert_eq!(answer.refusal(), (400, "body"), "{answer:?}");
+        assert_eq!(answer.refusal(), (400, "unexpected_body"), "{answer:?}");
         assert_eq!(answer.header("connection"), "close");
         assert_eq!(client.end(), End::Closed);
     }
@@ -147,7 +147,7 @@ fn who_goes_on_sending_after_a_refusal_is_cut_off() {
     let world = World::start(&Plan::federate());
     let mut client = world.client(&CART);
     client.send("nonsense\r\n");
-    assert_eq!(client.answer().refusal(), (400, "malformed"));
+    assert_eq!(client.answer().refusal(), (400, "malformed_request"));
     let mut sent = 0;
     while client.stream.write_all(&[b'x'; 64 * 1024]).is_ok() {
         sent += 64 * 1024;

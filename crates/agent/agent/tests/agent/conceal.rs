@@ -141,7 +141,10 @@ fn the_machines_identity_is_concealed() {
         let answer = world.ask(&CART, &target);
         assert_eq!(answer.refusal(), (403, "concealed"), "{target}: {answer:?}");
     }
-    assert_eq!(world.ask(&CART, &format!("{account}/email?audience=a")).refusal(), (403, "unknown_key"));
+    assert_eq!(
+        world.ask(&CART, &format!("{account}/email?audience=a")).refusal(),
+        (403, "unknown_parameter")
+    );
 }
 
 #[test]
@@ -188,17 +191,17 @@ fn what_pods_may_not_send_never_reaches_the_machine() {
     let flavor = "Metadata-Flavor: Google\r\n";
     let before = world.cloud.counts(GoogleEndpoint::Metadata).calls;
     for (method, target, headers, status, code) in [
-        ("GET", TOKEN, "X-Forwarded-For: 1.2.3.4\r\n", 403, "relayed"),
-        ("GET", TOKEN, "x-forwarded-for:\r\n", 403, "relayed"),
-        ("GET", TOKEN, "Forwarded: for=1.2.3.4\r\n", 403, "relayed"),
-        ("POST", TOKEN, "", 403, "method"),
-        ("PUT", "/latest/api/token", "", 403, "method"),
-        ("DELETE", PROJECT_ID, "", 403, "method"),
+        ("GET", TOKEN, "X-Forwarded-For: 1.2.3.4\r\n", 403, "proxied_request"),
+        ("GET", TOKEN, "x-forwarded-for:\r\n", 403, "proxied_request"),
+        ("GET", TOKEN, "Forwarded: for=1.2.3.4\r\n", 403, "proxied_request"),
+        ("POST", TOKEN, "", 403, "method_not_allowed"),
+        ("PUT", "/latest/api/token", "", 403, "method_not_allowed"),
+        ("DELETE", PROJECT_ID, "", 403, "method_not_allowed"),
         ("GET", "/latest/meta-data/", "", 403, "unknown_path"),
         ("GET", "/computeMetadata/v2/", "", 403, "unknown_path"),
         ("GET", "/v1/token", "", 403, "unknown_path"),
         ("GET", "/emulator/counts", "", 403, "unknown_path"),
-        ("GET", "/computeMetadata/v1/instance/zone?x=1", "", 403, "unknown_key"),
+        ("GET", "/computeMetadata/v1/instance/zone?x=1", "", 403, "unknown_parameter"),
     ] {
         // Another method ends its connection.
         let mut client = world.client(&CART);
@@ -208,7 +211,7 @@ fn what_pods_may_not_send_never_reaches_the_machine() {
     let mut client = world.client(&CART);
     for target in [PROJECT_ID, "/0.1/meta-data/zone", "/computeMetadata/v1beta1/instance/zone"] {
         let answer = client.ask(&request("GET", target, "HTTP/1.1", ""));
-        assert_eq!(answer.refusal(), (403, "no_flavor"), "{target}: {answer:?}");
+        assert_eq!(answer.refusal(), (403, "missing_metadata_flavor"), "{target}: {answer:?}");
     }
     assert_eq!(world.cloud.counts(GoogleEndpoint::Metadata).calls, before);
 }
@@ -282,13 +285,13 @@ fn a_change_at_the_machine_reaches_those_who_wait_for_it() {
 
 #[test]
 fn long_polls_take_no_place_of_short_requests() {
-    let world = World::start(&Plan::conceal().limits("forwards: 1, longPollsPerPod: 5"));
+    let world = World::start(&Plan::conceal().limits("upstreamRequests: 1, longPollsPerPod: 5"));
     let polls = held(&world, 5);
     for _ in 0..5 {
         assert_eq!(world.ask(&CART, PROJECT_ID).body, PROJECT);
     }
     let one_more = world.client(&CART).ask(&get(&format!("{ATTRIBUTE}?wait_for_change=true")));
-    assert_eq!(one_more.refusal(), (503, "long_polls"));
+    assert_eq!(one_more.refusal(), (503, "too_many_long_polls"));
     assert_eq!(world.ask(&PAY, PROJECT_ID).body, PROJECT);
     // Whoever hangs up frees the place here and at the machine.
     drop(polls);
@@ -300,7 +303,7 @@ fn long_polls_take_no_place_of_short_requests() {
 
 #[test]
 fn short_requests_take_turns_at_the_machine() {
-    let world = World::start(&Plan::conceal().limits("forwards: 2"));
+    let world = World::start(&Plan::conceal().limits("upstreamRequests: 2"));
     world.cloud.set_faults_on(
         GoogleEndpoint::Metadata,
         Faults { latency: Duration::from_millis(20), ..Faults::default() },
@@ -326,7 +329,7 @@ fn long_polls_at_the_machine_do_not_delay_the_end() {
     assert!(clock.now().since(asked) < Duration::from_secs(3));
     for poll in &mut polls {
         let answer = poll.answer();
-        assert_eq!(answer.refusal(), (503, "stopping"), "{answer:?}");
+        assert_eq!(answer.refusal(), (503, "shutting_down"), "{answer:?}");
     }
 }
 
@@ -335,7 +338,7 @@ fn with_static_identity_a_stranger_gets_nothing_and_with_anyone_what_a_pod_gets(
     let world = World::start(&Plan::conceal());
     let mut stranger = Client::connect(STRANGER, world.agent.address());
     for target in [PROJECT_ID, TOKEN] {
-        assert_eq!(stranger.ask(&get(target)).refusal(), (403, "unknown_caller"), "{target}");
+        assert_eq!(stranger.ask(&get(target)).refusal(), (403, "unknown_client"), "{target}");
     }
     let plan = Plan { identity: "{ strategy: anyone }", ..Plan::conceal() };
     let files = Files::new(&plan, world.cloud.address());
@@ -346,6 +349,6 @@ fn with_static_identity_a_stranger_gets_nothing_and_with_anyone_what_a_pod_gets(
     assert_eq!(stranger.ask(&get(kube_env)).refusal(), (403, "concealed"));
     assert_eq!(
         stranger.ask(&get_with(PROJECT_ID, "X-Forwarded-For: 1.2.3.4\r\n")).refusal(),
-        (403, "relayed")
+        (403, "proxied_request")
     );
 }

@@ -9,7 +9,8 @@ use crate::support::world::{CART, Files, Plan};
 
 /// Five mistakes in five places.
 fn five_mistakes(upstream: &str) -> String {
-    let right = Plan::federate().limits("connections: 0, headTimeout: soon").yaml(upstream.parse().unwrap());
+    let right =
+        Plan::federate().limits("connections: 0, headerTimeout: soon").yaml(upstream.parse().unwrap());
     right
         .replace("projectId: seawall-emulator", "projectId: \"no project\"")
         .replace("listen: [\"127.0.0.1:0\"]", "listen: [here]")
@@ -17,7 +18,7 @@ fn five_mistakes(upstream: &str) -> String {
 }
 
 const PLACES: [&str; 5] =
-    ["google.projectId", "listen[0]", "limits.connections", "limits.headTimeout", "thread"];
+    ["google.projectId", "listen[0]", "limits.connections", "limits.headerTimeout", "thread"];
 
 fn complaint(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -48,17 +49,17 @@ fn five_mistakes_are_named_at_once_by_check_and_at_the_start() {
 #[test]
 fn keys_of_the_old_shape_are_refused_with_the_new_key_in_a_sentence() {
     let old = "mode: conceal\nconceal: { upstream: \"http://127.0.0.1:1\" }\nfederate: { projectId: p }\n\
-               identity: { strategy: source-ip, node: node-1, passthrough: [a/b] }\n";
+               identity: { strategy: source-ip, nodeName: node-1, passthrough: [a/b] }\n";
     let files = files(old);
     let complaint = complaint(&run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]));
     for sentence in [
         "mode: found \"conceal\", expected nothing: this key is now google.mode",
         "conceal: found",
-        "conceal.upstream is now google.upstream",
+        "conceal.upstream is now google.upstreamUrl",
         "federate: found",
-        "is now in the section google itself",
+        "its keys are now in the section google itself",
         "identity.passthrough: found",
-        "this key is now google.passthrough",
+        "this key is now google.passthroughServiceAccounts",
     ] {
         assert!(complaint.contains(sentence), "{sentence} in {complaint}");
     }
@@ -86,7 +87,7 @@ fn the_documented_default_needs_only_its_identity_file() {
 /// Outside a cluster `check` said only that the cluster's credentials cannot be used, of a file that was right.
 #[test]
 fn a_configuration_can_be_checked_where_neither_its_node_nor_its_files_are() {
-    let section = "google: { mode: conceal, upstream: \"http://127.0.0.1:1\" }\n";
+    let section = "google: { mode: conceal, upstreamUrl: \"http://127.0.0.1:1\" }\n";
     for identity in [
         "{ strategy: source-ip }",
         "{ strategy: source-ip, kubeconfig: nowhere.yaml }",
@@ -98,7 +99,10 @@ fn a_configuration_can_be_checked_where_neither_its_node_nor_its_files_are() {
         let offline = run(PROGRAM, &["check", "--offline", "--config", config]);
         assert_eq!(offline.status.code(), Some(0), "{identity}: {offline:?}");
         assert!(String::from_utf8(offline.stdout).unwrap().contains("strategy:"), "{identity}");
-        assert!(String::from_utf8(offline.stderr).unwrap().contains("were not looked at"), "{identity}");
+        assert!(
+            String::from_utf8(offline.stderr).unwrap().contains("does not check the files"),
+            "{identity}"
+        );
         files.write("agent.yaml", &format!("identity: {identity}\n{section}listen: [here]\n"));
         let mistaken = complaint(&run(PROGRAM, &["check", "--offline", "--config", config]));
         assert!(
@@ -111,11 +115,11 @@ fn a_configuration_can_be_checked_where_neither_its_node_nor_its_files_are() {
 #[test]
 fn what_is_wrong_with_the_machine_is_not_said_of_the_configuration() {
     let files = files(
-        "identity: { strategy: source-ip, node: n1, kubeconfig: nowhere.yaml }\n\
-         google: { mode: conceal, upstream: \"http://127.0.0.1:1\" }\n",
+        "identity: { strategy: source-ip, nodeName: n1, kubeconfig: nowhere.yaml }\n\
+         google: { mode: conceal, upstreamUrl: \"http://127.0.0.1:1\" }\n",
     );
     let complaint = complaint(&run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]));
-    for said in ["the configuration itself has no mistake", "check --offline", "nowhere.yaml"] {
+    for said in ["the configuration has no mistake", "check --offline", "nowhere.yaml"] {
         assert!(complaint.contains(said), "{said} in {complaint}");
     }
 }
@@ -133,9 +137,9 @@ fn pods_tokens_are_for_the_provider_unless_another_audience_is_named() {
     let least =
         "google: { projectId: reef, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, ";
     let provider = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q";
-    assert_eq!(audience(&format!("{least}provider: \"{provider}\" }}\n")), provider);
+    assert_eq!(audience(&format!("{least}workloadIdentityProvider: \"{provider}\" }}\n")), provider);
     let gke = "identitynamespace:reef.svc.id.goog:https://container.googleapis.com/v1/projects/reef/locations/l/clusters/c";
-    let of_gke = format!("{least}exchange: identitybindingtoken, provider: \"{gke}\" }}\n");
+    let of_gke = format!("{least}exchange: identitybindingtoken, workloadIdentityProvider: \"{gke}\" }}\n");
     assert_eq!(audience(&of_gke), "reef.svc.id.goog");
 }
 
@@ -179,7 +183,10 @@ fn only_a_regular_file_of_a_stated_size_is_read_wherever_one_is_named() {
     let with_ca = format!("{yaml}  caFile: odd\n");
     let strategy = "identity: { strategy: static, file: pods.yaml }";
     let kubeconfig = |file: &str| {
-        yaml.replace(strategy, &format!("identity: {{ strategy: source-ip, node: n1, kubeconfig: {file} }}"))
+        yaml.replace(
+            strategy,
+            &format!("identity: {{ strategy: source-ip, nodeName: n1, kubeconfig: {file} }}"),
+        )
     };
     let in_kubeconfig = "clusters:\n- name: c\n  cluster: { server: 'https://127.0.0.1:1', certificate-authority: odd }\n\
                          users:\n- name: u\n  user: { tokenFile: odd }\n\

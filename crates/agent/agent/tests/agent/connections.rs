@@ -17,7 +17,7 @@ use crate::support::world::{CART, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRAN
 const HELD: &str = "/computeMetadata/v1/instance/zone?wait_for_change=true&timeout_sec=300";
 
 #[test]
-fn a_head_that_does_not_end_is_closed_after_the_head_timeout() {
+fn a_head_that_does_not_end_is_closed_after_the_header_timeout() {
     let world = World::start(&Plan::federate());
     let mut clients = ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n"].map(|part| {
         let mut client = world.client(&CART);
@@ -30,8 +30,8 @@ fn a_head_that_does_not_end_is_closed_after_the_head_timeout() {
 }
 
 #[test]
-fn a_byte_now_and_then_does_not_prolong_the_head_timeout() {
-    let world = World::start(&Plan::federate().limits("headTimeout: 300ms"));
+fn a_byte_now_and_then_does_not_prolong_the_header_timeout() {
+    let world = World::start(&Plan::federate().limits("headerTimeout: 300ms"));
     let mut client = world.client(&CART);
     client.send("GET / HTTP/1.1\r\nX: ");
     until_true("the connection to be closed", || client.stream.write_all(b"x").is_err());
@@ -142,10 +142,10 @@ fn at_a_pods_cap_without_an_idle_connection_a_new_one_is_told_503() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
     let _busy = [(); 2].map(|()| world.held(&CART, &get(HELD)));
     let answer = world.ask(&CART, PROJECT_ID);
-    assert_eq!(answer.refusal(), (503, "connections"), "{answer:?}");
+    assert_eq!(answer.refusal(), (503, "too_many_connections"), "{answer:?}");
     assert_eq!((answer.header("retry-after"), answer.header("connection")), ("1", "close"));
     assert_eq!(world.ask(&PAY, PROJECT_ID).status, 200);
-    assert!(world.metric("seawall_connections_refused_at_cap_total") >= 1.0);
+    assert!(world.metric("seawall_connections_rejected_total") >= 1.0);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn at_the_cap_of_all_the_oldest_idle_connection_of_anybody_goes() {
     assert_eq!(cart.end(), End::Closed);
     // The other of the two is at work. With that and one more at work, nobody else gets in.
     let _busy = world.held(&MALLORY, &get(HELD));
-    assert_eq!(world.ask(&CART, PROJECT_ID).refusal(), (503, "connections"));
+    assert_eq!(world.ask(&CART, PROJECT_ID).refusal(), (503, "too_many_connections"));
     assert!(pay.is_quiet());
 }
 
@@ -172,7 +172,7 @@ fn a_refusal_at_the_cap_is_not_followed_by_a_reset() {
     let mut client = world.client(&CART);
     client.send(get(PROJECT_ID));
     world.agent.signal(Signal::CONT);
-    assert_eq!(client.answer().refusal(), (503, "connections"));
+    assert_eq!(client.answer().refusal(), (503, "too_many_connections"));
     assert_eq!(client.end(), End::Closed);
 }
 
@@ -191,7 +191,7 @@ fn strangers_are_capped_as_pods_are() {
 
 #[test]
 fn what_breaks_off_leaves_nothing_behind() {
-    let world = World::start(&Plan::federate().limits("headTimeout: 1m, idleTimeout: 1m"));
+    let world = World::start(&Plan::federate().limits("headerTimeout: 1m, idleTimeout: 1m"));
     world.cloud.set_faults_on(
         GoogleEndpoint::Exchange,
         Faults { latency: Duration::from_millis(200), ..Faults::default() },
@@ -218,7 +218,7 @@ fn what_breaks_off_leaves_nothing_behind() {
     for gauge in ["seawall_connections_open", "seawall_long_polls_open"] {
         until_true("nothing to be left", || world.metric(gauge) == 0.0);
     }
-    assert_eq!(world.debug(&CART)["openConnections"], 0);
+    assert_eq!(world.debug(&CART)["open_connections"], 0);
 }
 
 /// Over a cold credential it used to be taken for gone, and got no answer.

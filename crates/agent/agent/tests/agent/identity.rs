@@ -41,7 +41,7 @@ fn each_pod_gets_identity_tokens_of_its_own_account_and_never_anothers() {
         assert_eq!(claims["email"].as_str(), pod.email, "{}", pod.name);
     }
     let answer = world.ask(&DIRECT, &path);
-    assert_eq!(answer.refusal(), (404, "no_identity"), "{answer:?}");
+    assert_eq!(answer.refusal(), (404, "no_account"), "{answer:?}");
 }
 
 #[test]
@@ -79,14 +79,14 @@ fn an_unknown_address_is_refused_everything_that_says_anything() {
     for path in [PROJECT_ID, TOKEN, &identity, "/computeMetadata/v1/?recursive=true"] {
         for _ in 0..2 {
             let answer = stranger.ask(&get(path));
-            assert_eq!(answer.refusal(), (403, "unknown_caller"), "{path}: {answer:?}");
+            assert_eq!(answer.refusal(), (403, "unknown_client"), "{path}: {answer:?}");
             assert!(!answer.body.contains(PROJECT), "{answer:?}");
         }
     }
     // Its own word for who it is counts for nothing.
     let claimed =
         stranger.ask(&client::get_with(TOKEN, "X-Real-IP: 127.0.0.11\r\nX-Client-IP: 127.0.0.11\r\n"));
-    assert_eq!(claimed.refusal(), (403, "unknown_caller"), "{claimed:?}");
+    assert_eq!(claimed.refusal(), (403, "unknown_client"), "{claimed:?}");
 }
 
 /// Java's and Node's libraries ask once in a process whether there is a metadata server, and hide every later reason if not.
@@ -101,7 +101,7 @@ fn an_unknown_address_is_told_that_this_is_a_metadata_server_and_nothing_of_it()
     }
     let redirect = stranger.ask(&get("/computeMetadata/v1/instance"));
     assert_eq!((redirect.status, redirect.header("location")), (301, "/computeMetadata/v1/instance/"));
-    assert_eq!(stranger.ask(&get(TOKEN)).refusal(), (403, "unknown_caller"), "on the same connection");
+    assert_eq!(stranger.ask(&get(TOKEN)).refusal(), (403, "unknown_client"), "on the same connection");
 }
 
 #[test]

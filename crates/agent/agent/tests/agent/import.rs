@@ -27,7 +27,11 @@ fn what_import_prints_is_what_check_takes_and_remarks_are_apart() {
     let of_base = [format!("--role-base-arn={base}"), format!("--base-role-arn={base}")];
     for (tool, more, remark) in [
         ("kiam", &[&of_base[0], "--kubeconfig=kube.yaml", "--cert=a"][..], "--cert: nothing to do"),
-        ("kube2iam", &[&of_base[1], "--default-role=a", "--node=n1"], "--default-role: there is no role"),
+        (
+            "kube2iam",
+            &[&of_base[1], "--default-role=a", "--node=n1"],
+            "--default-role: the agent has no default role",
+        ),
     ] {
         let imported = run(PROGRAM, &[&["import", tool, "--region", "eu-west-1", "--"], more].concat());
         assert_eq!(imported.status.code(), Some(0), "{imported:?}");
@@ -35,7 +39,7 @@ fn what_import_prints_is_what_check_takes_and_remarks_are_apart() {
             (String::from_utf8(imported.stdout).unwrap(), String::from_utf8(imported.stderr).unwrap());
         assert!(remarks.contains(remark), "{remarks}");
         // kube2iam has no flag for it, and in a pod it is not needed.
-        files.write("agent.yaml", &yaml.replace("  node: \"n1\"", "  kubeconfig: kube.yaml"));
+        files.write("agent.yaml", &yaml.replace("  nodeName: \"n1\"", "  kubeconfig: kube.yaml"));
         let checked = check(&files);
         assert_eq!(checked.status.code(), Some(0), "{checked:?}");
         assert!(String::from_utf8(checked.stdout).unwrap().contains(base));
@@ -61,8 +65,8 @@ fn the_daemonset_that_is_shipped_keeps_the_keys_that_import_writes_and_reads_its
     let kept = spec["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "keys").unwrap();
     assert_eq!(kept["hostPath"]["path"], mounted("keys"));
     for tool in ["kiam", "kube2iam"] {
-        let key_file = format!("keyFile: \"{}/token-keys\"", mounted("keys"));
-        assert!(imported(tool).contains(&key_file), "{key_file} in {}", imported(tool));
+        let token_key_file = format!("tokenKeyFile: \"{}/token-keys\"", mounted("keys"));
+        assert!(imported(tool).contains(&token_key_file), "{token_key_file} in {}", imported(tool));
     }
     assert_eq!(container["args"], json!(["--config", format!("{}/agent.yaml", mounted("config"))]));
     let default = String::from_utf8(run(PROGRAM, &["config-default"]).stdout).unwrap();

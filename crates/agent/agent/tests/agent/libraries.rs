@@ -134,7 +134,8 @@ fn every_library_says_that_no_pod_is_known_at_its_address() {
     let mut runs = scene.start_all(&world.agent, Library::first_steps);
     runs.iter_mut().for_each(Run::finish);
     all_well(
-        runs.iter().map(|run| run.tells(run.library.credentials, "No pod is known at this source address")),
+        runs.iter()
+            .map(|run| run.tells(run.library.credentials, "The agent knows no pod with this source address")),
     );
 }
 

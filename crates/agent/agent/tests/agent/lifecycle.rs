@@ -91,7 +91,7 @@ fn what_has_arrived_before_the_signal_is_answered() {
 /// Idle connections used to stay open until the slowest of the others had ended, and what was sent on them was lost.
 #[test]
 fn idle_connections_are_closed_while_others_are_still_under_way() {
-    let mut world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    let mut world = World::start(&Plan::federate().limits("headerTimeout: 1m"));
     let mut idle = world.client(&PAY);
     assert_eq!(idle.ask(&get(PROJECT_ID)).status, 200);
     let mut half = world.client(&CART);
@@ -137,7 +137,7 @@ fn a_signal_that_comes_at_once_is_obeyed() {
 
 #[test]
 fn what_does_not_finish_is_cut_within_the_grace_period() {
-    let mut world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    let mut world = World::start(&Plan::federate().limits("headerTimeout: 1m"));
     // A head under way is not idle, and this one never ends.
     let mut head = world.client(&CART);
     head.send("GET / HT");
@@ -214,7 +214,7 @@ fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
     assert_eq!(client::ask(PAY.at, address, TOKEN).status, 200);
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     let path = crate::support::world::token_for("devstorage.read_only");
-    assert_eq!(client::ask(CART.at, agent.address(), &path).refusal(), (503, "upstream_down"));
+    assert_eq!(client::ask(CART.at, agent.address(), &path).refusal(), (503, "upstream_unavailable"));
     world.cloud.set_faults(&Faults::default());
     until_true("recovery", || client::ask(CART.at, agent.address(), &path).status == 200);
     assert_eq!(client::ask(ip(1), agent.admin, "/healthz").status, 200);
@@ -248,7 +248,7 @@ fn with_stalled_log(world: &World) -> (Agent, ChildStderr) {
 /// Lines lost, as the agent's metrics have it.
 fn lost(agent: &Agent) -> u64 {
     let metrics = client::ask(ip(1), agent.admin, "/metrics").body;
-    let line = metrics.lines().find_map(|line| line.strip_prefix("seawall_log_lines_lost_total "));
+    let line = metrics.lines().find_map(|line| line.strip_prefix("seawall_log_lines_dropped_total "));
     line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
 
@@ -270,14 +270,14 @@ fn a_log_reader_that_stalls_costs_log_lines_and_nothing_else() {
     let before = lost(&agent);
     let mut log = String::new();
     let mut bytes = [0; 4096];
-    while !log.contains("log lines were lost") {
+    while !log.contains("log lines were dropped") {
         let n = stderr.read(&mut bytes).unwrap();
         assert!(n > 0, "{log}");
         log.push_str(&String::from_utf8_lossy(&bytes[..n]));
     }
-    let line = log.lines().find(|line| line.contains("log lines were lost")).unwrap();
+    let line = log.lines().find(|line| line.contains("log lines were dropped")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
-    assert!(line["fields"]["lost"].as_u64().unwrap() >= before, "{line}");
+    assert!(line["fields"]["dropped"].as_u64().unwrap() >= before, "{line}");
     assert_eq!(agent.stop().code(), Some(0));
 }
 
@@ -319,7 +319,7 @@ fn signals_that_ask_for_no_end_are_named_and_ignored() {
 /// Below a soft limit of 1,024, which shells and some runtimes set, most of `limits.connections` was a promise in vain.
 #[test]
 fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
-    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    let world = World::start(&Plan::federate().limits("headerTimeout: 1m"));
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -Sn 64 && exec \"$0\" --config \"$1\"", env!("CARGO_BIN_EXE_seawall-agent")]);
     let shell = shell.arg(world.files.config()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -339,7 +339,7 @@ fn that_connections_cannot_be_accepted_is_a_warning() {
     let few = Rlimit { current: Some(8), maximum: Some(8) };
     prlimit(pid, Resource::Nofile, few).unwrap();
     let _waiting = world.client(&CART);
-    until_true("the warning", || world.agent.log().contains("connections cannot be accepted"));
+    until_true("the warning", || world.agent.log().contains("cannot accept connections"));
 }
 
 /// The end of a runtime waits for its blocking threads, and a name look-up is one.
@@ -422,10 +422,10 @@ fn two_agents_share_an_admin_address_in_turn_and_each_is_asked_at_its_own_file()
         let told = String::from_utf8_lossy(&status.stdout);
         assert!(told.starts_with("ready\n") && told.contains("shop/cart-0  10.4.0.7  as cart"), "{told}");
     }
-    assert_eq!(second.lines("the admin address is free now").len(), 0);
+    assert_eq!(second.lines("the admin address is free; the agent serves there now").len(), 0);
     first.stop();
     until_true("the next agent to have the address", || {
-        second.lines("the admin address is free now").len() == 1
+        second.lines("the admin address is free; the agent serves there now").len() == 1
     });
     assert_eq!(readyz(), 200);
     assert_eq!(ask("probe", &old).status.code(), Some(1));

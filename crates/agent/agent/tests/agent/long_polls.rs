@@ -75,14 +75,14 @@ fn at_its_timeout_it_does_not_return_a_token_that_has_expired_meanwhile() {
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     let answer = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=6"));
-    assert_eq!(answer.refusal(), (503, "upstream_down"), "{answer:?}");
+    assert_eq!(answer.refusal(), (503, "upstream_unavailable"), "{answer:?}");
 }
 
 #[test]
 fn a_client_that_hangs_up_frees_its_place() {
     let world = World::start(&Plan::federate().limits("longPollsPerPod: 1"));
     let gone = world.held(&CART, &wait(ZONE, "&timeout_sec=300"));
-    assert_eq!(world.client(&CART).ask(&wait(ZONE, "")).refusal(), (503, "long_polls"));
+    assert_eq!(world.client(&CART).ask(&wait(ZONE, "")).refusal(), (503, "too_many_long_polls"));
     drop(gone);
     until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
     assert_eq!(world.client(&CART).ask(&wait(ZONE, "&timeout_sec=1")).status, 200);
@@ -94,7 +94,7 @@ fn a_client_that_has_begun_its_next_request_frees_its_place_too() {
     let world = World::start(&Plan::federate().limits("longPollsPerPod: 1"));
     let mut gone = world.held(&CART, &wait(ZONE, "&timeout_sec=300"));
     gone.send("G");
-    assert_eq!(world.client(&CART).ask(&wait(ZONE, "")).refusal(), (503, "long_polls"));
+    assert_eq!(world.client(&CART).ask(&wait(ZONE, "")).refusal(), (503, "too_many_long_polls"));
     drop(gone);
     until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
 }
@@ -115,9 +115,9 @@ fn there_are_so_many_for_a_pod_and_so_many_for_all() {
     let forever = wait(ZONE, "&timeout_sec=300");
     let _cart = [(); 2].map(|()| world.held(&CART, &forever));
     let answer = world.client(&CART).ask(&forever);
-    assert_eq!((answer.refusal(), answer.header("retry-after")), ((503, "long_polls"), "1"));
+    assert_eq!((answer.refusal(), answer.header("retry-after")), ((503, "too_many_long_polls"), "1"));
     let _pay = world.held(&PAY, &forever);
-    assert_eq!(world.client(&PAY).ask(&forever).refusal(), (503, "long_polls"));
+    assert_eq!(world.client(&PAY).ask(&forever).refusal(), (503, "too_many_long_polls"));
     // What does not wait is not kept waiting.
     for pod in [CART, PAY] {
         assert_eq!(world.ask(&pod, ZONE).status, 200);

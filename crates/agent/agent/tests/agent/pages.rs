@@ -74,7 +74,7 @@ fn quoted_behind<'t>(text: &'t str, before: &str) -> impl Iterator<Item = &'t st
 fn is_metric(name: &str) -> bool {
     name.starts_with("seawall_")
         && !name.ends_with('_')
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 /// As the source has it: the exposition format says of a counter that it is one.
@@ -128,7 +128,7 @@ fn a_running_agents_metrics_are_on_the_page_with_the_names_that_they_have_there(
 fn pages_name_no_metric_that_does_not_exist() {
     let registered = metrics_of_the_sources();
     for page in PAGES {
-        let words = page.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+        let words = page.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));
         for name in words.filter(|word| word.starts_with("seawall_") && !word.ends_with('_')) {
             let bare =
                 ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);

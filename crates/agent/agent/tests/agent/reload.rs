@@ -17,7 +17,7 @@ use super::support::world::{
 use super::support::{PROGRAM, ip, until_true};
 
 const APPLIED: &str = "seawall_config_reloads_total{outcome=\"applied\"}";
-const MISTAKEN: &str = "seawall_config_reloads_total{outcome=\"mistaken\"}";
+const INVALID: &str = "seawall_config_reloads_total{outcome=\"invalid\"}";
 const SUCCESSFUL: &str = "seawall_config_last_reload_successful";
 
 /// A question that is answered once there is another token.
@@ -54,9 +54,12 @@ impl World {
 }
 
 fn with_passthrough(text: &str, pods: &str) -> String {
-    let others: String =
-        text.lines().filter(|line| !line.contains("passthrough:")).map(|line| format!("{line}\n")).collect();
-    format!("{others}  passthrough: [{pods}]\n")
+    let others: String = text
+        .lines()
+        .filter(|line| !line.contains("passthroughServiceAccounts:"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    format!("{others}  passthroughServiceAccounts: [{pods}]\n")
 }
 
 #[test]
@@ -73,7 +76,7 @@ fn what_the_exchange_does_not_hang_on_costs_no_call_and_ends_no_connection() {
     assert_eq!(kept.ask(&get(&token_for("other"))).token(), other);
     assert!(kept.ask(&get("/computeMetadata/v1/instance/zone")).body.ends_with("/europe-west1-c"));
     assert_eq!(world.cloud.calls(), calls);
-    assert_eq!(world.metric("seawall_leases{cloud=\"google\"}"), 2.0);
+    assert_eq!(world.metric("seawall_cached_credentials{cloud=\"google\"}"), 2.0);
     let said = |level: &str| world.agent.log().matches(&format!("\"level\":\"{level}\"")).count();
     let infos = said("INFO");
     world.agent.signal(Signal::USR1);
@@ -119,16 +122,16 @@ fn leases_of_another_exchange_are_fetched_before_it_is_in_force() {
     let world = World::start(&Plan::federate());
     let mut kept = world.client(&CART);
     let (token, _) = (kept.ask(&get(TOKEN)).token(), kept.ask(&get(&identity("aud"))).body);
-    let (warm, calls) = (world.metric("seawall_warm_answers_total"), world.cloud.calls());
+    let (warm, calls) = (world.metric("seawall_credential_cache_hits_total"), world.cloud.calls());
     world.reload(|text| text.replace("stsUrl: \"http://127.0.0.1", "stsUrl: \"http://localhost"));
     assert_eq!(world.cloud.calls(), [calls[0] + 2, calls[1] + 1, calls[2] + 1]);
     let (next, id) = (kept.ask(&get(TOKEN)).token(), kept.ask(&get(&identity("aud"))).body);
     assert_ne!(next, token);
     assert_eq!(world.cloud.identity(&id, "aud")["email"], CART.email.unwrap());
     assert_eq!(world.holder(&next), CART.subject());
-    assert_eq!(world.metric("seawall_warm_answers_total"), warm + 2.0, "both were there");
+    assert_eq!(world.metric("seawall_credential_cache_hits_total"), warm + 2.0, "both were there");
     assert_eq!(
-        world.metric("seawall_upstream_calls_total{cloud=\"google\",outcome=\"first\"}"),
+        world.metric("seawall_upstream_calls_total{cloud=\"google\",outcome=\"initial\"}"),
         4.0,
         "counted on"
     );
@@ -147,7 +150,7 @@ fn an_exchange_that_gives_nothing_is_in_force_all_the_same_and_holds_nobody_up()
             &format!("stsUrl: \"http://{nobody}"),
         )
     });
-    assert_eq!(kept.ask(&get(TOKEN)).refusal(), (503, "upstream_down"));
+    assert_eq!(kept.ask(&get(TOKEN)).refusal(), (503, "upstream_unavailable"));
     assert_eq!(kept.ask(&get(PROJECT_ID)).body, PROJECT);
     world.reload(|text| text.replace(&nobody.to_string(), &world.cloud.address().to_string()));
     until_true("tokens again", || kept.ask(&get(TOKEN)).status == 200);
@@ -236,9 +239,10 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
     let good = world.text();
     let bad = good.replace("zone: europe-west1-b", "zone: \"not a zone\"") + "\nnonsense: s3cret-value\n";
     world.files.write("agent.yaml", &bad);
-    let lines = || world.agent.lines("another configuration is refused, and the one in force stays");
+    let lines =
+        || world.agent.lines("the agent refuses the changed configuration; the old one stays in force");
     // Lines are written by a thread of their own.
-    until_true("it is refused", || world.metric(MISTAKEN) == 1.0 && !lines().is_empty());
+    until_true("it is refused", || world.metric(INVALID) == 1.0 && !lines().is_empty());
     let said = lines()[0]["fields"]["reason"].as_str().unwrap().to_owned();
     let check = run(PROGRAM, &["check", "--config", world.files.config().to_str().unwrap()]);
     let checked = String::from_utf8(check.stderr).unwrap();
@@ -247,7 +251,10 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
     assert_eq!(world.metric(SUCCESSFUL), 0.0);
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     let ready = world.admin("/readyz");
-    assert!(ready.status == 200 && ready.body.contains("refused; the one of"), "{ready:?}");
+    assert!(
+        ready.status == 200 && ready.body.contains("the agent refused the changed configuration at "),
+        "{ready:?}"
+    );
     let told = world.admin("/debug/pods").json()["configuration"].clone();
     let reason = told["refused"]["reason"].as_str().unwrap();
     assert!(reason.contains("google.zone: expected"), "{reason}");
@@ -258,7 +265,7 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
     world.files.write("agent.yaml", &bad);
     world.files.write("agent.yaml", &good);
     until_true("it is good again", || world.metric(SUCCESSFUL) == 1.0);
-    assert_eq!((world.metric(MISTAKEN), world.metric(APPLIED), lines().len()), (1.0, 0.0, 1));
+    assert_eq!((world.metric(INVALID), world.metric(APPLIED), lines().len()), (1.0, 0.0, 1));
     assert!(!world.admin("/readyz").body.contains("refused"));
 }
 
@@ -287,7 +294,7 @@ fn what_needs_a_restart_is_named_and_nothing_of_its_file_is_in_force() {
         world.metric("seawall_config_reloads_total{outcome=\"needs_restart\"}") == 1.0
     });
     let told = world.admin("/debug/pods").json()["configuration"]["refused"]["reason"].to_string();
-    assert!(told.contains("adminSocket, threads: a change of this needs a restart"), "{told}");
+    assert!(told.contains("adminSocket, threads: only a restart applies this change"), "{told}");
     assert_eq!(world.holder(&world.ask(&CART, TOKEN).token()), CART.subject());
 }
 
@@ -372,7 +379,7 @@ fn a_hundred_reloads_leave_nothing_behind() {
     };
     let (before, after) = (reload(40), reload(100));
     assert!(after < before + 1024, "{before} KiB, and {after} KiB after a hundred more");
-    assert_eq!(world.metric("seawall_leases{cloud=\"google\"}"), 4.0);
+    assert_eq!(world.metric("seawall_cached_credentials{cloud=\"google\"}"), 4.0);
 }
 
 /// A full node, while both configurations have all of its credentials: it fits beside what the program takes anyway.

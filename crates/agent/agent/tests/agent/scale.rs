@@ -10,7 +10,7 @@ use crate::support::world::{CART, DIRECT, MALLORY, PAY, PROJECT, PROJECT_ID, Pla
 
 #[test]
 fn a_thousand_clients_of_a_cold_token_are_one_chain_of_calls() {
-    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    let world = World::start(&Plan::federate().limits("headerTimeout: 1m"));
     world.cloud.set_faults(&Faults { latency: Duration::from_millis(500), ..Faults::default() });
     let mut clients: Vec<_> = (0..1000).map(|_| world.client(&CART)).collect();
     for client in &mut clients {
@@ -21,13 +21,13 @@ fn a_thousand_clients_of_a_cold_token_are_one_chain_of_calls() {
         assert_eq!(client.answer().token(), token);
     }
     assert_eq!(world.cloud.calls(), [1, 1, 0], "one exchange, one impersonation");
-    assert!(world.metric("seawall_coalesced_total{cloud=\"google\"}") > 0.0);
+    assert!(world.metric("seawall_requests_coalesced_total{cloud=\"google\"}") > 0.0);
 }
 
 /// Two pods with their thousand connections each could make the agent hold 32 MiB of half heads.
 #[test]
 fn heads_in_part_cost_a_bounded_amount_and_trouble_nobody_else() {
-    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    let world = World::start(&Plan::federate().limits("headerTimeout: 1m"));
     for pod in [MALLORY, CART] {
         assert_eq!(world.ask(&pod, TOKEN).status, 200);
     }
@@ -42,13 +42,13 @@ fn heads_in_part_cost_a_bounded_amount_and_trouble_nobody_else() {
     assert!(cost < 8 * 1024, "{cost} KiB");
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     let refused = hostile.iter_mut().find(|client| !client.is_quiet()).unwrap();
-    assert_eq!(refused.answer().refusal(), (503, "half_requests"));
+    assert_eq!(refused.answer().refusal(), (503, "too_many_incomplete_requests"));
     assert_eq!(refused.end(), End::Closed);
 }
 
 #[test]
 fn two_thousand_idle_connections_cost_less_than_eight_mebibytes() {
-    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    let world = World::start(&Plan::federate().limits("headerTimeout: 1m"));
     // Everything that is paid once is paid: threads, caches, a first credential of each pod.
     for pod in [CART, PAY, MALLORY, DIRECT] {
         assert_eq!(world.ask(&pod, TOKEN).status, 200);

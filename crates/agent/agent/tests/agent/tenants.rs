@@ -127,7 +127,7 @@ fn pods_that_hang_upstream_one_after_another_leave_a_place_for_the_next() {
             peer.send(&answer(PROJECT.as_bytes()))
         }
     };
-    let world = Concealed::as_planned(Plan::conceal().limits("forwards: 6"), hangs);
+    let world = Concealed::as_planned(Plan::conceal().limits("upstreamRequests: 6"), hangs);
     let mut storm = Vec::new();
     for pod in [MALLORY, PAY, DIRECT] {
         for _ in 0..8 {
@@ -244,7 +244,7 @@ fn answers_that_are_not_read_cost_a_bounded_amount() {
 /// Slow readers and half heads of one pod used to use up the budget of all.
 #[test]
 fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
-    let world = World::start(&Plan::federate().threads("1").limits("headTimeout: 1m"));
+    let world = World::start(&Plan::federate().threads("1").limits("headerTimeout: 1m"));
     let half = |length| format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(length));
     let mut storm: Vec<_> = (0..1000).map(|_| world.client(&MALLORY)).collect();
     let refused = || world.metric("seawall_requests_total{cloud=\"none\",route=\"refused\",status=\"5xx\"}");
@@ -274,7 +274,7 @@ fn requests_that_wait_for_a_change_are_shared_by_caller_whoever_it_is() {
     let world = World::start(&plan);
     let poll = get(&format!("{ZONE}?wait_for_change=true&timeout_sec=300"));
     let _greedy: Vec<_> = (0..4).map(|_| world.held(&MALLORY, &poll)).collect();
-    assert_eq!(world.client(&MALLORY).ask(&poll).refusal(), (503, "long_polls"));
+    assert_eq!(world.client(&MALLORY).ask(&poll).refusal(), (503, "too_many_long_polls"));
     let _quiet = world.held(&CART, &poll);
 }
 
@@ -342,7 +342,7 @@ fn a_burst_from_hundreds_of_addresses_opens_no_more_than_may_be_open() {
 /// Eight pods with a thousand silent connections each used to be more than 25 MiB.
 #[test]
 fn silent_connections_of_many_make_room_for_whoever_comes() {
-    let world = World::start(&Plan::federate().threads("1").limits("connections: 200, headTimeout: 1m"));
+    let world = World::start(&Plan::federate().threads("1").limits("connections: 200, headerTimeout: 1m"));
     let mut storm = Vec::new();
     for hostile in [MALLORY.at, PAY.at, STRANGER] {
         storm.extend((0..300).map(|_| Client::try_connect(hostile, world.agent.address())));

@@ -21,14 +21,14 @@ fn whatever_the_cloud_does_held_leases_are_served_and_misses_get_a_status() {
     let world = World::start(&Plan::federate());
     let held = world.ask(&CART, TOKEN).token();
     let broken: [(&str, Faults, (u16, &str)); 8] = [
-        ("errors in HTML", failing(500, true), (503, "upstream_down")),
-        ("errors in JSON", failing(500, false), (503, "upstream_down")),
-        ("a bad gateway", failing(502, true), (503, "upstream_down")),
+        ("errors in HTML", failing(500, true), (503, "upstream_unavailable")),
+        ("errors in JSON", failing(500, false), (503, "upstream_unavailable")),
+        ("a bad gateway", failing(502, true), (503, "upstream_unavailable")),
         ("throttling", failing(429, false), (503, "upstream_throttled")),
-        ("a policy's no", failing(403, false), (403, "denied")),
-        ("an unknown account", failing(404, false), (403, "rejected")),
-        ("garbage", Faults { garbage_rate: 1.0, ..Faults::default() }, (503, "upstream_down")),
-        ("closing", Faults { close_rate: 1.0, ..Faults::default() }, (503, "upstream_down")),
+        ("a policy's no", failing(403, false), (403, "access_denied")),
+        ("an unknown account", failing(404, false), (403, "exchange_rejected")),
+        ("garbage", Faults { garbage_rate: 1.0, ..Faults::default() }, (503, "upstream_unavailable")),
+        ("closing", Faults { close_rate: 1.0, ..Faults::default() }, (503, "upstream_unavailable")),
     ];
     for endpoint in [GoogleEndpoint::Exchange, GoogleEndpoint::AccessToken] {
         for (n, (what, faults, refusal)) in broken.iter().enumerate() {
@@ -56,7 +56,7 @@ fn a_cloud_that_hangs_is_503_in_time_and_keeps_nobody_else_waiting() {
     // Google's libraries give up on a server after much longer than this in all.
     let answer = slow.answer();
     assert_eq!(answer.status, 503, "{answer:?}");
-    assert!(["upstream_slow", "upstream_down"].contains(&answer.code()), "{answer:?}");
+    assert!(["upstream_timeout", "upstream_unavailable"].contains(&answer.code()), "{answer:?}");
     world.cloud.set_faults(&Faults::default());
     until_true("recovery", || world.ask(&PAY, TOKEN).status == 200);
 }
@@ -75,10 +75,10 @@ fn a_denied_impersonation_is_403_and_ends_with_the_policy() {
     world.cloud.set_impersonation(Impersonation::default());
     for path in [TOKEN.to_owned(), identity("https://shop.example")] {
         let answer = world.ask(&CART, &path);
-        assert_eq!(answer.refusal(), (403, "denied"), "{answer:?}");
+        assert_eq!(answer.refusal(), (403, "access_denied"), "{answer:?}");
     }
-    let failure = &world.debug(&CART)["google"]["principals"][0]["lastFailure"];
-    assert_eq!(failure["fault"], "denied", "{failure}");
+    let failure = &world.debug(&CART)["google"]["principals"][0]["last_failure"];
+    assert_eq!(failure["fault"], "access_denied", "{failure}");
     // Granted now; the refusal is remembered for 5 s and then forgotten.
     world.cloud.set_impersonation(Impersonation::Everyone);
     until_true("the grant to be seen", || world.ask(&CART, TOKEN).status == 200);
@@ -91,15 +91,18 @@ fn a_missing_token_file_is_a_state_of_that_pod_alone() {
     let token = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     let answer = world.ask(&CART, TOKEN);
-    assert_eq!(answer.refusal(), (503, "subject"), "{answer:?}");
-    let failure = &world.debug(&CART)["google"]["principals"][0]["lastFailure"];
-    assert_eq!(failure["fault"], "subject", "{failure}");
+    assert_eq!(answer.refusal(), (503, "pod_token_unavailable"), "{answer:?}");
+    let failure = &world.debug(&CART)["google"]["principals"][0]["last_failure"];
+    assert_eq!(failure["fault"], "pod_token_unavailable", "{failure}");
     assert!(failure["detail"].as_str().unwrap().contains("No such file"), "{failure}");
-    assert!(world.admin("/readyz").body.contains("note: 1 of"), "the agent is ready, and says so");
+    assert!(
+        world.admin("/readyz").body.contains("warning: the last fetch of 1 of"),
+        "the agent is ready, and says so"
+    );
     assert_eq!(world.ask(&PAY, TOKEN).status, 200);
     // What is there but no token is no better.
     world.files.write("tokens/cart-0", "not a token");
-    assert_eq!(world.ask(&CART, &token_for("a")).refusal(), (503, "subject"));
+    assert_eq!(world.ask(&CART, &token_for("a")).refusal(), (503, "pod_token_unavailable"));
     world.files.write("tokens/cart-0", &token);
     until_true("the token to be found", || world.ask(&CART, TOKEN).status == 200);
 }
@@ -110,7 +113,7 @@ fn another_pods_kubernetes_token_gives_no_access_to_this_pods_account() {
     // The operator mixed up two files: the cloud decides, and the agent adds nothing.
     let mallory = std::fs::read_to_string(world.files.path("tokens/mallory-0")).unwrap();
     world.files.write("tokens/cart-0", &mallory);
-    assert_eq!(world.ask(&CART, TOKEN).refusal(), (403, "denied"));
+    assert_eq!(world.ask(&CART, TOKEN).refusal(), (403, "access_denied"));
     assert_eq!(world.ask(&MALLORY, TOKEN).status, 200);
 }
 
@@ -128,7 +131,7 @@ fn a_cloud_that_cannot_be_reached_is_503_until_it_can() {
     }
     let agent = Agent::start(PROGRAM, &files.config());
     let ask = || client::ask(CART.at, agent.address(), TOKEN);
-    assert_eq!(ask().refusal(), (503, "upstream_down"));
+    assert_eq!(ask().refusal(), (503, "upstream_unavailable"));
     drop(reserved);
     let cloud = Cloud::start_at(upstream, &PODS);
     files.project(&cloud, &CART);
@@ -153,7 +156,7 @@ fn while_the_cloud_is_down_a_lease_is_served_until_it_truly_expires() {
         }
         answer.status != 200
     });
-    assert_eq!(world.ask(&CART, TOKEN).refusal(), (503, "upstream_down"));
+    assert_eq!(world.ask(&CART, TOKEN).refusal(), (503, "upstream_unavailable"));
     // Google tells its time in whole seconds, which hides up to one, and the last one is nothing to a client.
     assert!(seconds() + 2 >= expires, "given up {} s early", expires - seconds());
     world.cloud.set_faults(&Faults::default());

@@ -26,7 +26,7 @@ fn a_service_accounts_role_and_a_pods_own_are_theirs_by_their_annotations() {
         pod.send(CONTAINERS, &request)
     };
     assert_eq!(sts.role_of(&ask(&irsa).json()), format!("{BASE}irsa"));
-    assert_eq!(ask(&kiam).json()["code"], "foreign_token");
+    assert_eq!(ask(&kiam).json()["code"], "token_pod_mismatch");
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_namespace_that_does_not_permit_a_role_is_named_in_an_event_and_permits_it_o
     let role = json!({"iam.amazonaws.com/role": "kiam-reader"});
     let kiam = annotated(&mut world, "kiam-0", "plain-kiam", &role);
     until_true("the refusal", || kiam.get(ROLES).status == 403);
-    assert_eq!(kiam.get(ROLES).json()["code"], "nothing_permitted");
+    assert_eq!(kiam.get(ROLES).json()["code"], "no_permitted_annotation");
     let (reason, message) = world.events(&kiam).remove(0);
     assert_eq!(reason, "CredentialsRefusedByPolicy");
     assert!(message.contains("iam.amazonaws.com/permitted"), "{message}");

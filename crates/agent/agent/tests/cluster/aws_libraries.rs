@@ -14,7 +14,7 @@ use crate::support::network::{CONTAINERS, Sandbox};
 use crate::support::scene::Scene;
 use crate::support::*;
 
-const WITHOUT_TOKEN: &str = "seawall_aws_requests_without_token_total";
+const WITHOUT_TOKEN: &str = "seawall_aws_imdsv1_requests_total";
 
 /// An agent with both clouds behind it.
 struct Stage {
@@ -160,7 +160,7 @@ fn a_library_without_session_tokens_gets_its_own_pods_role_where_they_are_option
     all_well(pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
         [stage.check(role, &scene.runs[0]), check_facts(role, &scene.runs[0])]
     }));
-    let asked = stage.answered(&["roles", "credentials", "facts", "refused"]);
+    let asked = stage.answered(&["role_list", "credentials", "metadata", "refused"]);
     assert!(asked >= 6.0, "listing, document and region for each pod: {asked}");
     assert_eq!(stage.world.metric(WITHOUT_TOKEN), asked, "each of its questions");
 }
@@ -178,7 +178,7 @@ fn every_aws_library_that_knows_the_endpoint_of_containers_gets_its_own_pods_rol
         .flat_map(|((_, role), scene)| scene.runs.iter().map(|run| stage.check(role, run)));
     all_well(told.collect::<Vec<_>>());
     // Java's SDK turns to the metadata service without a word.
-    assert_eq!(stage.answered(&["roles", "credentials"]), 0.0, "nobody asked elsewhere");
+    assert_eq!(stage.answered(&["role_list", "credentials"]), 0.0, "nobody asked elsewhere");
 }
 
 /// What users read: of a pod that may have no role, at the metadata service and at the endpoint of containers, and at an address at

@@ -31,8 +31,8 @@ fn exchange_is_denied(world: &mut World, from: &str, to: &str) {
     std::fs::write(&path, text.replace(from, to)).unwrap();
     world.restart_agent();
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "denied"));
-    refused(&pod, (403, "denied"));
+    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "access_denied"));
+    refused(&pod, (403, "access_denied"));
     one_event(world, &pod, "CredentialsRefusedByCloud");
     let [exchanges, impersonations, _] = world.cloud.calls();
     assert!((1..=10).contains(&exchanges) && impersonations == 0, "{exchanges} {impersonations}");
@@ -52,7 +52,7 @@ fn a_malformed_annotation_is_named_and_never_taken_for_none() {
         assert_eq!(pod.ask(&identity("https://a.example")).refusal(), (403, "malformed_account"));
         // What is the node's is told.
         assert_eq!(pod.ask("/computeMetadata/v1/project/project-id").body, "seawall-emulator");
-        one_event(&world, &pod, "MalformedCloudAccount");
+        one_event(&world, &pod, "InvalidIdentityAnnotation");
     }
     assert_eq!(world.cloud.calls(), [0, 0, 0]);
     // Mended, it serves, without anybody restarting anything.
@@ -71,8 +71,8 @@ fn a_deleted_service_account_ends_what_its_pods_hold() {
     world.api.must("DELETE", &format!("{}/cart", accounts()), None);
     until_true("it is gone", || pod.ask(TOKEN).status == 403);
     refused(&pod, (403, "no_service_account"));
-    one_event(&world, &pod, "NoServiceAccountToken");
-    until_true("its lease is gone", || world.metric("seawall_leases{cloud=\"google\"}") == 0.0);
+    one_event(&world, &pod, "ServiceAccountTokenFailed");
+    until_true("its lease is gone", || world.metric("seawall_cached_credentials{cloud=\"google\"}") == 0.0);
     assert_eq!(world.cloud.calls(), [1, 1, 0]);
 }
 
@@ -86,12 +86,12 @@ fn a_forbidden_token_request_is_named_and_not_tried_in_a_loop() {
     rules.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["serviceaccounts/token"]));
     world.api.must("PATCH", role, Some(&json!({ "rules": rules })));
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused for good", || pod.ask(TOKEN).refusal() == (403, "subject_refused"));
-    refused(&pod, (403, "subject_refused"));
-    one_event(&world, &pod, "NoServiceAccountToken");
+    until_true("it is refused for good", || pod.ask(TOKEN).refusal() == (403, "pod_token_denied"));
+    refused(&pod, (403, "pod_token_denied"));
+    one_event(&world, &pod, "ServiceAccountTokenFailed");
     assert_eq!(world.cloud.calls(), [0, 0, 0]);
     // Remembered for five seconds, so however often the pod asks, the API server hears of it every five seconds at most.
-    let tried = world.metric("seawall_upstream_calls_total{cloud=\"google\",outcome=\"subject_refused\"}");
+    let tried = world.metric("seawall_upstream_calls_total{cloud=\"google\",outcome=\"pod_token_denied\"}");
     assert!((1.0..=10.0).contains(&tried), "{tried}");
 }
 
@@ -102,8 +102,8 @@ fn a_cloud_that_refuses_is_named_and_not_asked_in_a_loop() {
     // The cloud lets nobody become anybody.
     world.cloud.set_impersonation(Default::default());
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "denied"));
-    refused(&pod, (403, "denied"));
+    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "access_denied"));
+    refused(&pod, (403, "access_denied"));
     one_event(&world, &pod, "CredentialsRefusedByCloud");
     let [_, impersonations, _] = world.cloud.calls();
     assert!((1..=10).contains(&impersonations), "{impersonations}");
@@ -136,7 +136,7 @@ fn an_identity_token_without_an_account_is_refused_with_the_annotation_to_set() 
     let pod = world.pod("plain-0", "plain");
     world.check_pod(&pod);
     let answer = pod.ask(&identity("https://a.example"));
-    assert_eq!(answer.refusal(), (404, "no_identity"));
+    assert_eq!(answer.refusal(), (404, "no_account"));
     assert!(world.events(&pod)[0].1.contains("iam.gke.io/gcp-service-account"));
     one_event(&world, &pod, "CredentialsRefusedByPolicy");
 }

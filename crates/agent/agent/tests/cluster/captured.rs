@@ -30,15 +30,15 @@ fn each_pod_is_given_its_own_also_on_the_nodes_network_and_nobody_else_anything(
     let direct = cart.process.ask(&format!("fetch {ADDRESS} {port} {TOKEN}"));
     node.check_answer(&direct, "cart");
     assert!(metric(&agent, "seawall_redirect_connects_total{outcome=\"captured\"}") >= 9.0);
-    assert!(metric(&agent, "seawall_redirect_notes_total{outcome=\"noted\"}") >= 10.0);
-    assert_eq!(metric(&agent, "seawall_redirect_notes_total{outcome=\"lost\"}"), 0.0);
-    assert_eq!(metric(&agent, "seawall_redirect_target"), 1.0);
-    assert_eq!(metric(&agent, "seawall_redirect_unnoted_connections_total"), 0.0);
+    assert!(metric(&agent, "seawall_redirect_connection_records_total{outcome=\"stored\"}") >= 10.0);
+    assert_eq!(metric(&agent, "seawall_redirect_connection_records_total{outcome=\"dropped\"}"), 0.0);
+    assert_eq!(metric(&agent, "seawall_redirect_targets_this_agent"), 1.0);
+    assert_eq!(metric(&agent, "seawall_redirect_connections_without_record_total"), 0.0);
     assert_eq!(cart.process.ask(&format!("ask connect {METADATA} 443")), "EPERM");
     // No listener of this agent answers there, and the real one is not reached.
     assert_eq!(cart.process.ask("ask connect 169.254.170.23 80"), "EPERM");
     assert_eq!(metric(&agent, "seawall_redirect_connects_total{outcome=\"no_agent\"}"), 1.0);
-    assert!(metric(&agent, "seawall_redirect_connects_total{outcome=\"no_service\"}") >= 1.0);
+    assert!(metric(&agent, "seawall_redirect_connects_total{outcome=\"unsupported_port\"}") >= 1.0);
 }
 
 /// The limit that `source-ip` has: there, the next pod at an address is the last one until the API server tells.
@@ -55,9 +55,9 @@ fn the_next_pod_at_an_address_is_never_taken_for_the_last_one_however_late_the_a
     let mut next = node.bound("next", "next", sandbox, &json!({}));
     for _ in 0..3 {
         let refused = next.fetch(TOKEN);
-        assert!(refused.starts_with("503 ") && refused.contains("not_noted"), "{refused}");
+        assert!(refused.starts_with("503 ") && refused.contains("no_connection_record"), "{refused}");
     }
-    assert!(metric(&agent, "seawall_redirect_unnoted_connections_total") >= 3.0);
+    assert!(metric(&agent, "seawall_redirect_connections_without_record_total") >= 3.0);
     node.ground.api.report("cart", "Succeeded", &address);
     node.ground.api.report("next", "Running", &address);
     until_true("the API server's word", || next.fetch(EMAIL).starts_with("200 "));
@@ -122,8 +122,10 @@ fn an_agent_takes_over_from_another_and_no_request_fails_though_none_is_sent_aga
     let asked = |agent: &_| metric(agent, "seawall_connections_accepted_total");
     until_true("requests", || asked(&first) > 50.0);
     let mut second = node.agent(SECOND);
-    assert_eq!(metric(&second, "seawall_redirect_target"), 1.0);
-    assert!(admin(&first, "/readyz").body.contains("another agent by now"));
+    assert_eq!(metric(&second, "seawall_redirect_targets_this_agent"), 1.0);
+    assert!(
+        admin(&first, "/readyz").body.contains("the redirect sends captured connections to another agent")
+    );
     let before = asked(&second);
     until_true("requests at the next agent", || asked(&second) > before + 50.0);
     assert!(first.stop().success());
@@ -151,11 +153,11 @@ fn an_agent_that_stands_by_serves_again_when_the_one_that_took_over_dies() {
     let mut cart = node.pod("cart", "cart");
     until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
     let mut second = node.agent(SECOND);
-    assert_eq!(metric(&first, "seawall_redirect_target"), 0.0);
+    assert_eq!(metric(&first, "seawall_redirect_targets_this_agent"), 0.0);
     second.signal(Signal::KILL);
     second.ended();
     until("the other agent", || cart.fetch(TOKEN).starts_with("200 ").then_some(()));
-    assert_eq!(metric(&first, "seawall_redirect_target"), 1.0);
+    assert_eq!(metric(&first, "seawall_redirect_targets_this_agent"), 1.0);
 }
 
 /// A pod on the node's network listens where the agent died before anybody else does: it would answer every pod, and for ever, if it were
@@ -188,7 +190,7 @@ fn who_listens_where_an_agent_died_is_sent_nobody_and_keeps_no_other_agent_away(
         said.starts_with("200 ").then_some(())
     });
     node.check(&mut cart, "169.254.169.254");
-    assert_eq!(metric(&first, "seawall_redirect_target"), 1.0);
+    assert_eq!(metric(&first, "seawall_redirect_targets_this_agent"), 1.0);
 }
 
 /// It used to go on with maps that no program read any more, ready and asked by nobody.
@@ -201,13 +203,19 @@ fn an_agent_whose_redirect_is_removed_is_not_ready_and_ends_when_it_is_attached_
     until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
     assert_eq!(metric(&agent, "seawall_redirect_attached"), 1.0);
     node.detach();
-    until_true("the loss to be noticed", || admin(&agent, "/readyz").body.contains("is removed"));
+    until_true("the loss to be noticed", || admin(&agent, "/readyz").body.contains("was removed"));
     assert_eq!(admin(&agent, "/readyz").status, 503);
     assert_eq!(metric(&agent, "seawall_redirect_attached"), 0.0);
-    until_true("the loss to be told", || !agent.lines("the redirect was removed").is_empty());
+    until_true("the loss to be told", || {
+        !agent.lines("the redirect was removed; run `seawall-agent redirect attach`").is_empty()
+    });
     node.attach();
     assert_eq!(agent.ended().code(), Some(1), "whoever started it starts it again");
-    assert!(!agent.lines("the redirect was attached anew; ending, to be started again").is_empty());
+    assert!(
+        !agent
+            .lines("the redirect was attached again; the agent stops, so that Kubernetes restarts it")
+            .is_empty()
+    );
     let _next = node.agent(FIRST);
     until_true("the next agent", || cart.fetch(TOKEN).starts_with("200 "));
     node.check(&mut cart, "169.254.169.254");

@@ -55,7 +55,7 @@ fn addresses_that_go_from_pod_to_pod_never_bring_anothers_credentials() {
     let sandboxes = sandboxes(&mut world);
     churn(&world, &sandboxes, &accounts, &OfGoogle(&world));
     // Nothing is left of them.
-    until_true("every lease is gone", || world.metric("seawall_leases{cloud=\"google\"}") == 0.0);
+    until_true("every lease is gone", || world.metric("seawall_cached_credentials{cloud=\"google\"}") == 0.0);
     assert_eq!(world.metric("seawall_pods"), 1.0, "the agent's own");
 }
 
@@ -68,7 +68,7 @@ fn addresses_that_go_from_pod_to_pod_never_bring_anothers_roles() {
     world.reconfigure(|text| text.to_owned() + &section);
     let sandboxes = sandboxes(&mut world);
     churn(&world, &sandboxes, &accounts, &OfAws(&sts));
-    until_true("every lease is gone", || world.metric("seawall_leases{cloud=\"aws\"}") == 0.0);
+    until_true("every lease is gone", || world.metric("seawall_cached_credentials{cloud=\"aws\"}") == 0.0);
 }
 
 fn world() -> (World, Vec<String>) {

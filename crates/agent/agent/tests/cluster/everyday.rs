@@ -26,11 +26,11 @@ fn the_first_request_of_the_first_container_is_a_read_of_memory() {
     let mut world = World::start(&["cart"], "");
     let pod = world.bound("cart-0", "cart");
     until_true("the first credential is fetched ahead", || {
-        world.metric("seawall_leases{cloud=\"google\"}") == 1.0
+        world.metric("seawall_cached_credentials{cloud=\"google\"}") == 1.0
     });
     world.api.report("cart-0", "Running", &pod.sandbox.address.to_string());
     world.check(&pod.ask(TOKEN).token(), "cart");
-    assert_eq!(world.metric("seawall_warm_answers_total"), 1.0);
+    assert_eq!(world.metric("seawall_credential_cache_hits_total"), 1.0);
 }
 
 #[test]
@@ -50,8 +50,8 @@ fn a_pod_that_is_gone_loses_its_connections_and_its_leases() {
     // By a reset: what is on its way to a pod that is gone is thrown away, not sent to the next one at its address.
     assert_eq!(of_cart.end(), End::Reset);
     of_pay.ask(&get(TOKEN)).token();
-    until_true("its lease is gone", || world.metric("seawall_leases{cloud=\"google\"}") == 1.0);
-    assert_eq!(world.metric("seawall_connections_ended_with_pod_total"), 1.0);
+    until_true("its lease is gone", || world.metric("seawall_cached_credentials{cloud=\"google\"}") == 1.0);
+    assert_eq!(world.metric("seawall_connections_closed_pod_deleted_total"), 1.0);
 }
 
 /// A pod without an address used to end the connections of every pod that was shutting down, for as long as it had none.
@@ -71,7 +71,7 @@ fn a_pod_that_shuts_down_keeps_its_connections_while_another_waits_for_an_addres
     until_true("new connections are withheld", || cart.ask(TOKEN).refusal() == (503, "ambiguous_address"));
     assert_eq!(cart.ask(TOKEN).refusal(), (503, "ambiguous_address"));
     world.check(&kept.ask(&get(TOKEN)).token(), "cart");
-    assert_eq!(world.metric("seawall_connections_ended_with_pod_total"), 0.0);
+    assert_eq!(world.metric("seawall_connections_closed_pod_deleted_total"), 0.0);
 
     world.api.report("pay-0", "Running", "10.244.9.9");
     until_true("it got another", || cart.ask(TOKEN).status == 200);
@@ -137,7 +137,7 @@ fn an_account_that_changes_is_followed_on_open_connections_and_wakes_who_waits_f
     assert_eq!(waiting.answer().body, cloud::email("pay"));
     assert_eq!(client.ask(&get(EMAIL)).body, cloud::email("pay"));
     // The cloud lets cart become cart's account only.
-    assert_eq!(client.ask(&get(TOKEN)).refusal(), (403, "denied"));
+    assert_eq!(client.ask(&get(TOKEN)).refusal(), (403, "access_denied"));
     world.api.annotate("cart", None);
     until_true("it is itself", || client.ask(&get(EMAIL)).body == cloud::POOL);
     assert_eq!(world.cloud.read(&client.ask(&get(TOKEN)).token()).account, None);
@@ -164,7 +164,7 @@ fn who_is_not_known_waits_a_moment_and_is_then_told_to_try_again() {
     assert!(go >= Duration::from_millis(400) && python >= Duration::from_millis(500), "{go:?} {python:?}");
 
     // Reported while a request is held: answered, on the same connection.
-    let before = world.metric("seawall_held_requests_total{outcome=\"known\"}");
+    let before = world.metric("seawall_identity_waits_total{outcome=\"identified\"}");
     let answer = pod.sandbox.run(|| {
         let mut client = Client::connect(pod.sandbox.address, (METADATA, 80).into());
         client.send(get(TOKEN));
@@ -172,7 +172,7 @@ fn who_is_not_known_waits_a_moment_and_is_then_told_to_try_again() {
         client.answer()
     });
     world.check(&answer.token(), "cart");
-    assert!(world.metric("seawall_held_requests_total{outcome=\"known\"}") <= before + 1.0);
+    assert!(world.metric("seawall_identity_waits_total{outcome=\"identified\"}") <= before + 1.0);
 }
 
 #[test]
@@ -204,8 +204,12 @@ fn the_nodes_own_network_and_an_ambiguous_address_are_refused() {
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn the_passthrough_list_sees_the_nodes_own_metadata_and_nobody_else_does() {
-    let mut world =
-        World::start_with(&["node-manager", "cart"], "", "  passthrough: [reef/node-manager]\n", &json!([]));
+    let mut world = World::start_with(
+        &["node-manager", "cart"],
+        "",
+        "  passthroughServiceAccounts: [reef/node-manager]\n",
+        &json!([]),
+    );
     let (manager, cart) = (world.pod("manager-0", "node-manager"), world.pod("cart-0", "cart"));
     until_true("the manager is known", || manager.ask(TOKEN).status == 200);
     let token = world.cloud.read(&manager.ask(TOKEN).token());
@@ -224,7 +228,7 @@ fn the_nodes_taint_is_taken_off_once_pods_would_be_served() {
     let taints = json!([
         {"key": "seawall.dev/not-ready", "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"},
     ]);
-    let world = World::start_with(&[], "  taint: seawall.dev/not-ready\n", "", &taints);
+    let world = World::start_with(&[], "  startupTaint: seawall.dev/not-ready\n", "", &taints);
     until_true("the taint is off and the other one is not", || {
         let node = world.api.must("GET", "/api/v1/nodes/node1", None);
         let has =
@@ -251,6 +255,6 @@ fn an_address_of_nobody_cannot_hold_the_connections_of_pods_that_are_not_known_y
     let answer = early.run(|| connect(&early).ask(&get(TOKEN)));
     assert_eq!(answer.refusal(), (503, "unknown_pod"), "and not for want of connections");
     drop(held);
-    let waited = world.metric("seawall_held_requests_total{outcome=\"unknown\"}");
+    let waited = world.metric("seawall_identity_waits_total{outcome=\"not_identified\"}");
     assert!(waited > 0.0);
 }

@@ -129,7 +129,7 @@ impl<'a> Node<'a> {
 
     fn wait_for_leases(&self, count: usize) {
         for cloud in self.clouds {
-            let sample = format!("seawall_leases{{cloud=\"{}\"}}", cloud.name());
+            let sample = format!("seawall_cached_credentials{{cloud=\"{}\"}}", cloud.name());
             until_true("every account's credentials are fetched", || {
                 self.world.metric(&sample) == count as f64
             });

@@ -76,8 +76,12 @@ fn an_api_server_that_is_absent_at_the_start_is_a_state() {
     world.restart_agent();
     let ready = world.admin("/readyz");
     assert_eq!(ready.status, 503);
-    assert!(ready.body.contains("the API server has not told of this node's pods yet"), "{}", ready.body);
-    assert_eq!(pod.ask(TOKEN).refusal(), (503, "not_listed"));
+    assert!(
+        ready.body.contains("the agent has not received this node's pods from the API server yet"),
+        "{}",
+        ready.body
+    );
+    assert_eq!(pod.ask(TOKEN).refusal(), (503, "pods_not_synced"));
     world.plane.start_api_server();
     until_true("the agent is ready", || world.admin("/readyz").status == 200);
     until_true("the pod is served", || pod.ask(TOKEN).status == 200);

@@ -32,9 +32,9 @@ impl World {
     /// Who sees the node's own metadata.
     fn let_through(&self, accounts: &str) {
         self.reload(|text| {
-            let others = text.lines().filter(|line| !line.contains("passthrough:"));
+            let others = text.lines().filter(|line| !line.contains("passthroughServiceAccounts:"));
             let others: String = others.map(|line| format!("{line}\n")).collect();
-            format!("{others}  passthrough: [{accounts}]\n")
+            format!("{others}  passthroughServiceAccounts: [{accounts}]\n")
         });
     }
 }
@@ -121,7 +121,7 @@ fn a_bad_configuration_changes_nothing_and_is_told_on_the_node_or_on_the_agents_
     let told =
         |api: &Api, namespace: &str, kind: &str| until("an event", || events_on(api, namespace, kind).pop());
     let (reason, message) = told(&world.api, "default", "Node");
-    assert_eq!(reason, "ConfigurationRefused");
+    assert_eq!(reason, "ConfigReloadFailed");
     assert!(message.contains("google.zone: expected") && message.contains("stays in force"), "{message}");
     assert_eq!(world.metric("seawall_config_last_reload_successful"), 0.0);
     assert_eq!(kept.ask(&get(TOKEN)).token(), token);
@@ -139,7 +139,7 @@ fn a_bad_configuration_changes_nothing_and_is_told_on_the_node_or_on_the_agents_
     until_true("the agent to be ready", || world.admin("/readyz").status == 200);
     world.edit(bad);
     let (reason, message) = told(&world.api, "seawall", "Pod");
-    assert_eq!(reason, "ConfigurationRefused");
+    assert_eq!(reason, "ConfigReloadFailed");
     assert!(message.contains("google.zone: expected"), "{message}");
     assert_eq!(
         events_on(&world.api, "default", "Node").len(),

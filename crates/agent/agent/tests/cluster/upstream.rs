@@ -50,7 +50,7 @@ fn leases_serve_on_at_their_pace_while_the_token_service_is_out_of_order() {
         assert!(calls <= PER_SECOND * (FAULT.as_secs() + 2), "{name}: {calls}");
     }
     assert!(
-        world.metric("seawall_floor_reachable{cloud=\"google\"}") < 1.0,
+        world.metric("seawall_floor_achievable{cloud=\"google\"}") < 1.0,
         "such lives cannot meet the floor, and that is said"
     );
     assert!(world.admin("/readyz").body.contains("too short for the floor"));

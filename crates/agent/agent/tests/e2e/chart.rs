@@ -61,12 +61,12 @@ impl Node {
         let cloud = format!("http://{}", self.cloud.address());
         json!({
             "image": {"repository": "seawall.local/seawall-agent", "tag": env!("CARGO_PKG_VERSION"), "pullPolicy": "Never"},
-            "redirect": {"kubepods": kubepods()},
+            "redirect": {"kubepodsCgroup": kubepods()},
             "config": {"google": {
                 "projectId": "seawall-emulator", "numericProjectId": 123_456_789_012_u64, "zone": "europe-west1-b",
                 "instance": {"id": 42, "name": NODE, "hostname": format!("{NODE}.example")},
                 "cluster": {"name": "reef", "location": "europe-west1"},
-                "provider": PROVIDER, "stsUrl": cloud, "iamUrl": cloud,
+                "workloadIdentityProvider": PROVIDER, "stsUrl": cloud, "iamUrl": cloud,
             }},
         })
     }

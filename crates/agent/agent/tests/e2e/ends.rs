@@ -95,7 +95,7 @@ fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
     assert!(node.taints().iter().any(|taint| taint == TAINT));
     // The kernel puts two files there itself.
     let before = pins();
-    let mut helm = node.install_with(&json!({"taint": TAINT}));
+    let mut helm = node.install_with(&json!({"startupTaint": TAINT}));
     assert!(helm.wait().unwrap().success());
     until_true("the taint to be taken off", || node.taints().is_empty());
     let mut cart = node.run(&pod("cart", "cart", Class::Burstable));
@@ -115,7 +115,7 @@ fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
 /// The agent's own word on what is attached, by the program that is in the image.
 fn redirect(word: &str) -> Command {
     let mut command = Command::new(made("seawall-agent"));
-    command.args(["redirect", word, "--kubepods", &kubepods()]);
+    command.args(["redirect", word, "--kubepods-cgroup", &kubepods()]);
     command
 }
 

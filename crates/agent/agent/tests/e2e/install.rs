@@ -78,7 +78,7 @@ fn classes(node: &Node) {
     node.check(&said, "plain");
     assert_eq!(node.token(&said).unwrap().account, None);
     let refused = fetch(&mut plain, &identity("https://shop.example"));
-    assert!(refused.starts_with("404 ") && refused.contains("no_identity"), "{refused}");
+    assert!(refused.starts_with("404 ") && refused.contains("no_account"), "{refused}");
 }
 
 /// One name, and each time another pod.

@@ -147,7 +147,7 @@ impl AwsApiClient<'_> {
         // Nobody else names this role, and pods put its name into a path.
         if !is_role_name(session.credential.role_name()) {
             let detail = "answered with a role that has no name";
-            return Err(ExchangeError::new(ExchangeFault::Upstream, ACTION, detail).into());
+            return Err(ExchangeError::new(ExchangeFault::Unavailable, ACTION, detail).into());
         }
         Ok(session)
     }
@@ -175,14 +175,14 @@ impl AwsApiClient<'_> {
         date: Option<SystemTime>,
         longest: Duration,
     ) -> Result<AssumedSession, ExchangeError> {
-        let nonsense = |what: String| ExchangeError::new(ExchangeFault::Upstream, step, what);
+        let nonsense = |what: String| ExchangeError::new(ExchangeFault::Unavailable, step, what);
         let now = upstream_now(date, self.clock);
         let expires = parts.expires.min(now + longest);
         let credential = AwsCredential::new(AwsCredentialParts { expires, ..parts })
             .map_err(|error| nonsense(error.to_string()))?;
         let lifetime = since(now, credential.expires());
         if lifetime < Duration::from_secs(1) {
-            return Err(nonsense("answered with a session that has ended".to_owned()));
+            return Err(nonsense("answered with an expired session".to_owned()));
         }
         Ok(AssumedSession { credential, lifetime })
     }
@@ -201,9 +201,9 @@ fn of_role(
         return Ok(session);
     }
     Err(ExchangeError::new(
-        ExchangeFault::Rejected,
+        ExchangeFault::ExchangeRejected,
         step,
-        "answered with a session of another role than was asked for",
+        "answered with a session of another role than requested",
     ))
 }
 
@@ -233,5 +233,5 @@ fn post(
         // STS would answer in JSON if it were asked to.
         .header(ACCEPT, if content_type == FORM { "text/xml" } else { "application/json" })
         .body(Full::new(Bytes::copy_from_slice(body.expose().as_bytes())))
-        .map_err(|error| ExchangeError::new(ExchangeFault::Upstream, step, error))
+        .map_err(|error| ExchangeError::new(ExchangeFault::Unavailable, step, error))
 }

@@ -37,7 +37,7 @@ pub struct AwsCredentialParts {
 
 /// The error of credentials that hold invalid characters or lack a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the upstream's credentials are empty, too long, or hold characters that none have")]
+#[error("the upstream's credentials are empty, too long, or contain characters that are not allowed")]
 pub struct AwsCredentialError;
 
 /// Longest key, in bytes: AWS's ids have 20 (up to 128 are allowed), its secrets 40.

@@ -23,7 +23,7 @@ pub fn session(action: &str, body: &[u8]) -> Result<AwsCredentialParts, Exchange
 /// Parses the body of a successful response of EKS Auth to a request for `shop/cart`.
 ///
 /// # Errors
-/// The body is not such a response, or is for another ServiceAccount ([`crate::ExchangeFault::Rejected`]).
+/// The body is not such a response, or is for another ServiceAccount ([`crate::ExchangeFault::ExchangeRejected`]).
 pub fn pod_identity(body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
     response_parser::pod_identity(STEP, body, &workload)

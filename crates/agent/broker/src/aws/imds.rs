@@ -91,16 +91,16 @@ impl ImdsClient {
         match head.status {
             StatusCode::OK => Ok((body, date(&head.headers))),
             StatusCode::NOT_FOUND => {
-                Err(ExchangeError::new(ExchangeFault::Rejected, STEP, "the instance has no role"))
+                Err(ExchangeError::new(ExchangeFault::ExchangeRejected, STEP, "the instance has no role"))
             }
-            status => Err(ExchangeError::new(ExchangeFault::Upstream, STEP, status)),
+            status => Err(ExchangeError::new(ExchangeFault::Unavailable, STEP, status)),
         }
     }
 }
 
 fn header(token: &Secret<Vec<u8>>) -> Result<HeaderValue, ExchangeError> {
-    let mut value =
-        HeaderValue::from_bytes(token.expose()).map_err(|_| nonsense(&"the token does not fit a header"))?;
+    let mut value = HeaderValue::from_bytes(token.expose())
+        .map_err(|_| nonsense(&"the session token contains characters that an HTTP header cannot hold"))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -108,7 +108,8 @@ fn header(token: &Secret<Vec<u8>>) -> Result<HeaderValue, ExchangeError> {
 /// Returns the role, checked for use in a path: IAM's word characters, none of which needs an escape there.
 fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
     let line = std::str::from_utf8(listing.expose()).ok().and_then(|text| text.lines().next()).map(str::trim);
-    line.filter(|name| is_role_name(name)).ok_or_else(|| nonsense(&"the listing names no role"))
+    line.filter(|name| is_role_name(name))
+        .ok_or_else(|| nonsense(&"the role list does not start with a role name"))
 }
 
 fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<InstanceKeys, ExchangeError> {
@@ -118,7 +119,7 @@ fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<Instance
     let (Some(id), Some(secret), Some(token), Some(end), "Success") =
         (document.access_key_id, secret, token, document.expiration, &*document.code)
     else {
-        return Err(nonsense(&"the instance's role has no keys just now"));
+        return Err(nonsense(&"the instance's role has no keys at the moment"));
     };
     let keys =
         SigningKeys { access_key_id: id.into(), secret_access_key: secret, session_token: Some(token) };
@@ -126,7 +127,7 @@ fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<Instance
 }
 
 fn nonsense(what: &dyn std::fmt::Display) -> ExchangeError {
-    ExchangeError::new(ExchangeFault::Upstream, STEP, what)
+    ExchangeError::new(ExchangeFault::Unavailable, STEP, what)
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ const STEP: &str = "node's keys";
 /// Reads a profile of a file.
 pub(super) fn read(path: &Path, profile: &str) -> Result<SigningKeys, ExchangeError> {
     let failed = |what: &dyn std::fmt::Display| {
-        ExchangeError::new(ExchangeFault::Rejected, STEP, format_args!("{}: {what}", path.display()))
+        ExchangeError::new(ExchangeFault::ExchangeRejected, STEP, format_args!("{}: {what}", path.display()))
     };
     let text = file::read(path, LARGEST).map_err(|error| failed(&error))?;
     parse(text.expose(), profile)
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let error = read(Path::new("/no/such/file"), "default").unwrap_err();
-        assert_eq!(error.fault, ExchangeFault::Rejected);
+        assert_eq!(error.fault, ExchangeFault::ExchangeRejected);
         assert!(error.to_string().contains("/no/such/file"), "{error}");
     }
 }

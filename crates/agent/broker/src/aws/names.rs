@@ -139,7 +139,7 @@ impl SessionTags {
             return Ok(Self(tags.into()));
         }
         Err(NameError(
-            "expected at most 50 tags, no key twice: keys of 1 to 128, values of 0 to 256 letters, digits, spaces and _.:/=+-@",
+            "expected at most 50 tags with different keys; a key has 1 to 128, a value 0 to 256 letters, digits, spaces and _.:/=+-@",
         ))
     }
 
@@ -223,7 +223,7 @@ impl SessionDuration {
             return Ok(Self(Duration::from_secs(length.as_secs())));
         }
         Err(NameError(
-            "expected a session of 1h to 12h: SDKs refresh what has less than 15m left, so shorter sessions are fetched on every call",
+            "expected a session of 1h to 12h, because SDKs refresh credentials with less than 15m left and would fetch shorter ones on every call",
         ))
     }
 

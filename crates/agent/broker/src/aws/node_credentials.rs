@@ -39,14 +39,14 @@ impl NodeKeyProvider {
     ) -> Result<Arc<SigningKeys>, ExchangeError> {
         match self {
             Self::Unset => {
-                let detail = "no keys are configured to sign with";
-                Err(ExchangeError::new(ExchangeFault::Rejected, "node's keys", detail))
+                let detail = "no signing keys are configured";
+                Err(ExchangeError::new(ExchangeFault::ExchangeRejected, "node's keys", detail))
             }
             Self::Static(keys) => Ok(keys.clone()),
             Self::File { path, profile } => {
                 let (path, profile) = (path.clone(), profile.clone());
                 let read = disk::run_with_timeout(move || keys::read(&path, &profile)).await;
-                read.map_err(|slow| ExchangeError::new(ExchangeFault::Upstream, "node's keys", slow))?
+                read.map_err(|slow| ExchangeError::new(ExchangeFault::Unavailable, "node's keys", slow))?
                     .map(Arc::new)
             }
             Self::Instance(instance) => {

@@ -122,7 +122,7 @@ pub(super) fn refusal(
     let is_signed =
         proof == AwsCallAuth::Keys || (proof == AwsCallAuth::Both && status == StatusCode::FORBIDDEN);
     let fault = match &*provider.code {
-        UNASSIGNED if proof == AwsCallAuth::Both => ExchangeFault::Unassigned,
+        UNASSIGNED if proof == AwsCallAuth::Both => ExchangeFault::NoAssociation,
         code if BAD_TOKEN.contains(&code) && proof != AwsCallAuth::Keys => provider.fault_of_a_token(),
         code => fault(status, retry_after.is_some(), is_signed, code),
     };
@@ -141,11 +141,11 @@ pub(super) fn refusal(
 fn fault(status: StatusCode, says_when: bool, is_signed: bool, code: &str) -> ExchangeFault {
     match code {
         code if THROTTLING.contains(&code) => ExchangeFault::Throttled,
-        code if PASSING.contains(&code) => ExchangeFault::Upstream,
+        code if PASSING.contains(&code) => ExchangeFault::Unavailable,
         // Another pod of the same ServiceAccount may hold a token that has not ended, and our next keys will not have.
-        code if EXPIRED.contains(&code) && !is_signed => ExchangeFault::Subject,
-        code if EXPIRED.contains(&code) => ExchangeFault::Upstream,
-        code if DENIED.contains(&code) => ExchangeFault::Denied,
+        code if EXPIRED.contains(&code) && !is_signed => ExchangeFault::PodTokenUnavailable,
+        code if EXPIRED.contains(&code) => ExchangeFault::Unavailable,
+        code if DENIED.contains(&code) => ExchangeFault::AccessDenied,
         _ => by_status(status, says_when),
     }
 }
@@ -154,9 +154,9 @@ fn by_status(status: StatusCode, says_when: bool) -> ExchangeFault {
     match status {
         StatusCode::TOO_MANY_REQUESTS => ExchangeFault::Throttled,
         StatusCode::SERVICE_UNAVAILABLE if says_when => ExchangeFault::Throttled,
-        StatusCode::REQUEST_TIMEOUT => ExchangeFault::Upstream,
-        status if status.is_client_error() => ExchangeFault::Rejected,
-        _ => ExchangeFault::Upstream,
+        StatusCode::REQUEST_TIMEOUT => ExchangeFault::Unavailable,
+        status if status.is_client_error() => ExchangeFault::ExchangeRejected,
+        _ => ExchangeFault::Unavailable,
     }
 }
 
@@ -182,7 +182,7 @@ impl ProviderError {
     fn read(headers: &HeaderMap, body: &[u8]) -> Self {
         let found = Self::xml(body).or_else(|| Self::json(headers, body));
         let (code, message) =
-            found.unwrap_or_else(|| (String::new(), "with a body that is none of AWS's errors".to_owned()));
+            found.unwrap_or_else(|| (String::new(), "the body is not an AWS error".to_owned()));
         Self {
             code: redact_long_words(&code, LONGEST_WORD),
             message: redact_long_words(&message, LONGEST_WORD),
@@ -218,9 +218,13 @@ impl ProviderError {
     fn fault_of_a_token(&self) -> ExchangeFault {
         let message = self.message.to_ascii_lowercase();
         if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {
-            return ExchangeFault::Rejected;
+            return ExchangeFault::ExchangeRejected;
         }
-        if message.contains(KEYS_NOT_FETCHED) { ExchangeFault::Upstream } else { ExchangeFault::Subject }
+        if message.contains(KEYS_NOT_FETCHED) {
+            ExchangeFault::Unavailable
+        } else {
+            ExchangeFault::PodTokenUnavailable
+        }
     }
 }
 
@@ -255,21 +259,21 @@ mod tests {
             assert_eq!(fault_of(400, code), ExchangeFault::Throttled, "{code}");
         }
         for code in PASSING {
-            assert_eq!(fault_of(400, code), ExchangeFault::Upstream, "{code}");
+            assert_eq!(fault_of(400, code), ExchangeFault::Unavailable, "{code}");
         }
         for (status, code, fault) in [
-            (403, "AccessDenied", ExchangeFault::Denied),
-            (403, "IDPRejectedClaim", ExchangeFault::Denied),
-            (400, "InvalidIdentityToken", ExchangeFault::Subject),
-            (400, "MalformedPolicyDocument", ExchangeFault::Rejected),
-            (400, "PackedPolicyTooLarge", ExchangeFault::Rejected),
-            (400, "ValidationError", ExchangeFault::Rejected),
-            (403, "RegionDisabledException", ExchangeFault::Rejected),
-            (403, "SignatureDoesNotMatch", ExchangeFault::Rejected),
-            (400, "ExpiredTokenException", ExchangeFault::Subject),
+            (403, "AccessDenied", ExchangeFault::AccessDenied),
+            (403, "IDPRejectedClaim", ExchangeFault::AccessDenied),
+            (400, "InvalidIdentityToken", ExchangeFault::PodTokenUnavailable),
+            (400, "MalformedPolicyDocument", ExchangeFault::ExchangeRejected),
+            (400, "PackedPolicyTooLarge", ExchangeFault::ExchangeRejected),
+            (400, "ValidationError", ExchangeFault::ExchangeRejected),
+            (403, "RegionDisabledException", ExchangeFault::ExchangeRejected),
+            (403, "SignatureDoesNotMatch", ExchangeFault::ExchangeRejected),
+            (400, "ExpiredTokenException", ExchangeFault::PodTokenUnavailable),
             (429, "Whatever", ExchangeFault::Throttled),
-            (408, "Whatever", ExchangeFault::Upstream),
-            (500, "Whatever", ExchangeFault::Upstream),
+            (408, "Whatever", ExchangeFault::Unavailable),
+            (500, "Whatever", ExchangeFault::Unavailable),
         ] {
             assert_eq!(fault_of(status, code), fault, "{code}");
         }
@@ -280,22 +284,26 @@ mod tests {
     fn a_token_that_is_not_taken_is_the_tokens_fault_unless_the_sentence_says_that_none_will_be() {
         let code = "InvalidIdentityToken";
         for (message, fault) in [
-            ("No OpenIDConnect provider found in your account for https://x", ExchangeFault::Rejected),
-            ("no openidconnect Provider found", ExchangeFault::Rejected),
-            ("Incorrect token audience", ExchangeFault::Rejected),
+            (
+                "No OpenIDConnect provider found in your account for https://x",
+                ExchangeFault::ExchangeRejected,
+            ),
+            ("no openidconnect Provider found", ExchangeFault::ExchangeRejected),
+            ("Incorrect token audience", ExchangeFault::ExchangeRejected),
             (
                 "Couldn't retrieve verification key from your identity provider, please",
-                ExchangeFault::Upstream,
+                ExchangeFault::Unavailable,
             ),
-            ("The web identity token provided could not be validated", ExchangeFault::Subject),
-            ("", ExchangeFault::Subject),
+            ("The web identity token provided could not be validated", ExchangeFault::PodTokenUnavailable),
+            ("", ExchangeFault::PodTokenUnavailable),
         ] {
             let refused = ExchangeError::from(sts(AwsCallAuth::Token, 400, code, message));
             assert_eq!(refused.fault, fault, "{message}");
         }
-        for (proof, fault) in
-            [(AwsCallAuth::Both, ExchangeFault::Subject), (AwsCallAuth::Keys, ExchangeFault::Rejected)]
-        {
+        for (proof, fault) in [
+            (AwsCallAuth::Both, ExchangeFault::PodTokenUnavailable),
+            (AwsCallAuth::Keys, ExchangeFault::ExchangeRejected),
+        ] {
             let refused = ExchangeError::from(sts(proof, 400, "InvalidTokenException", "bad"));
             assert_eq!(refused.fault, fault, "{proof:?}");
         }
@@ -304,21 +312,22 @@ mod tests {
     #[test]
     fn keys_that_ended_are_told_from_a_token_that_did() {
         assert!(
-            matches!(sts(AwsCallAuth::Keys, 403, "ExpiredToken", ""), AwsCallError::KeysRejected(e) if e.fault == ExchangeFault::Upstream)
+            matches!(sts(AwsCallAuth::Keys, 403, "ExpiredToken", ""), AwsCallError::KeysRejected(e) if e.fault == ExchangeFault::Unavailable)
         );
         assert!(
-            matches!(sts(AwsCallAuth::Keys, 403, "InvalidClientTokenId", ""), AwsCallError::KeysRejected(e) if e.fault == ExchangeFault::Rejected)
+            matches!(sts(AwsCallAuth::Keys, 403, "InvalidClientTokenId", ""), AwsCallError::KeysRejected(e) if e.fault == ExchangeFault::ExchangeRejected)
         );
         let both = |status| sts(AwsCallAuth::Both, status, "ExpiredTokenException", "");
-        assert!(matches!(both(400), AwsCallError::Final(e) if e.fault == ExchangeFault::Subject));
+        assert!(matches!(both(400), AwsCallError::Final(e) if e.fault == ExchangeFault::PodTokenUnavailable));
         assert!(matches!(both(403), AwsCallError::KeysRejected(_)));
     }
 
     #[test]
     fn only_eks_says_that_nothing_is_assigned() {
-        for (proof, fault) in
-            [(AwsCallAuth::Both, ExchangeFault::Unassigned), (AwsCallAuth::Keys, ExchangeFault::Rejected)]
-        {
+        for (proof, fault) in [
+            (AwsCallAuth::Both, ExchangeFault::NoAssociation),
+            (AwsCallAuth::Keys, ExchangeFault::ExchangeRejected),
+        ] {
             let refused = sts(proof, 404, UNASSIGNED, "no association");
             assert!(matches!(refused, AwsCallError::Final(e) if e.fault == fault), "{proof:?}");
         }

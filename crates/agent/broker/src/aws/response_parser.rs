@@ -17,7 +17,7 @@ pub(super) fn session(
     body: &[u8],
 ) -> Result<AwsCredentialParts, ExchangeError> {
     let nonsense = |what: &str| {
-        ExchangeError::new(ExchangeFault::Upstream, step, format_args!("answered 200 with {what}"))
+        ExchangeError::new(ExchangeFault::Unavailable, step, format_args!("answered 200 with {what}"))
     };
     let at = |place: &str| format!("{action}Response/{action}Result/{place}");
     let places = [
@@ -28,12 +28,12 @@ pub(super) fn session(
         at("AssumedRoleUser/Arn"),
     ];
     let texts = xml::texts(body, places.each_ref().map(String::as_str));
-    let texts = texts.map_err(|_| nonsense("what is not the expected XML"))?;
+    let texts = texts.map_err(|_| nonsense("a body that is not the expected XML"))?;
     let [Some(id), Some(secret), Some(token), Some(end), Some(role)] = texts else {
-        return Err(nonsense("credentials that lack a part"));
+        return Err(nonsense("incomplete credentials"));
     };
     let end: jiff::Timestamp =
-        end.expose().trim().parse().map_err(|_| nonsense("credentials whose end cannot be read"))?;
+        end.expose().trim().parse().map_err(|_| nonsense("credentials without a readable expiry"))?;
     Ok(AwsCredentialParts {
         access_key_id: id.expose().clone(),
         secret_access_key: secret,
@@ -104,14 +104,17 @@ pub(super) fn pod_identity(
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
     if *subject.namespace != *workload.namespace || *subject.service_account != *workload.name {
-        let whose = format_args!("answered for {}/{}", subject.namespace, subject.service_account);
-        return Err(ExchangeError::new(ExchangeFault::Rejected, step, whose));
+        let whose = format_args!(
+            "answered for another ServiceAccount, {}/{}",
+            subject.namespace, subject.service_account
+        );
+        return Err(ExchangeError::new(ExchangeFault::ExchangeRejected, step, whose));
     }
     let no_end = || {
         ExchangeError::new(
-            ExchangeFault::Upstream,
+            ExchangeFault::Unavailable,
             step,
-            "answered with credentials whose end cannot be read",
+            "answered with credentials without a readable expiry",
         )
     };
     Ok(AwsCredentialParts {
@@ -168,7 +171,10 @@ mod tests {
             assert_eq!(pod_identity("eks", body.as_bytes(), &cart()).unwrap().expires, at(millis), "{end}");
             let other = ServiceAccount { name: "till".into(), ..cart() };
             let error = pod_identity("eks", body.as_bytes(), &other).unwrap_err();
-            assert_eq!((error.fault, &*error.detail), (ExchangeFault::Rejected, "answered for shop/cart"));
+            assert_eq!(
+                (error.fault, &*error.detail),
+                (ExchangeFault::ExchangeRejected, "answered for another ServiceAccount, shop/cart")
+            );
         }
     }
 
@@ -184,7 +190,7 @@ mod tests {
             "<html>s3cret</html>".to_owned(),
         ] {
             let error = session("sts", "AssumeRole", odd.as_bytes()).unwrap_err();
-            assert_eq!(error.fault, ExchangeFault::Upstream);
+            assert_eq!(error.fault, ExchangeFault::Unavailable);
             assert!(!error.to_string().contains("s3cret") && !error.to_string().contains("t0ken"), "{error}");
         }
         assert!(session("sts", "AssumeRoleWithWebIdentity", good.as_bytes()).is_err());

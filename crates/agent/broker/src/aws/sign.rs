@@ -32,7 +32,7 @@ pub(super) fn sign_request(
 ) -> Result<Request<Full<Bytes>>, ExchangeError> {
     // The library tells its whole input to the log at the level of traces: the body may hold a pod's token.
     with_default(&Dispatch::none(), || apply(&mut request, body, keys, scope, now)).map_err(|_| {
-        ExchangeError::new(ExchangeFault::Rejected, step, "the call cannot be signed with these keys")
+        ExchangeError::new(ExchangeFault::ExchangeRejected, step, "cannot sign the call with these keys")
     })?;
     Ok(request)
 }

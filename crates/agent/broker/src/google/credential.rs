@@ -11,7 +11,7 @@ pub struct GoogleCredential(Secret<String>);
 
 /// The error of a token that is empty, too long, or holds invalid characters (RFC 6750 section 2.1 allows fewer than this check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the upstream's token is empty, too long, or holds characters that no token has")]
+#[error("the upstream's token is empty, too long, or contains characters that are not allowed")]
 pub struct GoogleCredentialError;
 
 /// The longest token in bytes. Google's federated tokens reach some thousands; 16 KiB is said to be their limit.

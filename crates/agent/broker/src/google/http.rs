@@ -31,7 +31,7 @@ pub(super) async fn post(
     let mut request = Request::post(url)
         .header(CONTENT_TYPE, content_type)
         .body(Full::new(Bytes::copy_from_slice(body.expose().as_bytes())))
-        .map_err(|error| ExchangeError::new(ExchangeFault::Upstream, step, error))?;
+        .map_err(|error| ExchangeError::new(ExchangeFault::Unavailable, step, error))?;
     if let Some(token) = bearer {
         request.headers_mut().insert(AUTHORIZATION, authorization(step, token)?);
     }
@@ -45,7 +45,11 @@ pub(super) async fn post(
 fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderValue, ExchangeError> {
     let text = Secret::new(format!("Bearer {}", token.expose()));
     let mut value = HeaderValue::from_str(text.expose()).map_err(|_| {
-        ExchangeError::new(ExchangeFault::Upstream, step, "the federated token does not fit a header")
+        ExchangeError::new(
+            ExchangeFault::Unavailable,
+            step,
+            "the federated token contains characters that an HTTP header cannot hold",
+        )
     })?;
     value.set_sensitive(true);
     Ok(value)
@@ -60,11 +64,11 @@ fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[
     let fault = match status {
         StatusCode::TOO_MANY_REQUESTS => ExchangeFault::Throttled,
         StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => ExchangeFault::Throttled,
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ExchangeFault::Denied,
-        StatusCode::BAD_REQUEST if provider.code == "invalid_grant" => ExchangeFault::Denied,
-        StatusCode::REQUEST_TIMEOUT => ExchangeFault::Upstream,
-        status if status.is_client_error() => ExchangeFault::Rejected,
-        _ => ExchangeFault::Upstream,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ExchangeFault::AccessDenied,
+        StatusCode::BAD_REQUEST if provider.code == "invalid_grant" => ExchangeFault::AccessDenied,
+        StatusCode::REQUEST_TIMEOUT => ExchangeFault::Unavailable,
+        status if status.is_client_error() => ExchangeFault::ExchangeRejected,
+        _ => ExchangeFault::Unavailable,
     };
     let error = ExchangeError::new(fault, step, format_args!("{status}: {provider}"));
     ExchangeError { retry_after, ..error }
@@ -82,20 +86,25 @@ mod tests {
             |status| refusal("sts", StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), b"").fault;
         assert_eq!(
             [400, 401, 403, 404].map(fault),
-            [ExchangeFault::Rejected, ExchangeFault::Denied, ExchangeFault::Denied, ExchangeFault::Rejected]
+            [
+                ExchangeFault::ExchangeRejected,
+                ExchangeFault::AccessDenied,
+                ExchangeFault::AccessDenied,
+                ExchangeFault::ExchangeRejected
+            ]
         );
         assert_eq!(
             [408, 429, 500, 503].map(fault),
             [
-                ExchangeFault::Upstream,
+                ExchangeFault::Unavailable,
                 ExchangeFault::Throttled,
-                ExchangeFault::Upstream,
-                ExchangeFault::Upstream
+                ExchangeFault::Unavailable,
+                ExchangeFault::Unavailable
             ]
         );
         let refused =
             refusal("sts", StatusCode::BAD_REQUEST, &HeaderMap::new(), br#"{"error":"invalid_grant"}"#);
-        assert_eq!(refused.fault, ExchangeFault::Denied);
+        assert_eq!(refused.fault, ExchangeFault::AccessDenied);
         let later = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("1"))]);
         assert_eq!(
             refusal("sts", StatusCode::SERVICE_UNAVAILABLE, &later, b"").fault,

@@ -54,7 +54,7 @@ pub struct GoogleExchangeConfig {
     pub iam_url: String,
     /// The exchange's `audience`: the full name of the workload identity pool provider, or
     /// `identitynamespace:POOL:CLUSTER`.
-    pub provider: String,
+    pub workload_identity_provider: String,
     /// The `aud` that the provider expects in Kubernetes tokens.
     pub token_audience: String,
     /// Certificates in PEM, trusted beside the public roots.
@@ -117,7 +117,7 @@ impl GoogleExchange {
                 issued("sts", federated.token, federated.lifetime)
             }
             (None, CredentialRequest::IdToken { .. }) => Err(ExchangeError::new(
-                ExchangeFault::Denied,
+                ExchangeFault::AccessDenied,
                 "generateIdToken",
                 "identity tokens are issued to service accounts only",
             )),
@@ -135,7 +135,7 @@ impl GoogleExchange {
     ) -> Result<reply::GoogleToken, ExchangeError> {
         let members = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
-            ("audience", &self.config.provider),
+            ("audience", &self.config.workload_identity_provider),
             ("scope", scopes),
             ("requested_token_type", "urn:ietf:params:oauth:token-type:access_token"),
             ("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),
@@ -198,7 +198,11 @@ fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeEr
     if account.bytes().all(|b| b.is_ascii_alphanumeric() || b"@.-_".contains(&b)) {
         return Ok(account);
     }
-    Err(ExchangeError::new(ExchangeFault::Rejected, step, "the service account is not an e-mail address"))
+    Err(ExchangeError::new(
+        ExchangeFault::ExchangeRejected,
+        step,
+        "the service account is not an e-mail address",
+    ))
 }
 
 fn issued(
@@ -206,7 +210,7 @@ fn issued(
     token: Secret<String>,
     lifetime: Duration,
 ) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
-    let nonsense = |what: String| ExchangeError::new(ExchangeFault::Upstream, step, what);
+    let nonsense = |what: String| ExchangeError::new(ExchangeFault::Unavailable, step, what);
     if !PLAUSIBLE.contains(&lifetime.as_secs()) {
         return Err(nonsense(format!("answered with an implausible lifetime of {} s", lifetime.as_secs())));
     }

@@ -42,9 +42,9 @@ pub(super) fn sts(body: &Secret<Vec<u8>>) -> Result<GoogleToken, ExchangeError> 
     let token = Secret::new(answer.access_token);
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
         return Err(ExchangeError::new(
-            ExchangeFault::Upstream,
+            ExchangeFault::Unavailable,
             "sts",
-            "answered with a token that is no bearer token",
+            "answered with a token that is not a bearer token",
         ));
     }
     Ok(GoogleToken { token, lifetime: Duration::from_secs(answer.expires_in) })
@@ -62,9 +62,9 @@ pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Google
     let token = Secret::new(answer.token);
     let expires = expiry(token.expose()).ok_or_else(|| {
         ExchangeError::new(
-            ExchangeFault::Upstream,
+            ExchangeFault::Unavailable,
             "generateIdToken",
-            "answered with a token whose expiry cannot be read",
+            "answered with a token without a readable expiry",
         )
     })?;
     Ok(GoogleToken { token, lifetime: until(expires, now) })
@@ -118,7 +118,7 @@ impl ProviderError {
         let (code, message) = match serde_json::from_slice(body) {
             Ok(Body::OAuth { error, error_description }) => (error, error_description.unwrap_or_default()),
             Ok(Body::Api { error }) => (error.status.unwrap_or_default(), error.message.unwrap_or_default()),
-            Err(_) => (String::new(), "with a body that is not Google's error JSON".into()),
+            Err(_) => (String::new(), "the body is not a Google error".into()),
         };
         Self {
             code: redact_long_words(&code, LONGEST_WORD),
@@ -176,7 +176,7 @@ mod tests {
         ];
         for text in odd {
             let error = sts(&body(text)).unwrap_err();
-            assert_eq!(error.fault, ExchangeFault::Upstream);
+            assert_eq!(error.fault, ExchangeFault::Unavailable);
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         for text in [r#"{"accessToken":"secret","expireTime":"soon"}"#, r#"{"accessToken":"secret"}"#] {

@@ -55,7 +55,7 @@ async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
     let told = caller_identity(&aws.running.url(), &aws.clock, credential).await;
     assert!(told.contains("<Arn>arn:aws:sts::123456789012:assumed-role/cart/shop.cart</Arn>"), "{told}");
     let stranger = exchange.issue(&principal("till", web_identity("cart")), &aws.subject("till")).await;
-    assert_eq!(stranger.unwrap_err().fault, ExchangeFault::Denied);
+    assert_eq!(stranger.unwrap_err().fault, ExchangeFault::AccessDenied);
     assert_eq!(
         aws.running.sessions().into_keys().collect::<Vec<_>>(),
         [(SUBJECT.to_owned(), arn("cart").as_str().to_owned())]
@@ -68,7 +68,7 @@ async fn the_audience_is_the_roles_own() {
     let AssumeMethod::WebIdentity { first, .. } = web_identity("cart").method else { panic!() };
     let other = access(AssumeMethod::WebIdentity { audience: "vault".into(), first, then: None });
     let error = aws.issue(&aws.exchange(|_| {}), other).await.unwrap_err();
-    assert_eq!(error.fault, ExchangeFault::Rejected);
+    assert_eq!(error.fault, ExchangeFault::ExchangeRejected);
     assert!(error.to_string().contains("InvalidIdentityToken Incorrect token audience"), "{error}");
 }
 
@@ -92,7 +92,7 @@ async fn given_keys_sign_for_a_role_with_its_external_id_and_tags() {
     for other in [external_id("x2"), None] {
         let error =
             aws.issue(&exchange, keys(None, KeySignedRole { external_id: other, ..cart.clone() })).await;
-        assert_eq!(error.unwrap_err().fault, ExchangeFault::Denied);
+        assert_eq!(error.unwrap_err().fault, ExchangeFault::AccessDenied);
     }
 }
 
@@ -109,14 +109,14 @@ async fn a_file_of_keys_is_read_again_at_each_call() {
         config.keys = Some(KeySource::File { path: path.clone(), profile: "node".into() });
     });
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
-    assert_eq!(error.fault, ExchangeFault::Rejected);
+    assert_eq!(error.fault, ExchangeFault::ExchangeRejected);
     assert!(error.to_string().contains("InvalidClientTokenId"), "{error}");
     write(USER_KEY);
     aws.issue(&exchange, keys(None, role("cart"))).await.unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(
         aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err().fault,
-        ExchangeFault::Rejected
+        ExchangeFault::ExchangeRejected
     );
 }
 
@@ -170,7 +170,7 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
     }
     assert_eq!(aws.running.counts(AwsEndpoint::AssumeRole).calls, 3);
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
-    assert!(error.fault == ExchangeFault::Denied && !error.is_node_error, "{error}");
+    assert!(error.fault == ExchangeFault::AccessDenied && !error.is_node_error, "{error}");
     aws.hand.advance(HOUR);
     aws.issue(&exchange, keys(Some(base), role("cart"))).await.unwrap();
 }
@@ -185,7 +185,7 @@ async fn a_base_role_that_the_node_may_not_take_is_the_nodes_fault_and_no_pods()
     .await;
     let exchange = aws.exchange(users_keys);
     let error = aws.issue(&exchange, keys(Some(role("base")), role("cart"))).await.unwrap_err();
-    assert!(error.fault == ExchangeFault::Denied && error.is_node_error, "{error}");
+    assert!(error.fault == ExchangeFault::AccessDenied && error.is_node_error, "{error}");
     assert!(error.to_string().starts_with("AssumeRole of the base role: "), "{error}");
 }
 
@@ -234,10 +234,10 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
     let unbound = exchange.issue(&principal("cart", way()), &aws.unbound_subject("cart")).await.unwrap_err();
     assert!(unbound.to_string().contains("InvalidTokenException"), "{unbound}");
     let error = exchange.issue(&principal("till", way()), &aws.subject("till")).await.unwrap_err();
-    assert_eq!(error.fault, ExchangeFault::Unassigned);
+    assert_eq!(error.fault, ExchangeFault::NoAssociation);
     assert!(error.to_string().contains("ResourceNotFoundException"), "{error}");
     let error = exchange.issue(&principal("till", way()), &aws.subject("cart")).await.unwrap_err();
-    assert_eq!(error.fault, ExchangeFault::Rejected, "another's token is another's role: {error}");
+    assert_eq!(error.fault, ExchangeFault::ExchangeRejected, "another's token is another's role: {error}");
     let throttle = Some(Throttle { per_second: 1, burst: 1, excess: ExcessAction::Refuse });
     aws.running.set_faults_on(AwsEndpoint::PodIdentity, Faults { throttle, ..Faults::default() });
     aws.issue(&exchange, way()).await.unwrap();
@@ -255,7 +255,7 @@ async fn a_pod_that_nobody_gave_a_role_is_one_call_a_minute_however_often_it_ask
     let calls = || aws.running.counts(AwsEndpoint::PodIdentity).calls;
     for _ in 0..3600 / 5 {
         let refused = node.answer(&pod).await.unwrap_err();
-        assert_eq!(refused.fault(), Some(ExchangeFault::Unassigned));
+        assert_eq!(refused.fault(), Some(ExchangeFault::NoAssociation));
         node.pass(Duration::from_secs(5)).await;
     }
     assert!((55..=75).contains(&calls()), "{} calls in an hour", calls());
@@ -292,13 +292,13 @@ async fn what_goes_wrong_upstream_is_told_by_kind() {
     for (faults, text) in [
         (failing(500, false), "InternalFailure"),
         (failing(503, false), "ServiceUnavailable"),
-        (failing(502, true), "none of AWS's errors"),
+        (failing(502, true), "the body is not an AWS error"),
         (Faults { garbage_rate: 1.0, ..Faults::default() }, "not the expected XML"),
         (Faults { close_rate: 1.0, ..Faults::default() }, "AssumeRoleWithWebIdentity"),
     ] {
         aws.running.set_faults(&faults);
         let error = aws.issue(&exchange, web_identity("cart")).await.unwrap_err();
-        assert_eq!(error.fault, ExchangeFault::Upstream, "{error}");
+        assert_eq!(error.fault, ExchangeFault::Unavailable, "{error}");
         assert!(error.to_string().contains(text), "{error}");
     }
     let throttle = Some(Throttle { per_second: 1, burst: 1, excess: ExcessAction::Refuse });
@@ -418,7 +418,7 @@ async fn a_session_of_another_role_than_was_asked_for_is_refused() {
         let (_, [web, signed, long, _]) = told(&liar).await;
         for (issued, _) in [web, signed, long] {
             let error = issued.unwrap_err();
-            assert_eq!(error.fault, ExchangeFault::Rejected, "{other}: {error}");
+            assert_eq!(error.fault, ExchangeFault::ExchangeRejected, "{other}: {error}");
             assert!(error.to_string().contains("another role"), "{error}");
         }
     }
@@ -469,7 +469,7 @@ async fn a_role_that_allows_less_is_asked_for_less_from_then_on_and_it_is_told_o
 async fn no_keys_is_said_and_asks_nobody() {
     let aws = start().await;
     let error = aws.issue(&aws.exchange(|_| {}), keys(None, role("cart"))).await.unwrap_err();
-    assert_eq!((error.fault, error.step), (ExchangeFault::Rejected, "node's keys"));
+    assert_eq!((error.fault, error.step), (ExchangeFault::ExchangeRejected, "node's keys"));
     assert_eq!(aws.running.counts(AwsEndpoint::AssumeRole).calls, 0);
 }
 
@@ -553,7 +553,7 @@ async fn a_days_answers_stay_above_the_floor_for_48_calls_a_role_at_most() {
     assert!(
         aws.running.sessions().keys().all(|(who, role)| who.rsplit(':').next() == role.rsplit('/').next())
     );
-    assert_eq!(node.broker.counters().floor_breaches_total(), 0);
+    assert_eq!(node.broker.counters().responses_below_floor_total(), 0);
 }
 
 #[tokio::test]
@@ -569,7 +569,7 @@ async fn an_outage_of_nine_minutes_is_never_seen_and_a_longer_one_costs_no_pod_w
     node.pass_while(14 * MINUTE, true).await;
     let held = pod.cached_lease((), aws.clock.now()).unwrap();
     assert_eq!(held.value.access_key_id(), first.value.access_key_id());
-    assert!(held.remaining(aws.clock.now()) < FLOOR.hard && node.calls("upstream") > 0);
+    assert!(held.remaining(aws.clock.now()) < FLOOR.hard && node.calls("unavailable") > 0);
     assert!(held.remaining(aws.clock.now()) > 15 * MINUTE);
     aws.running.set_faults(&Faults::default());
     node.pass_while(2 * MINUTE, true).await;
@@ -595,7 +595,7 @@ async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pau
         assert!(pod.cached_lease((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 59 * MINUTE);
         node.pass(MINUTE).await;
     }
-    assert_eq!(node.broker.counters().floor_breaches_total(), 0);
+    assert_eq!(node.broker.counters().responses_below_floor_total(), 0);
 }
 
 #[tokio::test]
@@ -632,8 +632,8 @@ async fn sessions_of_a_quarter_of_an_hour_are_counted_as_below_the_floor() {
     let lease = node.answer(&pod).await.unwrap();
     assert!(lease.remaining(aws.clock.now()) < 15 * MINUTE);
     let counters = node.broker.counters();
-    assert_eq!((counters.below_floor_total(), counters.shortened_total()), (1, 1));
+    assert_eq!((counters.issued_below_floor_total(), counters.lifetime_reductions_total()), (1, 1));
     node.pass(10 * MINUTE).await;
-    assert!(counters.below_floor_total() >= 2, "each is counted");
-    assert_eq!(counters.shortened_total(), 1, "and the cause is told once");
+    assert!(counters.issued_below_floor_total() >= 2, "each is counted");
+    assert_eq!(counters.lifetime_reductions_total(), 1, "and the cause is told once");
 }

@@ -87,7 +87,7 @@ fn who_catches_up_asks_once_for_each_credential() {
         world.answer(&pod, TOKEN).await.unwrap();
         let next = world.broker.with_exchange(world.cloud.clone());
         let again = next.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
-        world.cloud.turns(Mood::Fails(ExchangeFault::Denied));
+        world.cloud.turns(Mood::Fails(ExchangeFault::AccessDenied));
         let before = world.cloud.count();
         let caught_up = tokio::spawn(async move { again.refetch_all_from(&pod).await });
         world.pass(10 * SECOND).await;
@@ -100,13 +100,13 @@ fn who_catches_up_asks_once_for_each_credential() {
 fn all_waiters_get_the_failure() {
     run(|| async {
         let world = world();
-        world.cloud.turns(Mood::Fails(ExchangeFault::Denied));
+        world.cloud.turns(Mood::Fails(ExchangeFault::AccessDenied));
         let pod = world.pod("cart-0", "cart");
         let asked: Vec<_> = (0..100).map(|_| world.ask(&pod, TOKEN)).collect();
         world.pass(SECOND).await;
         for answer in asked {
             let unavailable = answer.await.unwrap().unwrap_err();
-            assert_eq!(unavailable.fault(), Some(ExchangeFault::Denied));
+            assert_eq!(unavailable.fault(), Some(ExchangeFault::AccessDenied));
         }
         assert_eq!(world.cloud.count(), 1);
     });
@@ -146,7 +146,7 @@ fn a_call_that_panics_fails_like_any_other() {
         let world = world();
         world.cloud.turns(Mood::Panics);
         let pod = world.pod("cart-0", "cart");
-        assert_eq!(world.answer(&pod, TOKEN).await.unwrap_err().fault(), Some(ExchangeFault::Upstream));
+        assert_eq!(world.answer(&pod, TOKEN).await.unwrap_err().fault(), Some(ExchangeFault::Unavailable));
         world.cloud.turns(Mood::Issues);
         world.pass(SECOND).await;
         assert!(world.answer(&pod, TOKEN).await.is_ok());
@@ -230,7 +230,7 @@ fn an_outage_is_served_from_memory_until_the_true_expiry() {
         let world = world();
         let pod = world.pod("cart-0", "cart");
         let lease = world.answer(&pod, TOKEN).await.unwrap();
-        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Unavailable));
         while world.now() < lease.expires {
             let held = pod.cached_lease(TOKEN, world.now()).expect("served while it lives");
             assert_eq!(held.value.text(), lease.value.text());
@@ -238,13 +238,13 @@ fn an_outage_is_served_from_memory_until_the_true_expiry() {
         }
         assert!(pod.cached_lease(TOKEN, world.now()).is_none());
         let unavailable = world.answer(&pod, TOKEN).await.unwrap_err();
-        assert_eq!(unavailable.fault(), Some(ExchangeFault::Upstream));
+        assert_eq!(unavailable.fault(), Some(ExchangeFault::Unavailable));
         let tries = world.cloud.count();
         assert!(
             (10..=40).contains(&tries),
             "{tries} calls: back-off to a minute over the last quarter of an hour"
         );
-        assert!(world.broker.counters().floor_breaches_total() > 0);
+        assert!(world.broker.counters().responses_below_floor_total() > 0);
         world.cloud.turns(Mood::Issues);
         world.pass(SECOND).await;
         assert!(world.answer(&pod, TOKEN).await.is_ok());
@@ -257,7 +257,7 @@ fn an_outage_that_ends_is_mended_without_anybody_asking() {
         let world = world();
         let pod = world.pod("cart-0", "cart");
         let lease = world.answer(&pod, TOKEN).await.unwrap();
-        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Unavailable));
         world.pass(lease.remaining(world.now()) - 5 * MINUTE).await;
         world.cloud.turns(Mood::Issues);
         world.pass(Duration::from_secs(70)).await;
@@ -268,9 +268,11 @@ fn an_outage_that_ends_is_mended_without_anybody_asking() {
 
 #[test]
 fn failures_are_remembered_as_long_as_they_deserve() {
-    for (fault, seconds) in
-        [(ExchangeFault::Upstream, 1), (ExchangeFault::Denied, 5), (ExchangeFault::Rejected, 30)]
-    {
+    for (fault, seconds) in [
+        (ExchangeFault::Unavailable, 1),
+        (ExchangeFault::AccessDenied, 5),
+        (ExchangeFault::ExchangeRejected, 30),
+    ] {
         run(|| async move {
             let world = world();
             world.cloud.turns(Mood::Fails(fault));
@@ -348,7 +350,7 @@ fn inventions_are_bounded_in_memory_and_calls() {
         assert!(world.broker.principals().len() <= settings.principals_per_pod);
         let bound = settings.misses_at_once + 60 * settings.misses_per_second;
         assert!(world.cloud.count() <= bound as usize, "{} calls", world.cloud.count());
-        assert!(world.broker.counters().misses_refused_total() > 0);
+        assert!(world.broker.counters().rate_limited_total() > 0);
         let before = world.cloud.count();
         world.pass(24 * HOUR).await;
         let renewals = world.cloud.count() - before;
@@ -466,7 +468,10 @@ fn a_pod_without_a_token_does_not_spoil_its_siblings() {
         world.pass(HOUR).await;
         assert!(good.cached_lease(TOKEN, world.now()).unwrap().remaining(world.now()) > 40 * MINUTE);
         let alone = world.pod_with("till-0", "till", Subject { broken: true, ..Subject::default() });
-        assert_eq!(world.answer(&alone, TOKEN).await.unwrap_err().fault(), Some(ExchangeFault::Subject));
+        assert_eq!(
+            world.answer(&alone, TOKEN).await.unwrap_err().fault(),
+            Some(ExchangeFault::PodTokenUnavailable)
+        );
     });
 }
 
@@ -476,7 +481,10 @@ fn what_a_pod_that_is_gone_could_not_prove_is_not_held_against_the_next() {
     run(|| async {
         let world = world();
         let gone = world.pod_with("cart-0", "cart", Subject { broken: true, ..Subject::default() });
-        assert_eq!(world.answer(&gone, TOKEN).await.unwrap_err().fault(), Some(ExchangeFault::Subject));
+        assert_eq!(
+            world.answer(&gone, TOKEN).await.unwrap_err().fault(),
+            Some(ExchangeFault::PodTokenUnavailable)
+        );
         world.answer(&world.pod("cart-1", "cart"), TOKEN).await.unwrap();
     });
 }
@@ -491,8 +499,8 @@ fn credentials_too_short_for_the_floor_are_counted_and_still_served() {
             world.answer(&pod, TOKEN).await.unwrap();
             world.pass(MINUTE).await;
         }
-        assert!(world.broker.counters().below_floor_total() > 0);
-        assert!(world.broker.counters().floor_breaches_total() > 0);
+        assert!(world.broker.counters().issued_below_floor_total() > 0);
+        assert!(world.broker.counters().responses_below_floor_total() > 0);
         assert!(world.broker.counters().least_remaining().unwrap() >= 2 * MINUTE);
         assert!(world.cloud.count() <= 30);
     });
@@ -602,7 +610,7 @@ fn whoever_waits_for_a_change_hears_of_a_renewal_and_not_of_a_failure() {
         let first = world.answer(&pod, TOKEN).await.unwrap();
         let mut changes = pod.watch_lease(TOKEN);
         let changed = tokio::spawn(async move { changes.changed().await });
-        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Unavailable));
         world.pass(55 * MINUTE).await;
         assert!(world.cloud.count() > 1);
         assert!(!changed.is_finished(), "told of a failure");
@@ -619,7 +627,7 @@ fn nothing_that_is_printed_holds_a_credential() {
         let world = world();
         let pod = world.pod("cart-0", "cart");
         let lease = world.answer(&pod, TOKEN).await.unwrap();
-        world.cloud.turns(Mood::Fails(ExchangeFault::Denied));
+        world.cloud.turns(Mood::Fails(ExchangeFault::AccessDenied));
         let failure = world.answer(&pod, audience("a")).await.unwrap_err();
         for printed in [
             format!("{:?}", world.broker),

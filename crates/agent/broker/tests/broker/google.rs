@@ -133,7 +133,7 @@ fn config(url: &str) -> GoogleExchangeConfig {
         exchange: GoogleExchangeApi::Sts,
         sts_url: url.into(),
         iam_url: url.into(),
-        provider: PROVIDER.into(),
+        workload_identity_provider: PROVIDER.into(),
         token_audience: "my-project.svc.id.goog".into(),
         extra_roots: None,
         proxy: None,
@@ -204,7 +204,7 @@ async fn gkes_own_pools_are_asked_in_json() {
                     my-project/locations/europe-west1/clusters/c";
     let config = GoogleExchangeConfig {
         exchange: GoogleExchangeApi::IdentityBindingToken,
-        provider: provider.into(),
+        workload_identity_provider: provider.into(),
         ..config(&server.url)
     };
     let google = GoogleExchange::new(config, Clock::manual().0).unwrap();
@@ -337,13 +337,13 @@ async fn wrong_answers_of_sts_are_named_and_never_repeated() {
         (with("3599", "999999999999"), "implausible lifetime"),
         (with("3599", "99999999999999999999999"), "not the expected JSON"),
         (with("3599", "\"3599\""), "not the expected JSON"),
-        (with("Bearer", "N_A"), "no bearer token"),
-        (with("federated", "feder ated"), "characters that no token has"),
-        (with("federated", "feder\\\"ated"), "characters that no token has"),
-        (with("federated", "federated\\u0000"), "characters that no token has"),
-        (with("federated", "federatéd"), "characters that no token has"),
-        (with("federated", ""), "characters that no token has"),
-        (with("federated", &"x".repeat(20_000)), "characters that no token has"),
+        (with("Bearer", "N_A"), "not a bearer token"),
+        (with("federated", "feder ated"), "characters that are not allowed"),
+        (with("federated", "feder\\\"ated"), "characters that are not allowed"),
+        (with("federated", "federated\\u0000"), "characters that are not allowed"),
+        (with("federated", "federatéd"), "characters that are not allowed"),
+        (with("federated", ""), "characters that are not allowed"),
+        (with("federated", &"x".repeat(20_000)), "characters that are not allowed"),
         (with("}", ""), "not the expected JSON"),
         (ok("[]"), "not the expected JSON"),
         (ok(""), "not the expected JSON"),
@@ -357,7 +357,7 @@ async fn wrong_answers_of_sts_are_named_and_never_repeated() {
         (String::new(), "sts"),
     ] {
         let error = sts(reply.clone()).await.unwrap_err();
-        assert_eq!(error.fault, ExchangeFault::Upstream, "{reply:.300}: {error}");
+        assert_eq!(error.fault, ExchangeFault::Unavailable, "{reply:.300}: {error}");
         assert!(error.to_string().contains(why), "{reply:.300}: {error}");
         assert!(!error.to_string().contains("federated"), "{error}");
     }
@@ -371,16 +371,16 @@ async fn wrong_answers_of_iam_are_named_and_never_repeated() {
         (access(), with("2026-01-01T01:00:00Z", "2026-01-01T01:00:00"), "not the expected JSON"),
         (access(), with("2026-01-01T01:00:00Z", "soon"), "not the expected JSON"),
         (access(), with("accessToken", "token"), "not the expected JSON"),
-        (access(), with("ya29.account", "ya29 account"), "characters that no token has"),
-        (identity(), ok(r#"{"token":"ya29.account"}"#), "expiry cannot be read"),
-        (identity(), ok(&jwt("ya29account")), "expiry cannot be read"),
+        (access(), with("ya29.account", "ya29 account"), "characters that are not allowed"),
+        (identity(), ok(r#"{"token":"ya29.account"}"#), "without a readable expiry"),
+        (identity(), ok(&jwt("ya29account")), "without a readable expiry"),
         // {"exp":"ya29.account"}, {"exp":-1}, {"exp":1}
-        (identity(), ok(&jwt("eyJleHAiOiJ5YTI5LmFjY291bnQifQ")), "expiry cannot be read"),
-        (identity(), ok(&jwt("eyJleHAiOi0xfQ")), "expiry cannot be read"),
+        (identity(), ok(&jwt("eyJleHAiOiJ5YTI5LmFjY291bnQifQ")), "without a readable expiry"),
+        (identity(), ok(&jwt("eyJleHAiOi0xfQ")), "without a readable expiry"),
         (identity(), ok(&jwt("eyJleHAiOjF9")), "implausible lifetime"),
     ] {
         let error = iam(want, reply.clone()).await.unwrap_err();
-        assert_eq!(error.fault, ExchangeFault::Upstream, "{reply}: {error}");
+        assert_eq!(error.fault, ExchangeFault::Unavailable, "{reply}: {error}");
         assert!(error.to_string().contains(why), "{reply}: {error}");
         assert!(!error.to_string().contains("account\""), "{error}");
         assert!(!error.to_string().contains("ya29"), "{error}");
@@ -392,12 +392,12 @@ async fn refusals_say_whose_move_it_is() {
     let json = "Content-Type: application/json\r\n";
     let oauth = |code: &str| answer("400 Bad Request", json, &format!(r#"{{"error":"{code}"}}"#));
     for (reply, fault) in [
-        (oauth("invalid_grant"), ExchangeFault::Denied),
-        (oauth("invalid_target"), ExchangeFault::Rejected),
-        (oauth("invalid_request"), ExchangeFault::Rejected),
+        (oauth("invalid_grant"), ExchangeFault::AccessDenied),
+        (oauth("invalid_target"), ExchangeFault::ExchangeRejected),
+        (oauth("invalid_request"), ExchangeFault::ExchangeRejected),
         (answer("429 Too Many Requests", json, "{}"), ExchangeFault::Throttled),
         (answer("503 Service Unavailable", "Retry-After: 7\r\n", ""), ExchangeFault::Throttled),
-        (answer("503 Service Unavailable", "", ""), ExchangeFault::Upstream),
+        (answer("503 Service Unavailable", "", ""), ExchangeFault::Unavailable),
     ] {
         let error = sts(reply).await.unwrap_err();
         assert_eq!(error.fault, fault, "{error}");
@@ -407,10 +407,10 @@ async fn refusals_say_whose_move_it_is() {
         answer(status, json, &body)
     };
     for (reply, fault) in [
-        (api("403 Forbidden", "PERMISSION_DENIED"), ExchangeFault::Denied),
-        (api("404 Not Found", "NOT_FOUND"), ExchangeFault::Rejected),
+        (api("403 Forbidden", "PERMISSION_DENIED"), ExchangeFault::AccessDenied),
+        (api("404 Not Found", "NOT_FOUND"), ExchangeFault::ExchangeRejected),
         (api("429 Too Many Requests", "RESOURCE_EXHAUSTED"), ExchangeFault::Throttled),
-        (api("500 Internal Server Error", "INTERNAL"), ExchangeFault::Upstream),
+        (api("500 Internal Server Error", "INTERNAL"), ExchangeFault::Unavailable),
     ] {
         let error = iam(access(), reply).await.unwrap_err();
         assert_eq!(error.fault, fault, "{error}");
@@ -430,7 +430,7 @@ async fn without_a_kubernetes_token_nobody_is_asked() {
     let server = Scripted::serve([ok(FEDERATED)]).await;
     let (google, _hand) = exchange(&server.url);
     let error = google.issue(&principal(None, access()), &Subject("")).await.unwrap_err();
-    assert_eq!(error.fault, ExchangeFault::Subject);
+    assert_eq!(error.fault, ExchangeFault::PodTokenUnavailable);
     assert!(error.to_string().contains("/x"), "{error}");
     assert!(server.asked().is_empty());
 }
@@ -438,7 +438,7 @@ async fn without_a_kubernetes_token_nobody_is_asked() {
 #[tokio::test]
 async fn an_identity_token_without_an_account_is_refused_here() {
     let (issued, asked) = ask(principal(None, identity()), &[ok(FEDERATED)]).await;
-    assert_eq!(issued.unwrap_err().fault, ExchangeFault::Denied);
+    assert_eq!(issued.unwrap_err().fault, ExchangeFault::AccessDenied);
     assert!(asked.is_empty());
 }
 
@@ -447,7 +447,7 @@ async fn an_identity_token_without_an_account_is_refused_here() {
 async fn an_account_that_is_no_email_reaches_no_method() {
     for account in ["a@b.c/../d@b.c", "a@b.c:x?", "a@b.c#", "a b@c", "%2e%2e"] {
         let (issued, asked) = ask(principal(Some(account), access()), &[ok(FEDERATED), ok(ACCESS)]).await;
-        assert_eq!(issued.unwrap_err().fault, ExchangeFault::Rejected, "{account}");
+        assert_eq!(issued.unwrap_err().fault, ExchangeFault::ExchangeRejected, "{account}");
         assert!(asked.len() <= 1, "{account}");
     }
 }
@@ -459,7 +459,7 @@ async fn an_upstream_that_is_not_there_is_named_with_its_cause() {
     drop(listener);
     let (google, _hand) = exchange(&url);
     let error = google.issue(&principal(None, access()), &Subject(SUBJECT)).await.unwrap_err();
-    assert_eq!(error.fault, ExchangeFault::Upstream);
+    assert_eq!(error.fault, ExchangeFault::Unavailable);
     assert!(error.to_string().contains("Connection refused"), "{error}");
 }
 
@@ -478,7 +478,7 @@ async fn a_server_that_cannot_prove_its_name_is_told_no_token() {
     });
     let (google, _hand) = exchange(&url);
     let error = google.issue(&principal(None, access()), &Subject(SUBJECT)).await.unwrap_err();
-    assert_eq!(error.fault, ExchangeFault::Upstream, "{error}");
+    assert_eq!(error.fault, ExchangeFault::Unavailable, "{error}");
     let heard = heard.await.unwrap();
     assert_eq!(heard.first(), Some(&22), "a TLS handshake record (RFC 8446 section 5.1)");
     assert!(!heard.windows(8).any(|window| window == &SUBJECT.as_bytes()[..8]));
@@ -521,7 +521,7 @@ async fn an_upstream_with_an_authority_of_its_own_is_trusted_by_the_ca_file_and_
     assert_eq!(ask(Some(own.certificate())).await.unwrap().credential.text(), "federated");
     for roots in [None, Some(other.certificate())] {
         let error = ask(roots).await.unwrap_err();
-        assert_eq!(error.fault, ExchangeFault::Upstream);
+        assert_eq!(error.fault, ExchangeFault::Unavailable);
         assert!(error.to_string().contains("invalid peer certificate"), "{error}");
     }
 }

@@ -53,7 +53,7 @@ fn a_day_of_identity_tokens_has_55_minutes_left_and_costs_twelve_calls_an_hour()
         assert!(least >= FLOOR, "{least:?}");
         let calls = world.cloud.count();
         assert!(calls <= 24 * 12, "{calls} calls for a principal that is asked for all the time");
-        assert_eq!(world.broker.counters().floor_breaches_total(), 0);
+        assert_eq!(world.broker.counters().responses_below_floor_total(), 0);
     });
 }
 
@@ -103,7 +103,7 @@ fn in_an_outage_the_older_token_is_served_until_it_expires_and_after_one_failure
         let pod = world.pod("cart-0", "cart");
         ask(&world, &pod).await;
         world.pass(10 * MINUTE).await;
-        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Unavailable));
         let (left, took) = ask(&world, &pod).await;
         assert!(left > 49 * MINUTE && took <= SECOND, "{left:?} after {took:?}");
         let before = world.cloud.count();
@@ -112,8 +112,8 @@ fn in_an_outage_the_older_token_is_served_until_it_expires_and_after_one_failure
         let calls = world.cloud.count() - before;
         assert!(calls <= 48 + 8, "{calls} calls in 48 minutes of outage");
         world.pass(3 * MINUTE).await;
-        assert_eq!(world.answer(&pod, WANT).await.unwrap_err().fault(), Some(ExchangeFault::Upstream));
-        assert!(world.broker.counters().floor_breaches_total() > 0);
+        assert_eq!(world.answer(&pod, WANT).await.unwrap_err().fault(), Some(ExchangeFault::Unavailable));
+        assert!(world.broker.counters().responses_below_floor_total() > 0);
     });
 }
 
@@ -124,7 +124,7 @@ fn after_an_outage_tokens_are_young_again_within_the_back_off() {
         let pod = world.pod("cart-0", "cart");
         ask(&world, &pod).await;
         world.pass(10 * MINUTE).await;
-        world.cloud.turns(Mood::Fails(ExchangeFault::Upstream));
+        world.cloud.turns(Mood::Fails(ExchangeFault::Unavailable));
         ask_every(&world, &pod, SECOND, 20 * MINUTE).await;
         world.cloud.turns(Mood::Issues);
         world.pass(70 * SECOND).await;

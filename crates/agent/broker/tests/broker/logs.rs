@@ -15,7 +15,7 @@ fn what_is_logged_is_bounded_and_holds_no_credential() {
             let world = World::new(SETTINGS);
             let pod = world.pod("cart-0", "cart");
             world.answer(&pod, TOKEN).await.unwrap();
-            world.cloud.turns(Mood::Fails(ExchangeFault::Denied));
+            world.cloud.turns(Mood::Fails(ExchangeFault::AccessDenied));
             let mallory = world.pod("mallory", "mallory");
             for n in 0..6000 {
                 let audience = world::address(n);
@@ -28,7 +28,7 @@ fn what_is_logged_is_bounded_and_holds_no_credential() {
         });
     });
     assert!(lines.iter().any(|line| line.contains("credential issued") && line.contains("shop/cart")));
-    assert!(lines.iter().any(|line| line.contains("no credential") && line.contains("TEAPOT")));
+    assert!(lines.iter().any(|line| line.contains("cannot fetch a credential") && line.contains("TEAPOT")));
     assert!(
         lines.iter().all(|line| line.contains(r#"cloud="google""#)),
         "each says whose credentials it is about"

@@ -206,7 +206,7 @@ impl Cloud {
 
     /// Calls of ServiceAccounts so named are denied.
     pub(crate) fn denied(&self, prefix: &'static str) {
-        *self.apart.lock().unwrap() = Some((prefix, Mood::Fails(ExchangeFault::Denied)));
+        *self.apart.lock().unwrap() = Some((prefix, Mood::Fails(ExchangeFault::AccessDenied)));
     }
 
     /// Calls of ServiceAccounts so named are throttled.

@@ -36,7 +36,7 @@ pub(super) async fn lease(
 ) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
     let left = deadline.timeout.saturating_sub(deadline.now.since(deadline.received_at));
     let fetched = tokio::time::timeout(left, current(pod, deadline.received_at)).await;
-    fetched.map_err(|_| refusals::REFUSALS.slow)?
+    fetched.map_err(|_| refusals::REFUSALS.upstream_timeout)?
 }
 
 /// Fetches a lease of the pod's current role, and starts again each time the pod's entitlements are replaced.

@@ -42,20 +42,20 @@ pub struct AwsConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RoleSessionConfig {
     pub(super) region: String,
-    pub(super) sts: StsEndpointKind,
+    pub(super) sts_endpoint: StsEndpointKind,
     pub(super) sts_url: Option<String>,
     pub(super) eks_auth_url: Option<String>,
     /// A PEM file of additional CA certificates to trust at STS and EKS Auth.
     pub(super) ca_file: Option<PathBuf>,
     pub(super) proxy: Option<String>,
-    pub(super) length: SessionDuration,
+    pub(super) duration: SessionDuration,
     pub(super) base: BaseCredentials,
 }
 
 /// The identity with which the agent takes roles for pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BaseCredentials {
-    pub(super) from: BaseCredentialSource,
+    pub(super) source: BaseCredentialSource,
     /// A base role, which is taken first and then takes the pods' roles.
     pub(super) role: Option<NamedRole>,
 }
@@ -64,25 +64,25 @@ pub(super) struct BaseCredentials {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum BaseCredentialSource {
     /// The role of the node's instance.
-    Node,
+    InstanceRole,
     /// A profile in a credentials file of AWS's format.
     File { path: PathBuf, profile: String },
     /// The pod's own Kubernetes token, for this audience, takes the base role: the node has no credentials at all.
-    Pod { audience: String },
+    PodToken { audience: String },
 }
 
 /// The configuration of the metadata service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ImdsConfig {
-    pub(super) tokens: TokenRequirement,
+    pub(super) http_tokens: TokenRequirement,
     /// The longest life of a session token.
-    pub(super) token_lifetime: Duration,
+    pub(super) max_token_lifetime: Duration,
     /// The file in which the keys of session tokens survive a restart of the agent.
-    pub(super) key_file: Option<PathBuf>,
+    pub(super) token_key_file: Option<PathBuf>,
     /// Regular expressions of the paths that are passed through to the real service.
-    pub(super) passthrough: Vec<String>,
+    pub(super) passthrough_paths: Vec<String>,
     /// The URL of the real service, which serves passthrough requests and the node's own credentials.
-    pub(super) upstream: String,
+    pub(super) upstream_url: String,
 }
 
 /// The configuration of the credentials endpoint of containers.
@@ -94,45 +94,45 @@ pub(super) struct ContainersConfig {
     pub(super) hosts: Vec<IpAddr>,
 }
 
-/// The keys of this section. `imds.keyFile` needs a restart because pods still hold tokens that the present keys signed.
+/// The keys of this section. `imds.tokenKeyFile` needs a restart because pods still hold tokens that the present keys signed.
 pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
         "account",
-        "audience",
         "baseRoleArn",
         "caFile",
         "containers.audience",
         "credentials.audience",
         "credentials.file",
-        "credentials.from",
         "credentials.profile",
         "credentials.role",
+        "credentials.source",
         "defaultRoles.",
-        "imds.passthrough",
-        "imds.tokenLifetime",
-        "imds.tokens",
-        "imds.upstream",
+        "imds.httpTokens",
+        "imds.maxTokenLifetime",
+        "imds.passthroughPaths",
+        "imds.upstreamUrl",
         "instance.",
-        "kube2iam.format",
+        "irsaAudience",
+        "kube2iam.namespaceRestrictionFormat",
         "kube2iam.namespaceRestrictions",
-        "podIdentity.cluster",
-        "podIdentity.url",
+        "podIdentity.clusterName",
+        "podIdentity.eksAuthUrl",
         "proxy",
         "region",
-        "session.length",
+        "roleSources",
+        "session.duration",
         "session.namePrefix",
         "session.tags",
-        "sts",
+        "stsEndpoint",
         "stsUrl",
-        "ways",
     ],
-    needs_restart: &["imds.keyFile"],
+    needs_restart: &["imds.tokenKeyFile"],
 };
 
 /// The URL of the real metadata service.
 const REAL: &str = "http://169.254.169.254";
 
-const ROLE: &str = "the ARN of a role, or below aws.baseRoleArn the name of one";
+const ROLE: &str = "a role ARN, or a role name below aws.baseRoleArn";
 
 impl AwsConfig {
     /// Reads the section.
@@ -152,9 +152,9 @@ impl AwsConfig {
         let imds = imds(&of_imds, base);
         let containers = containers_of(&table.key("containers").table(), listen);
         let read = Self { rules, exchange, facts, imds, containers };
-        if read.asks_the_real_service() && values::is_own_listener(&read.imds.upstream, listen) {
+        if read.asks_the_real_service() && values::is_own_listener(&read.imds.upstream_url, listen) {
             of_imds
-                .key("upstream")
+                .key("upstreamUrl")
                 .reject("the real metadata service; the agent itself listens at this address");
         }
         read
@@ -167,34 +167,35 @@ impl AwsConfig {
     }
 
     fn asks_the_real_service(&self) -> bool {
-        !self.imds.passthrough.is_empty()
-            || self.assumes_roles() && self.exchange.base.from == BaseCredentialSource::Node
+        !self.imds.passthrough_paths.is_empty()
+            || self.assumes_roles() && self.exchange.base.source == BaseCredentialSource::InstanceRole
     }
 }
 
 impl ImdsConfig {
     /// A warning for the operator if a restart of the agent invalidates session tokens.
     pub(super) fn warning(&self) -> Option<String> {
-        let life = self.token_lifetime.as_secs();
-        let costs = if self.token_lifetime > SHORT_TTL {
-            "programs with the SDK for Rust are refused so long after each restart of the agent"
-        } else {
-            "no more, because a restart of the agent takes them all"
-        };
-        let name_one = "name a file in aws.imds.keyFile that outlives the agent";
-        self.key_file.is_none().then(|| {
+        let life = self.max_token_lifetime.as_secs();
+        let limit = if self.max_token_lifetime > SHORT_TTL {
             format!(
-                "session tokens of AWS's metadata service live for {life} s at most, and {costs}: {name_one}"
+                "a restart of the agent invalidates IMDS session tokens. Programs with the AWS SDK for Rust then fail for up to {life} s"
             )
-        })
+        } else {
+            format!(
+                "IMDS session tokens live for at most {life} s, because a restart of the agent invalidates them"
+            )
+        };
+        self.token_key_file
+            .is_none()
+            .then(|| format!("{limit}. Set aws.imds.tokenKeyFile to keep session tokens across restarts"))
     }
 
-    /// The compiled expressions of `passthrough`.
+    /// The compiled expressions of `passthrough_paths`.
     ///
     /// # Errors
     /// An expression that the configuration accepted does not compile.
     pub(super) fn patterns(&self) -> Result<Vec<Pattern>, PatternError> {
-        self.passthrough.iter().map(|text| Pattern::new(text)).collect()
+        self.passthrough_paths.iter().map(|text| Pattern::new(text)).collect()
     }
 }
 
@@ -206,7 +207,7 @@ fn region(table: &DocumentTable<'_>) -> String {
 }
 
 fn base_of_roles(table: &DocumentTable<'_>, account: Option<&str>, region: &str) -> Option<BaseRoleArn> {
-    let form = "what the ARNs of roles begin with, such as arn:aws:iam::123456789012:role/";
+    let form = "the beginning of role ARNs, such as arn:aws:iam::123456789012:role/";
     let given = table.key("baseRoleArn").text(form, BaseRoleArn::new);
     given.or_else(|| BaseRoleArn::of_account(partition(region), account?))
 }
@@ -217,12 +218,12 @@ fn rules(
     pod_identity: &DocumentTable<'_>,
     base: Option<BaseRoleArn>,
 ) -> RolePolicy {
-    let ways = ways(&table.key("ways"));
-    let has = |way: &str| ways.contains(&way);
+    let role_sources = role_sources(&table.key("roleSources"));
+    let has = |source: &str| role_sources.contains(&source);
     let kube2iam = kube2iam(&table.key("kube2iam").table());
     let by_pod =
         namespace::NamespaceRules { kiam: has("kiam"), kube2iam: has("kube2iam").then_some(kube2iam) };
-    let audience = table.key("audience").text(AUDIENCE, audience);
+    let audience = table.key("irsaAudience").text(AUDIENCE, audience);
     let audience = audience.unwrap_or_else(|| WEB_IDENTITY_AUDIENCE.to_owned());
     let prefix = session.key("namePrefix").text("at most 32 letters, digits and _+=,.@-", |text| {
         session::is_prefix(text).then(|| text.to_owned())
@@ -232,7 +233,7 @@ fn rules(
     RolePolicy {
         by_pod: (by_pod.kiam || by_pod.kube2iam.is_some()).then_some(by_pod),
         by_service_account: has("irsa").then(|| audience.into()),
-        by_association: cluster(&pod_identity.key("cluster"), has(POD_IDENTITY)),
+        by_association: cluster(&pod_identity.key("clusterName"), has(POD_IDENTITY)),
         defaults,
         tags,
         session_prefix: prefix.unwrap_or_default(),
@@ -240,24 +241,24 @@ fn rules(
     }
 }
 
-/// The values of `aws.ways`: the projects whose annotations count.
-const WAYS: [&str; 4] = ["irsa", "kiam", "kube2iam", POD_IDENTITY];
+/// The values of `aws.roleSources`: the projects whose annotations count.
+const ROLE_SOURCES: [&str; 4] = ["irsa", "kiam", "kube2iam", POD_IDENTITY];
 
-/// The value of `aws.ways` for EKS Pod Identity: EKS chooses the role, and no annotation counts.
+/// The value of `aws.roleSources` for EKS Pod Identity: EKS chooses the role, and no annotation counts.
 const POD_IDENTITY: &str = "pod-identity";
 
-fn ways(node: &DocumentNode<'_>) -> Vec<&'static str> {
+fn role_sources(node: &DocumentNode<'_>) -> Vec<&'static str> {
     if !node.is_present() {
         return vec!["irsa"];
     }
-    let known = |text: &str| WAYS.iter().find(|way| **way == text).copied();
+    let known = |text: &str| ROLE_SOURCES.iter().find(|source| **source == text).copied();
     node.list().iter().filter_map(|item| item.text("irsa, kiam, kube2iam or pod-identity", known)).collect()
 }
 
 /// Reads the cluster whose associations count. `None` if pod-identity is off.
 fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
     if is_on && !node.is_present() {
-        node.reject("the name of the cluster at EKS, because of pod-identity");
+        node.reject("the name of the EKS cluster, because roleSources has pod-identity");
     }
     node.text("the name of an EKS cluster", |text| ClusterName::parse(text).ok()).filter(|_| is_on)
 }
@@ -265,8 +266,11 @@ fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
 fn kube2iam(table: &DocumentTable<'_>) -> Kube2iam {
     let known = |text: &str| FORMATS.iter().find(|(_, name)| *name == text).map(|(format, _)| *format);
     Kube2iam {
-        restricted: table.key("namespaceRestrictions").boolean().unwrap_or(true),
-        format: table.key("format").text("glob or regexp", known).unwrap_or(AllowedRolesFormat::Glob),
+        namespace_restrictions: table.key("namespaceRestrictions").boolean().unwrap_or(true),
+        namespace_restriction_format: table
+            .key("namespaceRestrictionFormat")
+            .text("glob or regexp", known)
+            .unwrap_or(AllowedRolesFormat::Glob),
     }
 }
 
@@ -276,14 +280,14 @@ const FORMATS: [(AllowedRolesFormat, &str); 2] =
 fn defaults(table: &DocumentTable<'_>, base: Option<&BaseRoleArn>) -> HashMap<String, NamedRole> {
     let role = |(namespace, node): &(&str, DocumentNode<'_>)| {
         if !is_dns_label(namespace) {
-            node.reject("below the name of a namespace");
+            node.reject("the name of a namespace as the key");
         }
         Some(((*namespace).to_owned(), node.text(ROLE, |text| role_arn::resolve(text, base))?))
     };
     table.entries().iter().filter_map(role).collect()
 }
 
-const AUDIENCE: &str = "whom a token is for, without spaces, quotes or backslashes";
+const AUDIENCE: &str = "a token audience without spaces, quotes or backslashes";
 
 fn audience(text: &str) -> Option<String> {
     session::is_audience(text).then(|| text.to_owned())
@@ -304,28 +308,29 @@ fn exchange(
     region: String,
     rules: &RolePolicy,
 ) -> RoleSessionConfig {
-    let length = |text: &str| SessionDuration::new(values::duration(text)?).ok();
-    let known = |text: &str| SERVICES.iter().find(|(_, name)| *name == text).map(|(sts, _)| *sts);
+    let duration = |text: &str| SessionDuration::new(values::duration(text)?).ok();
+    let known =
+        |text: &str| STS_ENDPOINTS.iter().find(|(_, name)| *name == text).map(|(endpoint, _)| *endpoint);
     let url = |node: &DocumentNode<'_>| {
         node.text("an https URL without a path, or http to a loopback address", values::secure_url)
     };
-    let (sts_url, eks_auth_url) = (url(&table.key("stsUrl")), url(&pod_identity.key("url")));
+    let (sts_url, eks_auth_url) = (url(&table.key("stsUrl")), url(&pod_identity.key("eksAuthUrl")));
     RoleSessionConfig {
         region,
-        sts: table.key("sts").text("regional or global", known).unwrap_or_default(),
+        sts_endpoint: table.key("stsEndpoint").text("regional or global", known).unwrap_or_default(),
         ca_file: table.key("caFile").text("the path of a PEM file", |text| values::path(text, base)),
         proxy: proxy(table, [&sts_url, &eks_auth_url].map(Option::as_deref)),
         sts_url,
         eks_auth_url,
-        length: session
-            .key("length")
-            .text("1h to 12h: SDKs ask on every call for what has less than 15m left", length)
+        duration: session
+            .key("duration")
+            .text("1h to 12h, because SDKs fetch credentials with less than 15m left on every call", duration)
             .unwrap_or(SessionDuration::HOUR),
         base: base_keys(&table.key("credentials").table(), base, rules),
     }
 }
 
-const SERVICES: [(StsEndpointKind, &str); 2] =
+const STS_ENDPOINTS: [(StsEndpointKind, &str); 2] =
     [(StsEndpointKind::Regional, "regional"), (StsEndpointKind::Global, "global")];
 
 /// Reads the proxy. Rejects it for plain http, which the proxy could read; https passes through it in a tunnel.
@@ -334,42 +339,43 @@ fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let form = "an http URL without a path, such as http://proxy.example:3128";
     let proxy = key.text(form, values::http_url)?;
     if !values::is_loopback_url(&proxy) && urls.iter().flatten().any(|url| url.starts_with("http://")) {
-        key.reject("a loopback address, because what is asked through it is plain http");
+        key.reject("a loopback address, because stsUrl or podIdentity.eksAuthUrl is plain http");
     }
     Some(proxy)
 }
 
 fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> BaseCredentials {
-    const FROM: [&str; 3] = ["node", "file", "pod"];
-    let known = |text: &str| FROM.iter().find(|from| **from == text).copied();
-    let from = table.key("from").text("node, file or pod", known).unwrap_or("node");
+    const SOURCES: [&str; 3] = ["instance-role", "file", "pod-token"];
+    let known = |text: &str| SOURCES.iter().find(|source| **source == text).copied();
+    let source =
+        table.key("source").text("instance-role, file or pod-token", known).unwrap_or("instance-role");
     let (file, profile) = (table.key("file"), table.key("profile").text("a profile's name", values::name));
     let (audience_of, role) = (table.key("audience").text(AUDIENCE, audience), table.key("role"));
     let (path, role_arn) = (
         file.text("the path of a credentials file", |text| values::path(text, base)),
         role.text(ROLE, |text| role_arn::resolve(text, rules.base.as_ref())),
     );
-    if from == "file" && !file.is_present() {
-        file.reject("the path of a credentials file, because of from: file");
+    if source == "file" && !file.is_present() {
+        file.reject("the path of a credentials file, because of source: file");
     }
-    if from == "pod" && rules.by_association.is_some() {
-        let expected = "node or file, because of pod-identity: EKS Auth is asked under a signature";
-        table.key("from").reject(expected);
+    if source == "pod-token" && rules.by_association.is_some() {
+        let expected = "instance-role or file, because pod-identity needs signed calls to EKS Auth";
+        table.key("source").reject(expected);
     }
-    if from == "pod" && !role.is_present() {
-        role.reject("the role that pods take first, because of from: pod");
+    if source == "pod-token" && !role.is_present() {
+        role.reject("the role that pods assume first, because of source: pod-token");
     }
-    let from = match from {
+    let source = match source {
         "file" => BaseCredentialSource::File {
             path: path.unwrap_or_default(),
             profile: profile.unwrap_or_else(|| "default".to_owned()),
         },
-        "pod" => BaseCredentialSource::Pod {
+        "pod-token" => BaseCredentialSource::PodToken {
             audience: audience_of.unwrap_or_else(|| WEB_IDENTITY_AUDIENCE.to_owned()),
         },
-        _ => BaseCredentialSource::Node,
+        _ => BaseCredentialSource::InstanceRole,
     };
-    BaseCredentials { from, role: role_arn }
+    BaseCredentials { source, role: role_arn }
 }
 
 /// Reads the facts of the node that pods may know. All other facts are absent.
@@ -386,8 +392,8 @@ fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> In
         instance_type: name("type"),
         image_id: name("imageId"),
         architecture: name("architecture"),
-        local_hostname: name("hostname"),
-        local_ipv4: instance.key("address").text("an IPv4 address", |text| {
+        local_hostname: name("localHostname"),
+        local_ipv4: instance.key("localIpv4").text("an IPv4 address", |text| {
             text.parse::<std::net::Ipv4Addr>().ok().map(|address| address.to_string())
         }),
         account_id: account,
@@ -397,31 +403,35 @@ fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> In
 }
 
 fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
-    let known = |text: &str| TOKENS.iter().find(|(_, name)| *name == text).map(|(tokens, _)| *tokens);
+    let known = |text: &str| HTTP_TOKENS.iter().find(|(_, name)| *name == text).map(|(tokens, _)| *tokens);
     let lifetime = |text: &str| values::duration(text).filter(|life| TtlLimit::new(*life).is_some());
     let pattern = |text: &str| Pattern::new(text).is_ok().then(|| text.to_owned());
-    let expression = "a regular expression of whole paths, such as /latest/meta-data/ami-id";
-    let key_file = table.key("keyFile").text("the path of a file", |text| values::path(text, base));
+    let expression = "a regular expression that matches whole paths, such as /latest/meta-data/ami-id";
+    let token_key_file =
+        table.key("tokenKeyFile").text("the path of a file", |text| values::path(text, base));
     // The next process has other keys, and the SDK for Rust shows a refused token for as long as it was granted.
-    let longest = if key_file.is_some() { MAX_TTL } else { SHORT_TTL };
+    let longest = if token_key_file.is_some() { MAX_TTL } else { SHORT_TTL };
     ImdsConfig {
-        tokens: table.key("tokens").text("required or optional", known).unwrap_or(TokenRequirement::Required),
-        token_lifetime: table.key("tokenLifetime").text("5m to 6h", lifetime).unwrap_or(longest),
-        key_file,
-        passthrough: table
-            .key("passthrough")
+        http_tokens: table
+            .key("httpTokens")
+            .text("required or optional", known)
+            .unwrap_or(TokenRequirement::Required),
+        max_token_lifetime: table.key("maxTokenLifetime").text("5m to 6h", lifetime).unwrap_or(longest),
+        token_key_file,
+        passthrough_paths: table
+            .key("passthroughPaths")
             .list()
             .iter()
             .filter_map(|item| item.text(expression, pattern))
             .collect(),
-        upstream: table
-            .key("upstream")
+        upstream_url: table
+            .key("upstreamUrl")
             .text("an http URL without a path, such as http://169.254.169.254", values::http_url)
             .unwrap_or_else(|| REAL.to_owned()),
     }
 }
 
-const TOKENS: [(TokenRequirement, &str); 2] =
+const HTTP_TOKENS: [(TokenRequirement, &str); 2] =
     [(TokenRequirement::Required, "required"), (TokenRequirement::Optional, "optional")];
 
 /// Reads the configuration of the containers endpoint.
@@ -451,21 +461,21 @@ impl Serialize for AwsConfig {
         written.extend(members(json!({
             "account": facts.account_id,
             "podIdentity": {
-                "cluster": rules.by_association.as_ref().map(ClusterName::as_str),
-                "url": exchange.eks_auth_url,
+                "clusterName": rules.by_association.as_ref().map(ClusterName::as_str),
+                "eksAuthUrl": exchange.eks_auth_url,
             },
             "session": {
-                "length": format!("{}s", exchange.length.get().as_secs()),
+                "duration": format!("{}s", exchange.duration.get().as_secs()),
                 "namePrefix": rules.session_prefix,
                 "tags": tags,
             },
             "instance": written_facts(facts),
             "imds": {
-                "tokens": TOKENS.iter().find(|(tokens, _)| *tokens == imds.tokens).map(|(_, name)| name),
-                "tokenLifetime": format!("{}s", imds.token_lifetime.as_secs()),
-                "keyFile": imds.key_file,
-                "passthrough": imds.passthrough,
-                "upstream": imds.upstream,
+                "httpTokens": HTTP_TOKENS.iter().find(|(tokens, _)| *tokens == imds.http_tokens).map(|(_, name)| name),
+                "maxTokenLifetime": format!("{}s", imds.max_token_lifetime.as_secs()),
+                "tokenKeyFile": imds.token_key_file,
+                "passthroughPaths": imds.passthrough_paths,
+                "upstreamUrl": imds.upstream_url,
             },
             "containers": { "audience": containers.audience },
         })));
@@ -489,38 +499,44 @@ fn written_rules(rules: &RolePolicy) -> Map<String, Value> {
         kube2iam.is_some(),
         rules.by_association.is_some(),
     ];
-    let ways: Vec<_> = WAYS.iter().zip(on).filter(|(_, is_on)| *is_on).map(|(way, _)| way).collect();
+    let role_sources: Vec<_> =
+        ROLE_SOURCES.iter().zip(on).filter(|(_, is_on)| *is_on).map(|(source, _)| source).collect();
     let defaults = rules.defaults.iter().map(|(namespace, role)| (namespace.clone(), role.as_str().into()));
-    let kube2iam = kube2iam.map(|way| {
-        let format = FORMATS.iter().find(|(format, _)| *format == way.format).map(|(_, name)| name);
-        json!({ "namespaceRestrictions": way.restricted, "format": format })
+    let kube2iam = kube2iam.map(|kube2iam| {
+        let format = FORMATS.iter().find(|(format, _)| *format == kube2iam.namespace_restriction_format);
+        json!({
+            "namespaceRestrictions": kube2iam.namespace_restrictions,
+            "namespaceRestrictionFormat": format.map(|(_, name)| name),
+        })
     });
     members(json!({
         "baseRoleArn": rules.base.as_ref().map(BaseRoleArn::as_str),
-        "ways": ways,
-        "audience": rules.by_service_account.as_deref(),
+        "roleSources": role_sources,
+        "irsaAudience": rules.by_service_account.as_deref(),
         "kube2iam": kube2iam,
         "defaultRoles": defaults.collect::<Map<_, _>>(),
     }))
 }
 
 fn written_exchange(exchange: &RoleSessionConfig) -> Map<String, Value> {
-    let RoleSessionConfig { region, sts, sts_url, ca_file, proxy, base, .. } = exchange;
-    let mut from = members(match &base.from {
-        BaseCredentialSource::Node => json!({ "from": "node" }),
+    let RoleSessionConfig { region, sts_endpoint, sts_url, ca_file, proxy, base, .. } = exchange;
+    let mut credentials = members(match &base.source {
+        BaseCredentialSource::InstanceRole => json!({ "source": "instance-role" }),
         BaseCredentialSource::File { path, profile } => {
-            json!({ "from": "file", "file": path, "profile": profile })
+            json!({ "source": "file", "file": path, "profile": profile })
         }
-        BaseCredentialSource::Pod { audience } => json!({ "from": "pod", "audience": audience }),
+        BaseCredentialSource::PodToken { audience } => {
+            json!({ "source": "pod-token", "audience": audience })
+        }
     });
-    from.insert("role".into(), json!(base.role.as_ref().map(NamedRole::as_str)));
+    credentials.insert("role".into(), json!(base.role.as_ref().map(NamedRole::as_str)));
     members(json!({
         "region": region,
-        "sts": SERVICES.iter().find(|(known, _)| known == sts).map(|(_, name)| name),
+        "stsEndpoint": STS_ENDPOINTS.iter().find(|(known, _)| known == sts_endpoint).map(|(_, name)| name),
         "stsUrl": sts_url,
         "caFile": ca_file,
         "proxy": proxy,
-        "credentials": from,
+        "credentials": credentials,
     }))
 }
 
@@ -532,8 +548,8 @@ fn written_facts(facts: &InstanceMetadata) -> Value {
         "architecture": facts.architecture,
         "availabilityZone": facts.availability_zone,
         "availabilityZoneId": facts.availability_zone_id,
-        "hostname": facts.local_hostname,
-        "address": facts.local_ipv4,
+        "localHostname": facts.local_hostname,
+        "localIpv4": facts.local_ipv4,
         "domain": facts.domain,
     })
 }
@@ -558,10 +574,10 @@ mod tests {
 
     #[test]
     fn the_effective_section_reads_as_itself() {
-        let text = "aws: { region: cn-north-1, account: \"123456789012\", ways: [kiam, kube2iam], kube2iam: { format: regexp }, \
-                    defaultRoles: { shop: cart }, credentials: { from: file, file: keys, role: agent }, \
-                    session: { length: 2h, namePrefix: kiam-, tags: [kubernetes-namespace] }, sts: global, \
-                    imds: { tokens: optional, keyFile: tokens, passthrough: [/latest/meta-data/mac] } }";
+        let text = "aws: { region: cn-north-1, account: \"123456789012\", roleSources: [kiam, kube2iam], kube2iam: { namespaceRestrictionFormat: regexp }, \
+                    defaultRoles: { shop: cart }, credentials: { source: file, file: keys, role: agent }, \
+                    session: { duration: 2h, namePrefix: kiam-, tags: [kubernetes-namespace] }, stsEndpoint: global, \
+                    imds: { httpTokens: optional, tokenKeyFile: tokens, passthroughPaths: [/latest/meta-data/mac] } }";
         let section = read(text).unwrap();
         let written = serde_json::to_string(&json!({ "aws": section })).unwrap();
         assert_eq!(read(&written).unwrap(), section, "{written}");
@@ -572,13 +588,13 @@ mod tests {
     #[test]
     fn what_a_restart_takes_lives_for_minutes_unless_somebody_says_otherwise_and_is_told_of() {
         for (imds, life, remark) in [
-            ("", 300, Some("a restart of the agent takes them all")),
-            ("keyFile: k", 21_600, None),
-            ("keyFile: k, tokenLifetime: 1h", 3600, None),
-            ("tokenLifetime: 1h", 3600, Some("refused so long after each restart")),
+            ("", 300, Some("live for at most 300 s, because a restart of the agent invalidates them")),
+            ("tokenKeyFile: k", 21_600, None),
+            ("tokenKeyFile: k, maxTokenLifetime: 1h", 3600, None),
+            ("maxTokenLifetime: 1h", 3600, Some("then fail for up to 3600 s")),
         ] {
             let section = read(&format!("aws: {{ region: eu-west-1, imds: {{ {imds} }} }}")).unwrap();
-            assert_eq!(section.imds.token_lifetime.as_secs(), life, "{imds}");
+            assert_eq!(section.imds.max_token_lifetime.as_secs(), life, "{imds}");
             let told = section.imds.warning();
             assert_eq!(told.is_some(), remark.is_some(), "{told:?}");
             assert!(remark.is_none_or(|part| told.unwrap().contains(part)), "{imds}");
@@ -587,8 +603,10 @@ mod tests {
 
     #[test]
     fn only_the_annotations_of_the_ways_that_are_on_are_asked_for() {
-        let selected = |ways: &str| {
-            read(&format!("aws: {{ region: eu-west-1, ways: [{ways}] }}")).unwrap().annotation_keys()
+        let selected = |sources: &str| {
+            read(&format!("aws: {{ region: eu-west-1, roleSources: [{sources}] }}"))
+                .unwrap()
+                .annotation_keys()
         };
         assert_eq!(selected("irsa").namespace, [""; 0]);
         assert_eq!(selected("kiam").service_account, [""; 0]);
@@ -598,22 +616,22 @@ mod tests {
     #[test]
     fn every_mistake_is_named_at_once() {
         let all = mistakes(
-            "aws: { region: EU, account: 12, ways: [kiam, gcp], defaultRoles: { Shop: cart }, \
-             credentials: { from: file }, session: { length: 15m, tags: [pod] }, imds: { tokens: v2, tokenLifetime: 1m, \
-             passthrough: [\"(\"] }, containers: { audience: \"a b\" }, other: 1 }",
+            "aws: { region: EU, account: 12, roleSources: [kiam, gcp], defaultRoles: { Shop: cart }, \
+             credentials: { source: file }, session: { duration: 15m, tags: [pod] }, imds: { httpTokens: v2, maxTokenLifetime: 1m, \
+             passthroughPaths: [\"(\"] }, containers: { audience: \"a b\" }, other: 1 }",
         );
         let places: Vec<_> = all.iter().map(|(place, _)| place.as_str()).collect();
         for place in [
             "aws.region",
             "aws.account",
-            "aws.ways[1]",
+            "aws.roleSources[1]",
             "aws.defaultRoles.Shop",
             "aws.credentials.file",
-            "aws.session.length",
+            "aws.session.duration",
             "aws.session.tags[0]",
-            "aws.imds.tokens",
-            "aws.imds.tokenLifetime",
-            "aws.imds.passthrough[0]",
+            "aws.imds.httpTokens",
+            "aws.imds.maxTokenLifetime",
+            "aws.imds.passthroughPaths[0]",
             "aws.containers.audience",
             "aws",
         ] {
@@ -623,31 +641,34 @@ mod tests {
 
     #[test]
     fn eks_is_asked_in_the_name_of_a_cluster_and_under_a_signature() {
-        let on = |more: &str| format!("aws: {{ region: eu-west-1, ways: [pod-identity]{more} }}");
-        let reef = ", podIdentity: { cluster: reef, url: \"https://eks.example\" }";
+        let on = |more: &str| format!("aws: {{ region: eu-west-1, roleSources: [pod-identity]{more} }}");
+        let reef = ", podIdentity: { clusterName: reef, eksAuthUrl: \"https://eks.example\" }";
         let section = read(&on(reef)).unwrap();
         assert_eq!(section.rules.by_association, ClusterName::parse("reef").ok());
         assert_eq!(section.exchange.eks_auth_url.as_deref(), Some("https://eks.example"));
         assert_eq!(section.annotation_keys(), Default::default(), "no annotation counts");
         let written = serde_json::to_string(&json!({ "aws": section })).unwrap();
         assert_eq!(read(&written).unwrap(), section, "{written}");
-        let off = read("aws: { region: eu-west-1, podIdentity: { cluster: reef } }").unwrap();
+        let off = read("aws: { region: eu-west-1, podIdentity: { clusterName: reef } }").unwrap();
         assert_eq!(off.rules.by_association, None);
         for (more, place) in [
-            ("", "aws.podIdentity.cluster"),
-            (", podIdentity: { cluster: a/b }", "aws.podIdentity.cluster"),
-            (", podIdentity: { cluster: reef, url: \"http://eks.example\" }", "aws.podIdentity.url"),
+            ("", "aws.podIdentity.clusterName"),
+            (", podIdentity: { clusterName: a/b }", "aws.podIdentity.clusterName"),
             (
-                ", podIdentity: { cluster: reef, url: \"http://127.0.0.1:1\" }, proxy: \"http://10.0.0.1:1\"",
+                ", podIdentity: { clusterName: reef, eksAuthUrl: \"http://eks.example\" }",
+                "aws.podIdentity.eksAuthUrl",
+            ),
+            (
+                ", podIdentity: { clusterName: reef, eksAuthUrl: \"http://127.0.0.1:1\" }, proxy: \"http://10.0.0.1:1\"",
                 "aws.proxy",
             ),
             (
-                ", podIdentity: { cluster: reef }, credentials: { from: pod, role: \"arn:aws:iam::123456789012:role/a\" }",
-                "aws.credentials.from",
+                ", podIdentity: { clusterName: reef }, credentials: { source: pod-token, role: \"arn:aws:iam::123456789012:role/a\" }",
+                "aws.credentials.source",
             ),
             (
-                ", podIdentity: { cluster: reef }, imds: { upstream: \"http://127.0.0.1:8988\" }",
-                "aws.imds.upstream",
+                ", podIdentity: { clusterName: reef }, imds: { upstreamUrl: \"http://127.0.0.1:8988\" }",
+                "aws.imds.upstreamUrl",
             ),
         ] {
             let places: Vec<_> = mistakes(&on(more)).into_iter().map(|(place, _)| place).collect();
@@ -657,11 +678,11 @@ mod tests {
 
     #[test]
     fn an_agent_is_not_its_own_real_service_where_it_asks_that() {
-        let own = "imds: { upstream: \"http://127.0.0.1:8988\" }";
+        let own = "imds: { upstreamUrl: \"http://127.0.0.1:8988\" }";
         assert!(read(&format!("aws: {{ region: eu-west-1, {own} }}")).is_ok(), "nobody asks it");
-        for asks in ["ways: [kiam]", "defaultRoles: { shop: \"arn:aws:iam::123456789012:role/a\" }"] {
+        for asks in ["roleSources: [kiam]", "defaultRoles: { shop: \"arn:aws:iam::123456789012:role/a\" }"] {
             let places = mistakes(&format!("aws: {{ region: eu-west-1, {asks}, {own} }}"));
-            assert_eq!(places[0].0, "aws.imds.upstream");
+            assert_eq!(places[0].0, "aws.imds.upstreamUrl");
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct ContainersDialect {
 }
 
 const ANYONE: Refusal =
-    Refusal::new(403, "unknown_caller", "Credentials are given only to pods that are known.");
+    Refusal::new(403, "unknown_client", "The agent gives credentials only to identified pods.");
 
 impl MetadataDialect<PodEntry> for ContainersDialect {
     fn cloud(&self) -> CloudName {
@@ -134,7 +134,7 @@ impl ContainersDialect {
                 as Box<dyn ReplayableQuery<PodEntry>>
         };
         PodHandlerOutcome::CacheHit {
-            route: &routes::CONTAINER,
+            route: &routes::CONTAINERS,
             question: asked.should_record.then(question),
         }
     }
@@ -149,7 +149,7 @@ fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOu
     let deadline =
         Deadline { received_at: asked.received_at, now: asked.now, timeout: response::WAIT_TIMEOUT };
     let pod = pod.clone();
-    PodHandlerOutcome::Deferred(DeferredResponse::new(&routes::CONTAINER, false, async move {
+    PodHandlerOutcome::Deferred(DeferredResponse::new(&routes::CONTAINERS, false, async move {
         Box::new(AwaitedCredentialsResponse(awaited_credentials::lease(&pod, deadline).await))
             as Box<dyn ReadyResponse>
     }))
@@ -203,6 +203,6 @@ impl ReplayableQuery<PodEntry> for CredentialsReplay {
         };
         let lease = own.credentials.cached_lease((), now)?;
         endpoint::document(out, frame, &credentials(own, &lease));
-        Some(&routes::CONTAINER)
+        Some(&routes::CONTAINERS)
     }
 }

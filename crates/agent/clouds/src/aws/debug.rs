@@ -13,12 +13,12 @@ impl AwsEntitlement {
     pub(crate) fn describe(&self, now: Moment) -> Value {
         match &self.state {
             RoleState::Role(own) => json!({
-                "standing": "role",
+                "status": "role",
                 "role": role(own),
-                "way": way(own),
+                "assume_method": assume_method(own),
                 "principals": own.credentials.principals().iter().map(|view| principal(view, now)).collect::<Vec<_>>(),
             }),
-            RoleState::Refused(why) => json!({ "standing": why.code }),
+            RoleState::Refused(why) => json!({ "status": why.code }),
         }
     }
 
@@ -52,12 +52,12 @@ fn role(own: &PodRole) -> Option<String> {
     named.or_else(|| Some(own.credentials.peek(())?.value.role_name().to_owned()))
 }
 
-fn way(own: &PodRole) -> &'static str {
+fn assume_method(own: &PodRole) -> &'static str {
     match &own.access.method {
-        AssumeMethod::WebIdentity { then: None, .. } => "webIdentity",
-        AssumeMethod::WebIdentity { then: Some(_), .. } => "webIdentityThenAssumeRole",
-        AssumeMethod::NodeKeys { .. } => "assumeRole",
-        AssumeMethod::PodIdentity { .. } => "podIdentity",
+        AssumeMethod::WebIdentity { then: None, .. } => "web_identity",
+        AssumeMethod::WebIdentity { then: Some(_), .. } => "web_identity_then_assume_role",
+        AssumeMethod::NodeKeys { .. } => "assume_role",
+        AssumeMethod::PodIdentity { .. } => "pod_identity",
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct PodRole {
 
 /// Does not occur: the broker rejects credentials of a role that has no name.
 const NAMELESS: Refusal =
-    Refusal::new(503, "upstream_down", "AWS does not say what the role of these credentials is called.");
+    Refusal::new(503, "upstream_unavailable", "AWS does not name the role of these credentials.");
 
 impl PodRole {
     /// The name of the role to which these credentials belong.

@@ -64,9 +64,10 @@ pub(super) struct ImdsDialect {
 }
 
 const ANYONE: Refusal =
-    Refusal::new(403, "unknown_caller", "Credentials and metadata are given only to pods that are known.");
+    Refusal::new(403, "unknown_client", "The agent gives credentials and metadata only to identified pods.");
 
-const ONLY_A_PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
+const READINESS_PROBE: Refusal =
+    Refusal::new(403, "readiness_probe", "The readiness probe has no credentials.");
 
 impl ImdsService {
     /// Creates the service from this section.
@@ -77,8 +78,8 @@ impl ImdsService {
         Ok(Self {
             imds: Imds::new(&section.facts, section.imds.patterns()?),
             keys,
-            tokens: section.imds.tokens,
-            longest: TtlLimit::new(section.imds.token_lifetime).unwrap_or_default(),
+            tokens: section.imds.http_tokens,
+            longest: TtlLimit::new(section.imds.max_token_lifetime).unwrap_or_default(),
             clock,
             without_token: Counter::default(),
         })
@@ -181,7 +182,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
             }
             PodClient::Anyone => self.of_nobody(TokenClient::unknown(asked.peer), Ok(ANYONE), asked, out),
             PodClient::Probe => {
-                self.of_nobody(TokenClient::unknown(asked.peer), Ok(ONLY_A_PROBE), asked, out)
+                self.of_nobody(TokenClient::unknown(asked.peer), Ok(READINESS_PROBE), asked, out)
             }
         };
         answered.unwrap_or_else(|refusal| {
@@ -273,7 +274,7 @@ impl ImdsDialect {
             ImdsResource::RoleInfo => resident().map(|own| self.info(own, asked, out)),
             ImdsResource::Text(known) => {
                 respond::text(out, asked.frame, &known);
-                answered(&routes::FACTS)
+                answered(&routes::METADATA)
             }
             ImdsResource::Passthrough(path) => self.pass(own, &path, asked),
         }
@@ -337,14 +338,14 @@ impl ImdsDialect {
             None => match own.credentials.cached_lease((), asked.now) {
                 Some(lease) => profile_of(&lease.value),
                 None => {
-                    return later(pod, &routes::FACTS, asked, move |_, lease| {
+                    return later(pod, &routes::METADATA, asked, move |_, lease| {
                         Ok(AwaitedImdsResponse::Info(lease, stamp))
                     });
                 }
             },
         };
         inform(&profile, stamp, asked.frame, out);
-        PodHandlerOutcome::Answered { route: &routes::FACTS, status: 200 }
+        PodHandlerOutcome::Answered { route: &routes::METADATA, status: 200 }
     }
 }
 
@@ -379,9 +380,9 @@ fn list(
     match own.credentials.cached_lease((), asked.now) {
         Some(lease) if lease.remaining(asked.now) >= response::MIN_LISTED_LIFETIME => {
             respond::role_name(out, asked.frame, &own.listed_name(&lease)?);
-            Ok(PodHandlerOutcome::Answered { route: &routes::ROLES, status: 200 })
+            Ok(PodHandlerOutcome::Answered { route: &routes::ROLE_LIST, status: 200 })
         }
-        _ => Ok(later(pod, &routes::ROLES, asked, |own, lease| {
+        _ => Ok(later(pod, &routes::ROLE_LIST, asked, |own, lease| {
             let role = own.listed_name(&lease)?;
             Ok(AwaitedImdsResponse::Listed(lease, role))
         })),
@@ -424,8 +425,8 @@ enum AwaitedImdsResponse {
 
 const ENDING: Refusal = Refusal::new(
     503,
-    "upstream_down",
-    "AWS cannot be asked right now, and the credentials that are held end; try again shortly.",
+    "upstream_unavailable",
+    "AWS is not available right now, and the cached credentials are about to expire; try again shortly.",
 );
 
 impl ReadyResponse for AwaitedImdsResponse {
@@ -507,7 +508,7 @@ mod tests {
     use super::*;
     use crate::testing::PodFixture;
 
-    const SECTION: &str = "aws: { region: eu-central-1, imds: { tokenLifetime: 6h } }\n";
+    const SECTION: &str = "aws: { region: eu-central-1, imds: { maxTokenLifetime: 6h } }\n";
     const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
     async fn token(world: &PodFixture) -> String {
@@ -560,14 +561,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_without_a_token_that_waits_and_is_answered_then_is_counted_once() {
-        let world = PodFixture::of("aws: { region: eu-central-1, imds: { tokens: optional } }\n");
+        let world = PodFixture::of("aws: { region: eu-central-1, imds: { httpTokens: optional } }\n");
         let counted = || {
             let mut registry = prometheus_client::registry::Registry::default();
             world.in_force().register(&mut registry);
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-            let count =
-                text.lines().find_map(|line| line.strip_prefix("seawall_aws_requests_without_token_total "));
+            let count = text.lines().find_map(|line| line.strip_prefix("seawall_aws_imdsv1_requests_total "));
             count.unwrap().to_owned()
         };
         let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;

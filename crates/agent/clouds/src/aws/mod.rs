@@ -97,7 +97,7 @@ impl AwsConfig {
 
     /// True if the section names a file that the agent writes while it serves.
     pub(super) fn writes_files(&self) -> bool {
-        self.imds.key_file.is_some()
+        self.imds.token_key_file.is_some()
     }
 
     /// Starts the AWS part without a network call. Its background tasks run on `runtime`.
@@ -111,7 +111,7 @@ impl AwsConfig {
             self.exchange.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
         let asks = AwsExchangeConfig {
             extra_roots: more_roots,
-            ..role_chain::config(&self.exchange, &self.imds.upstream)
+            ..role_chain::config(&self.exchange, &self.imds.upstream_url)
         };
         let exchange = || Ok::<_, anyhow::Error>(Arc::new(AwsExchange::new(asks.clone(), clock.clone())?));
         let broker = match before {
@@ -132,8 +132,8 @@ impl AwsConfig {
             service: Arc::new(self.service(clock, runtime, before)?),
             containers: ContainerEndpoint::new(self.containers.hosts.iter().copied()),
             container_audience: self.containers.audience.as_str().into(),
-            upstream: self.imds.upstream.clone(),
-            allows_passthrough: !self.imds.passthrough.is_empty(),
+            upstream: self.imds.upstream_url.clone(),
+            allows_passthrough: !self.imds.passthrough_paths.is_empty(),
             remark,
             node_limit: before.map(|before| before.node_limit.clone()).unwrap_or_default(),
             clock: clock.clone(),
@@ -147,7 +147,7 @@ impl AwsConfig {
         if let Some(before) = before {
             return before.service.with_config(self);
         }
-        let keys = Arc::new(TokenKeyStore::open(self.imds.key_file.as_deref(), clock)?);
+        let keys = Arc::new(TokenKeyStore::open(self.imds.token_key_file.as_deref(), clock)?);
         runtime.spawn(keys.clone().run());
         ImdsService::new(self, keys, clock.clone())
     }
@@ -167,7 +167,7 @@ impl Aws {
         applicant: &EntitlementRequest<'_>,
         before: EntitlementState<&AwsEntitlement>,
     ) -> Option<AwsEntitlement> {
-        let standing = match self.rules.decide(applicant.pod, applicant.facts) {
+        let state = match self.rules.decide(applicant.pod, applicant.facts) {
             Ok(allowed) => RoleState::Role(self.own(applicant, &allowed, before)),
             Err(RoleDenial::Pending) => return None,
             Err(RoleDenial::NoRole(refusal)) => RoleState::Refused(refusal),
@@ -179,7 +179,7 @@ impl Aws {
         let passthrough = self.allows_passthrough.then(|| share(before));
         Some(AwsEntitlement {
             token_subject: TokenSubject::pod(&applicant.pod.uid),
-            state: standing,
+            state,
             passthrough_limit: passthrough,
         })
     }
@@ -216,9 +216,10 @@ impl Aws {
 
     /// Registers the counters of AWS that other clouds do not have.
     pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "Requests for metadata without a session token, which aws.imds.tokens: required refuses";
+        let help =
+            "Metadata requests without a session token (IMDSv1); aws.imds.httpTokens: required refuses them";
         let without: Counter = self.service.without_token.clone();
-        registry.register("seawall_aws_requests_without_token", help, without);
+        registry.register("seawall_aws_imdsv1_requests", help, without);
     }
 }
 

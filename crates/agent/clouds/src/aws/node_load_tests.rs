@@ -99,8 +99,8 @@ impl Node {
     fn start(way: Way, beyond: &Beyond, time: (Clock, seawall_core::ManualClock)) -> Self {
         let url = beyond.aws.url();
         let section = format!(
-            "aws: {{ region: eu-west-1, account: \"123456789012\", ways: [{}], stsUrl: \"{url}\", credentials: {{ from: node }}, \
-             podIdentity: {{ cluster: reef, url: \"{url}\" }}, imds: {{ tokens: optional, upstream: \"{url}\" }} }}\n",
+            "aws: {{ region: eu-west-1, account: \"123456789012\", roleSources: [{}], stsUrl: \"{url}\", credentials: {{ source: instance-role }}, \
+             podIdentity: {{ clusterName: reef, eksAuthUrl: \"{url}\" }}, imds: {{ httpTokens: optional, upstreamUrl: \"{url}\" }} }}\n",
             way.name
         );
         let clock = time.0.clone();
@@ -163,7 +163,7 @@ impl Node {
             let PodClient::Pod(pod) = pod else { return false };
             let shown = pod.entitlements().describe(now);
             let principals = shown["aws"]["principals"].as_array();
-            principals.is_some_and(|all| all.iter().any(|principal| principal["callInTheAir"] == true))
+            principals.is_some_and(|all| all.iter().any(|principal| principal["is_fetching"] == true))
         })
     }
 }

@@ -71,23 +71,23 @@ impl PodRateLimit {
 
 const TOO_FAST: Refusal = Refusal::new(
     503,
-    "passthrough_rate",
-    "This pod reads the instance's metadata too fast; what is read does not change, so keep it, and try again in a second.",
+    "passthrough_rate_limited",
+    "This pod reads the instance's metadata too fast. The metadata does not change: cache it, and try again in a second.",
 );
 const TOO_FAST_TOGETHER: Refusal = Refusal::new(
     503,
-    "passthrough_rate_all",
-    "The pods of this node read its instance's metadata too fast together; try again shortly.",
+    "passthrough_rate_limited_node",
+    "Together, the pods of this node read the instance's metadata too fast; try again shortly.",
 );
 const NO_TOKEN: Refusal = Refusal::new(
     503,
-    "upstream_token",
-    "The real metadata service gives the agent no session token, or none that it takes; try again shortly.",
+    "imds_token_unavailable",
+    "The real metadata service gives the agent no session token, or rejects the token that it gave; try again shortly.",
 );
 const TOO_LONG: Refusal = Refusal::new(
     502,
     "upstream_too_large",
-    "The real metadata service's answer is larger than is passed on.",
+    "The real metadata service's answer is larger than the agent passes on.",
 );
 
 /// A pod's request to the real service, and the time that its client still waits.
@@ -323,7 +323,7 @@ mod tests {
 
     fn world(upstream: &str) -> PodFixture {
         let world = PodFixture::of(&format!(
-            "aws: {{ region: eu-west-1, imds: {{ tokens: optional, passthrough: [\"{FACT}\"], upstream: \"{upstream}\" }} }}\n"
+            "aws: {{ region: eu-west-1, imds: {{ httpTokens: optional, passthroughPaths: [\"{FACT}\"], upstreamUrl: \"{upstream}\" }} }}\n"
         ));
         another_pod(&world);
         world
@@ -373,7 +373,7 @@ mod tests {
         let world = service.world();
         let answers = read(&world, 200).await;
         assert_eq!(count(&answers, 200, ""), 40);
-        assert_eq!(count(&answers, 503, "passthrough_rate"), 160);
+        assert_eq!(count(&answers, 503, "passthrough_rate_limited"), 160);
         assert_eq!(service.asked().len(), 41);
         let (_, at_once) = world.ask_with("GET", FACT, "A: b").await;
         assert!(at_once);
@@ -394,7 +394,7 @@ mod tests {
         };
         let before: Entitlements = Entitlements::clone(&world.pod().entitlements());
         world.pod().replace_entitlements(world.clouds.entitle(&applicant, &before));
-        assert_eq!(count(&read(&world, 10).await, 503, "passthrough_rate"), 10);
+        assert_eq!(count(&read(&world, 10).await, 503, "passthrough_rate_limited"), 10);
     }
 
     #[tokio::test]
@@ -407,7 +407,7 @@ mod tests {
             answers.extend(read(&world, 40).await);
         }
         assert_eq!(count(&answers, 200, ""), 199);
-        assert_eq!(count(&answers, 503, "passthrough_rate_all"), 201);
+        assert_eq!(count(&answers, 503, "passthrough_rate_limited_node"), 201);
         assert_eq!(service.asked().len(), 200);
         world.manual_clock.advance(Duration::from_secs(1));
         another_pod(&world);
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(service.asked(), ["PUT", "GET", "PUT", "GET"]);
         let service = Service::start(|_| false);
         let world = service.world();
-        assert_eq!(read(&world, 1).await, [(503, "upstream_token".to_owned())]);
+        assert_eq!(read(&world, 1).await, [(503, "imds_token_unavailable".to_owned())]);
         assert_eq!(service.asked(), ["PUT", "GET", "PUT", "GET"]);
     }
 
@@ -442,7 +442,7 @@ mod tests {
             let world = world(&server.url(""));
             let clock = Clock::system();
             let start = clock.now();
-            assert_eq!(read(&world, 1).await, [(503, "upstream_slow".to_owned())]);
+            assert_eq!(read(&world, 1).await, [(503, "upstream_timeout".to_owned())]);
             let waited = clock.now().since(start);
             // A second, with room for a busy machine.
             assert!(waited >= Duration::from_millis(800) && waited < Duration::from_secs(6), "{waited:?}");

@@ -17,14 +17,14 @@ use seawall_protocols::aws::UnixTime;
 use seawall_protocols::aws::containers::BAD_AUTHORIZATION;
 use serde::Deserialize;
 
-const FOREIGN: Refusal = Refusal::new(
+const TOKEN_POD_MISMATCH: Refusal = Refusal::new(
     403,
-    "foreign_token",
-    "The token in the Authorization header is another pod's, or none of a pod.",
+    "token_pod_mismatch",
+    "The token in the Authorization header does not belong to this pod.",
 );
-const AUDIENCE: Refusal = Refusal::new(
+const TOKEN_AUDIENCE_MISMATCH: Refusal = Refusal::new(
     403,
-    "token_audience",
+    "token_audience_mismatch",
     "The token in the Authorization header is for another audience than aws.containers.audience.",
 );
 const EXPIRED: Refusal = Refusal::new(
@@ -33,10 +33,10 @@ const EXPIRED: Refusal = Refusal::new(
     "The token in the Authorization header has expired; read its file again.",
 );
 
-const EARLY: Refusal = Refusal::new(
+const TOKEN_NOT_YET_VALID: Refusal = Refusal::new(
     401,
-    "early_token",
-    "The token in the Authorization header is not good yet: the node's clock is behind, or the token's issuer's is ahead.",
+    "token_not_yet_valid",
+    "The token in the Authorization header is not valid yet: the node's clock is behind, or the issuer's clock is ahead.",
 );
 
 /// The time by which the API server's clock may be ahead of the node's. Common libraries for such tokens use the same value.
@@ -80,15 +80,15 @@ struct ObjectRef {
 pub(super) fn check(token: &str, pod: &Pod, audience: &str, now: UnixTime) -> Result<UnixTime, Refusal> {
     let claims = read(token).ok_or(BAD_AUTHORIZATION)?;
     if !claims.kubernetes.is_of(pod) {
-        return Err(FOREIGN);
+        return Err(TOKEN_POD_MISMATCH);
     }
     let is_for = match &claims.aud {
         Audiences::One(one) => one == audience,
         Audiences::Many(many) => many.iter().any(|one| one == audience),
     };
     match UnixTime(claims.exp) {
-        _ if !is_for => Err(AUDIENCE),
-        _ if claims.nbf.is_some_and(|begin| UnixTime(begin) > now.after(LEEWAY)) => Err(EARLY),
+        _ if !is_for => Err(TOKEN_AUDIENCE_MISMATCH),
+        _ if claims.nbf.is_some_and(|begin| UnixTime(begin) > now.after(LEEWAY)) => Err(TOKEN_NOT_YET_VALID),
         end if end <= now => Err(EXPIRED),
         end => Ok(end),
     }
@@ -171,8 +171,8 @@ mod tests {
             (0, Ok(1000)),
             (999, Ok(1000)),
             (1059, Ok(1000)),
-            (1060, Err("early_token")),
-            (u64::MAX, Err("early_token")),
+            (1060, Err("token_not_yet_valid")),
+            (u64::MAX, Err("token_not_yet_valid")),
         ] {
             let mut early = claims();
             early["nbf"] = begin.into();
@@ -193,11 +193,11 @@ mod tests {
         ] {
             let mut other = claims();
             *other.pointer_mut(path).unwrap() = value.into();
-            assert_eq!(asked(&other, &pod(UID)), Err("foreign_token"), "{path}");
+            assert_eq!(asked(&other, &pod(UID)), Err("token_pod_mismatch"), "{path}");
         }
         let mut other = claims();
         other["aud"] = json!(["sts.amazonaws.com"]);
-        assert_eq!(asked(&other, &pod(UID)), Err("token_audience"));
+        assert_eq!(asked(&other, &pod(UID)), Err("token_audience_mismatch"));
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(asked(&claims(), &pod("static:shop/cart-0@10.4.0.7")), Ok(1000));
         let mut other = claims();
         other["kubernetes.io"]["pod"]["name"] = "cart-1".into();
-        assert_eq!(asked(&other, &pod("static:shop/cart-0@10.4.0.7")), Err("foreign_token"));
+        assert_eq!(asked(&other, &pod("static:shop/cart-0@10.4.0.7")), Err("token_pod_mismatch"));
     }
 
     #[test]

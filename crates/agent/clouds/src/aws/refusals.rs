@@ -13,52 +13,56 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
         "no_role",
         "No AWS role is configured for this pod or its Kubernetes ServiceAccount.",
     ),
-    too_many: Refusal::new(
+    fetch_rate_limited: Refusal::new(
         503,
-        "too_many_new",
-        "This pod asks too fast for credentials that it has not; try again shortly.",
+        "fetch_rate_limited",
+        "This pod requests new credentials too fast; try again shortly.",
     ),
-    slow: Refusal::new(
+    upstream_timeout: Refusal::new(
         503,
-        "upstream_slow",
-        "The credentials are being fetched and take long; try again shortly.",
+        "upstream_timeout",
+        "The agent is still fetching the credentials; try again shortly.",
     ),
-    denied: Refusal::new(
+    access_denied: Refusal::new(
         403,
-        "denied",
-        "AWS refuses this role to this pod: its trust policy, or a policy of who takes it for the pod, does not allow it.",
+        "access_denied",
+        "AWS denies this role to this pod: the role's trust policy, or a policy of the principal that assumes the role for the pod, does not allow it.",
     ),
-    rejected: Refusal::new(
+    exchange_rejected: Refusal::new(
         403,
-        "rejected",
+        "exchange_rejected",
         "AWS rejects the exchange; the agent's or the role's configuration is wrong.",
     ),
-    node: Refusal::new(
+    node_credentials_denied: Refusal::new(
         403,
-        "node_refused",
-        "AWS refuses the node its own credentials (aws.credentials), with which this pod's role would be taken: not this pod's, but its \
-         operator's to mend.",
+        "node_credentials_denied",
+        "AWS rejects the node's own credentials (aws.credentials), which the agent needs to assume this pod's role. The operator of the \
+         cluster must correct that.",
     ),
-    unassigned: Refusal::new(
+    no_association: Refusal::new(
         404,
         "no_association",
-        "Nothing names an AWS role for this pod, and EKS associates none with its Kubernetes ServiceAccount in the cluster of \
-         aws.podIdentity.cluster. One that is made is found within a minute or so.",
+        "No setting names an AWS role for this pod, and EKS has no association for its Kubernetes ServiceAccount in the cluster of \
+         aws.podIdentity.clusterName. The agent finds a new association within about a minute.",
     ),
-    subject: Refusal::new(
+    pod_token_unavailable: Refusal::new(
         503,
-        "subject",
-        "This pod's Kubernetes token cannot be had, or AWS does not take it, right now; try again shortly.",
+        "pod_token_unavailable",
+        "The agent cannot get this pod's Kubernetes token, or AWS does not accept it; try again shortly.",
     ),
     throttled: Refusal::new(
         503,
         "upstream_throttled",
-        "AWS asks for fewer requests right now; try again shortly.",
+        "AWS limits the request rate right now; try again shortly.",
     ),
-    upstream: Refusal::new(503, "upstream_down", "AWS cannot be asked right now; try again shortly."),
+    upstream_unavailable: Refusal::new(
+        503,
+        "upstream_unavailable",
+        "AWS is not available right now; try again shortly.",
+    ),
     short_lived: Refusal::new(
         503,
         "upstream_short_lived",
-        "AWS issued these credentials for so short a time that they had ended when they came.",
+        "AWS issued these credentials for so short a time that they expired before they arrived.",
     ),
 };

@@ -20,12 +20,12 @@ const AGENT: &str = "seawall-agent";
 
 /// The broker's configuration that is the same for all pods, without the roots of `aws.caFile`.
 pub(super) fn config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchangeConfig {
-    let keys = match &exchange.base.from {
-        BaseCredentialSource::Node => Some(KeySource::Instance { url: metadata.to_owned() }),
+    let keys = match &exchange.base.source {
+        BaseCredentialSource::InstanceRole => Some(KeySource::Instance { url: metadata.to_owned() }),
         BaseCredentialSource::File { path, profile } => {
             Some(KeySource::File { path: path.clone(), profile: profile.clone() })
         }
-        BaseCredentialSource::Pod { .. } => None,
+        BaseCredentialSource::PodToken { .. } => None,
     };
     let (sts_url, eks_auth_url) = (exchange.sts_url.clone(), exchange.eks_auth_url.clone());
     AwsExchangeConfig { keys, sts_url, eks_auth_url, proxy: exchange.proxy.clone(), extra_roots: None }
@@ -56,14 +56,14 @@ impl RoleAccessBuilder {
     /// The broker rejects a region that the configuration accepted.
     pub(super) fn new(exchange: &RoleSessionConfig) -> anyhow::Result<Self> {
         let role = exchange.base.role.as_ref().map(|role| role.arn().clone());
-        let base = match (&exchange.base.from, role) {
-            (BaseCredentialSource::Pod { audience }, Some(role)) => {
+        let base = match (&exchange.base.source, role) {
+            (BaseCredentialSource::PodToken { audience }, Some(role)) => {
                 BaseIdentity::Pod { audience: audience.as_str().into(), role }
             }
             (_, role) => BaseIdentity::Agent(role.map(agents)),
         };
         let region = Region::parse(&exchange.region).context("aws.region")?;
-        Ok(Self { region, sts: exchange.sts, length: exchange.length, base })
+        Ok(Self { region, sts: exchange.sts_endpoint, length: exchange.duration, base })
     }
 
     /// The access by which this pod takes the role that it is allowed.

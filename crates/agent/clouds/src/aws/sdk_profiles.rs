@@ -26,8 +26,8 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
     known: KNOWN,
     // The SDK for C++ asks every five minutes, whatever it has: thirteen times in an hour, its ends included.
     normal_fetches_per_hour: 13,
-    unnamed_description: "of an unknown family (it sends no User-Agent; the AWS SDKs for JavaScript send none)",
-    lifetime_advice: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
+    unnamed_description: "unknown (it sends no User-Agent; neither do the AWS SDKs for JavaScript)",
+    lifetime_advice: "Raise the role's MaxSessionDuration and aws.session.duration, or use a newer SDK release.",
     earliest_affected: Some(FirstExpiringSdks {
         remaining: Duration::from_secs(15 * 60),
         sdk_names: "boto3 and older AWS SDKs for Java",
@@ -44,7 +44,7 @@ const KNOWN: &[SdkProfile] = &[
     client("aws-sdk-java/", "the AWS SDK for Java, version 2", 15),
     client("aws-sdk-go-v2/", "the AWS SDK for Go, version 2", 5),
     client("aws-sdk-go/", "the AWS SDK for Go, version 1", 5),
-    client("Go-http-client/", "a client of Go's", 5),
+    client("Go-http-client/", "a Go client", 5),
     client("aws-sdk-nodejs/", "the AWS SDK for JavaScript, version 2", 0),
     client("aws-sdk-rust/", "the AWS SDK for Rust", 0),
     client("aws-sdk-ruby3/", "the AWS SDK for Ruby", 5),

@@ -3,7 +3,7 @@
 //! The agent writes the file only once it has signed a token, so a check of the configuration writes nothing.
 //!
 //! Without a file that can be written, a restart invalidates all tokens. The SDK for Rust then fails for as long as its token was granted.
-//! So `aws.imds.keyFile` exists, and without it tokens live only minutes by default. If the wall clock is set forward by more than a
+//! So `aws.imds.tokenKeyFile` exists, and without it tokens live only minutes by default. If the wall clock is set forward by more than a
 //! token's remaining lifetime, the token is lost too, and no file helps.
 
 use std::fs::{self, OpenOptions};
@@ -98,7 +98,9 @@ impl TokenKeyStore {
         }
         match random() {
             Ok(bytes) => self.keys.store(Arc::new(keys.rotated(bytes, now))),
-            Err(error) => tracing::warn!(%error, "the key of session tokens is not replaced"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot replace the signing key of IMDS session tokens; the old key stays in use")
+            }
         }
         true
     }
@@ -111,7 +113,7 @@ impl TokenKeyStore {
             disk::run_with_timeout(move || write(&path, &keys).map_err(|error| error.to_string())).await;
         if let (Err(error), Some(path)) = (written.flatten(), &self.file) {
             let path = path.display();
-            tracing::warn!(%path, error, "session tokens of AWS's metadata service will not outlive this process");
+            tracing::warn!(%path, error, "cannot write aws.imds.tokenKeyFile; a restart of the agent invalidates IMDS session tokens");
         }
     }
 }
@@ -123,10 +125,10 @@ fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
     }
     let bytes = file::read_bytes(path, LARGEST)
         .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))
-        .context("aws.imds.keyFile")?;
+        .context("aws.imds.tokenKeyFile")?;
     let keys = TokenSigningKeys::from_bytes(bytes.expose());
     if keys.is_err() {
-        tracing::warn!(path = %path.display(), "holds no whole keys of session tokens, and is written anew");
+        tracing::warn!(path = %path.display(), "aws.imds.tokenKeyFile has no valid session token keys; the agent writes new ones");
     }
     Ok(keys.ok())
 }
@@ -158,7 +160,7 @@ fn name_of_its_own() -> io::Result<String> {
 
 fn random() -> anyhow::Result<Secret<[u8; KEY_BYTES]>> {
     let mut bytes = Secret::new([0; KEY_BYTES]);
-    let read = getrandom(bytes.expose_mut(), GetRandomFlags::empty()).context("no random bytes")?;
+    let read = getrandom(bytes.expose_mut(), GetRandomFlags::empty()).context("cannot get random bytes")?;
     anyhow::ensure!(read == KEY_BYTES, "too few random bytes");
     Ok(bytes)
 }
@@ -234,6 +236,6 @@ mod tests {
         keys.write().await;
         assert!(same(&keys, &TokenKeyStore::open(Some(&path), &clock).unwrap()));
         let error = TokenKeyStore::open(Some(folder.path()), &clock).unwrap_err();
-        assert!(format!("{error:#}").contains("aws.imds.keyFile"), "{error:#}");
+        assert!(format!("{error:#}").contains("aws.imds.tokenKeyFile"), "{error:#}");
     }
 }

@@ -49,7 +49,7 @@ async fn a_long_outage_costs_a_pod_nothing_before_its_credentials_end_and_then_i
 
 #[tokio::test]
 async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_ends_with_its_lease() {
-    let (world, eks) = start_on(", ways: [pod-identity]", 60 * MINUTE).await;
+    let (world, eks) = start_on(", roleSources: [pod-identity]", 60 * MINUTE).await;
     world.pod().replace_entitlements(world.entitlements(RelatedAnnotations::NotRead));
     let pause = || async {
         world.manual_clock.advance(MINUTE + MINUTE / 9);
@@ -127,7 +127,7 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
                 world.ask_with("GET", at, &format!("User-Agent: {agent}")).await.0
             };
             waited = waited.min(clock.now().since(began));
-            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("upstream_slow"), "{answer}");
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("upstream_timeout"), "{answer}");
             assert!(!answer.to_ascii_lowercase().contains("retry-after"), "{answer}");
             if waited < Duration::from_millis(most) {
                 break;
@@ -152,10 +152,10 @@ async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_
             (RelatedAnnotations::read(Annotations::default()), "404", "no_role"),
             (naming(TILL), "200", "till"),
         ] {
-            let mut answer = "upstream_slow".to_owned();
+            let mut answer = "upstream_timeout".to_owned();
             // On a machine that is busy its patience may be over first, but not each time.
             for _ in 0..5 {
-                if answer.contains("upstream_slow") {
+                if answer.contains("upstream_timeout") {
                     answer = changed_meanwhile(&world, is_at_containers, now.clone()).await;
                 }
             }
@@ -200,11 +200,11 @@ async fn a_role_is_listed_while_its_credentials_live_long_enough_to_be_asked_for
         world.manual_clock.advance(held(&world) - Duration::from_secs(left));
         world.settle().await;
         let mut listed = world.listed().await;
-        while listed.1.contains("upstream_slow") {
+        while listed.1.contains("upstream_timeout") {
             listed = world.listed().await;
         }
         assert_eq!(listed.0, status, "{left} s left: {listed:?}");
-        assert!(status == 200 || listed.1.contains("upstream_down"), "{listed:?}");
+        assert!(status == 200 || listed.1.contains("upstream_unavailable"), "{listed:?}");
         let (document, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
         assert!(document.starts_with("HTTP/1.1 200 "), "once listed it is there: {document}");
     }

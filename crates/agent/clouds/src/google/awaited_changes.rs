@@ -55,7 +55,7 @@ impl ChangePoller {
     ) -> DeferredResponse {
         let (pod, known) = (pod.clone(), known.into_owned());
         let (timeout, mut stop) = (hold.timeout, self.0.stop.clone());
-        DeferredResponse::new(&routes::TREE, true, async move {
+        DeferredResponse::new(&routes::METADATA, true, async move {
             let _place = place;
             // The timeout and the drain answer with the content that the client has.
             let over = async {
@@ -203,7 +203,7 @@ impl ReadyResponse for RevokedResponse {
 }
 
 const NO_MORE: Refusal =
-    Refusal::new(503, "account_changed", "What this pod may have has just changed; try again.");
+    Refusal::new(503, "account_changed", "The account of this pod has just changed; try again.");
 
 /// Waits for a credential that is not in memory yet, for a request that was received at `came`.
 pub(super) fn await_lease(

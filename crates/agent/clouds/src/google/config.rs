@@ -19,10 +19,10 @@ use crate::reloadable_keys::ReloadableKeys;
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoogleConfig {
     pub mode: GoogleMode,
-    /// The URL of the real metadata server: behind all of `conceal`, and behind `passthrough`.
-    pub upstream: String,
+    /// The URL of the real metadata server: behind all of `conceal`, and behind `passthrough_service_accounts`.
+    pub upstream_url: String,
     /// The ServiceAccounts that see the real metadata server in `federate`, filtered as in `conceal`, with the node's own credentials.
-    pub passthrough: Vec<ServiceAccount>,
+    pub passthrough_service_accounts: Vec<ServiceAccount>,
 }
 
 /// The kind of credentials that pods get.
@@ -62,14 +62,14 @@ pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
         "instance.name",
         "mode",
         "numericProjectId",
-        "passthrough",
+        "passthroughServiceAccounts",
         "projectId",
-        "provider",
         "proxy",
         "stsUrl",
         "tokenAudience",
         "universeDomain",
-        "upstream",
+        "upstreamUrl",
+        "workloadIdentityProvider",
         "workloadPool",
         "zone",
     ],
@@ -84,21 +84,21 @@ impl GoogleConfig {
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.table();
         let mode = GoogleMode::read(&table, base);
-        let upstream = table.key("upstream");
-        let real = upstream
+        let upstream_url = table.key("upstreamUrl");
+        let real = upstream_url
             .text("an http URL without a path, such as http://169.254.169.254", values::http_url)
             .unwrap_or_else(|| REAL.into());
-        let passthrough: Vec<_> = table
-            .key("passthrough")
+        let passthrough_service_accounts: Vec<_> = table
+            .key("passthroughServiceAccounts")
             .list()
             .iter()
             .filter_map(|item| item.text(ACCOUNT, values::service_account))
             .collect();
-        let is_used = mode == GoogleMode::Conceal || !passthrough.is_empty();
+        let is_used = mode == GoogleMode::Conceal || !passthrough_service_accounts.is_empty();
         if is_used && values::is_own_listener(&real, listen) {
-            upstream.reject("the real metadata server; the agent itself listens at this address");
+            upstream_url.reject("the real metadata server; the agent itself listens at this address");
         }
-        Self { mode, upstream: real, passthrough }
+        Self { mode, upstream_url: real, passthrough_service_accounts }
     }
 }
 
@@ -107,8 +107,8 @@ impl GoogleConfig {
 #[serde(rename_all = "camelCase")]
 struct SerializedConfig<'a> {
     mode: &'static str,
-    upstream: &'a str,
-    passthrough: Vec<String>,
+    upstream_url: &'a str,
+    passthrough_service_accounts: Vec<String>,
     #[serde(flatten)]
     federate: Option<Value>,
 }
@@ -119,12 +119,14 @@ impl Serialize for GoogleConfig {
             GoogleMode::Federate(federate) => ("federate", Some(federate.written())),
             GoogleMode::Conceal => ("conceal", None),
         };
-        let passthrough = self.passthrough.iter().map(ToString::to_string).collect();
-        SerializedConfig { mode, upstream: &self.upstream, passthrough, federate }.serialize(to)
+        let passthrough_service_accounts =
+            self.passthrough_service_accounts.iter().map(ToString::to_string).collect();
+        SerializedConfig { mode, upstream_url: &self.upstream_url, passthrough_service_accounts, federate }
+            .serialize(to)
     }
 }
 
-/// The expected form of an entry in `passthrough`, as Kubernetes writes it.
+/// The expected form of an entry in `passthroughServiceAccounts`, as Kubernetes writes it.
 const ACCOUNT: &str = "a ServiceAccount as namespace/name";
 
 impl GoogleMode {
@@ -132,8 +134,9 @@ impl GoogleMode {
         const MODES: [&str; 2] = ["federate", "conceal"];
         let known = |text: &str| MODES.iter().find(|mode| **mode == text).copied();
         let conceals = table.key("mode").text("federate or conceal", known) == Some("conceal");
-        let is_of_both =
-            |(key, _): &(&str, DocumentNode<'_>)| ["mode", "upstream", "passthrough"].contains(key);
+        let is_of_both = |(key, _): &(&str, DocumentNode<'_>)| {
+            ["mode", "upstreamUrl", "passthroughServiceAccounts"].contains(key)
+        };
         if conceals && table.entries().iter().all(is_of_both) {
             return Self::Conceal;
         }
@@ -165,7 +168,7 @@ impl FederateConfig {
             },
             "universeDomain": node.universe_domain,
             "workloadPool": pool,
-            "provider": exchange.provider,
+            "workloadIdentityProvider": exchange.workload_identity_provider,
             "tokenAudience": exchange.token_audience,
             "exchange": SHAPES.iter().find(|(shape, _)| *shape == exchange.exchange).map(|(_, name)| name),
             "stsUrl": exchange.sts_url,
@@ -206,14 +209,14 @@ fn exchange(table: &DocumentTable<'_>, pool: &str) -> GoogleExchangeConfig {
     let shape =
         table.key("exchange").text("sts or identitybindingtoken", known).unwrap_or(GoogleExchangeApi::Sts);
     let (sts_url, iam_url) = (url(table, "stsUrl", default_url(shape)), url(table, "iamUrl", IAM));
-    let provider = provider(shape, table);
+    let workload_identity_provider = workload_identity_provider(shape, table);
     GoogleExchangeConfig {
         exchange: shape,
         token_audience: table
             .key("tokenAudience")
             .text("text without spaces, quotes or backslashes", audience)
-            .unwrap_or_else(|| default_audience(shape, &provider, pool)),
-        provider,
+            .unwrap_or_else(|| default_audience(shape, &workload_identity_provider, pool)),
+        workload_identity_provider,
         extra_roots: None,
         proxy: proxy(table, &[&sts_url, &iam_url]),
         sts_url,
@@ -244,8 +247,8 @@ fn default_audience(shape: GoogleExchangeApi, provider: &str, pool: &str) -> Str
     }
 }
 
-/// Reads the exchange's `audience` from the key `provider`. Its form depends on the exchange API.
-fn provider(shape: GoogleExchangeApi, table: &DocumentTable<'_>) -> String {
+/// Reads the exchange's `audience` from the key `workloadIdentityProvider`. Its form depends on the exchange API.
+fn workload_identity_provider(shape: GoogleExchangeApi, table: &DocumentTable<'_>) -> String {
     let (form, start) = match shape {
         GoogleExchangeApi::Sts => (
             "a provider's full name: //iam.googleapis.com/projects/NUMBER/locations/global/\
@@ -259,7 +262,7 @@ fn provider(shape: GoogleExchangeApi, table: &DocumentTable<'_>) -> String {
         ),
     };
     let checked = |text: &str| audience(text).filter(|text| text.starts_with(start));
-    table.required("provider", form).text(form, checked).unwrap_or_default()
+    table.required("workloadIdentityProvider", form).text(form, checked).unwrap_or_default()
 }
 
 fn audience(text: &str) -> Option<String> {

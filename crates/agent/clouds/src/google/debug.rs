@@ -11,14 +11,14 @@ use crate::entitlements::{EntitlementState, PodLeases, RefetchTask};
 impl GoogleEntitlement {
     /// The kind of the entitlement in one word, the pod's Google service account, and its principals.
     pub(crate) fn describe(&self, now: Moment) -> Value {
-        let (standing, own) = match self {
+        let (status, own) = match self {
             Self::Federated(own) => ("federated", Some(own)),
             Self::Passthrough => ("passthrough", None),
             Self::Refused(_, why) => (why.code, None),
         };
         json!({
-            "standing": standing,
-            "googleServiceAccount": own.and_then(|own| own.account.as_deref()),
+            "status": status,
+            "google_service_account": own.and_then(|own| own.account.as_deref()),
             "principals": own.map(|own| principals(own, now)).unwrap_or_default(),
         })
     }
@@ -48,13 +48,13 @@ fn principals(own: &FederatedPod, now: Moment) -> Vec<Value> {
 }
 
 fn principal(view: &GooglePrincipalView, now: Moment) -> Value {
-    let (kind, detail) = match &view.principal.want {
-        CredentialRequest::AccessToken { scopes } => ("accessToken", scopes),
-        CredentialRequest::IdToken { audience, .. } => ("idToken", audience),
+    let (credential_type, key, detail) = match &view.principal.want {
+        CredentialRequest::AccessToken { scopes } => ("access_token", "scopes", scopes),
+        CredentialRequest::IdToken { audience, .. } => ("id_token", "audience", audience),
     };
     let mut shown = broker_stats::describe(view, now);
-    shown.insert("kind".into(), kind.into());
-    shown.insert("scopesOrAudience".into(), broker_stats::truncate(detail).into());
-    shown.insert("account".into(), json!(view.principal.account.as_deref()));
+    shown.insert("credential_type".into(), credential_type.into());
+    shown.insert(key.into(), broker_stats::truncate(detail).into());
+    shown.insert("google_service_account".into(), json!(view.principal.account.as_deref()));
     shown.into()
 }

@@ -11,7 +11,7 @@ use seawall_core::Moment;
 use seawall_core::cloud::CloudName;
 use seawall_core::events::EventReason;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
-use seawall_protocols::google::federate::{NO_ACCOUNT, NO_IDENTITY};
+use seawall_protocols::google::federate::{NO_ACCOUNT, NO_ACCOUNT_FOR_ID_TOKEN};
 use seawall_protocols::google::{
     CredentialQuery, Detection, LongPollTarget, MetadataServerKind, MetadataTree, ResponseFormat,
     TreeResource, TreeResponse, WaitForChange,
@@ -51,9 +51,10 @@ pub(super) enum GoogleDialectMode {
 }
 
 const ANYONE: Refusal =
-    Refusal::new(403, "unknown_caller", "Credentials are given only to pods that are known.");
+    Refusal::new(403, "unknown_client", "The agent gives credentials only to identified pods.");
 
-const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
+const READINESS_PROBE: Refusal =
+    Refusal::new(403, "readiness_probe", "The readiness probe has no credentials.");
 
 impl MetadataDialect<PodEntry> for GoogleDialect {
     fn cloud(&self) -> CloudName {
@@ -185,7 +186,7 @@ impl GoogleDialect {
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
         let query = own.tree.query(asked.head).inspect_err(|refusal| {
-            if *refusal == NO_IDENTITY {
+            if *refusal == NO_ACCOUNT_FOR_ID_TOKEN {
                 pod_events::report_refusal(&own.event_recorder, EventReason::RefusedByPolicy, refusal);
             }
         })?;
@@ -232,7 +233,9 @@ impl GoogleDialect {
                 let status = self.write_text(&text, asked.frame, out);
                 Ok(PodHandlerOutcome::Answered { route: &route::PROBE, status })
             }
-            TreeResource::Response(TreeResponse::Redirect(_)) | TreeResource::Credential(_) => Err(PROBE),
+            TreeResource::Response(TreeResponse::Redirect(_)) | TreeResource::Credential(_) => {
+                Err(READINESS_PROBE)
+            }
         }
     }
 
@@ -265,7 +268,7 @@ impl GoogleDialect {
             )));
         }
         let status = self.write_text(text, asked.frame, out);
-        Ok(PodHandlerOutcome::Answered { route: &routes::TREE, status })
+        Ok(PodHandlerOutcome::Answered { route: &routes::METADATA, status })
     }
 
     /// Writes a text or a redirect and returns its status.

@@ -93,7 +93,7 @@ struct Federation {
     asks: GoogleExchangeConfig,
     broker: GoogleBroker,
     trees: MetadataTreeCache,
-    passthrough: HashSet<ServiceAccount>,
+    passthrough_service_accounts: HashSet<ServiceAccount>,
     ahead: Prefetcher<GooglePrefetchJob>,
 }
 
@@ -123,18 +123,19 @@ impl GoogleConfig {
         let gives = match &self.mode {
             GoogleMode::Conceal => GoogleModeState::Conceal,
             GoogleMode::Federate(federate) => {
-                let passthrough = self.passthrough.iter().cloned().collect();
+                let passthrough_service_accounts =
+                    self.passthrough_service_accounts.iter().cloned().collect();
                 let before = before.and_then(Google::federation);
                 GoogleModeState::Federate(Box::new(Federation::start(
                     federate,
-                    passthrough,
+                    passthrough_service_accounts,
                     clock,
                     runtime,
                     before,
                 )?))
             }
         };
-        Ok(Google { upstream: self.upstream.clone(), gives })
+        Ok(Google { upstream: self.upstream_url.clone(), gives })
     }
 }
 
@@ -188,7 +189,7 @@ impl Google {
 impl Federation {
     fn start(
         federate: &FederateConfig,
-        passthrough: HashSet<ServiceAccount>,
+        passthrough_service_accounts: HashSet<ServiceAccount>,
         clock: &Clock,
         runtime: &Handle,
         before: Option<&Self>,
@@ -204,7 +205,7 @@ impl Federation {
         };
         let trees = MetadataTreeCache::new(&federate.node, &federate.pool);
         let ahead = before.map_or_else(|| Prefetcher::start(runtime), |before| before.ahead.clone());
-        Ok(Self { asks, broker, trees, passthrough, ahead })
+        Ok(Self { asks, broker, trees, passthrough_service_accounts, ahead })
     }
 
     /// Decides a pod's entitlement; `None` while the Google account of the pod's ServiceAccount is not known.
@@ -213,7 +214,7 @@ impl Federation {
         applicant: &EntitlementRequest<'_>,
         before: EntitlementState<&GoogleEntitlement>,
     ) -> Option<GoogleEntitlement> {
-        if self.passthrough.contains(&applicant.pod.service_account) {
+        if self.passthrough_service_accounts.contains(&applicant.pod.service_account) {
             return Some(GoogleEntitlement::Passthrough);
         }
         let refused = |complaint, refusal: Refusal| {
@@ -232,8 +233,8 @@ impl Federation {
                 _ => Some(self.federated(applicant, account, before)),
             },
             Err(AccountError::NotRead) => None,
-            Err(AccountError::Missing) => refused(EventReason::NoToken, NO_SERVICE_ACCOUNT),
-            Err(AccountError::Malformed) => refused(EventReason::MalformedAccount, MALFORMED),
+            Err(AccountError::Missing) => refused(EventReason::TokenFailed, NO_SERVICE_ACCOUNT),
+            Err(AccountError::Malformed) => refused(EventReason::InvalidAnnotation, MALFORMED),
         }
     }
 

@@ -11,52 +11,56 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     not_entitled: Refusal::new(
         404,
         "no_account",
-        "This pod acts as no Google service account, and identity tokens are issued to service accounts only.",
+        "This pod has no Google service account, and Google issues identity tokens to service accounts only.",
     ),
-    too_many: Refusal::new(
+    fetch_rate_limited: Refusal::new(
         503,
-        "too_many_new",
-        "This pod asks for too many different credentials at once; try again shortly.",
+        "fetch_rate_limited",
+        "This pod requests too many different credentials at once; try again shortly.",
     ),
-    slow: Refusal::new(
+    upstream_timeout: Refusal::new(
         503,
-        "upstream_slow",
-        "The credential is being fetched and takes long; try again shortly.",
+        "upstream_timeout",
+        "The agent is still fetching the credential; try again shortly.",
     ),
-    denied: Refusal::new(
+    access_denied: Refusal::new(
         403,
-        "denied",
-        "Google refuses this credential to this pod's Kubernetes ServiceAccount.",
+        "access_denied",
+        "Google denies this credential to this pod's Kubernetes ServiceAccount.",
     ),
-    rejected: Refusal::new(
+    exchange_rejected: Refusal::new(
         403,
-        "rejected",
+        "exchange_rejected",
         "Google rejects the exchange; the agent's or the account's configuration is wrong.",
     ),
-    node: Refusal::new(
+    node_credentials_denied: Refusal::new(
         403,
-        "rejected",
+        "exchange_rejected",
         "Google rejects the exchange; the agent's or the account's configuration is wrong.",
     ),
-    unassigned: Refusal::new(
+    no_association: Refusal::new(
         403,
-        "denied",
-        "Google refuses this credential to this pod's Kubernetes ServiceAccount.",
+        "access_denied",
+        "Google denies this credential to this pod's Kubernetes ServiceAccount.",
     ),
-    subject: Refusal::new(
+    pod_token_unavailable: Refusal::new(
         503,
-        "subject",
-        "This pod's Kubernetes token cannot be had right now; try again shortly.",
+        "pod_token_unavailable",
+        "The agent cannot get this pod's Kubernetes token right now; try again shortly.",
     ),
     throttled: Refusal::new(
         503,
         "upstream_throttled",
-        "Google asks for fewer requests right now; try again shortly.",
+        "Google limits the request rate right now; try again shortly.",
     ),
-    upstream: Refusal::new(503, "upstream_down", "Google cannot be asked right now; try again shortly."),
+    upstream_unavailable: Refusal::new(
+        503,
+        "upstream_unavailable",
+        "Google is not available right now; try again shortly.",
+    ),
     short_lived: Refusal::new(
         503,
         "upstream_short_lived",
-        "Google issued this credential for so short a time that it had ended when it came.",
+        "Google issued this credential for so short a time that it expired before it arrived.",
     ),
 };

@@ -11,13 +11,13 @@ pub(super) static TOKEN: MetadataRoute = MetadataRoute::credential(Google, "toke
 pub(super) static IDENTITY: MetadataRoute = MetadataRoute::credential(Google, "identity");
 
 /// Requests for anything else in the metadata tree.
-pub(super) static TREE: MetadataRoute = MetadataRoute::other(Google, "tree");
+pub(super) static METADATA: MetadataRoute = MetadataRoute::other(Google, "metadata");
 
 /// Requests that are forwarded to the real metadata server.
 pub(super) static FORWARD: MetadataRoute = MetadataRoute::other(Google, "forward");
 
 /// All routes of Google's metadata server.
-pub(crate) static ALL: [&MetadataRoute; 4] = [&TOKEN, &IDENTITY, &TREE, &FORWARD];
+pub(crate) static ALL: [&MetadataRoute; 4] = [&TOKEN, &IDENTITY, &METADATA, &FORWARD];
 
 /// The route of a credential request.
 pub(super) fn of(want: CredentialRequestRef<'_>) -> &'static MetadataRoute {

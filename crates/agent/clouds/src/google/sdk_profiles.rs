@@ -13,7 +13,7 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
     known: KNOWN,
     normal_fetches_per_hour: 13,
     unnamed_description: UNNAMED_CLIENT,
-    lifetime_advice: "Use a newer release: Google's access tokens live an hour, and are renewed with ten minutes left.",
+    lifetime_advice: "Use a newer SDK release: Google's access tokens live for one hour, and the agent renews them when ten minutes are left.",
     earliest_affected: Some(FirstExpiringSdks {
         remaining: Duration::from_secs(240),
         sdk_names: "object_store and Google's library for Go",
@@ -23,6 +23,6 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
 /// The known SDKs. Sources: 225 s from golang/oauth2, `google/google.go`; 240 s from arrow-rs-object-store, `gcp/credential.rs`.
 const KNOWN: &[SdkProfile] = &[
     client("gcloud-golang/", "Google's library for Go", 225),
-    client("Go-http-client/", "a client of Go's", 225),
+    client("Go-http-client/", "a Go client", 225),
     client("object_store/", "object_store", 240),
 ];

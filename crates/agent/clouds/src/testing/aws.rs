@@ -78,8 +78,8 @@ pub async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (P
     let running = aws::start(options, clock.clone()).await.unwrap();
     let url = running.url();
     let section = format!(
-        "aws: {{ region: eu-west-1, stsUrl: \"{url}\", imds: {{ tokens: optional, upstream: \"{url}\" }}{lines}, \
-         podIdentity: {{ cluster: reef, url: \"{url}\" }} }}\n"
+        "aws: {{ region: eu-west-1, stsUrl: \"{url}\", imds: {{ httpTokens: optional, upstreamUrl: \"{url}\" }}{lines}, \
+         podIdentity: {{ clusterName: reef, eksAuthUrl: \"{url}\" }} }}\n"
     );
     let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
     let world = PodFixture::with(&section, (clock, hand), tokens);
@@ -101,7 +101,7 @@ impl PodFixture {
             }
             let shown = self.pod().entitlements().describe(self.clock.now());
             let principals = shown["aws"]["principals"].as_array().cloned().unwrap_or_default();
-            if principals.iter().all(|principal| principal["callInTheAir"] == false) {
+            if principals.iter().all(|principal| principal["is_fetching"] == false) {
                 return;
             }
         }

@@ -30,11 +30,11 @@ use crate::{Clouds, CloudsConfig, CurrentClouds, DialectResources, EntitlementRe
 
 /// Google passes everything on, AWS gives pods credentials of their own once their ServiceAccount is read.
 pub const BOTH: &str =
-    "google: { mode: conceal }\naws: { region: eu-central-1, imds: { tokens: optional } }\n";
+    "google: { mode: conceal }\naws: { region: eu-central-1, imds: { httpTokens: optional } }\n";
 
 /// Both give pods credentials of their own. AWS decides by the pod alone, Google once its ServiceAccount is read.
 pub const BOTH_BROKERED: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
-    provider: \"//iam.googleapis.com/x\" }\naws: { region: eu-central-1, ways: [kube2iam], imds: { tokens: optional } }\n";
+    workloadIdentityProvider: \"//iam.googleapis.com/x\" }\naws: { region: eu-central-1, roleSources: [kube2iam], imds: { httpTokens: optional } }\n";
 
 #[derive(Debug)]
 struct Named;

@@ -19,15 +19,15 @@ use tracing::warn;
 /// The reason why a token request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
-    #[error("the API server does not let the agent make tokens for {0}: {1}")]
+    #[error("the API server denies the agent a token for {0}: {1}")]
     Forbidden(String, String),
-    #[error("there is no ServiceAccount {0}")]
+    #[error("the ServiceAccount {0} does not exist")]
     AccountGone(String),
     #[error("the pod {0} is gone: {1}")]
     PodGone(String, String),
-    #[error("the API server throttles token requests")]
+    #[error("the API server limits the rate of token requests")]
     Throttled,
-    #[error("the API server refuses the token request: {0}")]
+    #[error("the API server rejects the token request: {0}")]
     Refused(String),
     #[error("{0}")]
     Unreachable(String),
@@ -159,7 +159,7 @@ impl PodTokens {
         }
         match (held, pause) {
             (Some(held), Some(pause)) => {
-                warn!(pod = %self.pod.name, %error, "a token is not renewed; the old one is still valid");
+                warn!(pod = %self.pod.name, %error, "cannot renew a pod's token; the old token is still valid, and the agent tries again");
                 held.renew_at = self.link.clock.now() + pause;
                 Ok(held.token.clone())
             }

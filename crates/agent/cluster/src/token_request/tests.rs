@@ -168,12 +168,12 @@ async fn a_pod_or_account_that_is_gone_takes_its_valid_tokens_along() {
 #[tokio::test]
 async fn each_failure_says_what_it_is_and_whether_to_try_again() {
     for (code, details, retryable, says) in [
-        (403, json!({}), false, "does not let the agent make tokens for reef/coral"),
-        (404, json!({"kind": "serviceaccounts"}), false, "there is no ServiceAccount reef/coral"),
+        (403, json!({}), false, "denies the agent a token for reef/coral"),
+        (404, json!({"kind": "serviceaccounts"}), false, "the ServiceAccount reef/coral does not exist"),
         (404, json!({"kind": "pods"}), false, "the pod web-0 is gone"),
         (409, json!({}), false, "the pod web-0 is gone"),
-        (400, json!({}), false, "refuses the token request"),
-        (429, json!({"retryAfterSeconds": 3}), true, "throttles"),
+        (400, json!({}), false, "rejects the token request"),
+        (429, json!({"retryAfterSeconds": 3}), true, "limits the rate"),
         (500, json!({}), true, "fails (500)"),
         (503, json!({}), true, "fails (503)"),
     ] {
@@ -197,7 +197,7 @@ async fn an_answer_that_cannot_be_read_is_never_repeated_in_an_error() {
         let asking = ask(&tokens);
         asked.recv().await.unwrap().answer(201, &wrong);
         let error = asking.await.unwrap().unwrap_err();
-        assert!(error.reason.contains("cannot be read") && !error.reason.contains("very-secret"), "{error}");
+        assert!(error.reason.contains("cannot read") && !error.reason.contains("very-secret"), "{error}");
     }
 }
 

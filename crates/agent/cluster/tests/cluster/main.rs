@@ -320,7 +320,7 @@ async fn a_token_that_cannot_be_had_says_why() {
 
     admin.must("DELETE", &format!("{}/coral", accounts()), None).await;
     let gone = tokens.subject_token("after the account").await.unwrap_err();
-    assert!(!gone.retryable && gone.reason == "there is no ServiceAccount reef/coral", "{gone:?}");
+    assert!(!gone.retryable && gone.reason == "the ServiceAccount reef/coral does not exist", "{gone:?}");
 
     plane.kill_api_server();
     let away = tokens.subject_token("after the API server").await.unwrap_err();
@@ -333,7 +333,7 @@ async fn forbids(tokens: &dyn SubjectTokens) -> bool {
     match tokens.subject_token(&fresh).await {
         Ok(_) => false,
         Err(error) => {
-            assert!(!error.retryable && error.reason.contains("does not let the agent"), "{error:?}");
+            assert!(!error.retryable && error.reason.contains("denies the agent"), "{error:?}");
             true
         }
     }
@@ -641,7 +641,7 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
         panic!("two watches")
     };
     assert!(pods_health.trouble.is_none(), "{pods_health:?}");
-    assert!(accounts_health.trouble.unwrap().contains("the API server refuses: "));
+    assert!(accounts_health.trouble.unwrap().contains("the API server denies access: "));
 }
 
 #[tokio::test]

@@ -71,24 +71,24 @@ pub(crate) trait PodLookup: PodsByAddress {
 #[derive(Debug)]
 pub(crate) struct KernelAttestation<P, N> {
     pods: P,
-    notes: N,
+    records: N,
 }
 
 impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
     /// Creates an attestation over this view and these records.
-    pub(crate) fn new(pods: P, notes: N) -> Self {
-        Self { pods, notes }
+    pub(crate) fn new(pods: P, records: N) -> Self {
+        Self { pods, records }
     }
 
     fn named(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason> {
         let pair = connection_endpoints(ends).ok_or(RejectionReason::NoConnectionRecord)?;
         if is_from_node(pair) {
-            let uid = self.notes.find(RecordOwner::Node, pair).ok_or(RejectionReason::HostNetwork)?;
+            let uid = self.records.find(RecordOwner::Node, pair).ok_or(RejectionReason::HostNetwork)?;
             return if self.pods.is_host_network(&uid) { Ok(uid) } else { Err(RejectionReason::UnknownPod) };
         }
         let uid = self.claimant(pair)?;
-        let noted = self.notes.find(RecordOwner::Pod(&uid), pair);
-        noted.filter(|noted| *noted == uid).ok_or(RejectionReason::NoConnectionRecord)
+        let owner = self.records.find(RecordOwner::Pod(&uid), pair);
+        owner.filter(|owner| *owner == uid).ok_or(RejectionReason::NoConnectionRecord)
     }
 
     fn claimant(&self, pair: SocketPair) -> Result<PodUid, RejectionReason> {
@@ -121,7 +121,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
             Err(RejectionReason::HostNetwork) => AttestationVerdict::Rejected(RejectionReason::HostNetwork),
             Err(reason) => {
                 if reason == RejectionReason::NoConnectionRecord {
-                    self.notes.count_missed();
+                    self.records.count_missed();
                 }
                 AttestationVerdict::Pending
             }
@@ -142,7 +142,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
 
     fn discard_evidence(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) {
         if let Some(pair) = connection_endpoints(ends) {
-            self.notes
+            self.records
                 .forget(if is_from_node(pair) { RecordOwner::Node } else { RecordOwner::Pod(uid) }, pair);
         }
     }
@@ -220,8 +220,8 @@ mod tests {
     impl ConnectionRecords for Table {
         fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid> {
             let table = self.0.lock().unwrap();
-            let note = table.iter().find(|(under, of, _)| is(owner, under) && *of == pair);
-            note.map(|(_, _, pod)| uid(pod))
+            let record = table.iter().find(|(under, of, _)| is(owner, under) && *of == pair);
+            record.map(|(_, _, pod)| uid(pod))
         }
 
         fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair) {
@@ -252,26 +252,26 @@ mod tests {
     }
 
     /// "cart" is at its address, "old" at another; "agent" is on the node's network.
-    fn kernel(notes: &[(&'static str, &str, &'static str)]) -> KernelAttestation<View, Table> {
+    fn kernel(records: &[(&'static str, &str, &'static str)]) -> KernelAttestation<View, Table> {
         let claims = [(at(CART).ip(), "cart"), ("10.4.0.9".parse().unwrap(), "old")].into();
         let view = View { claims, on_node: vec!["agent"] };
-        let note = |(under, peer, pod): &(&'static str, &str, &'static str)| {
+        let record = |(under, peer, pod): &(&'static str, &str, &'static str)| {
             (*under, SocketPair { peer: at(peer), local: at(NODE) }, *pod)
         };
-        KernelAttestation::new(view, Table(Mutex::new(notes.iter().map(note).collect())))
+        KernelAttestation::new(view, Table(Mutex::new(records.iter().map(record).collect())))
     }
 
     #[test]
-    fn a_pod_is_named_where_address_and_note_agree_and_nowhere_else() {
+    fn a_pod_is_named_where_address_and_record_agree_and_nowhere_else() {
         let nobody = |reason| Err::<&str, _>((AttestationVerdict::Pending, reason));
         let stranger =
             Err((AttestationVerdict::Rejected(RejectionReason::HostNetwork), RejectionReason::HostNetwork));
-        for (case, notes, peer, expected) in [
+        for (case, records, peer, expected) in [
             ("both say so", &[("cart", CART, "cart")][..], CART, Ok("cart")),
             ("in the form of IPv6", &[("cart", CART, "cart")], "[::ffff:10.4.0.7]:40000", Ok("cart")),
-            ("nothing noted", &[], CART, nobody(RejectionReason::NoConnectionRecord)),
+            ("no record", &[], CART, nobody(RejectionReason::NoConnectionRecord)),
             (
-                "noted of another port",
+                "a record of another port",
                 &[("cart", "10.4.0.7:1", "cart")],
                 CART,
                 nobody(RejectionReason::NoConnectionRecord),
@@ -317,7 +317,7 @@ mod tests {
                 stranger.clone(),
             ),
         ] {
-            let kernel = kernel(notes);
+            let kernel = kernel(records);
             let ends = from(peer);
             let said = match kernel.verdict(&ends) {
                 AttestationVerdict::Pod(uid) => Ok(uid),
@@ -328,14 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_good_for_one_connection_and_only_its_owners_goes() {
+    fn a_record_is_good_for_one_connection_and_only_its_owners_goes() {
         let kernel = kernel(&[("cart", CART, "cart"), ("evil", CART, "evil"), ("", "10.4.0.1:5", "agent")]);
         assert_eq!(kernel.verdict(&from(CART)), AttestationVerdict::Pod(uid("cart")));
         kernel.discard_evidence(&uid("cart"), &from(CART));
         assert_eq!(kernel.verdict(&from(CART)), AttestationVerdict::Pending);
-        assert_eq!(kernel.notes.0.lock().unwrap().len(), 2);
+        assert_eq!(kernel.records.0.lock().unwrap().len(), 2);
         kernel.discard_evidence(&uid("agent"), &from("10.4.0.1:5"));
-        assert_eq!(kernel.notes.0.lock().unwrap().len(), 1);
+        assert_eq!(kernel.records.0.lock().unwrap().len(), 1);
     }
 
     #[test]

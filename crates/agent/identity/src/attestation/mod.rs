@@ -43,7 +43,7 @@ pub(crate) enum RejectionReason {
     /// No known pod has this address. A pod that is not known yet may have it.
     UnknownPod,
     /// The API server has not listed the node's pods yet.
-    NotListed,
+    PodsNotSynced,
     /// More than one pod has this address, or may have it.
     Ambiguous,
     /// A pod is known at this address, but the view is not proven current.

@@ -40,7 +40,7 @@ pub(crate) enum AddressLookupError {
     /// No known pod has the address.
     Absent,
     /// The API server has not listed the node's pods yet.
-    NotListed,
+    PodsNotSynced,
     /// More than one pod has the address, or may have it.
     Ambiguous,
 }
@@ -49,7 +49,7 @@ impl From<AddressLookupError> for RejectionReason {
     fn from(none: AddressLookupError) -> Self {
         match none {
             AddressLookupError::Absent => Self::UnknownPod,
-            AddressLookupError::NotListed => Self::NotListed,
+            AddressLookupError::PodsNotSynced => Self::PodsNotSynced,
             AddressLookupError::Ambiguous => Self::Ambiguous,
         }
     }
@@ -216,7 +216,7 @@ mod tests {
     fn each_doubt_has_its_reason() {
         for (none, reason) in [
             (AddressLookupError::Absent, RejectionReason::UnknownPod),
-            (AddressLookupError::NotListed, RejectionReason::NotListed),
+            (AddressLookupError::PodsNotSynced, RejectionReason::PodsNotSynced),
             (AddressLookupError::Ambiguous, RejectionReason::Ambiguous),
         ] {
             let pods = view(Err(none), true);

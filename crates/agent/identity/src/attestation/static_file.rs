@@ -144,7 +144,7 @@ fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAd
     if taken.insert(address) {
         return Some(address);
     }
-    place.reject("an address of its own: another pod in this file has this one");
+    place.reject("another address: an earlier pod in this file has this one");
     None
 }
 
@@ -289,7 +289,10 @@ mod tests {
         for second in ["10.4.0.7", "\"::ffff:10.4.0.7\""] {
             let twice = format!("{CART}{}", CART.replace("10.4.0.7", second).replace("cart-0", "cart-1"));
             let text = parse(&twice).unwrap_err().to_string();
-            assert!(text.contains("pods[1].address") && text.contains("of its own"), "{text}");
+            assert!(
+                text.contains("pods[1].address") && text.contains("another address: an earlier pod"),
+                "{text}"
+            );
         }
     }
 

@@ -38,9 +38,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// The message after the redirect that this agent opened was removed.
-const GONE: &str = "what this agent opened of the redirect is removed: until `seawall-agent redirect attach` has run pods reach the real metadata server, or are refused where another version is attached";
-const ANOTHER: &str =
-    "the redirect was removed and attached anew, and this agent cannot open what is attached now";
+const GONE: &str = "the redirect that this agent opened was removed. Run `seawall-agent redirect attach`; until then pods reach the real metadata server, or are refused if another version is attached";
+const ANOTHER: &str = "the redirect was removed and attached again, and this agent cannot open the new one; the agent must restart";
 
 /// The opened redirect.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ pub struct RedirectHandle {
     /// The counters of the redirect's programs.
     pub counters: CounterMap,
     /// The programs' records of connections.
-    pub noted: KernelRecords,
+    pub records: KernelRecords,
     /// The attachment that was present when this handle was opened.
     pub attachment: RedirectAttachment,
     has_claimed_target: AtomicBool,
@@ -78,7 +77,7 @@ impl RedirectHandle {
         let port = agent.metadata.or(agent.containers).map(NonZeroU16::get);
         let socket = port.and_then(socket).context("listen: no socket")?;
         Self::attached(section, agent, socket, clock)
-            .context("identity.strategy kernel works with what `seawall-agent redirect attach` attaches")
+            .context("identity.strategy kernel needs the redirect (`seawall-agent redirect attach`)")
     }
 
     fn attached(
@@ -88,13 +87,13 @@ impl RedirectHandle {
         clock: &Clock,
     ) -> anyhow::Result<Self> {
         let redirect = &section.redirect;
-        let site = told(CgroupTree::find(&redirect.cgroups, redirect.kubepods.as_deref()))?;
+        let site = told(CgroupTree::find(&redirect.cgroup_root, redirect.kubepods_cgroup.as_deref()))?;
         let pins = told(Pins::at(&redirect.bpffs))?;
         is_attached(&pins, &site)?;
         let pods = told(PodCgroups::list(&site))?;
         let own = pods.group(&section.own).with_context(|| {
             let (own, directory) = (&section.own.0, site.directory().display());
-            format!("no group of the agent's own pod ({own}, by POD_UID) below {directory}")
+            format!("the agent's own pod ({own}, from POD_UID) has no cgroup below {directory}")
         })?;
         let attachment = told(RedirectAttachment::of(&pins))?;
         let mut callers = told(ConnectionMap::open(&pins))?;
@@ -107,7 +106,7 @@ impl RedirectHandle {
             agent: AgentAddress { listener_slot: seat, ..agent },
             gate: Mutex::new(gate),
             counters: told(CounterMap::open(&pins))?,
-            noted: KernelRecords::new(callers, site, pods, clock.clone()),
+            records: KernelRecords::new(callers, site, pods, clock.clone()),
             attachment,
             has_claimed_target: AtomicBool::new(false),
             is_superseded: AtomicBool::new(false),
@@ -116,7 +115,7 @@ impl RedirectHandle {
 
     /// The kernel's connection records, for attestation.
     pub fn records(&self) -> KernelRecords {
-        self.noted.clone()
+        self.records.clone()
     }
 
     /// The capabilities that the process must keep to go on using the redirect.
@@ -133,7 +132,7 @@ impl RedirectHandle {
             Err(error) => return Some(error.to_string()),
         }
         let is_not_yet = !self.has_claimed_target.load(Ordering::Acquire);
-        is_not_yet.then(|| "captured connections are not sent to this agent yet".to_owned())
+        is_not_yet.then(|| "the redirect does not send captured connections to this agent yet".to_owned())
     }
 
     /// Monitors the attachment until shutdown begins, and starts a shutdown if another attachment replaces it.
@@ -147,12 +146,14 @@ impl RedirectHandle {
             // `unready_reason` reports an attachment that cannot be read.
             let now = self.attachment.state().unwrap_or(last);
             if now == AttachmentState::Replaced {
-                tracing::error!("the redirect was attached anew; ending, to be started again");
+                tracing::error!(
+                    "the redirect was attached again; the agent stops, so that Kubernetes restarts it"
+                );
                 self.is_superseded.store(true, Ordering::Release);
                 return stopper.stop();
             }
             if now == AttachmentState::Removed && last != now {
-                tracing::error!("the redirect was removed");
+                tracing::error!("the redirect was removed; run `seawall-agent redirect attach`");
             }
             last = now;
             tokio::select! {
@@ -173,7 +174,7 @@ impl RedirectHandle {
 
     /// A warning for the operator although this agent serves: captured connections go to another agent.
     pub fn warning(&self) -> Option<String> {
-        self.is_replaced().then(|| "captured connections are sent to another agent by now".to_owned())
+        self.is_replaced().then(|| "the redirect sends captured connections to another agent".to_owned())
     }
 
     /// True if this agent has claimed the captured connections and they no longer go to it.
@@ -189,11 +190,11 @@ impl RedirectHandle {
             match pointed {
                 Ok(()) => {
                     self.has_claimed_target.store(true, Ordering::Release);
-                    tracing::info!(agent = ?self.agent, "captured connections are sent to this agent");
+                    tracing::info!(agent = ?self.agent, "the redirect sends captured connections to this agent");
                     return;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "captured connections cannot be sent to this agent");
+                    tracing::error!(%error, "cannot make the redirect send captured connections to this agent; the agent tries again");
                     tokio::time::sleep(LOOK).await;
                 }
             }
@@ -208,7 +209,7 @@ impl RedirectHandle {
                 // Of another process that is at work nothing is to be said: the next look finds it done.
                 Ok(()) | Err(Error::Busy { .. }) => LOOK,
                 Err(error) => {
-                    tracing::error!(%error, "cannot look after where captured connections are sent");
+                    tracing::error!(%error, "cannot check where the redirect sends captured connections; the agent tries again");
                     AFTER_FAILURE
                 }
             };
@@ -222,12 +223,14 @@ impl RedirectHandle {
     fn look(&self) -> Result<(), Error> {
         let mut gate = self.gate();
         if gate.refresh()? {
-            tracing::warn!("a class of service of this node was made anew; its pods are known again");
+            tracing::warn!(
+                "the kubelet created a QoS cgroup of this node again; the redirect knows its pods again"
+            );
         }
         let answers = gate.target()?.map(|target| target.agent);
         let Some(last) = other(answers, self.agent) else { return Ok(()) };
         if !gate.is_listening(last)? && gate.take_over_from(last, self.agent)? {
-            tracing::warn!(agent = ?last, "the agent that captured connections were sent to is dead; they are sent to this one");
+            tracing::warn!(agent = ?last, "the agent that received captured connections is dead; the redirect sends them to this agent now");
         }
         Ok(())
     }
@@ -257,7 +260,7 @@ fn is_attached(pins: &Pins, site: &CgroupTree) -> anyhow::Result<()> {
     for hook in told(status(pins, site))?.hooks {
         let directory = site.directory().display();
         let is_there = hook.links.iter().any(|link| link.is_attached);
-        ensure!(is_there, "nothing is attached to {directory} for {}", hook.hook);
+        ensure!(is_there, "no program is attached to {directory} for {}", hook.hook);
     }
     Ok(())
 }

@@ -84,11 +84,11 @@ async fn opened(address: SocketAddr, tcp: Option<TcpListener>) -> TcpListener {
     if let Some(tcp) = tcp {
         return tcp;
     }
-    tracing::info!(%address, "another process has the admin address; waiting for it, and serving at adminSocket meanwhile");
+    tracing::info!(%address, "another process uses the admin address; the agent waits for the address and serves at adminSocket meanwhile");
     loop {
         tokio::time::sleep(TRY_AGAIN).await;
         if let Ok(tcp) = TcpListener::bind(address).await {
-            tracing::info!(%address, "the admin address is free now");
+            tracing::info!(%address, "the admin address is free; the agent serves there now");
             return tcp;
         }
     }

@@ -89,7 +89,7 @@ pub struct AdminServer {
 #[derive(Clone)]
 struct ReadyReport {
     verdict: Result<(), String>,
-    remarks: String,
+    warnings: String,
 }
 
 /// A page that holds its permit as long as a client reads it.
@@ -145,7 +145,7 @@ impl AdminServer {
             match accepted {
                 Ok((stream, peer)) => self.clone().take(stream, peer, &places),
                 Err(error) => {
-                    tracing::warn!(%error, "the admin port could not accept");
+                    tracing::warn!(%error, "cannot accept a connection at the admin address");
                     // Without a descriptor for the next one: one of ours may give its own up.
                     places.evict_one();
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -208,7 +208,7 @@ impl AdminServer {
     /// Answers a request. Probes may name any Host, because a kubelet sends the Host of its pod's manifest.
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n");
+            return text(StatusCode::METHOD_NOT_ALLOWED, "the admin port accepts GET and HEAD only\n");
         }
         let checked = BrowserAttack::check(request);
         match (request.uri().path(), checked) {
@@ -217,7 +217,10 @@ impl AdminServer {
             (_, Err(trick)) => refused(trick),
             ("/metrics", Ok(())) => self.metrics().await,
             ("/debug/pods", Ok(())) => self.pods().await,
-            _ => text(StatusCode::NOT_FOUND, "there are /metrics, /healthz, /readyz and /debug/pods\n"),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "no such page; the pages are /metrics, /healthz, /readyz and /debug/pods\n",
+            ),
         }
     }
 
@@ -231,7 +234,7 @@ impl AdminServer {
             Some(page) => {
                 typed(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", page)
             }
-            None => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"),
+            None => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n"),
         }
     }
 
@@ -244,7 +247,7 @@ impl AdminServer {
             Some(page) => typed(StatusCode::OK, "application/json", page),
             None => text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "others are still reading this page; try again shortly\n",
+                "other clients are still reading this page; try again shortly\n",
             ),
         }
     }
@@ -269,15 +272,15 @@ impl AdminServer {
     /// Returns the verdict, and with `for_operators` also its reason and the warnings.
     async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
         let look = async {
-            let remarks =
-                (self.sources.warnings)().into_iter().map(|line| format!("note: {line}\n")).collect();
-            ReadyReport { remarks, verdict: self.is_ready().await }
+            let warnings =
+                (self.sources.warnings)().into_iter().map(|line| format!("warning: {line}\n")).collect();
+            ReadyReport { warnings, verdict: self.is_ready().await }
         };
-        let ReadyReport { verdict, remarks } = self.ready.run(look).await;
+        let ReadyReport { verdict, warnings } = self.ready.run(look).await;
         match verdict {
-            Ok(()) if for_operators => text(StatusCode::OK, &format!("ready\n{remarks}")),
+            Ok(()) if for_operators => text(StatusCode::OK, &format!("ready\n{warnings}")),
             Err(reason) if for_operators => {
-                text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {reason}\n{remarks}"))
+                text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {reason}\n{warnings}"))
             }
             Ok(()) => text(StatusCode::OK, "ready\n"),
             Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
@@ -288,12 +291,11 @@ impl AdminServer {
 /// Refuses a browser's request. 421 says that this server is not the host that the request names (RFC 9110 section 15.5.20).
 fn refused(trick: BrowserAttack) -> Response<Full<Bytes>> {
     match trick {
-        BrowserAttack::DnsRebinding => text(
-            StatusCode::MISDIRECTED_REQUEST,
-            "the admin port is asked by its address or as localhost, and by no other name in Host\n",
-        ),
+        BrowserAttack::DnsRebinding => {
+            text(StatusCode::MISDIRECTED_REQUEST, "the Host header must be an IP address or localhost\n")
+        }
         BrowserAttack::CrossSite => {
-            text(StatusCode::FORBIDDEN, "the admin port does not answer what a page of another site asks\n")
+            text(StatusCode::FORBIDDEN, "the admin port does not answer requests from pages of other sites\n")
         }
     }
 }

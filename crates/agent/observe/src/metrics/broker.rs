@@ -26,26 +26,30 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
     let calls = all.iter().flat_map(|figures| {
         figures.calls.iter().map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
     });
-    counters(out, "seawall_upstream_calls", "Chains of upstream calls by what they came to", calls)?;
+    counters(out, "seawall_upstream_calls", "Chains of upstream calls, by outcome", calls)?;
     for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counts.iter().enumerate()) {
         counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counts[place].2)))?;
     }
     let mut gauge = |name, help, read: fn(&BrokerSnapshot) -> Option<f64>| {
         gauges(out, name, help, all.iter().filter_map(|figures| Some((of(figures), read(figures)?))))
     };
-    gauge("seawall_upstream_rate", "Upstream chains that may start per second", |figures| {
-        Some(figures.upstream_rate)
-    })?;
+    gauge(
+        "seawall_upstream_rate_limit_per_second",
+        "Chains of upstream calls that may start per second",
+        |figures| Some(figures.upstream_rate),
+    )?;
     gauge("seawall_principals", "Principals in use", |figures| Some(figures.principals as f64))?;
-    gauge("seawall_leases", "Credentials held", |figures| Some(figures.remaining_seconds.len() as f64))?;
+    gauge("seawall_cached_credentials", "Credentials in the cache", |figures| {
+        Some(figures.remaining_seconds.len() as f64)
+    })?;
     // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
     gauge(
-        "seawall_least_remaining_life_seconds",
-        "Least remaining life of any credential held",
+        "seawall_credential_min_remaining_seconds",
+        "Shortest remaining lifetime of a credential in the cache",
         |figures| figures.remaining_seconds.iter().copied().reduce(f64::min),
     )?;
-    let help = "Least remaining life that any answer carried since the start";
-    gauge("seawall_least_life_handed_out_seconds", help, |figures| figures.min_answered_seconds)
+    let help = "Shortest remaining lifetime of the credentials in any response since the start";
+    gauge("seawall_response_min_remaining_seconds", help, |figures| figures.min_answered_seconds)
 }
 
 fn of(figures: &BrokerSnapshot) -> [(&'static str, &'static str); 1] {
@@ -70,7 +74,10 @@ mod tests {
         families.sort_unstable();
         families.dedup();
         assert!(count >= 9 && families.len() == count, "{text}");
-        for sample in [r#"seawall_leases{cloud="google"} 0"#, r#"seawall_leases{cloud="aws"} 0"#] {
+        for sample in [
+            r#"seawall_cached_credentials{cloud="google"} 0"#,
+            r#"seawall_cached_credentials{cloud="aws"} 0"#,
+        ] {
             assert!(text.contains(sample), "{text}");
         }
     }

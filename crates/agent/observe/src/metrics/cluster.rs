@@ -15,14 +15,14 @@ pub fn write(cluster: &ClusterClient, out: &mut DescriptorEncoder<'_>) -> fmt::R
     let (pods, health) = (cluster.pods(), cluster.health());
     gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
     if let Some(age) = pods.staleness() {
-        let help = "Seconds since the API server last said anything about this node's pods";
+        let help = "Seconds since the API server last sent anything about this node's pods";
         gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
     }
     let failures = health.iter().map(|watch| ([("watch", watch.kind)], watch.failures));
-    counters(out, "seawall_watch_failures", "Failed tries of a watch", failures)?;
+    counters(out, "seawall_watch_failures", "Failures of a watch", failures)?;
     let lists = health.iter().map(|watch| ([("watch", watch.kind)], watch.lists));
-    counters(out, "seawall_watch_lists", "Times that a watch began anew with a list", lists)?;
-    let (posted, lost) = cluster.event_reporter().counts();
-    let events = [([("outcome", "posted")], posted), ([("outcome", "lost")], lost)];
-    counters(out, "seawall_events", "Events about refused pods", events)
+    counters(out, "seawall_watch_relists", "Times that a watch started again with a list", lists)?;
+    let (posted, dropped) = cluster.event_reporter().counts();
+    let events = [([("outcome", "posted")], posted), ([("outcome", "dropped")], dropped)];
+    counters(out, "seawall_kubernetes_events", "Kubernetes events that the agent wrote, by outcome", events)
 }

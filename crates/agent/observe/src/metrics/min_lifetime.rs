@@ -12,9 +12,9 @@ use super::write::gauges;
 /// # Errors
 /// The encoder fails.
 pub fn write(who: &IdentityService, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "1 while configuration and upstream let credentials be kept above the floor";
+    let help = "1 if the configuration and the upstream allow credentials to stay above the floor";
     let floors = who.floors().into_iter().map(|(state, can_be_kept)| {
         ([("cloud", state.cloud.as_str())], f64::from(u8::from(state.is_kept && can_be_kept)))
     });
-    gauges(out, "seawall_floor_reachable", help, floors)
+    gauges(out, "seawall_floor_achievable", help, floors)
 }

@@ -14,16 +14,16 @@ use super::write::{counter, counters, gauge};
 /// The encoder fails.
 pub fn write(capture: &RedirectHandle, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if let Ok(is_target) = capture.is_target() {
-        let help = "Whether captured connections are sent to this agent";
-        gauge(out, "seawall_redirect_target", help, if is_target { 1.0 } else { 0.0 })?;
+        let help = "1 if the redirect sends captured connections to this agent";
+        gauge(out, "seawall_redirect_targets_this_agent", help, if is_target { 1.0 } else { 0.0 })?;
     }
     if let Ok(standing) = capture.attachment.state() {
-        let help = "Whether what this agent opened of the redirect is attached";
+        let help = "1 if the redirect that this agent opened is attached";
         let is_attached = standing == AttachmentState::Unchanged;
         gauge(out, "seawall_redirect_attached", help, if is_attached { 1.0 } else { 0.0 })?;
     }
-    let help = "Connections from pods' addresses of which the kernel had noted nothing";
-    counter(out, "seawall_redirect_unnoted_connections", help, capture.noted.missed_count())?;
+    let help = "Connections from pods' addresses for which the kernel has no connection record";
+    counter(out, "seawall_redirect_connections_without_record", help, capture.records.missed_count())?;
     capture.counters.read().map_or(Ok(()), |counts| counted(out, &counts))
 }
 
@@ -34,15 +34,15 @@ fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Res
         ("direct", four.direct + six.direct),
         ("exempt", four.exempt + six.exempt),
         ("no_agent", four.no_agent + six.no_agent),
-        ("no_pod", four.no_pod + six.no_pod),
-        ("no_service", four.no_service + six.no_service),
+        ("unidentified_pod", four.unidentified_pod + six.unidentified_pod),
+        ("unsupported_port", four.unsupported_port + six.unsupported_port),
     ];
-    let help =
-        "Connects of this node's pods to metadata addresses, by what became of them; no_* were refused";
+    let help = "Connects of this node's pods to metadata addresses, by outcome; no_agent, unidentified_pod and unsupported_port were refused";
     counters(out, "seawall_redirect_connects", help, connects.map(of_outcome))?;
-    let notes = [("noted", counts.recorded), ("ended", counts.ended), ("lost", counts.lost)];
-    let help = "Connections noted for the agent, of these ended before it took them, and those that could not be noted";
-    counters(out, "seawall_redirect_notes", help, notes.map(of_outcome))
+    let records =
+        [("stored", counts.stored), ("closed_early", counts.closed_early), ("dropped", counts.dropped)];
+    let help = "Connection records of the kernel, by outcome: stored; closed_early, before the agent accepted; dropped, because they could not be stored";
+    counters(out, "seawall_redirect_connection_records", help, records.map(of_outcome))
 }
 
 fn of_outcome((outcome, count): (&'static str, u64)) -> ([(&'static str, &'static str); 1], u64) {

@@ -50,17 +50,17 @@ impl RequestMetrics {
                 (labels, sum(all, |t| &t.requests[place].1[i]))
             })
         });
-        let help = "Requests answered, by cloud, what was asked and class of status";
+        let help = "Answered requests, by cloud, route and status class";
         counters(out, "seawall_requests", help, requests)?;
         self.latency(out)?;
-        let help = "Requests that waited until it was known which pod asks, by whether that came to be known";
-        let held = ["known", "unknown"].into_iter().enumerate();
+        let help = "Requests that waited until their pod was identified, by outcome";
+        let held = ["identified", "not_identified"].into_iter().enumerate();
         let held = held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.identity_waits[i])));
-        counters(out, "seawall_held_requests", help, held)?;
+        counters(out, "seawall_identity_waits", help, held)?;
         counter(
             out,
-            "seawall_warm_answers",
-            "Credentials answered from memory",
+            "seawall_credential_cache_hits",
+            "Credential responses from the cache",
             sum(all, |t| &t.cache_hits),
         )?;
         self.connections(out)
@@ -74,7 +74,7 @@ impl RequestMetrics {
         }
         let count = buckets.iter().map(|(_, n)| n).sum();
         let total = Duration::from_micros(sum(&self.threads, |t| &t.total_micros)).as_secs_f64();
-        let help = "Seconds from a request's last byte read to its answer's first byte written";
+        let help = "Seconds from the last byte of a request to the first byte of its response";
         let mut family = encoder.encode_descriptor(
             "seawall_request_duration_seconds",
             help,
@@ -90,9 +90,9 @@ impl RequestMetrics {
         let rows = [
             ("seawall_connections_accepted", "Connections accepted", count(|counts| &counts.accepted)),
             (
-                "seawall_connections_refused_at_cap",
-                "Connections refused because a cap was reached",
-                count(|c| &c.refused_at_cap),
+                "seawall_connections_rejected",
+                "Connections rejected because a limit was reached",
+                count(|c| &c.rejected),
             ),
             (
                 "seawall_connections_evicted_idle",
@@ -101,13 +101,13 @@ impl RequestMetrics {
             ),
             (
                 "seawall_connections_timed_out",
-                "Connections closed for being too slow or idle",
+                "Connections closed because they were too slow or idle",
                 count(|counts| &counts.timed_out),
             ),
             (
-                "seawall_connections_ended_with_pod",
-                "Connections closed because their pod was gone",
-                count(|c| &c.ended_with_pod),
+                "seawall_connections_closed_pod_deleted",
+                "Connections closed because their pod was deleted",
+                count(|c| &c.closed_pod_deleted),
             ),
             ("seawall_connections_accept_errors", "Failed accepts", count(|counts| &counts.accept_errors)),
         ];
@@ -115,7 +115,7 @@ impl RequestMetrics {
             counter(encoder, name, help, value)?;
         }
         gauge(encoder, "seawall_connections_open", "Connections open", f64::from(self.open.open()))?;
-        let help = "Requests that wait for a change";
+        let help = "Requests that wait for a change (long polls)";
         gauge(encoder, "seawall_long_polls_open", help, f64::from(self.long_polls.open()))
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             r#"seawall_requests_total{cloud="none",route="refused",status="4xx"} 1"#,
             r#"seawall_request_duration_seconds_bucket{le="0.00005"} 2"#,
             r#"seawall_request_duration_seconds_bucket{le="+Inf"} 3"#,
-            "seawall_warm_answers_total 1",
+            "seawall_credential_cache_hits_total 1",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }

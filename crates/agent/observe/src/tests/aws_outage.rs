@@ -51,10 +51,10 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     let told = watched(&world, &mut seen, life.as_secs() - 15 * 60).await;
     let [message] = &told[..] else { panic!("once: {told:?}") };
     let first = ends - jiff::Span::new().minutes(15);
-    for at in [ends.strftime("at %H:%M UTC."), first.strftime("from %H:%M UTC on")] {
+    for at in [ends.strftime("at %H:%M UTC."), first.strftime("From %H:%M UTC on,")] {
         assert!(message.contains(&at.to_string()), "{message} lacks {at}");
     }
-    assert!(message.contains("(AssumeRoleWithWebIdentity: upstream)"), "{message}");
+    assert!(message.contains("(AssumeRoleWithWebIdentity: unavailable)"), "{message}");
     assert!(watched(&world, &mut seen, 15 * 60).await.is_empty(), "not again");
 }
 
@@ -96,7 +96,7 @@ async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_tur
     }
     assert!(without > 0, "each had a turn");
     assert_eq!(told.len(), pods.len(), "each once");
-    assert!(told.iter().any(|message| message.contains("no turn in the agent's queue")), "{}", told[0]);
+    assert!(told.iter().any(|message| message.contains("waiting in the agent's queue")), "{}", told[0]);
 }
 
 #[tokio::test]
@@ -109,10 +109,14 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
     broker::register(&world.in_force(), &mut registry, &world.clock);
     let mut metrics = String::new();
     prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
-    for line in [r#"seawall_cut_short_total{cloud="aws"} 1"#, r#"seawall_below_floor_total{cloud="aws"} 1"#] {
+    for line in [
+        r#"seawall_requested_lifetime_reductions_total{cloud="aws"} 1"#,
+        r#"seawall_credentials_issued_below_floor_total{cloud="aws"} 1"#,
+    ] {
         assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
     }
-    let breaches = metrics.lines().find(|line| line.starts_with("seawall_floor_breaches_total")).unwrap();
+    let breaches =
+        metrics.lines().find(|line| line.starts_with("seawall_responses_below_floor_total")).unwrap();
     assert!(!breaches.ends_with(" 0"), "{breaches}");
     assert!(world.clouds.floors().iter().all(|state| !state.is_kept));
     let remarks = world.clouds.warnings();

@@ -273,11 +273,11 @@ impl Node {
     }
 
     fn next_renewal(&self) -> i64 {
-        self.of_lease("renewalInSeconds")
+        self.of_lease("renewal_in_seconds")
     }
 
     fn lease_left(&self) -> i64 {
-        self.of_lease("expiresInSeconds")
+        self.of_lease("expires_in_seconds")
     }
 
     fn set_down(&self, is_down: bool) {
@@ -297,7 +297,7 @@ impl Node {
     fn thrashing(&self) -> usize {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        let sample = "seawall_pods_thrashing{cloud=\"aws\"} ";
+        let sample = "seawall_pods_fetching_excessively{cloud=\"aws\"} ";
         text.lines().find_map(|line| line.strip_prefix(sample)).unwrap().parse().unwrap()
     }
 }
@@ -442,9 +442,9 @@ impl Node {
 
     /// One event and one line, of which each says who it is, its window, what is left and what mends it.
     fn assert_names(&self, name: &str, client: &str, lines: &[String]) {
-        let (heard, fix) = (self.pair(name).owner.heard(), "MaxSessionDuration, and aws.session.length");
+        let (heard, fix) = (self.pair(name).owner.heard(), "MaxSessionDuration and aws.session.duration");
         let ([event], [line]) = (&heard[..], lines) else { panic!("{name}: {heard:?}, {lines:?}") };
-        let said = format!("The client is {client}, which refreshes below 15 min. ");
+        let said = format!("The client is {client}, which refreshes when less than 15 min are left. ");
         assert!(event.starts_with("CredentialsFetchedTooOften: ") && event.contains(&said), "{event}");
         assert!(event.contains(" min left. ") && event.contains(fix), "{event}");
         let line: Value = serde_json::from_str(line).unwrap();

@@ -28,10 +28,11 @@ pub const PATH: &str = "/v1/credentials";
 pub const MAX_TOKEN: usize = 8 * 1024;
 
 /// The refusal of a method other than GET and HEAD.
-pub const METHOD: Refusal = Refusal::new(405, "method", "Credentials are read with GET or HEAD.");
+pub const METHOD_NOT_ALLOWED: Refusal =
+    Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read credentials.");
 /// The refusal of a host that is not one of the endpoint's addresses.
-pub const HOST: Refusal =
-    Refusal::new(403, "host", "The Host header is not an address of this credentials endpoint.");
+pub const INVALID_HOST: Refusal =
+    Refusal::new(403, "invalid_host", "The Host header is not an address of this credentials endpoint.");
 /// The refusal of a request without a token: Java's second generation then asks the metadata service.
 pub const NO_AUTHORIZATION: Refusal = Refusal::new(
     401,
@@ -76,14 +77,14 @@ impl ContainerEndpoint {
     /// # Errors
     /// The rule that forbids the request:
     ///
-    /// - 405: [`METHOD`].
+    /// - 405: [`METHOD_NOT_ALLOWED`].
     /// - 400: a body, an invalid path, or a repeated header.
-    /// - 403: [`HOST`], or a relayed request.
+    /// - 403: [`INVALID_HOST`], or a proxied request.
     /// - 401: [`NO_AUTHORIZATION`] or [`BAD_AUTHORIZATION`].
     /// - 404: any other path.
     pub fn query<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<ContainerQuery<'b>, Refusal> {
         if !matches!(head.method, "GET" | "HEAD") {
-            return Err(METHOD);
+            return Err(METHOD_NOT_ALLOWED);
         }
         require_no_body(head)?;
         headers::require_direct(head)?;
@@ -101,8 +102,8 @@ impl ContainerEndpoint {
         if !head.target.starts_with('/') {
             return Err(BAD_TARGET);
         }
-        let host = headers::find_single(head, "Host")?.and_then(address).ok_or(HOST)?;
-        if self.addresses.contains(&host) { Ok(()) } else { Err(HOST) }
+        let host = headers::find_single(head, "Host")?.and_then(address).ok_or(INVALID_HOST)?;
+        if self.addresses.contains(&host) { Ok(()) } else { Err(INVALID_HOST) }
     }
 }
 

@@ -3,7 +3,7 @@
 use seawall_http::RequestHead;
 
 use super::REPEATED_HEADER;
-use crate::head::{RELAYED, is_relay_mark};
+use crate::head::{PROXIED_REQUEST, is_relay_mark};
 use seawall_http::Refusal;
 
 /// Returns the value of a header that may come once. Names match in any case (the SDK for C++ writes them in lower case).
@@ -20,10 +20,10 @@ pub(super) fn find_single<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Result<
     Ok(found)
 }
 
-/// Refuses a relayed request.
+/// Refuses a proxied request.
 ///
 /// # Errors
-/// [`RELAYED`].
+/// [`PROXIED_REQUEST`].
 pub(super) fn require_direct(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
-    if head.headers.iter().any(|header| is_relay_mark(header.name)) { Err(RELAYED) } else { Ok(()) }
+    if head.headers.iter().any(|header| is_relay_mark(header.name)) { Err(PROXIED_REQUEST) } else { Ok(()) }
 }

@@ -35,7 +35,7 @@ pub static ALPHABET: PathCharset = PathCharset::with(b"+=,");
 /// The refusal of a path that does not exist or that pods may not read.
 ///
 /// Both get the same status: 404 is final for every client and does not reveal what the node has.
-pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "There is no such metadata here.");
+pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "The agent has no metadata at this path.");
 /// The refusal of a decisive header that comes twice: two readers would differ on which one counts.
 pub const REPEATED_HEADER: Refusal =
-    Refusal::new(400, "repeated_header", "A header that may come once came more than once.");
+    Refusal::new(400, "repeated_header", "A header that may occur only once occurs more than once.");

@@ -32,8 +32,12 @@ fn body(refusal: &Refusal, request: u64) -> String {
     let request = hex(request).map(char::from);
     let mut body = format!("{{\"code\":\"{}\",\"message\":", refusal.code);
     write_string(&mut body, &format!("seawall: {}", refusal.message));
-    body.push_str(",\"request\":\"");
+    body.push_str(",\"request_id\":\"");
     body.extend(request);
-    body.push_str(if refusal.is_retryable() { "\",\"retry\":true}" } else { "\",\"retry\":false}" });
+    body.push_str(if refusal.is_retryable() {
+        "\",\"is_retryable\":true}"
+    } else {
+        "\",\"is_retryable\":false}"
+    });
     body
 }

@@ -35,14 +35,23 @@ pub const SHORT_TTL: Duration = Duration::from_secs(300);
 pub const TOKEN_CHARACTERS: usize = 76;
 
 /// The refusal of a token that this node did not sign. 401 is the only status at which the SDKs for Go, C++ and Ruby ask anew at once.
-pub const BAD_TOKEN: Refusal =
-    Refusal::new(401, "bad_token", "The session token is not valid here; ask for another with PUT.");
+pub const BAD_TOKEN: Refusal = Refusal::new(
+    401,
+    "bad_token",
+    "The session token is not valid. Request a new one with PUT at /latest/api/token.",
+);
 /// The refusal of an expired token.
-pub const EXPIRED_TOKEN: Refusal =
-    Refusal::new(401, "expired_token", "The session token has expired; ask for another with PUT.");
+pub const EXPIRED_TOKEN: Refusal = Refusal::new(
+    401,
+    "expired_token",
+    "The session token has expired. Request a new one with PUT at /latest/api/token.",
+);
 /// The refusal of a token that was granted to another pod.
-pub const FOREIGN_TOKEN: Refusal =
-    Refusal::new(401, "foreign_token", "The session token was given to another pod; ask for one with PUT.");
+pub const TOKEN_POD_MISMATCH: Refusal = Refusal::new(
+    401,
+    "token_pod_mismatch",
+    "The session token belongs to another pod. Request one with PUT at /latest/api/token.",
+);
 
 /// The holder of a token: a pod, or an address while its pod is unknown.
 ///
@@ -192,7 +201,7 @@ impl fmt::Debug for Key {
 
 /// The error of bytes that are not stored keys, or not all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not kept token keys, or not the whole of them")]
+#[error("not session token keys, or incomplete")]
 pub struct TokenKeysError;
 
 /// Age at which a key is replaced. It is four times the life of a token, so the previous key's tokens have expired when it is dropped.
@@ -282,7 +291,7 @@ impl TokenSigningKeys {
     /// Verifies a token that this client shows, and returns the second from which on it is refused.
     ///
     /// # Errors
-    /// [`BAD_TOKEN`], [`EXPIRED_TOKEN`], [`FOREIGN_TOKEN`].
+    /// [`BAD_TOKEN`], [`EXPIRED_TOKEN`], [`TOKEN_POD_MISMATCH`].
     pub(super) fn verify(
         &self,
         token: &[u8],
@@ -299,7 +308,7 @@ impl TokenSigningKeys {
         if end <= now {
             return Err(EXPIRED_TOKEN);
         }
-        if visitor.may_show(signed.bearer) { Ok(end) } else { Err(FOREIGN_TOKEN) }
+        if visitor.may_show(signed.bearer) { Ok(end) } else { Err(TOKEN_POD_MISMATCH) }
     }
 
     fn signed(&self, sealed: &[u8; SEALED]) -> Option<TokenContent> {
@@ -406,7 +415,7 @@ mod tests {
             Ok(end),
             "on any connection"
         );
-        assert_eq!(keys.verify(&token, &TokenClient::pod(pod("shop"), HERE), NOW), Err(FOREIGN_TOKEN));
+        assert_eq!(keys.verify(&token, &TokenClient::pod(pod("shop"), HERE), NOW), Err(TOKEN_POD_MISMATCH));
         assert_eq!(
             TokenSigningKeys::new(key(2), NOW).verify(&token, &cart(), NOW),
             Err(BAD_TOKEN),
@@ -444,7 +453,11 @@ mod tests {
             let opened = keys.verify(&early, &visitor, NOW);
             assert_eq!(
                 opened,
-                if good { Ok(NOW.after(SHORT_TTL + Duration::from_secs(1))) } else { Err(FOREIGN_TOKEN) },
+                if good {
+                    Ok(NOW.after(SHORT_TTL + Duration::from_secs(1)))
+                } else {
+                    Err(TOKEN_POD_MISMATCH)
+                },
                 "{visitor:?}"
             );
         }

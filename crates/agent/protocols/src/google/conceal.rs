@@ -25,28 +25,32 @@ use std::borrow::Cow;
 use seawall_http::RequestHead;
 
 use super::head::{self, GuardHeaders};
-use super::query::{QueryParams, ResponseFormat, UNKNOWN_KEY, UnknownKeyPolicy, WaitForChange};
+use super::query::{QueryParams, ResponseFormat, UNKNOWN_PARAMETER, UnknownKeyPolicy, WaitForChange};
 use crate::head::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
 
 /// The refusal of a method other than GET and HEAD.
-pub const METHOD: Refusal = Refusal::new(403, "method", "Pods may only read metadata, with GET or HEAD.");
-/// The refusal like [`METHOD`] for google-auth's POST, which it sends when it finds a certificate.
-pub const BINDING: Refusal = Refusal::new(403, "method", head::BINDING);
+pub const METHOD_NOT_ALLOWED: Refusal =
+    Refusal::new(403, "method_not_allowed", "Pods may only read metadata, with GET or HEAD.");
+/// The refusal like [`METHOD_NOT_ALLOWED`] for google-auth's POST, which it sends when it finds a certificate.
+pub const BINDING: Refusal = Refusal::new(403, "method_not_allowed", head::BINDING);
 /// The refusal of a path outside the known API versions.
 pub const UNKNOWN_PATH: Refusal =
-    Refusal::new(403, "unknown_path", "The path is not in a metadata API version that is known here.");
+    Refusal::new(403, "unknown_path", "The path is not in a metadata API version that the agent supports.");
 /// The refusal of a concealed resource.
 pub const CONCEALED: Refusal =
     Refusal::new(403, "concealed", "This metadata belongs to the node and is concealed from pods.");
 /// The refusal of recursion.
-pub const RECURSION: Refusal =
-    Refusal::new(403, "recursion", "Recursive requests are allowed below instance/service-accounts only.");
-/// The refusal of `alt` on a directory.
-pub const DIRECTORY_ALT: Refusal = Refusal::new(
+pub const RECURSION_NOT_ALLOWED: Refusal = Refusal::new(
     403,
-    "directory_alt",
+    "recursion_not_allowed",
+    "Recursive requests are allowed below instance/service-accounts only.",
+);
+/// The refusal of `alt` on a directory.
+pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
+    403,
+    "alt_not_allowed",
     "The alt parameter on a directory is allowed below instance/service-accounts only.",
 );
 
@@ -69,7 +73,7 @@ pub struct AdmittedRequest<'b> {
 /// # Errors
 /// The first rule that forbids the request.
 pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refusal> {
-    head::require_read_method(head, METHOD, BINDING)?;
+    head::require_read_method(head, METHOD_NOT_ALLOWED, BINDING)?;
     require_no_body(head)?;
     let marks = GuardHeaders::of(head);
     marks.require_direct()?;
@@ -136,11 +140,11 @@ impl PathScope {
         let is_outside = self != Self::ServiceAccounts;
         params.refuse_binding()?;
         if params.concerns_identity() {
-            Err(UNKNOWN_KEY)
+            Err(UNKNOWN_PARAMETER)
         } else if is_outside && params.is_recursive() {
-            Err(RECURSION)
+            Err(RECURSION_NOT_ALLOWED)
         } else if is_outside && params.alt.is_some() && is_directory(path) {
-            Err(DIRECTORY_ALT)
+            Err(ALT_NOT_ALLOWED)
         } else {
             Ok(())
         }

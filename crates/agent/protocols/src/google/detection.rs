@@ -95,6 +95,6 @@ mod tests {
             assert_eq!(route(target, FLAVOR), None, "{target}");
         }
         assert_eq!(route("/computeMetadata/v1/instance/", ""), None, "without the flavour header");
-        assert_eq!(route("/", "X-Forwarded-For: 10.0.0.1\r\n"), None, "relayed");
+        assert_eq!(route("/", "X-Forwarded-For: 10.0.0.1\r\n"), None, "proxied");
     }
 }

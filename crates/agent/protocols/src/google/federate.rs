@@ -25,27 +25,28 @@ use seawall_http::path::{self, CanonicalPath, RequestTarget};
 /// The refusal of a method other than GET and HEAD.
 ///
 /// 405 (with `Allow`, RFC 9110 section 15.5.6) is final for every SDK. A 403 would make users look for a missing permission.
-pub const METHOD: Refusal = Refusal::new(405, "method", "Metadata is read with GET or HEAD.");
-/// The refusal like [`METHOD`] for google-auth's POST, which it sends when it finds a certificate.
-pub const BINDING: Refusal = Refusal::new(405, "method", head::BINDING);
+pub const METHOD_NOT_ALLOWED: Refusal =
+    Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read metadata.");
+/// The refusal like [`METHOD_NOT_ALLOWED`] for google-auth's POST, which it sends when it finds a certificate.
+pub const BINDING: Refusal = Refusal::new(405, "method_not_allowed", head::BINDING);
 /// The refusal of a path that does not exist.
-pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "There is no such metadata here.");
+pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "The agent has no metadata at this path.");
 /// The refusal of an account's path where there is no account.
 pub const NO_ACCOUNT: Refusal =
     Refusal::new(404, "no_account", "No Google identity is configured for this Kubernetes ServiceAccount.");
 /// The refusal of an identity token to a workload that impersonates no service account.
 ///
 /// The workload pool's own identity gets access tokens only. Other implementations answer 404, too, and SDKs do not retry it.
-pub const NO_IDENTITY: Refusal = Refusal::new(
+pub const NO_ACCOUNT_FOR_ID_TOKEN: Refusal = Refusal::new(
     404,
-    "no_identity",
+    "no_account",
     "Identity tokens need a Google service account: annotate the Kubernetes ServiceAccount with \
      iam.gke.io/gcp-service-account.",
 );
 /// The refusal of `alt` or `wait_for_change` on a directory without `recursive`, like the real server's.
-pub const DIRECTORY_QUERY: Refusal = Refusal::new(
+pub const RECURSIVE_REQUIRED: Refusal = Refusal::new(
     400,
-    "directory_query",
+    "recursive_required",
     "The parameters alt and wait_for_change on a directory need recursive=true.",
 );
 
@@ -233,7 +234,7 @@ impl MetadataTree {
     /// # Errors
     /// The rule that forbids the request, or 404.
     pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<TreeQuery<'t, 'b>, Refusal> {
-        head::require_read_method(head, METHOD, BINDING)?;
+        head::require_read_method(head, METHOD_NOT_ALLOWED, BINDING)?;
         require_no_body(head)?;
         let marks = GuardHeaders::of(head);
         marks.require_direct()?;
@@ -303,7 +304,7 @@ impl MetadataTree {
                     params.hold(),
                 )
             }
-            FoundEntry::NoIdentity => return Err(NO_IDENTITY),
+            FoundEntry::NoIdentity => return Err(NO_ACCOUNT_FOR_ID_TOKEN),
         })
     }
 }
@@ -328,7 +329,7 @@ fn ask_directory<'t, 'b>(
     params: &QueryParams<'b>,
 ) -> Result<ParsedTreeRequest<'t, 'b>, Refusal> {
     if !params.is_recursive() && (params.alt.is_some() || params.is_long_poll()) {
-        return Err(DIRECTORY_QUERY);
+        return Err(RECURSIVE_REQUIRED);
     }
     if !target.path.is_directory() {
         let path = target.path.into_text().into_owned() + "/";

@@ -2,50 +2,53 @@
 
 use seawall_http::RequestHead;
 
-use crate::head::{RELAYED, is_relay_mark};
+use crate::head::{PROXIED_REQUEST, is_relay_mark};
 use seawall_http::Refusal;
 
 /// The refusal of a request without the flavour header.
-pub const NO_FLAVOR: Refusal =
-    Refusal::new(403, "no_flavor", "The request lacks the required header Metadata-Flavor: Google.");
+pub const MISSING_METADATA_FLAVOR: Refusal = Refusal::new(
+    403,
+    "missing_metadata_flavor",
+    "The request lacks the required header Metadata-Flavor: Google.",
+);
 
 /// The message for a request that [`asks_for_binding`].
 ///
 /// google-auth reads the variable (for Python since 2.59, and for Java). With `false` it sends GET like every other client.
-pub(super) const BINDING: &str = "Metadata is read with GET or HEAD. A POST for a token is how google-auth asks for one that is \
-    bound to a certificate, which is not issued here: set GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false in the workload's environment.";
+pub(super) const BINDING: &str = "Use GET or HEAD to read metadata. google-auth sends POST to request a certificate-bound \
+    token, which the agent does not issue: set GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false in the workload's environment.";
 
 /// The headers that the rules check, gathered in one pass over the head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GuardHeaders {
-    relayed: bool,
+    proxied: bool,
     flavored: bool,
 }
 
 impl GuardHeaders {
     pub(super) fn of(head: &RequestHead<'_, '_>) -> Self {
-        let mut marks = Self { relayed: false, flavored: false };
+        let mut marks = Self { proxied: false, flavored: false };
         for header in head.headers {
-            marks.relayed |= is_relay_mark(header.name);
+            marks.proxied |= is_relay_mark(header.name);
             marks.flavored |= is_flavor(header.name, header.value);
         }
         marks
     }
 
-    /// Refuses a relayed request.
+    /// Refuses a proxied request.
     ///
     /// # Errors
-    /// [`RELAYED`].
+    /// [`PROXIED_REQUEST`].
     pub(super) fn require_direct(self) -> Result<(), Refusal> {
-        if self.relayed { Err(RELAYED) } else { Ok(()) }
+        if self.proxied { Err(PROXIED_REQUEST) } else { Ok(()) }
     }
 
     /// Refuses a request without the flavour header.
     ///
     /// # Errors
-    /// [`NO_FLAVOR`].
+    /// [`MISSING_METADATA_FLAVOR`].
     pub(super) fn require_flavor(self) -> Result<(), Refusal> {
-        if self.flavored { Ok(()) } else { Err(NO_FLAVOR) }
+        if self.flavored { Ok(()) } else { Err(MISSING_METADATA_FLAVOR) }
     }
 }
 

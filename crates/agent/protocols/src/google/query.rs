@@ -30,28 +30,31 @@ const MAX_ETAG: usize = 64;
 pub const BAD_QUERY: Refusal =
     Refusal::new(400, "bad_query", "The query is not a short list of percent-encoded key=value pairs.");
 /// The refusal of a key given twice.
-pub const REPEATED_KEY: Refusal =
-    Refusal::new(400, "repeated_key", "A query parameter that may come once came more than once.");
+pub const REPEATED_PARAMETER: Refusal = Refusal::new(
+    400,
+    "repeated_parameter",
+    "A query parameter that may occur only once occurs more than once.",
+);
 /// The refusal of a value that its key does not allow.
-pub const BAD_VALUE: Refusal =
-    Refusal::new(400, "bad_value", "A query parameter has a value that it cannot have.");
+pub const BAD_PARAMETER_VALUE: Refusal =
+    Refusal::new(400, "bad_parameter_value", "A query parameter has a value that is not allowed.");
 /// The refusal of an unknown key (conceal mode only).
-pub const UNKNOWN_KEY: Refusal =
-    Refusal::new(403, "unknown_key", "A query parameter is not among those that pods may use here.");
+pub const UNKNOWN_PARAMETER: Refusal =
+    Refusal::new(403, "unknown_parameter", "Pods may not use this query parameter.");
 /// The refusal of a client that insists on a token bound to its certificate.
 ///
 /// The client would take an ordinary token for a bound one, which a thief cannot use. 400 is final for every SDK, and those of Java, Go and
 /// Python put the message into their error. With 403 users would look for a missing permission, and for a 404 Go and Java hide the body.
-pub const BOUND_TOKEN: Refusal = Refusal::new(
+pub const BOUND_TOKEN_UNSUPPORTED: Refusal = Refusal::new(
     400,
-    "bound_token",
-    "Tokens bound to a certificate are not issued here, and binding-enforcement=on asks for no other; ask without it.",
+    "bound_token_unsupported",
+    "The agent does not issue certificate-bound tokens, which binding-enforcement=on requires. Leave that parameter out.",
 );
 /// The refusal of an invalid audience.
 pub const BAD_AUDIENCE: Refusal = Refusal::new(
     400,
     "bad_audience",
-    "The audience parameter must be given, not empty, visible ASCII, and at most 2048 characters.",
+    "The request needs the audience parameter: 1 to 2048 visible ASCII characters.",
 );
 
 /// The format of a response.
@@ -87,7 +90,7 @@ pub(super) enum UnknownKeyPolicy {
 ///
 /// Sources: google-auth-library-python, `google/auth/compute_engine/_metadata.py`; cloud.google.com/go/auth. Without the key, the client
 /// gets the ordinary token that every other client gets. A refusal would break those SDKs. A client that insists on the binding is refused
-/// ([`BOUND_TOKEN`]).
+/// ([`BOUND_TOKEN_UNSUPPORTED`]).
 const HARMLESS: [&str; 2] = ["transport", "bindCertificateFingerprint"];
 
 /// The known keys of one query, decoded and checked.
@@ -113,7 +116,7 @@ impl<'b> QueryParams<'b> {
     /// Parses a raw query.
     ///
     /// # Errors
-    /// [`BAD_QUERY`], [`REPEATED_KEY`], [`BAD_VALUE`], [`UNKNOWN_KEY`].
+    /// [`BAD_QUERY`], [`REPEATED_PARAMETER`], [`BAD_PARAMETER_VALUE`], [`UNKNOWN_PARAMETER`].
     pub(super) fn parse(raw: Option<&'b str>, unknown: UnknownKeyPolicy) -> Result<Self, Refusal> {
         let mut params = Self::default();
         let Some(raw) = raw else { return Ok(params) };
@@ -145,7 +148,7 @@ impl<'b> QueryParams<'b> {
                 Ok(())
             }
             _ if unknown == UnknownKeyPolicy::Ignored || HARMLESS.contains(&key) => Ok(()),
-            _ => Err(UNKNOWN_KEY),
+            _ => Err(UNKNOWN_PARAMETER),
         }
     }
 
@@ -156,9 +159,9 @@ impl<'b> QueryParams<'b> {
     /// Refuses a client that insists on a bound token.
     ///
     /// # Errors
-    /// [`BOUND_TOKEN`].
+    /// [`BOUND_TOKEN_UNSUPPORTED`].
     pub(super) fn refuse_binding(&self) -> Result<(), Refusal> {
-        if self.insists_on_binding { Err(BOUND_TOKEN) } else { Ok(()) }
+        if self.insists_on_binding { Err(BOUND_TOKEN_UNSUPPORTED) } else { Ok(()) }
     }
 
     pub(super) fn is_long_poll(&self) -> bool {
@@ -216,7 +219,7 @@ impl<'b> QueryParams<'b> {
 }
 
 fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Refusal> {
-    if place.replace(value).is_none() { Ok(()) } else { Err(REPEATED_KEY) }
+    if place.replace(value).is_none() { Ok(()) } else { Err(REPEATED_PARAMETER) }
 }
 
 /// Parses a flag. A bare key counts as true: the filter must treat each word as recursion that some server might.
@@ -226,7 +229,7 @@ fn flag(value: &str) -> Result<bool, Refusal> {
     match &value {
         _ if ["", "true", "1"].iter().any(is) => Ok(true),
         _ if ["false", "0"].iter().any(is) => Ok(false),
-        _ => Err(BAD_VALUE),
+        _ => Err(BAD_PARAMETER_VALUE),
     }
 }
 
@@ -234,7 +237,7 @@ fn alt(value: &str) -> Result<ResponseFormat, Refusal> {
     match &*decode(value)? {
         "json" => Ok(ResponseFormat::Json),
         "text" => Ok(ResponseFormat::Text),
-        _ => Err(BAD_VALUE),
+        _ => Err(BAD_PARAMETER_VALUE),
     }
 }
 
@@ -242,23 +245,23 @@ fn format(value: &str) -> Result<bool, Refusal> {
     match &*decode(value)? {
         "full" => Ok(true),
         "" | "standard" => Ok(false),
-        _ => Err(BAD_VALUE),
+        _ => Err(BAD_PARAMETER_VALUE),
     }
 }
 
 fn etag(value: &str) -> Result<Cow<'_, str>, Refusal> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let value = decode(value)?;
-    if value.len() <= MAX_ETAG && value.bytes().all(is_plain) { Ok(value) } else { Err(BAD_VALUE) }
+    if value.len() <= MAX_ETAG && value.bytes().all(is_plain) { Ok(value) } else { Err(BAD_PARAMETER_VALUE) }
 }
 
 /// Parses seconds. Only digits are allowed, because `parse` alone would accept a sign.
 fn seconds(value: &str) -> Result<u32, Refusal> {
     let value = decode(value)?;
     if !value.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(BAD_VALUE);
+        return Err(BAD_PARAMETER_VALUE);
     }
-    value.parse().map_err(|_| BAD_VALUE)
+    value.parse().map_err(|_| BAD_PARAMETER_VALUE)
 }
 
 /// Decodes percent signs and pluses once. The result is visible ASCII or spaces.
@@ -315,30 +318,30 @@ mod tests {
         let pairs = ["scopes=a"; MAX_PAIRS + 1].join("&");
         let tag = format!("last_etag={}", "a".repeat(MAX_ETAG + 1));
         for (raw, refusal) in [
-            ("recursive=yes", BAD_VALUE),
-            ("recursive=%2574rue", BAD_VALUE),
-            ("recursive=false;recursive=true", BAD_VALUE),
-            ("recursive=+true", BAD_VALUE),
-            ("recursive=false&recursive=true", REPEATED_KEY),
-            ("recursive=true&%72ecursive=true", REPEATED_KEY),
-            ("scopes=a&scopes=a", REPEATED_KEY),
-            ("alt=xml", BAD_VALUE),
-            ("alt=", BAD_VALUE),
-            ("timeout_sec=-1", BAD_VALUE),
-            ("timeout_sec=%2B1", BAD_VALUE),
-            ("timeout_sec=1.5", BAD_VALUE),
-            ("timeout_sec=", BAD_VALUE),
-            ("timeout_sec=99999999999", BAD_VALUE),
-            ("last_etag=a%3Bb", BAD_VALUE),
-            (&tag, BAD_VALUE),
-            ("format=fuller", BAD_VALUE),
-            ("licenses=perhaps", BAD_VALUE),
-            ("Recursive=true", UNKNOWN_KEY),
+            ("recursive=yes", BAD_PARAMETER_VALUE),
+            ("recursive=%2574rue", BAD_PARAMETER_VALUE),
+            ("recursive=false;recursive=true", BAD_PARAMETER_VALUE),
+            ("recursive=+true", BAD_PARAMETER_VALUE),
+            ("recursive=false&recursive=true", REPEATED_PARAMETER),
+            ("recursive=true&%72ecursive=true", REPEATED_PARAMETER),
+            ("scopes=a&scopes=a", REPEATED_PARAMETER),
+            ("alt=xml", BAD_PARAMETER_VALUE),
+            ("alt=", BAD_PARAMETER_VALUE),
+            ("timeout_sec=-1", BAD_PARAMETER_VALUE),
+            ("timeout_sec=%2B1", BAD_PARAMETER_VALUE),
+            ("timeout_sec=1.5", BAD_PARAMETER_VALUE),
+            ("timeout_sec=", BAD_PARAMETER_VALUE),
+            ("timeout_sec=99999999999", BAD_PARAMETER_VALUE),
+            ("last_etag=a%3Bb", BAD_PARAMETER_VALUE),
+            (&tag, BAD_PARAMETER_VALUE),
+            ("format=fuller", BAD_PARAMETER_VALUE),
+            ("licenses=perhaps", BAD_PARAMETER_VALUE),
+            ("Recursive=true", UNKNOWN_PARAMETER),
             ("recursive%00=true", BAD_QUERY),
-            ("recursive%20=true", UNKNOWN_KEY),
-            ("%2572ecursive=true", UNKNOWN_KEY),
-            ("recursive;=true", UNKNOWN_KEY),
-            ("a=b", UNKNOWN_KEY),
+            ("recursive%20=true", UNKNOWN_PARAMETER),
+            ("%2572ecursive=true", UNKNOWN_PARAMETER),
+            ("recursive;=true", UNKNOWN_PARAMETER),
+            ("a=b", UNKNOWN_PARAMETER),
             ("scopes=%", BAD_QUERY),
             ("scopes=%C3%A9", BAD_QUERY),
             ("scopes=a\r\nb", BAD_QUERY),
@@ -363,7 +366,7 @@ mod tests {
             "binding%2Denforcement=o%6E",
             "binding-enforcement=on&binding-enforcement=iam-policy",
         ] {
-            assert_eq!(parse(raw).unwrap().refuse_binding(), Err(BOUND_TOKEN), "{raw}");
+            assert_eq!(parse(raw).unwrap().refuse_binding(), Err(BOUND_TOKEN_UNSUPPORTED), "{raw}");
         }
         for raw in ["transport=mtls", "binding-enforcement=iam-policy", "bindCertificateFingerprint=on", ""] {
             assert_eq!(parse(raw).unwrap().refuse_binding(), Ok(()), "{raw}");

@@ -103,10 +103,11 @@ impl MetadataServerKind {
             _ => {}
         }
         out.extend_from_slice(HTML);
-        let retry: &[u8] = if refusal.is_retryable() { b"; retry: yes)\n" } else { b"; retry: no)\n" };
+        let retry: &[u8] =
+            if refusal.is_retryable() { b"; is_retryable: yes)\n" } else { b"; is_retryable: no)\n" };
         let request = hex(request);
         let (message, code) = (refusal.message.as_bytes(), refusal.code.as_bytes());
-        frame.end(out, &[b"seawall: ", message, b" (code: ", code, b"; request: ", &request, retry]);
+        frame.end(out, &[b"seawall: ", message, b" (code: ", code, b"; request_id: ", &request, retry]);
     }
 }
 

@@ -3,10 +3,10 @@
 use seawall_http::Refusal;
 use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::aws::containers::{
-    ADDRESSES, BAD_AUTHORIZATION, HOST, MAX_TOKEN, METHOD, NO_AUTHORIZATION, claims,
+    ADDRESSES, BAD_AUTHORIZATION, INVALID_HOST, MAX_TOKEN, METHOD_NOT_ALLOWED, NO_AUTHORIZATION, claims,
 };
 use seawall_protocols::aws::{ContainerEndpoint, NOT_FOUND, REPEATED_HEADER};
-use seawall_protocols::head::{BODY, RELAYED};
+use seawall_protocols::head::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::aws::container;
 use crate::support::{body, header, status, with_head};
@@ -58,11 +58,11 @@ fn a_query_holds_the_token_as_it_was_sent() {
 fn whatever_is_not_that_question_is_refused() {
     let token = format!("Authorization: {TOKEN}");
     for (line, headers, refused) in [
-        ("POST /v1/credentials", &[&*token][..], METHOD),
-        ("PUT /latest/api/token", &[&token], METHOD),
-        ("GET /v1/credentials", &[&token, "Content-Length: 2"], BODY),
-        ("GET /v1/credentials", &[&token, "X-Forwarded-For: 10.0.0.1"], RELAYED),
-        ("GET /v1/credentials", &[&token, "forwarded: for=a"], RELAYED),
+        ("POST /v1/credentials", &[&*token][..], METHOD_NOT_ALLOWED),
+        ("PUT /latest/api/token", &[&token], METHOD_NOT_ALLOWED),
+        ("GET /v1/credentials", &[&token, "Content-Length: 2"], UNEXPECTED_BODY),
+        ("GET /v1/credentials", &[&token, "X-Forwarded-For: 10.0.0.1"], PROXIED_REQUEST),
+        ("GET /v1/credentials", &[&token, "forwarded: for=a"], PROXIED_REQUEST),
         ("GET http://169.254.170.23/v1/credentials", &[&token], BAD_TARGET),
         ("GET /v1/credentials%2f", &[&token], BAD_PATH),
         ("GET /v1/credentials;a", &[&token], BAD_PATH),
@@ -101,10 +101,10 @@ fn the_host_is_one_of_the_endpoints_addresses_at_any_port() {
         ("", false),
     ] {
         let raw = format!("GET /v1/credentials HTTP/1.1\r\nHost: {host}\r\nAuthorization: {TOKEN}\r\n\r\n");
-        assert_eq!(refusal(&raw), (!is_ours).then_some(HOST), "{host:?}");
+        assert_eq!(refusal(&raw), (!is_ours).then_some(INVALID_HOST), "{host:?}");
     }
     let none = format!("GET /v1/credentials HTTP/1.0\r\nAuthorization: {TOKEN}\r\n\r\n");
-    assert_eq!(refusal(&none), Some(HOST), "a client that names no host");
+    assert_eq!(refusal(&none), Some(INVALID_HOST), "a client that names no host");
 }
 
 #[test]

@@ -7,15 +7,15 @@ use seawall_http::{
     HeadLimits, HttpVersion, Refusal, RequestError, ResponseContext, parse_request, request::header_buffer,
 };
 use seawall_protocols::aws::imds::{
-    BAD_TTL, METHOD, NO_ROLE, NO_TOKEN, TOKEN_METHOD, TOKEN_VERSION, WRONG_ROLE, claims, keeps_alive_after,
-    respond,
+    BAD_TTL, METHOD_NOT_ALLOWED, NO_ROLE, NO_TOKEN, TOKEN_METHOD_NOT_ALLOWED, TOKEN_ONLY_AT_LATEST,
+    WRONG_ROLE, claims, keeps_alive_after, respond,
 };
-use seawall_protocols::aws::session::{BAD_TOKEN, EXPIRED_TOKEN, FOREIGN_TOKEN, SHORT_TTL};
+use seawall_protocols::aws::session::{BAD_TOKEN, EXPIRED_TOKEN, SHORT_TTL, TOKEN_POD_MISMATCH};
 use seawall_protocols::aws::{
     ALPHABET, DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, REPEATED_HEADER, RoleName, TokenClient,
     UnixTime,
 };
-use seawall_protocols::head::{BODY, RELAYED};
+use seawall_protocols::head::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::aws::{NOW, POD_ADDRESS, Scene, credentials, pod, put, request};
 use crate::support::{DATE, body, header, status};
@@ -91,7 +91,7 @@ fn a_put_without_a_length_has_an_empty_body() {
         assert_eq!(status(&Scene::new().exchange(&request("PUT /latest/api/token", headers))), "200");
     }
     let refused = request("PUT /latest/api/token", &[&ttl, "Content-Length: 1"]);
-    assert_eq!(refusal(&Scene::new(), &refused), Some(BODY));
+    assert_eq!(refusal(&Scene::new(), &refused), Some(UNEXPECTED_BODY));
 }
 
 #[test]
@@ -121,20 +121,20 @@ fn a_token_is_asked_for_in_one_way() {
     assert_eq!(put(token, &[]), Some(BAD_TTL));
     let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 60";
     assert_eq!(put(token, &[ttl, ttl]), Some(REPEATED_HEADER));
-    assert_eq!(put(token, &[ttl, "X-Forwarded-For: 10.0.0.1"]), Some(RELAYED));
-    assert_eq!(put(token, &["X-Forwarded-For: 10.0.0.1"]), Some(RELAYED));
+    assert_eq!(put(token, &[ttl, "X-Forwarded-For: 10.0.0.1"]), Some(PROXIED_REQUEST));
+    assert_eq!(put(token, &["X-Forwarded-For: 10.0.0.1"]), Some(PROXIED_REQUEST));
     for (line, refused) in [
-        ("PUT /2021-01-03/api/token", TOKEN_VERSION),
-        ("PUT /1.0/api/token", TOKEN_VERSION),
-        ("PUT /latest/meta-data/instance-id", METHOD),
-        ("PUT /latest/api/token/x", METHOD),
-        ("PUT /", METHOD),
-        ("GET /latest/api/token", TOKEN_METHOD),
-        ("HEAD /2021-01-03/api/token", TOKEN_METHOD),
-        ("POST /latest/api/token", METHOD),
-        ("put /latest/api/token", METHOD),
-        ("DELETE /latest/meta-data/instance-id", METHOD),
-        ("OPTIONS /", METHOD),
+        ("PUT /2021-01-03/api/token", TOKEN_ONLY_AT_LATEST),
+        ("PUT /1.0/api/token", TOKEN_ONLY_AT_LATEST),
+        ("PUT /latest/meta-data/instance-id", METHOD_NOT_ALLOWED),
+        ("PUT /latest/api/token/x", METHOD_NOT_ALLOWED),
+        ("PUT /", METHOD_NOT_ALLOWED),
+        ("GET /latest/api/token", TOKEN_METHOD_NOT_ALLOWED),
+        ("HEAD /2021-01-03/api/token", TOKEN_METHOD_NOT_ALLOWED),
+        ("POST /latest/api/token", METHOD_NOT_ALLOWED),
+        ("put /latest/api/token", METHOD_NOT_ALLOWED),
+        ("DELETE /latest/meta-data/instance-id", METHOD_NOT_ALLOWED),
+        ("OPTIONS /", METHOD_NOT_ALLOWED),
     ] {
         assert_eq!(put(line, &[ttl]), Some(refused), "{line}");
     }
@@ -154,7 +154,7 @@ fn a_token_that_is_shown_is_checked_and_one_that_is_required_is_missed() {
         (&*good, NOW, None),
         (&early, NOW, None),
         (&good, later, Some(EXPIRED_TOKEN)),
-        (&foreign, NOW, Some(FOREIGN_TOKEN)),
+        (&foreign, NOW, Some(TOKEN_POD_MISMATCH)),
         (&forged, NOW, Some(BAD_TOKEN)),
         (&good[..75], NOW, Some(BAD_TOKEN)),
         (&good[1..], NOW, Some(BAD_TOKEN)),
@@ -462,9 +462,9 @@ fn a_version_and_what_is_below_it_is_claimed_and_nothing_else() {
 fn what_concerns_the_request_is_refused_before_its_session_and_that_before_its_path() {
     let scene = Scene::strict();
     for (line, headers, refused) in [
-        ("POST /latest/x%", &["X-Forwarded-For: a", "Content-Length: 1"][..], METHOD),
-        ("GET /latest/x%", &["X-Forwarded-For: a", "Content-Length: 1"], BODY),
-        ("GET /latest/x%", &["Forwarded: for=a"], RELAYED),
+        ("POST /latest/x%", &["X-Forwarded-For: a", "Content-Length: 1"][..], METHOD_NOT_ALLOWED),
+        ("GET /latest/x%", &["X-Forwarded-For: a", "Content-Length: 1"], UNEXPECTED_BODY),
+        ("GET /latest/x%", &["Forwarded: for=a"], PROXIED_REQUEST),
         ("GET /latest/x%", &[], BAD_PATH),
         ("GET /latest/nowhere", &[], NO_TOKEN),
         ("GET /latest/nowhere", &["X-aws-ec2-metadata-token: x"], BAD_TOKEN),
@@ -491,6 +491,6 @@ fn a_refusal_says_why_in_a_form_that_sdks_show() {
     assert_eq!(header(&response, "Retry-After"), None);
     assert_eq!(
         body(&response),
-        r#"{"code":"not_yet","message":"seawall: A \"word\".","request":"00000000000005ea","retry":true}"#
+        r#"{"code":"not_yet","message":"seawall: A \"word\".","request_id":"00000000000005ea","is_retryable":true}"#
     );
 }

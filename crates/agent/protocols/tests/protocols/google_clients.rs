@@ -45,7 +45,7 @@ fn what_go_asks_is_answered_as_it_checks_it() {
     // Only with an S2A or DirectPath at hand does it insist, and its error then holds the body of a 400.
     let bound = "GET /computeMetadata/v1/instance/service-accounts/default/token?binding-enforcement=on&transport=mtls";
     let refused = exchange(&direct(), &request(bound, &headers));
-    assert!(status(&refused) == "400" && refused.contains("bound to a certificate"), "{refused}");
+    assert!(status(&refused) == "400" && refused.contains("certificate-bound"), "{refused}");
     let identity = "GET /computeMetadata/v1/instance/service-accounts/default/identity?audience=https%3A%2F%2Fa.example&format=full&licenses=TRUE";
     assert_eq!(accepted(&impersonating(), &request(identity, &headers)), "e30.e30.c2ln");
     let refused = exchange(&direct(), &request(identity, &headers));

@@ -3,12 +3,14 @@
 use seawall_http::Refusal;
 use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::google::conceal::{
-    BINDING, CONCEALED, DIRECTORY_ALT, METHOD, RECURSION, UNKNOWN_PATH,
+    ALT_NOT_ALLOWED, BINDING, CONCEALED, METHOD_NOT_ALLOWED, RECURSION_NOT_ALLOWED, UNKNOWN_PATH,
 };
-use seawall_protocols::google::head::NO_FLAVOR;
-use seawall_protocols::google::query::{BAD_VALUE, BOUND_TOKEN, REPEATED_KEY, UNKNOWN_KEY};
+use seawall_protocols::google::head::MISSING_METADATA_FLAVOR;
+use seawall_protocols::google::query::{
+    BAD_PARAMETER_VALUE, BOUND_TOKEN_UNSUPPORTED, REPEATED_PARAMETER, UNKNOWN_PARAMETER,
+};
 use seawall_protocols::google::scopes::BAD_SCOPES;
-use seawall_protocols::head::{BODY, RELAYED};
+use seawall_protocols::head::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::{admit, forward, get, with};
 
@@ -169,20 +171,20 @@ fn recursion_is_for_service_accounts_only_however_it_is_asked_for() {
             "/computeMetadata/v1/service-accounts/",
             "/computeMetadata/v1beta1/instance/",
         ] {
-            assert_eq!(refused(&format!("{path}?{query}")), Some(RECURSION), "{path}?{query}");
+            assert_eq!(refused(&format!("{path}?{query}")), Some(RECURSION_NOT_ALLOWED), "{path}?{query}");
         }
     }
     for (query, refusal) in [
-        ("recursive=false&recursive=true", REPEATED_KEY),
-        ("recursive=true&recursive=true", REPEATED_KEY),
-        ("recursive=yes", BAD_VALUE),
-        ("recursive=false;recursive=true", BAD_VALUE),
-        ("Recursive=true", UNKNOWN_KEY),
-        ("%2572ecursive=true", UNKNOWN_KEY),
-        ("alt=json%26recursive%3Dtrue", BAD_VALUE),
-        ("last_etag=a%26recursive%3Dtrue", BAD_VALUE),
+        ("recursive=false&recursive=true", REPEATED_PARAMETER),
+        ("recursive=true&recursive=true", REPEATED_PARAMETER),
+        ("recursive=yes", BAD_PARAMETER_VALUE),
+        ("recursive=false;recursive=true", BAD_PARAMETER_VALUE),
+        ("Recursive=true", UNKNOWN_PARAMETER),
+        ("%2572ecursive=true", UNKNOWN_PARAMETER),
+        ("alt=json%26recursive%3Dtrue", BAD_PARAMETER_VALUE),
+        ("last_etag=a%26recursive%3Dtrue", BAD_PARAMETER_VALUE),
         ("scopes=a%26recursive%3Dtrue", BAD_SCOPES),
-        ("wait_for_change=true%26recursive=true", BAD_VALUE),
+        ("wait_for_change=true%26recursive=true", BAD_PARAMETER_VALUE),
     ] {
         assert_eq!(refused(&format!("/computeMetadata/v1/instance/?{query}")), Some(refusal), "{query}");
     }
@@ -191,7 +193,7 @@ fn recursion_is_for_service_accounts_only_however_it_is_asked_for() {
 #[test]
 fn a_directory_is_not_asked_for_another_form() {
     for path in ["/", "/0.1/meta-data/", "/computeMetadata/v1beta1/instance/attributes/"] {
-        assert_eq!(refused(&format!("{path}?alt=json")), Some(DIRECTORY_ALT), "{path}");
+        assert_eq!(refused(&format!("{path}?alt=json")), Some(ALT_NOT_ALLOWED), "{path}");
     }
 }
 
@@ -220,7 +222,7 @@ fn a_directory_is_one_without_its_slash_too() {
         "/computeMetadata/v1/instance/network-interfaces/0/access-configs/0",
     ] {
         for query in ["alt=json", "alt=text", "recursive=false&alt=json", "%61lt=json"] {
-            assert_eq!(refused(&format!("{path}?{query}")), Some(DIRECTORY_ALT), "{path}?{query}");
+            assert_eq!(refused(&format!("{path}?{query}")), Some(ALT_NOT_ALLOWED), "{path}?{query}");
         }
     }
 }
@@ -251,7 +253,7 @@ fn unknown_keys_and_those_of_identity_are_refused() {
     for query in ["a=b", "audience=x", "format=full", "licenses=TRUE", "username=root", "%61udience=x"] {
         assert_eq!(
             refused(&format!("/computeMetadata/v1/instance/zone?{query}")),
-            Some(UNKNOWN_KEY),
+            Some(UNKNOWN_PARAMETER),
             "{query}"
         );
     }
@@ -278,13 +280,13 @@ fn unknown_apis_are_refused() {
 }
 
 #[test]
-fn relayed_requests_are_refused_everywhere() {
+fn proxied_requests_are_refused_everywhere() {
     for mark in
         ["X-Forwarded-For: 1.2.3.4", "x-forwarded-for: ", "X-FORWARDED-FOR: a", "Forwarded: for=1.2.3.4"]
     {
         for target in ["/", "/computeMetadata/v1/instance/zone"] {
             let raw = with(target, &format!("Metadata-Flavor: Google\r\n{mark}\r\n"));
-            assert_eq!(admit(&raw), Err(RELAYED), "{mark} {target}");
+            assert_eq!(admit(&raw), Err(PROXIED_REQUEST), "{mark} {target}");
         }
     }
 }
@@ -310,7 +312,7 @@ fn the_flavour_header_is_required_below_the_versions() {
             assert_eq!(admit(&with(path, &ends(flavor))).as_deref(), Ok(path), "{flavor}");
         }
         for other in others {
-            assert_eq!(admit(&with(path, &ends(other))), Err(NO_FLAVOR), "{path} {other}");
+            assert_eq!(admit(&with(path, &ends(other))), Err(MISSING_METADATA_FLAVOR), "{path} {other}");
         }
     }
     for path in ["/", "/0.1", "/0.1/", "/computeMetadata", "/computeMetadata/"] {
@@ -323,16 +325,19 @@ fn only_reading_is_allowed() {
     let zone = "/computeMetadata/v1/instance/zone";
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "get", "TRACE"] {
         let raw = get(zone).replacen("GET", method, 1);
-        assert_eq!(admit(&raw), Err(METHOD), "{method}");
+        assert_eq!(admit(&raw), Err(METHOD_NOT_ALLOWED), "{method}");
     }
     let token = "/computeMetadata/v1/instance/service-accounts/default/token";
     assert_eq!(admit(&get(token).replacen("GET", "POST", 1)), Err(BINDING));
-    assert_eq!(refused(&format!("{token}?transport=mtls&binding-enforcement=on")), Some(BOUND_TOKEN));
+    assert_eq!(
+        refused(&format!("{token}?transport=mtls&binding-enforcement=on")),
+        Some(BOUND_TOKEN_UNSUPPORTED)
+    );
     let head = get(zone).replacen("GET", "HEAD", 1);
     assert!(forward(&head, |_| ()).is_ok());
     for framing in ["Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n"] {
         let raw = with(zone, &format!("Metadata-Flavor: Google\r\n{framing}"));
-        assert_eq!(admit(&raw), Err(BODY), "{framing}");
+        assert_eq!(admit(&raw), Err(UNEXPECTED_BODY), "{framing}");
     }
     let empty = with(zone, "Metadata-Flavor: Google\r\nContent-Length: 0\r\n");
     assert!(admit(&empty).is_ok());

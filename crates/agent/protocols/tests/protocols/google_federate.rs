@@ -5,15 +5,19 @@ use std::fmt::Write;
 
 use seawall_http::path::BAD_PATH;
 use seawall_http::{Refusal, ResponseContext};
-use seawall_protocols::google::federate::{DIRECTORY_QUERY, METHOD, NO_ACCOUNT, NO_IDENTITY, NOT_FOUND};
-use seawall_protocols::google::head::NO_FLAVOR;
-use seawall_protocols::google::query::{BAD_AUDIENCE, BAD_QUERY, BAD_VALUE, BOUND_TOKEN, REPEATED_KEY};
+use seawall_protocols::google::federate::{
+    METHOD_NOT_ALLOWED, NO_ACCOUNT, NO_ACCOUNT_FOR_ID_TOKEN, NOT_FOUND, RECURSIVE_REQUIRED,
+};
+use seawall_protocols::google::head::MISSING_METADATA_FLAVOR;
+use seawall_protocols::google::query::{
+    BAD_AUDIENCE, BAD_PARAMETER_VALUE, BAD_QUERY, BOUND_TOKEN_UNSUPPORTED, REPEATED_PARAMETER,
+};
 use seawall_protocols::google::scopes::BAD_SCOPES;
 use seawall_protocols::google::{
     CredentialQuery, MetadataServerKind, MetadataTree, NodeMetadata, ResponseFormat, Scopes, TreeQuery,
     TreeResource, TreeResponse,
 };
-use seawall_protocols::head::{BODY, RELAYED};
+use seawall_protocols::head::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::{DATE, V1, ask, body, direct, exchange, get, header, impersonating, node, status, with};
 
@@ -155,32 +159,32 @@ fn rules_on_the_head_come_first() {
     let zone = "/computeMetadata/v1/instance/zone";
     let code = |raw: &str| ask(&tree, raw, |_| ()).err();
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "get"] {
-        assert_eq!(code(&get(zone).replacen("GET", method, 1)), Some(METHOD), "{method}");
+        assert_eq!(code(&get(zone).replacen("GET", method, 1)), Some(METHOD_NOT_ALLOWED), "{method}");
     }
     for path in ["default/token?scopes=a", "default/identity?audience=a"] {
         let path = format!("{V1}/instance/service-accounts/{path}");
         let refusal = code(&get(&path).replacen("GET", "POST", 1)).unwrap();
-        assert_eq!((refusal.status, refusal.code), (405, "method"));
+        assert_eq!((refusal.status, refusal.code), (405, "method_not_allowed"));
         assert!(refusal.message.contains("GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false"), "{refusal:?}");
-        assert_eq!(code(&get(&path).replacen("GET", "PUT", 1)), Some(METHOD));
+        assert_eq!(code(&get(&path).replacen("GET", "PUT", 1)), Some(METHOD_NOT_ALLOWED));
     }
     for (headers, refusal) in [
-        ("", NO_FLAVOR),
-        ("Metadata-Flavor: Something-Else\r\n", NO_FLAVOR),
-        ("Metadata-Flavor: Google\r\nX-Forwarded-For: 1.2.3.4\r\n", RELAYED),
-        ("Metadata-Flavor: Google\r\nforwarded: for=x\r\n", RELAYED),
-        ("Metadata-Flavor: Google\r\nContent-Length: 2\r\n", BODY),
-        ("Metadata-Flavor: Google\r\nTransfer-Encoding: chunked\r\n", BODY),
+        ("", MISSING_METADATA_FLAVOR),
+        ("Metadata-Flavor: Something-Else\r\n", MISSING_METADATA_FLAVOR),
+        ("Metadata-Flavor: Google\r\nX-Forwarded-For: 1.2.3.4\r\n", PROXIED_REQUEST),
+        ("Metadata-Flavor: Google\r\nforwarded: for=x\r\n", PROXIED_REQUEST),
+        ("Metadata-Flavor: Google\r\nContent-Length: 2\r\n", UNEXPECTED_BODY),
+        ("Metadata-Flavor: Google\r\nTransfer-Encoding: chunked\r\n", UNEXPECTED_BODY),
     ] {
         assert_eq!(code(&with(zone, headers)), Some(refusal), "{headers}");
     }
     assert_eq!(code(&with(zone, "x-google-metadata-request: true\r\n")), None);
-    assert_eq!(code(&with("/", "X-Forwarded-For: a\r\n")), Some(RELAYED));
+    assert_eq!(code(&with("/", "X-Forwarded-For: a\r\n")), Some(PROXIED_REQUEST));
     assert_eq!(code(&with("/", "")), None);
     assert_eq!(code(&with("/computeMetadata/?recursive=true", "")), None);
     assert_eq!(code(&with("/?recursive=true", "")), None);
-    assert_eq!(code(&with("/computeMetadata/v1/", "")), Some(NO_FLAVOR));
-    assert_eq!(code(&with("/nothing", "")), Some(NO_FLAVOR));
+    assert_eq!(code(&with("/computeMetadata/v1/", "")), Some(MISSING_METADATA_FLAVOR));
+    assert_eq!(code(&with("/nothing", "")), Some(MISSING_METADATA_FLAVOR));
 }
 
 #[test]
@@ -259,21 +263,24 @@ fn known_keys_are_checked_and_unknown_ones_ignored() {
     let tree = impersonating();
     let token = "instance/service-accounts/default/token";
     for (path, refusal) in [
-        ("project/?alt=json", DIRECTORY_QUERY),
-        ("project?alt=text", DIRECTORY_QUERY),
-        ("project/?wait_for_change=true", DIRECTORY_QUERY),
-        ("project/?recursive=xyz", BAD_VALUE),
-        ("project/?recursive=true&recursive=true", REPEATED_KEY),
-        ("project/project-id?alt=xml", BAD_VALUE),
-        ("project/project-id?timeout_sec=soon", BAD_VALUE),
-        ("project/project-id?wait_for_change=maybe", BAD_VALUE),
+        ("project/?alt=json", RECURSIVE_REQUIRED),
+        ("project?alt=text", RECURSIVE_REQUIRED),
+        ("project/?wait_for_change=true", RECURSIVE_REQUIRED),
+        ("project/?recursive=xyz", BAD_PARAMETER_VALUE),
+        ("project/?recursive=true&recursive=true", REPEATED_PARAMETER),
+        ("project/project-id?alt=xml", BAD_PARAMETER_VALUE),
+        ("project/project-id?timeout_sec=soon", BAD_PARAMETER_VALUE),
+        ("project/project-id?wait_for_change=maybe", BAD_PARAMETER_VALUE),
         ("project/project-id?alt=%", BAD_QUERY),
         ("instance/service-accounts/default/token?scopes=%22", BAD_SCOPES),
-        ("instance/service-accounts/default/token?transport=mtls&binding-enforcement=on", BOUND_TOKEN),
+        (
+            "instance/service-accounts/default/token?transport=mtls&binding-enforcement=on",
+            BOUND_TOKEN_UNSUPPORTED,
+        ),
         ("instance/service-accounts/default/identity", BAD_AUDIENCE),
         ("instance/service-accounts/default/identity?audience=", BAD_AUDIENCE),
         ("instance/service-accounts/default/identity?audience=a%20b", BAD_AUDIENCE),
-        ("instance/service-accounts/default/identity?audience=a&format=long", BAD_VALUE),
+        ("instance/service-accounts/default/identity?audience=a&format=long", BAD_PARAMETER_VALUE),
     ] {
         assert_eq!(refused(&tree, path), Some(refusal), "{path}");
     }
@@ -326,7 +333,7 @@ fn identity_requests_carry_their_audience() {
     );
     assert_eq!(asked("audience=a&format=standard&licenses=FALSE"), Ok(("a".into(), false)));
     let direct = refused(&direct(), "instance/service-accounts/default/identity?audience=a");
-    assert_eq!(direct, Some(NO_IDENTITY));
+    assert_eq!(direct, Some(NO_ACCOUNT_FOR_ID_TOKEN));
 }
 
 #[test]

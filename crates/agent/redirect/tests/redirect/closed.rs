@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use seawall_redirect::{Error, RedirectCounts, remove};
+use seawall_redirect::{Error, RedirectCounts, detach};
 
 use crate::support::agent::{at_node, gate, listen};
 use crate::support::*;
@@ -122,7 +122,7 @@ fn who_is_in_the_pods_tree_and_in_no_pod_is_refused() {
         // A class of service is no pod; nor is the pods' group itself.
         assert_eq!(got, "EPERM", "{group}");
     }
-    assert_eq!(RedirectCounts::read(&lab.pins).unwrap().connect4.no_pod, 2);
+    assert_eq!(RedirectCounts::read(&lab.pins).unwrap().connect4.unidentified_pod, 2);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_pods_socket_in_the_hands_of_a_task_outside_is_refused() {
     outside.ask("expect /run/given");
     assert_eq!(one.ask("give /run/given"), "given");
     assert_eq!(outside.ask("use 169.254.169.254 80"), "EPERM");
-    assert_eq!(RedirectCounts::read(&lab.pins).unwrap().connect4.no_pod, 1);
+    assert_eq!(RedirectCounts::read(&lab.pins).unwrap().connect4.unidentified_pod, 1);
     fs::remove_file("/run/given").unwrap();
 }
 
@@ -151,7 +151,7 @@ fn after_removal_nothing_is_left_and_pods_reach_the_real_server() {
     assert_eq!(one.get("169.254.169.254"), "agent:one");
     drop(agent);
     for _ in 0..2 {
-        remove(&lab.pins).unwrap();
+        detach(&lab.pins).unwrap();
         assert_eq!(one.get("169.254.169.254"), "real");
         assert_eq!(one.get("fd20:ce::254"), "real");
         assert!(!lab.pins.directory().parent().unwrap().exists());

@@ -1,4 +1,4 @@
-//! Netfilter rules: the safety net beside the programs, and the translation without them.
+//! Netfilter rules: the drop rules beside the programs, and the DNAT rules without the programs.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
     // A second time changes nothing.
-    load(&nft_rules::safety_net());
-    load(&nft_rules::safety_net());
+    load(&nft_rules::drop_rules());
+    load(&nft_rules::drop_rules());
     for port in [80, 443, 8080] {
         assert_eq!(one.ask(&format!("ask raw_syn 169.254.169.254 {port}")), "nothing", "{port}");
     }

@@ -119,7 +119,7 @@ fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
 /// If that fails, the agent serves all clients nevertheless and logs a warning.
 fn sealed(address: SocketAddr) -> Option<Arc<PortGuard>> {
     let seal = PortGuard::of(address).inspect_err(|error| {
-        tracing::warn!(%address, %error, "another process of this user could listen here, too, and take connections");
+        tracing::warn!(%address, %error, "cannot guard the port: another process of this user could listen on it and take connections");
     });
     seal.ok().map(Arc::new)
 }
@@ -152,7 +152,7 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
     let length = u16::try_from(program.len()).unwrap_or_default();
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
     if let Err(error) = setsockopt(listener, AttachReusePortCbpf, &program) {
-        tracing::warn!(%error, "connections are not dealt by their source address here");
+        tracing::warn!(%error, "cannot distribute the connections of this listener by source address");
     }
 }
 

@@ -90,6 +90,6 @@ fn is_closed(address: SocketAddr) -> io::Result<()> {
     match other.bind(&address.into()) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(()),
         Err(error) => Err(error),
-        Ok(()) => Err(io::Error::other("this kernel lets others share the port")),
+        Ok(()) => Err(io::Error::other("the kernel lets other processes share the port")),
     }
 }

@@ -47,7 +47,7 @@ impl<P: ServedPod> TrafficThread<P> {
                 Err(error) => {
                     self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
                     if self.accept_failures.take(self.shared.clock.now()).is_ok() {
-                        tracing::warn!(%error, "connections cannot be accepted");
+                        tracing::warn!(%error, "cannot accept connections");
                     }
                     // Out of descriptors: a connection that nobody waits at is worth less than a new caller.
                     self.connections.borrow_mut().evict_from_largest(0);
@@ -129,7 +129,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let is_known = !self.is_unknown_client(&tenant);
         let Some(spoken) = self.listeners.get(listener).cloned() else { return is_known };
         let Some(permits) = self.permits(&tenant) else {
-            self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
+            self.metrics.connections.rejected.fetch_add(1, Ordering::Relaxed);
             self.refuse_at_cap(&mut stream, peer, &spoken.current(), &tenant);
             return is_known;
         };

@@ -101,7 +101,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             return self.leave();
         }
         if let Err(error) = self.socket.watch(&self.thread.ready_queue.poller, self.key) {
-            tracing::debug!(%error, "a connection cannot be watched, so it ends");
+            tracing::debug!(%error, "cannot watch a connection; the agent closes it");
             self.leave();
         }
     }

@@ -86,7 +86,10 @@ impl<P: ServedPod> TrafficThread<P> {
         idle.into_iter()
             .for_each(|connection| ActiveConnection { thread: self.clone(), connection }.poll_or_close());
         if tokio::time::timeout(DRAIN.saturating_sub(waited), self.all_gone()).await.is_err() {
-            tracing::warn!(open = self.connections.borrow().len(), "cutting connections that did not finish");
+            tracing::warn!(
+                open = self.connections.borrow().len(),
+                "the drain timed out; the agent closes the open connections"
+            );
         }
     }
 }

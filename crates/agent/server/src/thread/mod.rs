@@ -113,7 +113,8 @@ const DRAIN: Duration = Duration::from_secs(4);
 /// It is part of [`DRAIN`].
 const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
-const FULL: Refusal = Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
+const FULL: Refusal =
+    Refusal::new(503, "too_many_connections", "Too many connections are open; try again shortly.");
 
 /// Bytes read in one turn. A metadata request has some 200; a longer head comes in several turns.
 const READ: usize = 4 * 1024;
@@ -176,7 +177,7 @@ struct Scratch {
 
 /// Returns the error for a task of the thread that ended although it never should.
 fn died(ended: Result<(), JoinError>) -> io::Error {
-    ended.map_or_else(io::Error::other, |()| io::Error::other("a task ended by itself"))
+    ended.map_or_else(io::Error::other, |()| io::Error::other("a task ended unexpectedly"))
 }
 
 impl<P: ServedPod> TrafficThread<P> {
@@ -315,7 +316,7 @@ impl<P: ServedPod> TrafficThread<P> {
             tokio::time::sleep(SWEEP).await;
             self.known.borrow_mut().sweep();
             let gone = self.connections.borrow_mut().end_closed();
-            self.metrics.connections.ended_with_pod.fetch_add(gone as u64, Ordering::Relaxed);
+            self.metrics.connections.closed_pod_deleted.fetch_add(gone as u64, Ordering::Relaxed);
             while self.end_overdue() == ENDED_AT_ONCE {
                 self.scheduler.request_round();
                 self.scheduler.wait_for_round().await;
@@ -348,7 +349,7 @@ impl<P: ServedPod> TrafficThread<P> {
             changes.recv().await
         {
             let spoken = speak().filter(|spoken| spoken.len() == self.listeners.len());
-            let spoken = spoken.ok_or_else(|| io::Error::other("a listener has nothing to speak"))?;
+            let spoken = spoken.ok_or_else(|| io::Error::other("a listener has no dialects"))?;
             self.listeners.iter().zip(spoken).for_each(|(listener, dialects)| listener.replace(dialects));
             self.client_limits.set(allowance);
             // Who ordered it may not wait any more.

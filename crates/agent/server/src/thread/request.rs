@@ -46,7 +46,7 @@ pub(super) struct BatchOutcome {
 
 /// The refusal between the end of a pod and the end of its connections.
 const GONE: Refusal =
-    Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on another one.");
+    Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on a new connection.");
 
 /// The origin of a request: its client, dialects, tenant, address and arrival time.
 pub(super) struct RequestOrigin<'a, P> {
@@ -219,8 +219,8 @@ impl<P: ServedPod> TrafficThread<P> {
     ) -> Option<NextAction> {
         const FULL: Refusal = Refusal::new(
             503,
-            "half_requests",
-            "Too many requests have arrived in part; send each in one piece, or try again shortly.",
+            "too_many_incomplete_requests",
+            "Too many requests are incomplete; send each request in one piece, or try again shortly.",
         );
         if !matches!(after, NextAction::Read) {
             return None;

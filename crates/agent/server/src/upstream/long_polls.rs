@@ -26,8 +26,11 @@ pub struct LongPollLimit {
 pub struct LongPollPermit(#[expect(dead_code, reason = "held for its drop")] (Permit, Permit));
 
 impl LongPollLimit {
-    const FULL: Refusal =
-        Refusal::new(503, "long_polls", "Too many requests are waiting for a change; try again shortly.");
+    const FULL: Refusal = Refusal::new(
+        503,
+        "too_many_long_polls",
+        "Too many requests are waiting for a change; try again shortly.",
+    );
 
     /// Takes a permit for a client that holds the permits of `own`, or returns 503.
     /// Within its cap a client may have as many as it leaves free ([`seawall_core::fair_share`]).

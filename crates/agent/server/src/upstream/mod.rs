@@ -52,18 +52,21 @@ const BODY: u64 = 1024 * 1024;
 const UNREACHABLE: Refusal = Refusal::new(
     503,
     "upstream_unreachable",
-    "The real metadata server could not be reached; try again shortly.",
+    "The agent cannot reach the real metadata server; try again shortly.",
 );
 /// The refusal of a request that the real server did not answer in time.
-pub const TIMED_OUT: Refusal =
-    Refusal::new(503, "upstream_slow", "The real metadata server did not answer in time; try again shortly.");
-const STOPPING: Refusal = Refusal::new(
+pub const TIMED_OUT: Refusal = Refusal::new(
     503,
-    "stopping",
-    "The agent is being stopped, and its successor will know of changes; try again shortly.",
+    "upstream_timeout",
+    "The real metadata server did not answer in time; try again shortly.",
 );
-const TOO_LARGE: Refusal =
-    Refusal::new(502, "upstream_too_large", "The real metadata server's answer is larger than is passed on.");
+const SHUTTING_DOWN: Refusal =
+    Refusal::new(503, "shutting_down", "The agent is shutting down; try again shortly at the next agent.");
+const TOO_LARGE: Refusal = Refusal::new(
+    502,
+    "upstream_too_large",
+    "The real metadata server's answer is larger than the agent passes on.",
+);
 
 /// A request to the real server.
 #[derive(Clone, Debug)]
@@ -220,7 +223,7 @@ impl Forwarder {
             let asked = tokio::time::timeout(deadline, asked);
             tokio::select! {
                 answered = asked => answered.unwrap_or(Err(TIMED_OUT)),
-                () = stop.wait(), if is_poll => Err(STOPPING),
+                () = stop.wait(), if is_poll => Err(SHUTTING_DOWN),
             }
         })
     }
@@ -239,7 +242,7 @@ async fn ask(
     request: Request<Empty<Bytes>>,
 ) -> Result<StartedResponse, Refusal> {
     let response = client.request(request).await.map_err(|error| {
-        tracing::debug!(%error, "the real metadata server could not be reached");
+        tracing::debug!(%error, "cannot reach the real metadata server");
         UNREACHABLE
     })?;
     let (head, body) = response.into_parts();

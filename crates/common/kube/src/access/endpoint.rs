@@ -71,12 +71,12 @@ impl KubeEndpoint {
     /// # Errors
     /// An environment variable is missing, or they are not a host and port.
     pub fn in_cluster(variable: impl Fn(&str) -> Option<String>, files: &Path) -> Result<Self, String> {
-        let said = |name| variable(name).ok_or_else(|| format!("there is no environment variable {name}"));
+        let said = |name| variable(name).ok_or_else(|| format!("the environment variable {name} is not set"));
         let (host, port) = (said("KUBERNETES_SERVICE_HOST")?, said("KUBERNETES_SERVICE_PORT")?);
         // The variable holds an IPv6 address bare.
         let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
         let base = BaseUrl::parse(&format!("https://{host}:{port}"))
-            .ok_or("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are no host and port")?;
+            .ok_or("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not a host and a port")?;
         let file = |name| Some(CredentialSource::File(files.join(name)));
         Ok(Self { base, name: None, roots: file("ca.crt"), token: file("token"), identity: None })
     }
@@ -124,8 +124,8 @@ impl KubeCredentials {
             return Err("the token is empty".into());
         }
         let text = Secret::new(format!("Bearer {token}"));
-        let mut value =
-            HeaderValue::from_str(text.expose()).map_err(|_| "the token does not fit a header")?;
+        let mut value = HeaderValue::from_str(text.expose())
+            .map_err(|_| "the token contains characters that an HTTP header cannot hold")?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
@@ -145,14 +145,14 @@ impl KubeCredentials {
     pub fn tls(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| format!("TLS cannot be set up: {error}"))?
+            .map_err(|error| format!("cannot set up TLS: {error}"))?
             .with_root_certificates(self.roots()?);
         let Some((chain, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
         let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
-            .map_err(|_| "the client's key is no private key in PEM")?;
+            .map_err(|_| "the client's key is not a private key in PEM")?;
         builder
             .with_client_auth_cert(certificates(chain, "the client's certificate")?, key)
-            .map_err(|error| format!("the client's certificate cannot be used: {error}"))
+            .map_err(|error| format!("cannot use the client's certificate: {error}"))
     }
 
     fn roots(&self) -> Result<RootCertStore, String> {
@@ -170,7 +170,7 @@ impl KubeCredentials {
 /// Parses the certificates of a PEM text; at least one is required. `whose` names their owner in the error.
 fn certificates(pem: &Secret<String>, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
-    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| format!("{whose} is no certificate in PEM"))
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| format!("{whose} is not a certificate in PEM"))
 }
 
 impl BaseUrl {

@@ -77,7 +77,7 @@ impl<'a> KubeconfigSection<'a> {
         match self.value.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-            Some(_) => Err(self.error_at(key, "expected text, in quotes if it looks like anything else")),
+            Some(_) => Err(self.error_at(key, "expected text; put a number, true or false in quotes")),
         }
     }
 
@@ -151,8 +151,8 @@ impl<'a> KubeconfigSection<'a> {
         match (self.source("client-certificate")?, self.source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(self.error_at("client-certificate", "missing beside the client-key")),
-            (Some(_), None) => Err(self.error_at("client-key", "missing beside the client-certificate")),
+            (None, Some(_)) => Err(self.error_at("client-certificate", "missing; client-key needs it")),
+            (Some(_), None) => Err(self.error_at("client-key", "missing; client-certificate needs it")),
         }
     }
 }

@@ -145,13 +145,9 @@ pub(super) const RULES: &[CounterRule] = &[
         "SERVFAIL",
     ),
     // This project's agent.
+    named("seawall_connections_rejected_total", "connections refused at a cap", &[(ConnectionCap, 50.0)]),
     named(
-        "seawall_connections_refused_at_cap_total",
-        "connections refused at a cap",
-        &[(ConnectionCap, 50.0)],
-    ),
-    named(
-        "seawall_misses_refused_total",
+        "seawall_credential_requests_rate_limited_total",
         "refused because a pod asked too fast for what is not held",
         &[(RateLimiter, 15.0)],
     ),

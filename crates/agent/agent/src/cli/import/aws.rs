@@ -19,11 +19,11 @@ pub(super) const ACCOUNT: ImportOption =
 /// The setting that every tool requires.
 pub(super) const MUST_HAVE_REGION: RequiredSetting = RequiredSetting {
     is_open: |draft| !draft.has("aws.region"),
-    sentence: "the region is in none of these flags: give --region REGION before `--`",
+    sentence: "these flags do not name the AWS region: give --region REGION before `--`",
 };
 
-const NO_ACCOUNT: &str = "the account of roles that are given by name is in none of these flags: give --account ACCOUNT before `--`, or the flag \
-                          that names the base of their ARNs";
+const NO_ACCOUNT: &str = "these flags do not name the AWS account, which role names need: give --account ACCOUNT before `--`, or the flag for \
+                          the base of role ARNs";
 
 /// Returns the requirement of an account. `is_open` reports whether the tool gives roles by name and no account is known.
 pub(super) const fn must_have_account(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
@@ -38,33 +38,33 @@ pub(super) fn is_account_open(draft: &ConfigBuilder) -> bool {
 /// Sets the defaults that both tools share and that differ from ours.
 pub(super) fn begin(draft: &mut ConfigBuilder) {
     draft.set("identity.strategy", "source-ip");
-    draft.set("aws.sts", "global");
-    draft.set("aws.session.length", "1h");
-    draft.set("aws.imds.tokens", "optional");
+    draft.set("aws.stsEndpoint", "global");
+    draft.set("aws.session.duration", "1h");
+    draft.set("aws.imds.httpTokens", "optional");
     // Neither tool issues tokens of its own. `deploy/daemonset.yaml` mounts the folder.
-    draft.set("aws.imds.keyFile", "/var/lib/seawall/token-keys");
+    draft.set("aws.imds.tokenKeyFile", "/var/lib/seawall/token-keys");
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-const SHORT_SESSION: &str = "sessions of less than an hour are not asked for (1h is): an SDK that renews what has less than 15 minutes \
-                             left would ask on every call";
+const SHORT_SESSION: &str = "the agent requests sessions of at least 1h, because SDKs refresh credentials with less than 15 minutes left and would fetch \
+                             shorter ones on every call";
 
 /// Sets the session duration from a flag's value.
 pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
     match duration::parse(text) {
         Some(length) if length < HOUR => {
-            draft.set("aws.session.length", "1h");
+            draft.set("aws.session.duration", "1h");
             draft.remark(SHORT_SESSION);
         }
         Some(length) => {
-            draft.set("aws.session.length", format!("{}s", length.as_secs()));
+            draft.set("aws.session.duration", format!("{}s", length.as_secs()));
             draft.remark(
-                "what a role allows less than is asked for with less; one that another role takes has an hour",
+                "if a role's maximum is shorter, the agent requests that maximum; a session of a chained role always lasts one hour",
             );
         }
         // The configuration's reader says what is expected.
-        None => draft.set("aws.session.length", text),
+        None => draft.set("aws.session.duration", text),
     }
 }
 
@@ -75,8 +75,8 @@ pub(super) fn redirect(draft: &mut ConfigBuilder, interface: &str, to: &str) {
     let name = if !name.is_empty() && is_name(name) { name } else { "INTERFACE" };
     let port = if is_name(to) { to } else { "PORT" };
     let rule = format!(
-        "the agent adds no rule to the node and removes none; without one pods reach the real service. Keep this one, which must be \
-         there before the pods are: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
+        "the agent adds and removes no rule on the node, and without a rule pods reach the real service. Keep this rule, and load it \
+         before pods start: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
          --to-destination NODE_ADDRESS:{port}"
     );
     draft.remark(rule);

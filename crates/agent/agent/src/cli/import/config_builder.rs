@@ -57,7 +57,7 @@ impl ConfigBuilder {
         let (value, flag) = (value.into(), self.flag);
         let before = self.settings.insert(key, Setting { value: value.clone(), flag });
         if before.is_some_and(|before| before.flag.is_some() && before.value != value) {
-            self.remark("given twice, with different values: the last one counts");
+            self.remark("given twice with different values: the last value counts");
         }
     }
 
@@ -86,8 +86,8 @@ impl ConfigBuilder {
     /// Returns the configuration as YAML, with the remarks before it.
     pub(super) fn yaml(&self, title: &str) -> String {
         let mut out = format!(
-            "# Translated from the flags of {title} by `seawall-agent import`. The agent runs on the node's network, with its node's name \
-             in NODE_NAME.\n"
+            "# Translated from the flags of {title} by `seawall-agent import`. Run the agent on the node's network, with the name of the \
+             node in NODE_NAME.\n"
         );
         for line in self.remarks().lines() {
             // Writing to a String cannot fail.

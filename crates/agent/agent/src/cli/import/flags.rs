@@ -118,7 +118,7 @@ pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<Give
     while let Some(arg) = rest.next() {
         let Some(text) = arg.strip_prefix('-') else {
             if !is_word(arg, tool) {
-                misplaced.push(format!("{arg:?} is no flag"));
+                misplaced.push(format!("{arg:?} is not a flag"));
             }
             continue;
         };
@@ -135,8 +135,8 @@ pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<Give
         };
         match value {
             Some(value) => given.push(GivenFlag { flag, value }),
-            None if flag.is_switch => misplaced.push(format!("--{} is true or false", flag.name)),
-            None => misplaced.push(format!("--{} needs a value", flag.name)),
+            None if flag.is_switch => misplaced.push(format!("--{}: expected true or false", flag.name)),
+            None => misplaced.push(format!("--{}: expected a value", flag.name)),
         }
     }
     // The value of a flag that nobody knows looks like a word without a place.

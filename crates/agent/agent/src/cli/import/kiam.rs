@@ -19,19 +19,19 @@ pub(super) const KIAM: SourceTool = SourceTool {
 };
 
 /// The remark on an unanchored expression. The agent refuses paths that lead to credentials, whatever an expression allows.
-const UNANCHORED: &str = "the expression is written for part of a path, and here one is of whole paths; it is translated as it was meant, \
-                          and is better narrowed in aws.imds.passthrough to the paths that pods need. Credentials are never passed, user-data and \
-                          managed-ssh-keys only by an expression that names them";
+const UNANCHORED: &str = "KIAM matches part of a path, the agent matches the whole path; the translation has the same meaning. Narrow \
+                          aws.imds.passthroughPaths to the paths that pods need. The agent never passes on credentials, and passes on \
+                          user-data and managed-ssh-keys only for an expression that names them";
 
 /// The remark on user data: on most clusters it holds the credentials with which a node joins.
-const SECRET: &str = "it lets every pod read what is as good as the node's credentials: what nodes join the cluster with stands in the user \
-                      data. Take it out of aws.imds.passthrough unless pods need it";
+const SECRET: &str = "it lets every pod read the user data, which holds the credentials with which nodes join the cluster. Remove it \
+                      from aws.imds.passthroughPaths unless pods need it";
 
 const AGENT: &[ToolFlag] = &[
     ToolFlag::with_value("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
     ToolFlag::unsupported_boolean(
         "allow-ip-query",
-        "leave it out: who asks is decided by the connection, never by the request",
+        "leave it out: the agent identifies a pod by its connection, never by its request",
     ),
     ToolFlag::with_value("allow-route-regexp", passthrough),
     ToolFlag::with_value("whitelist-route-regexp", passthrough),
@@ -41,7 +41,7 @@ const AGENT: &[ToolFlag] = &[
     ToolFlag::deferred("host-interface"),
 ];
 
-const AHEAD: &str = "nothing to do: pods are followed as they come and go, and credentials are fetched when a pod is announced";
+const AHEAD: &str = "nothing to do: the agent watches pods, and fetches credentials as soon as a pod appears";
 
 const SERVER: &[ToolFlag] = &[
     ToolFlag::unsupported("fetchers", AHEAD),
@@ -55,13 +55,13 @@ const SERVER: &[ToolFlag] = &[
     ToolFlag::with_value("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
     ToolFlag::unsupported_boolean(
         "role-base-arn-autodetect",
-        "the base is not looked for: it is all roles of the account that --account names",
+        "the agent does not detect the base: it is all roles of the account that --account names",
     ),
     ToolFlag::with_value("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
     ToolFlag::with_value("session-duration", aws::session),
     ToolFlag::unsupported(
         "session-refresh",
-        "nothing to do: credentials are renewed while 25 minutes are left, so that no SDK finds them about to end",
+        "nothing to do: the agent renews credentials when 25 minutes are left, so that no SDK gets credentials that are about to expire",
     ),
     ToolFlag::with_value("assume-role-arn", |role, draft| {
         if !role.is_empty() {
@@ -71,7 +71,7 @@ const SERVER: &[ToolFlag] = &[
     ToolFlag::with_value("region", |region, draft| {
         if !region.is_empty() {
             draft.set("aws.region", region);
-            draft.set("aws.sts", "regional");
+            draft.set("aws.stsEndpoint", "regional");
         }
     }),
     ToolFlag::unsupported(
@@ -80,12 +80,12 @@ const SERVER: &[ToolFlag] = &[
     ),
     ToolFlag::unsupported_boolean(
         "disable-strict-namespace-regexp",
-        "an expression in iam.amazonaws.com/permitted must match the whole of a role's name or ARN: write .* where it is of a part",
+        "an expression in iam.amazonaws.com/permitted must match the whole name or ARN of a role: add .* to an expression for a part",
     ),
 ];
 
 const COUNTED: &str =
-    "nothing to do: /metrics on the admin port is for Prometheus, and always current; there is no StatsD";
+    "nothing to do: the admin port has /metrics for Prometheus; the agent does not support StatsD";
 
 const BOTH: &[ToolFlag] = &[
     ToolFlag::unsupported_boolean("json-log", "nothing to do: the log is JSON"),
@@ -96,12 +96,12 @@ const BOTH: &[ToolFlag] = &[
     ToolFlag::unsupported("prometheus-sync-interval", COUNTED),
     ToolFlag::unsupported(
         "prometheus-listen-addr",
-        "metrics are at `admin`, by default 127.0.0.1:8989. It also names pods and their roles (/debug/pods): put it on another address \
-         only behind a NetworkPolicy or a firewall",
+        "metrics are at the address `admin`, by default 127.0.0.1:8989. That port also shows pods and their roles (/debug/pods): use \
+         another address only behind a NetworkPolicy or a firewall",
     ),
     ToolFlag::unsupported(
         "pprof-listen-addr",
-        "there is no profiler; /debug/pods on the admin port shows who holds which role",
+        "the agent has no profiler; /debug/pods on the admin port shows the role of each pod",
     ),
 ];
 
@@ -124,20 +124,21 @@ const RELAY: &[ToolFlag] = &[
     relay("grpc-max-connection-age-grace-duration"),
 ];
 
-const NO_RELAY: &str = "nothing to do: each node's agent asks the API server and AWS itself; there is no server, and no TLS between two";
+const NO_RELAY: &str =
+    "nothing to do: each agent calls the API server and AWS itself, so there is no server and no TLS to it";
 
 const fn relay(name: &'static str) -> ToolFlag {
     ToolFlag::unsupported(name, NO_RELAY)
 }
 
-const NODES: &str = "KIAM's servers took the pods' roles, and each node's own role must be able to now. Where that is not wanted, pods take \
-                     them with their own tokens: aws.credentials.from: pod, or the way irsa";
+const NODES: &str = "KIAM's servers assumed the pods' roles; now the role of each node must be allowed to assume them. To avoid that, let \
+                     pods assume roles with their own tokens: aws.credentials.source: pod-token, or the role source irsa";
 
 /// Sets KIAM's own defaults, where they differ from ours.
 fn begin(draft: &mut ConfigBuilder) {
     aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
-    draft.set("aws.ways", vec!["kiam"]);
+    draft.set("aws.roleSources", vec!["kiam"]);
     draft.set("aws.session.namePrefix", "kiam-");
 }
 
@@ -169,15 +170,15 @@ fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
     }
     // One that is none alone could be one between parentheses, and then another: its reader is left to refuse it.
     if Pattern::new(expression).is_err() {
-        draft.set("aws.imds.passthrough", vec![expression]);
+        draft.set("aws.imds.passthroughPaths", vec![expression]);
         return;
     }
     let whole = expression.strip_prefix('^').and_then(|rest| rest.strip_suffix('$'));
     let is_plain = |text: &&str| !text.contains(['|', '^', '$']) && !text.ends_with('\\');
     if let Some(whole) = whole.filter(is_plain) {
-        draft.set("aws.imds.passthrough", vec![whole]);
+        draft.set("aws.imds.passthroughPaths", vec![whole]);
         return;
     }
-    draft.set("aws.imds.passthrough", vec![format!(".*(?:{expression}).*")]);
+    draft.set("aws.imds.passthroughPaths", vec![format!(".*(?:{expression}).*")]);
     draft.remark(UNANCHORED);
 }

@@ -19,8 +19,8 @@ pub(super) const KUBE2IAM: SourceTool = SourceTool {
     finish,
 };
 
-const NO_DEFAULT: &str = "there is no role for pods of every namespace that name none: name it in aws.defaultRoles for the namespaces that \
-                          need it, { shop: cart }; other pods have none";
+const NO_DEFAULT: &str = "the agent has no default role for all namespaces: set aws.defaultRoles for each namespace that needs one, such as \
+                          { shop: cart }; other pods without an annotation have no role";
 
 const ROLES: &[ToolFlag] = &[
     ToolFlag::with_value("base-role-arn", |base, draft| {
@@ -57,37 +57,37 @@ const ROLES: &[ToolFlag] = &[
         draft.set("aws.kube2iam.namespaceRestrictions", is_on == "true");
     }),
     ToolFlag::with_value("namespace-restriction-format", |format, draft| {
-        draft.set("aws.kube2iam.format", format);
+        draft.set("aws.kube2iam.namespaceRestrictionFormat", format);
         if format == "regexp" {
-            draft.remark("an entry of allowed-roles must match the whole of a role's name or ARN: write .* where it is of a part");
+            draft.remark("an entry of allowed-roles must match the whole name or ARN of a role: add .* to an entry for a part");
         }
     }),
     ToolFlag::boolean("iam-enable-pod-identity-tags", |is_on, draft| {
         if is_on == "true" {
             let tags = ["namespace", "service-account", "pod-name", "pod-uid"];
             draft.set("aws.session.tags", tags.map(|tag| format!("kubernetes-{tag}")).to_vec());
-            draft.remark("with a pod's own name among the tags, each pod has a session of its own");
+            draft.remark("because the tags include the pod's name, each pod has its own session");
         }
     }),
     ToolFlag::unsupported("eks-cluster-arn", NO_CLUSTER),
     ToolFlag::unsupported("eks-cluster-name", NO_CLUSTER),
     ToolFlag::boolean("use-regional-sts-endpoint", |is_on, draft| {
-        draft.set("aws.sts", if is_on == "true" { "regional" } else { "global" });
+        draft.set("aws.stsEndpoint", if is_on == "true" { "regional" } else { "global" });
     }),
 ];
 
-const NO_CLUSTER: &str = "sessions are tagged with what concerns the pod; a policy that asks for the cluster's tag must ask for another";
+const NO_CLUSTER: &str = "sessions have tags for the pod, but none for the cluster; a policy that requires the cluster's tag must use another tag";
 
 const NODE: &[ToolFlag] = &[
     ToolFlag::with_value("app-port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
     ToolFlag::with_value("node", |name, draft| {
         // As it stands in a manifest, it is the name of a variable.
         if !name.is_empty() && !name.starts_with("$(") {
-            draft.set("identity.node", name);
+            draft.set("identity.nodeName", name);
         }
     }),
     ToolFlag::with_value("metadata-addr", |address, draft| {
-        draft.set("aws.imds.upstream", format!("http://{address}"));
+        draft.set("aws.imds.upstreamUrl", format!("http://{address}"));
     }),
     ToolFlag::deferred_boolean("iptables"),
     ToolFlag::deferred("host-ip"),
@@ -96,11 +96,11 @@ const NODE: &[ToolFlag] = &[
     ToolFlag::unsupported("api-token", TO_API),
     ToolFlag::unsupported_boolean(
         "insecure",
-        "the API server's certificate is always verified: name its CA in a kubeconfig (identity.kubeconfig)",
+        "the agent always verifies the API server's certificate: name its CA in a kubeconfig (identity.kubeconfig)",
     ),
 ];
 
-const TO_API: &str = "write address, CA and the file of the token into a kubeconfig and name it in identity.kubeconfig; in a pod nothing is needed";
+const TO_API: &str = "put the address, the CA and the token file into a kubeconfig and set identity.kubeconfig; in a pod nothing is needed";
 
 const REST: &[ToolFlag] = &[
     ToolFlag::with_value("log-level", |level, draft| {
@@ -123,12 +123,12 @@ const REST: &[ToolFlag] = &[
     ToolFlag::unsupported("log-format", "nothing to do: the log is JSON"),
     ToolFlag::unsupported(
         "metrics-port",
-        "metrics are at `admin`, by default 127.0.0.1:8989. It also names pods and their roles (/debug/pods): put it on another address \
-         only behind a NetworkPolicy or a firewall",
+        "metrics are at the address `admin`, by default 127.0.0.1:8989. That port also shows pods and their roles (/debug/pods): use \
+         another address only behind a NetworkPolicy or a firewall",
     ),
     ToolFlag::unsupported_boolean(
         "debug",
-        "nothing to do: /debug/pods on the admin port shows who holds which role",
+        "nothing to do: /debug/pods on the admin port shows the role of each pod",
     ),
     ToolFlag::unsupported_boolean("version", "leave it out"),
     watched("backoff-max-interval"),
@@ -138,21 +138,23 @@ const REST: &[ToolFlag] = &[
     watched("healthcheck-interval"),
     ToolFlag::unsupported_boolean(
         "resolve-duplicate-cache-ips",
-        "nothing to do: an address that two live pods claim is nobody's",
+        "nothing to do: the agent refuses requests from an address that two live pods have",
     ),
 ];
 
 const fn watched(name: &'static str) -> ToolFlag {
     ToolFlag::unsupported(
         name,
-        "nothing to do: pods are followed as they come and go; one that is not known yet is waited for as long as its SDK waits, \
-         and /readyz says whether the agent can serve",
+        "nothing to do: the agent watches pods; a request of a pod that is not known yet waits for as long as its SDK waits, and \
+         /readyz reports whether the agent can serve",
     )
 }
 
 fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     if is_on == "true" {
-        draft.remark("the base is not looked for: it is all roles of the account that --account names");
+        draft.remark(
+            "the agent does not detect the base: it is all roles of the account that --account names",
+        );
     }
 }
 
@@ -165,7 +167,7 @@ fn is_discovered(draft: &ConfigBuilder) -> bool {
 /// Reports an annotation key that differs from the known one, which alone is read.
 fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
     if key != known {
-        draft.remark(format!("only the annotation {known} is read: add it beside the one that is there"));
+        draft.remark(format!("the agent reads only the annotation {known}: add it beside the existing one"));
     }
 }
 
@@ -173,7 +175,7 @@ fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
 fn begin(draft: &mut ConfigBuilder) {
     aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);
-    draft.set("aws.ways", vec!["kube2iam"]);
+    draft.set("aws.roleSources", vec!["kube2iam"]);
     draft.set("aws.kube2iam.namespaceRestrictions", false);
 }
 
@@ -191,13 +193,13 @@ fn finish(draft: &mut ConfigBuilder) {
     if draft.given("namespace-restrictions") != Some("true") {
         draft.for_flag("namespace-restrictions", |draft| {
             draft.remark(
-                "it is off, so every namespace permits every role to its pods, whatever its annotation allowed-roles says; \
-                 aws.kube2iam.namespaceRestrictions: true ends that",
+                "it is off, so every namespace permits every role to its pods, whatever its annotation allowed-roles says; set \
+                 aws.kube2iam.namespaceRestrictions: true to enforce that annotation",
             );
         });
     }
     draft.remark(
-        "other paths of the real service are not passed on, as kube2iam does: what pods may read of the node is in aws.instance, and what \
-         else they need in aws.imds.passthrough",
+        "unlike kube2iam, the agent does not pass on other paths of the real service: set what pods may read of the node in aws.instance, \
+         and other paths that they need in aws.imds.passthroughPaths",
     );
 }

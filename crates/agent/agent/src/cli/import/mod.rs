@@ -110,7 +110,7 @@ pub(crate) fn usage() -> String {
 
 fn how_to_use() -> Error {
     let words = TOOLS.map(|tool| tool.word).join(" or ");
-    Error::Custom(format!("import needs {words}, then `--` and the flags of that tool").into())
+    Error::Custom(format!("import: expected {words}, then `--` and the flags of that tool").into())
 }
 
 /// Translates a tool's command line.

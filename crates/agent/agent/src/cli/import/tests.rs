@@ -28,31 +28,34 @@ const KUBE2IAM: &str = "kube2iam --region eu-central-1 --account 123456789012 --
 #[test]
 fn kiams_flags_mean_what_they_meant() {
     for (flags, expected) in [
-        ("", "length: \"3600s\""),
+        ("", "duration: \"3600s\""),
         ("", "namePrefix: \"kiam-\""),
-        ("", "ways: [\"kiam\"]"),
-        ("", "tokens: \"optional\""),
-        ("", "sts: \"global\""),
+        ("", "roleSources: [\"kiam\"]"),
+        ("", "httpTokens: \"optional\""),
+        ("", "stsEndpoint: \"global\""),
         ("", "baseRoleArn: \"arn:aws:iam::123456789012:role/\""),
         ("", "\"address\":\"0.0.0.0:3100\""),
-        ("", "passthrough: []"),
-        ("", "keyFile: \"/var/lib/seawall/token-keys\""),
+        ("", "passthroughPaths: []"),
+        ("", "tokenKeyFile: \"/var/lib/seawall/token-keys\""),
         ("--port=8181", "\"address\":\"0.0.0.0:8181\""),
         ("--port 8181", "\"address\":\"0.0.0.0:8181\""),
         ("-port 8181", "\"address\":\"0.0.0.0:8181\""),
         ("/kiam server --role-base-arn=arn:aws:iam::999999999999:role/pods/", "role/pods/\""),
         ("--role-base-arn-autodetect", "arn:aws:iam::123456789012:role/\""),
         ("--session=web", "namePrefix: \"web-\""),
-        ("--session-duration=15m", "length: \"3600s\""),
-        ("--session-duration=2h30m", "length: \"9000s\""),
-        ("--region=us-west-2", "sts: \"regional\""),
+        ("--session-duration=15m", "duration: \"3600s\""),
+        ("--session-duration=2h30m", "duration: \"9000s\""),
+        ("--region=us-west-2", "stsEndpoint: \"regional\""),
         ("--region=us-west-2", "region: \"us-west-2\""),
         ("--assume-role-arn=kiam-server", "role: \"arn:aws:iam::123456789012:role/kiam-server\""),
         ("--level=debug", "logLevel: \"debug\""),
         ("--kubeconfig=/k", "kubeconfig: \"/k\""),
-        ("--allow-route-regexp=^$", "passthrough: []"),
-        ("--allow-route-regexp=^/latest/meta-data/ami-id$", "passthrough: [\"/latest/meta-data/ami-id\"]"),
-        ("--whitelist-route-regexp=meta-data", "passthrough: [\".*(?:meta-data).*\"]"),
+        ("--allow-route-regexp=^$", "passthroughPaths: []"),
+        (
+            "--allow-route-regexp=^/latest/meta-data/ami-id$",
+            "passthroughPaths: [\"/latest/meta-data/ami-id\"]",
+        ),
+        ("--whitelist-route-regexp=meta-data", "passthroughPaths: [\".*(?:meta-data).*\"]"),
     ] {
         let effective = effective(&format!("{KIAM} {flags}"));
         assert!(effective.contains(expected), "{flags}: {expected} in {effective}");
@@ -63,10 +66,10 @@ fn kiams_flags_mean_what_they_meant() {
 fn kube2iams_flags_mean_what_they_meant() {
     for (flags, expected) in [
         ("", "namespaceRestrictions: false"),
-        ("", "ways: [\"kube2iam\"]"),
+        ("", "roleSources: [\"kube2iam\"]"),
         ("", "\"address\":\"0.0.0.0:8181\""),
-        ("", "sts: \"global\""),
-        ("", "keyFile: \"/var/lib/seawall/token-keys\""),
+        ("", "stsEndpoint: \"global\""),
+        ("", "tokenKeyFile: \"/var/lib/seawall/token-keys\""),
         ("--app-port=80", "\"address\":\"0.0.0.0:80\""),
         (
             "--base-role-arn=arn:aws:iam::999999999999:role",
@@ -79,12 +82,12 @@ fn kube2iams_flags_mean_what_they_meant() {
         ("--auto-discover-base-arn", "baseRoleArn: \"arn:aws:iam::123456789012:role/\""),
         ("--namespace-restrictions", "namespaceRestrictions: true"),
         ("--namespace-restrictions=0", "namespaceRestrictions: false"),
-        ("--namespace-restriction-format=regexp", "format: \"regexp\""),
-        ("--node=$(NODE_NAME)", "node: \"n1\""),
-        ("--node=n2", "node: \"n2\""),
-        ("--use-regional-sts-endpoint", "sts: \"regional\""),
-        ("--metadata-addr=127.0.0.1:1", "upstream: \"http://127.0.0.1:1\""),
-        ("--iam-role-session-ttl=2h", "length: \"7200s\""),
+        ("--namespace-restriction-format=regexp", "namespaceRestrictionFormat: \"regexp\""),
+        ("--node=$(NODE_NAME)", "nodeName: \"n1\""),
+        ("--node=n2", "nodeName: \"n2\""),
+        ("--use-regional-sts-endpoint", "stsEndpoint: \"regional\""),
+        ("--metadata-addr=127.0.0.1:1", "upstreamUrl: \"http://127.0.0.1:1\""),
+        ("--iam-role-session-ttl=2h", "duration: \"7200s\""),
         ("--iam-enable-pod-identity-tags", "\"kubernetes-pod-uid\""),
         ("--verbose --log-level=warning", "logLevel: \"debug\""),
         ("--log-level=warning", "logLevel: \"warn\""),
@@ -120,7 +123,7 @@ fn every_flag_is_understood_alone_and_what_comes_out_is_valid() {
             let ([Ok(imported), Err(error)] | [Err(error), Ok(imported)]) = imported else {
                 panic!("--{}: {imported:?}", flag.name)
             };
-            assert!(error.to_string().contains(&format!("--{} ", flag.name)), "{error}");
+            assert!(error.to_string().contains(&format!("--{}: expected", flag.name)), "{error}");
             assert_is_valid(&imported);
         }
     }
@@ -136,26 +139,22 @@ fn assert_is_valid(ImportedConfig { yaml, remarks }: &ImportedConfig) {
 #[test]
 fn a_flag_without_an_equal_is_named_with_what_to_do() {
     for (line, flags, expected) in [
-        (KIAM, "--cert=a --key=b --ca=c", "--cert, --key, --ca: nothing to do: each node"),
+        (KIAM, "--cert=a --key=b --ca=c", "--cert, --key, --ca: nothing to do: each agent"),
         (KIAM, "--role-alias=dns=stack-1-dns", "--role-alias: write the role's name or ARN"),
-        (KIAM, "--session-duration=15m", "--session-duration: sessions of less than an hour"),
-        (KIAM, "", "--session-duration: sessions of less than an hour"),
+        (KIAM, "--session-duration=15m", "--session-duration: the agent requests sessions of at least 1h"),
+        (KIAM, "", "--session-duration: the agent requests sessions of at least 1h"),
         (KIAM, "--session-refresh=5m", "--session-refresh: nothing to do"),
-        (
-            KIAM,
-            "--allow-route-regexp=meta-data",
-            "--allow-route-regexp: the expression is written for part of a path",
-        ),
+        (KIAM, "--allow-route-regexp=meta-data", "--allow-route-regexp: KIAM matches part of a path"),
         (
             KIAM,
             "--allow-route-regexp=^/latest/user-data$",
-            "--allow-route-regexp: it lets every pod read what is as good as the node's credentials",
+            "--allow-route-regexp: it lets every pod read the user data, which holds the credentials",
         ),
         (KIAM, "--whitelist-route-regexp=user-data", "--whitelist-route-regexp: it lets every pod read"),
         (
             KIAM,
             "--allow-route-regexp=.*",
-            "user-data and managed-ssh-keys only by an expression that names them",
+            "user-data and managed-ssh-keys only for an expression that names them",
         ),
         (KIAM, "--iptables --host-interface=!eth0 --port=1", "PREROUTING ! -i eth0 -p tcp"),
         (
@@ -165,22 +164,26 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
         ),
         (KIAM, "--host-interface=a;b", "-i INTERFACE -p"),
         (KIAM, "agent --level=info server --level=warn", "--level: given twice"),
-        (KIAM, "", "KIAM's servers took the pods' roles"),
-        (KIAM, "--assume-role-arn=a", "--assume-role-arn: KIAM's servers took"),
-        (KUBE2IAM, "--default-role=a", "--default-role: there is no role for pods of every namespace"),
-        (KUBE2IAM, "--auto-discover-default-role", "--auto-discover-default-role: there is no role"),
+        (KIAM, "", "KIAM's servers assumed the pods' roles"),
+        (KIAM, "--assume-role-arn=a", "--assume-role-arn: KIAM's servers assumed"),
+        (KUBE2IAM, "--default-role=a", "--default-role: the agent has no default role for all namespaces"),
+        (
+            KUBE2IAM,
+            "--auto-discover-default-role",
+            "--auto-discover-default-role: the agent has no default role",
+        ),
         (
             KUBE2IAM,
             "--iam-role-key=example.com/role",
-            "--iam-role-key: only the annotation iam.amazonaws.com/role is read",
+            "--iam-role-key: the agent reads only the annotation iam.amazonaws.com/role:",
         ),
         (
             KUBE2IAM,
             "--namespace-key=example.com/roles",
-            "only the annotation iam.amazonaws.com/allowed-roles is read",
+            "the agent reads only the annotation iam.amazonaws.com/allowed-roles:",
         ),
         (KUBE2IAM, "", "--namespace-restrictions: it is off"),
-        (KUBE2IAM, "", "other paths of the real service are not passed on"),
+        (KUBE2IAM, "", "the agent does not pass on other paths of the real service"),
     ] {
         let remarks = imported(&format!("{line} {flags}")).remarks;
         assert!(remarks.contains(expected), "{flags}: {expected} in {remarks}");
@@ -204,11 +207,11 @@ fn what_cannot_be_meant_is_named_by_its_flag_all_at_once() {
         (KIAM, "--foo bar", &["KIAM has no flag --foo"]),
         (KIAM, "--no-port", &["KIAM has no flag --no-port"]),
         (KIAM, "--", &["KIAM has no flag --"]),
-        (KIAM, "stray", &["\"stray\" is no flag"]),
-        (KIAM, "--port", &["--port needs a value"]),
-        (KIAM, "--port --level=info", &["--port needs a value"]),
-        (KIAM, "--iptables=maybe", &["--iptables is true or false"]),
-        (KIAM, "--no-iptables=true", &["--iptables is true or false"]),
+        (KIAM, "stray", &["\"stray\" is not a flag"]),
+        (KIAM, "--port", &["--port: expected a value"]),
+        (KIAM, "--port --level=info", &["--port: expected a value"]),
+        (KIAM, "--iptables=maybe", &["--iptables: expected true or false"]),
+        (KIAM, "--no-iptables=true", &["--iptables: expected true or false"]),
         (KIAM, "--port=http --level=loud", &["--port: found", "--level: found"]),
         (KIAM, "--port=1,2", &["--port: found"]),
         (KIAM, "--role-base-arn=cart", &["--role-base-arn: found"]),
@@ -219,9 +222,17 @@ fn what_cannot_be_meant_is_named_by_its_flag_all_at_once() {
         (KIAM, "--allow-route-regexp=a)|(b", &["--allow-route-regexp: found"]),
         (KIAM, "--region=europe", &["--region: found \"europe\""]),
         ("kiam --region eu-west-1 --account 12 --", "", &["--account: found"]),
-        ("kiam --", "", &["the region is in none", "the account of roles"]),
-        ("kube2iam --", "", &["the region is in none"]),
-        ("kube2iam --region=eu-west-1 --", "--auto-discover-base-arn", &["the account of roles"]),
+        (
+            "kiam --",
+            "",
+            &["these flags do not name the AWS region", "these flags do not name the AWS account"],
+        ),
+        ("kube2iam --", "", &["these flags do not name the AWS region"]),
+        (
+            "kube2iam --region=eu-west-1 --",
+            "--auto-discover-base-arn",
+            &["these flags do not name the AWS account"],
+        ),
         (KUBE2IAM, "--role-base-arn=a", &["kube2iam has no flag --role-base-arn"]),
         (KUBE2IAM, "--namespace-restriction-format=sql", &["--namespace-restriction-format: found"]),
         (KUBE2IAM, "--metadata-addr=0.0.0.0:8181/x", &["--metadata-addr: found"]),
@@ -265,7 +276,7 @@ fn an_expression_is_wrapped_unless_it_is_of_whole_paths_already() {
         let flags = vec![format!("--allow-route-regexp={expression}")];
         let request = ImportCommand { flags, ..request(KIAM).unwrap() };
         let yaml = import(&request).unwrap().yaml;
-        let line = yaml.lines().find_map(|line| line.trim().strip_prefix("passthrough: ")).unwrap();
+        let line = yaml.lines().find_map(|line| line.trim().strip_prefix("passthroughPaths: ")).unwrap();
         let written: Vec<String> = serde_json::from_str(line).unwrap();
         let pattern = seawall_protocols::aws::Pattern::new(&written[0]).unwrap();
         assert_eq!(pattern.matches(text), expected, "{expression} on {text}: {written:?}");

@@ -1,4 +1,4 @@
-//! `seawall-agent redirect`: lets an operator attach, inspect and remove the redirect. Called by `main` alone.
+//! `seawall-agent redirect`: lets an operator attach, inspect and detach the redirect. Called by `main` alone.
 //!
 //! It runs one command and ends: it opens no listener, reads no configuration, and does not contact the serving agent. On purpose,
 //! attached programs stay when this process has ended.
@@ -11,53 +11,58 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
 use seawall_redirect::attach::AttachOutcome;
-use seawall_redirect::{self as redirect, attach, nft_rules, remove, status};
+use seawall_redirect::{self as redirect, attach, detach, nft_rules, status};
 
 use self::node_paths::{NodePaths, PATH_FLAGS};
 use self::print_rules::{RuleSet, print_or_write};
 use super::flags::{Flags, next_word};
 
 pub(crate) const HELP: &str = "\
-seawall-agent redirect: brings the clouds' metadata addresses (169.254.169.254 and its like, port 80) to the agent.
+seawall-agent redirect: sends pods' requests to the clouds' metadata addresses (169.254.169.254 and others, port 80) to the agent.
 
 Usage:
-  seawall-agent redirect attach [--net] [PLACES]   attach this version's programs to the group of the node's pods, in place of
-                                                   another version's if there is one. Pods that ask a metadata address are refused
-                                                   (EPERM) until an agent is ready, and whenever none is. With --net, load the
-                                                   net's rules too (see print net). Again: changes nothing.
-  seawall-agent redirect status [PLACES]           what is attached to each hook, by which version, how many connections were
-                                                   captured and refused, and where they go; exit 1 unless all is as attach leaves it
-  seawall-agent redirect remove [--bpffs DIR]      detach everything and leave nothing; the net's rules go too, where there is an nft.
-                                                   Pods then reach the real metadata server.
-  seawall-agent redirect print net                 rules that drop what pods send to metadata addresses without a socket (packets
-                                                   written by hand, gVisor, Kata), for the node's own network: pipe to `nft -f -`
-  seawall-agent redirect print translation --node ADDRESS [--node ADDRESS] --metadata PORT [--containers PORT] [--own UID] [PLACES]
-                                                   rules instead of programs, for kernels before 5.15 and nodes with cgroup v1 alone. What
-                                                   the pod UID sends goes where the node's does: the agent's own, which passes requests on
-  seawall-agent redirect print removal             rules that take either away
-  print WHAT --into FILE                           writes them to a file instead, for a container that has nft and none of this
+  seawall-agent redirect attach [--drop-rules] [PATHS]
+      Attach this version's eBPF programs to the cgroup of the node's pods. They replace the programs of another version. While no agent
+      is ready, the kernel refuses pods' connections to metadata addresses (EPERM). With --drop-rules, also load the drop rules (see
+      `print drop-rules`). A second run changes nothing.
+  seawall-agent redirect status [PATHS]
+      Print what is attached to each hook and by which version, how many connections were captured and refused, and where they go.
+      Exit 1 if anything differs from what `attach` does.
+  seawall-agent redirect detach [--bpffs DIR]
+      Detach everything. If nft is installed, also remove the drop rules. Pods then reach the real metadata server.
+  seawall-agent redirect print drop-rules
+      Print rules for the node's own network. They drop packets to metadata addresses that no socket sent: raw packets, gVisor, Kata.
+      Example: seawall-agent redirect print drop-rules | nft -f -
+  seawall-agent redirect print dnat-rules --node-address ADDRESS [--node-address ADDRESS] --metadata-port PORT
+                                          [--containers-port PORT] [--agent-pod-uid UID] [PATHS]
+      Print rules that replace the programs, for kernels before 5.15 and for nodes that have cgroup v1 only.
+      --agent-pod-uid UID excludes one pod from the redirect: the agent's own, which passes requests on to the real server.
+  seawall-agent redirect print cleanup-rules
+      Print rules that remove the drop rules and the dnat rules.
+  seawall-agent redirect print RULES --output FILE
+      Write the rules to a file, for a container that has nft but not this program.
 
-Places:
-  --bpffs DIR       where a BPF file system is mounted (default /sys/fs/bpf). In a container: the host's, at another path, because
-                    runtimes deny writing below /sys.
-  --cgroup DIR      where the host's control groups are mounted (default /sys/fs/cgroup)
-  --kubepods PATH   the kubelet's group of pods below that (default: found; kubepods, kubepods.slice, and kind's)
+Paths:
+  --bpffs DIR             where a BPF file system is mounted (default /sys/fs/bpf). In a container, mount the host's at another path,
+                          because container runtimes deny writing below /sys.
+  --cgroup-root DIR       where the host's cgroup tree is mounted (default /sys/fs/cgroup)
+  --kubepods-cgroup PATH  the kubelet's cgroup of pods in that tree (default: kubepods, kubepods.slice or kind's, whichever exists)
 
-attach asks the groups around the pods', up to the root, whether a program there excludes ours: it attaches one that does nothing
-to each and takes it off again. --ask-within DIR asks no further out than in that directory.
+`attach` checks each cgroup from the pods' cgroup up to the root for programs that exclude the redirect: it attaches a program that does
+nothing, and detaches it again. --conflict-check-root DIR ends this check at that directory.
 
-Needs CAP_BPF and CAP_NET_ADMIN, a kernel from 5.15 on, and cgroup v2 (beside v1, too). Refuses, and says why, where a program of
-somebody else's excludes its own.
+Requirements: CAP_BPF and CAP_NET_ADMIN, Linux 5.15 or later, and cgroup v2 (alone or beside cgroup v1). If another program excludes
+the redirect, `attach` fails and names that program's cgroup.
 ";
 
 /// The parsed `redirect` command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RedirectCommand {
     Help,
-    Attach { places: NodePaths, net: bool, within: Option<PathBuf> },
+    Attach { places: NodePaths, drop_rules: bool, conflict_check_root: Option<PathBuf> },
     Status(NodePaths),
-    Remove(NodePaths),
-    Print { rules: RuleSet, into: Option<PathBuf> },
+    Detach(NodePaths),
+    Print { rules: RuleSet, output: Option<PathBuf> },
 }
 
 impl RedirectCommand {
@@ -71,26 +76,39 @@ impl RedirectCommand {
             words.extend(next_word(&mut args)?);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let [bpffs, cgroup, kubepods] = PATH_FLAGS;
+        let [bpffs, cgroup_root, kubepods_cgroup] = PATH_FLAGS;
         let takes: &[_] = match *words {
             [] | ["help"] | ["print", "help"] => return Ok(Self::Help),
-            ["attach"] => &[bpffs, cgroup, kubepods, "net", "ask-within="],
-            ["status" | "remove"] => &PATH_FLAGS,
-            ["print", "net" | "removal"] => &["into="],
-            ["print", "translation"] => {
-                &[bpffs, cgroup, kubepods, "node=*", "metadata=", "containers=", "own=", "into="]
+            ["attach"] => &[bpffs, cgroup_root, kubepods_cgroup, "drop-rules", "conflict-check-root="],
+            ["status" | "detach"] => &PATH_FLAGS,
+            ["print", "drop-rules" | "cleanup-rules"] => &["output="],
+            ["print", "dnat-rules"] => &[
+                bpffs,
+                cgroup_root,
+                kubepods_cgroup,
+                "node-address=*",
+                "metadata-port=",
+                "containers-port=",
+                "agent-pod-uid=",
+                "output=",
+            ],
+            _ => {
+                return Err(Error::Custom(format!("redirect: unknown command {:?}", words.join(" ")).into()));
             }
-            _ => return Err(Error::Custom(format!("redirect: there is no {}", words.join(" ")).into())),
         };
         let Some(flags) = Flags::read(&mut args, takes)? else { return Ok(Self::Help) };
         let places = || NodePaths::of(&flags);
         Ok(match *words {
-            ["attach"] => {
-                Self::Attach { net: flags.has("net"), within: flags.path("ask-within"), places: places() }
-            }
+            ["attach"] => Self::Attach {
+                drop_rules: flags.has("drop-rules"),
+                conflict_check_root: flags.path("conflict-check-root"),
+                places: places(),
+            },
             ["status"] => Self::Status(places()),
-            ["remove"] => Self::Remove(places()),
-            ["print", what] => Self::Print { rules: RuleSet::of(what, &flags)?, into: flags.path("into") },
+            ["detach"] => Self::Detach(places()),
+            ["print", what] => {
+                Self::Print { rules: RuleSet::of(what, &flags)?, output: flags.path("output") }
+            }
             _ => Self::Help,
         })
     }
@@ -103,28 +121,34 @@ impl RedirectCommand {
 pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
     match request {
         RedirectCommand::Help => Ok(HELP.to_owned()),
-        RedirectCommand::Attach { places, net, within } => attached(places, *net, within.as_deref()),
+        RedirectCommand::Attach { places, drop_rules, conflict_check_root } => {
+            attached(places, *drop_rules, conflict_check_root.as_deref())
+        }
         RedirectCommand::Status(places) => told(places),
-        RedirectCommand::Remove(places) => removed(places),
-        RedirectCommand::Print { rules, into } => print_or_write(&rules.text()?, into.as_deref()),
+        RedirectCommand::Detach(places) => detached(places),
+        RedirectCommand::Print { rules, output } => print_or_write(&rules.text()?, output.as_deref()),
     }
 }
 
-fn attached(places: &NodePaths, net: bool, within: Option<&Path>) -> anyhow::Result<String> {
+fn attached(
+    places: &NodePaths,
+    drop_rules: bool,
+    conflict_check_root: Option<&Path>,
+) -> anyhow::Result<String> {
     let (pins, mut site) = (places.pins()?, places.site()?);
-    if let Some(outermost) = within {
+    if let Some(outermost) = conflict_check_root {
         site = site.with_conflict_scope(outermost);
     }
     let outcome = attach(&pins, &site)?;
     // After the programs: pods that it would cut off are with the agent by then.
-    if net {
-        nft_rules::apply(&nft_rules::safety_net())
-            .context("the programs are attached, but not the net's rules loaded")?;
+    if drop_rules {
+        nft_rules::apply(&nft_rules::drop_rules())
+            .context("the programs are attached, but the drop rules are not loaded")?;
     }
     let done = match outcome {
-        AttachOutcome::AlreadyAttached => "attached already",
+        AttachOutcome::AlreadyAttached => "already attached",
         AttachOutcome::Attached => "attached",
-        AttachOutcome::Replaced => "attached in place of what was there",
+        AttachOutcome::Replaced => "attached in place of another version",
     };
     Ok(format!("{done}: {}\n", site.directory().display()))
 }
@@ -132,14 +156,16 @@ fn attached(places: &NodePaths, net: bool, within: Option<&Path>) -> anyhow::Res
 fn told(places: &NodePaths) -> anyhow::Result<String> {
     let status = status(&places.pins()?, &places.site()?)?;
     if !status.is_complete() {
-        bail!("not all is attached as this version does it:\n{status}");
+        bail!(
+            "the redirect differs from what this version attaches; run `seawall-agent redirect attach`:\n{status}"
+        );
     }
     Ok(status.to_string())
 }
 
-fn removed(places: &NodePaths) -> anyhow::Result<String> {
+fn detached(places: &NodePaths) -> anyhow::Result<String> {
     match places.pins() {
-        Ok(pins) => remove(&pins)?,
+        Ok(pins) => detach(&pins)?,
         // Nothing was ever pinned there, and a node on which the agent could not start is one to leave, too.
         Err(redirect::Error::NoBpffs { path }) => {
             return Ok(format!(
@@ -150,12 +176,12 @@ fn removed(places: &NodePaths) -> anyhow::Result<String> {
         Err(error) => return Err(error.into()),
     }
     match nft_rules::apply(&nft_rules::cleanup_rules()) {
-        Ok(()) => Ok("removed, the net's rules too\n".to_owned()),
+        Ok(()) => Ok("detached the programs and removed the drop rules\n".to_owned()),
         Err(redirect::Error::NoNft) => {
-            Ok("removed; there is no nft here, so rules that were loaded are left (redirect print removal)\n"
+            Ok("detached the programs; nft is not installed here, so loaded rules stay (see `redirect print cleanup-rules`)\n"
                 .to_owned())
         }
-        Err(error) => Err(error).context("the programs are removed, but not the net's rules"),
+        Err(error) => Err(error).context("the programs are detached, but the drop rules are not removed"),
     }
 }
 
@@ -179,29 +205,33 @@ mod tests {
     fn each_command_is_read_with_its_flags() {
         assert_eq!(
             parsed("attach"),
-            Ok(RedirectCommand::Attach { places: places(), net: false, within: None })
+            Ok(RedirectCommand::Attach { places: places(), drop_rules: false, conflict_check_root: None })
         );
         assert_eq!(
             parsed(
-                "attach --net --ask-within /host/cgroup/a --bpffs=/bpf --cgroup /host/cgroup --kubepods /a/kubepods"
+                "attach --drop-rules --conflict-check-root /host/cgroup/a --bpffs=/bpf --cgroup-root /host/cgroup \
+                 --kubepods-cgroup /a/kubepods"
             ),
             Ok(RedirectCommand::Attach {
                 places: NodePaths {
                     bpffs: "/bpf".into(),
-                    cgroup: "/host/cgroup".into(),
-                    kubepods: Some("a/kubepods".into())
+                    cgroup_root: "/host/cgroup".into(),
+                    kubepods_cgroup: Some("a/kubepods".into())
                 },
-                net: true,
-                within: Some("/host/cgroup/a".into())
+                drop_rules: true,
+                conflict_check_root: Some("/host/cgroup/a".into())
             })
         );
         assert_eq!(parsed("status"), Ok(RedirectCommand::Status(places())));
-        assert_eq!(parsed("remove"), Ok(RedirectCommand::Remove(places())));
-        assert_eq!(parsed("print net"), Ok(RedirectCommand::Print { rules: RuleSet::Net, into: None }));
-        let into = Some("/rules/a.nft".into());
+        assert_eq!(parsed("detach"), Ok(RedirectCommand::Detach(places())));
         assert_eq!(
-            parsed("print removal --into=/rules/a.nft"),
-            Ok(RedirectCommand::Print { rules: RuleSet::Removal, into })
+            parsed("print drop-rules"),
+            Ok(RedirectCommand::Print { rules: RuleSet::Drop, output: None })
+        );
+        let output = Some("/rules/a.nft".into());
+        assert_eq!(
+            parsed("print cleanup-rules --output=/rules/a.nft"),
+            Ok(RedirectCommand::Print { rules: RuleSet::Cleanup, output })
         );
         let agent = AgentAddress {
             v4: "10.0.0.1".parse().ok(),
@@ -211,10 +241,10 @@ mod tests {
             ..AgentAddress::default()
         };
         assert_eq!(
-            parsed("print translation --node 10.0.0.1 --node fd00::1 --metadata 8988"),
+            parsed("print dnat-rules --node-address 10.0.0.1 --node-address fd00::1 --metadata-port 8988"),
             Ok(RedirectCommand::Print {
-                rules: RuleSet::Translation { places: places(), agent, own: None },
-                into: None
+                rules: RuleSet::Dnat { places: places(), agent, agent_pod_uid: None },
+                output: None
             })
         );
     }
@@ -229,51 +259,52 @@ mod tests {
     #[test]
     fn what_means_nothing_is_refused_by_name() {
         for (line, named) in [
-            ("detach", "detach"),
+            ("unload", "unload"),
             ("attach now", "now"),
             ("attach --force x", "--force"),
             ("attach --bpffs", "--bpffs"),
             ("attach --bpffs=/a --bpffs=/b", "twice"),
-            ("status --net", "--net"),
-            ("status --ask-within /x", "--ask-within"),
-            ("remove --metadata 1", "--metadata"),
-            ("status --into x", "--into"),
-            ("print net --cgroup /x", "--cgroup"),
-            ("print translation --node here", "\"here\""),
-            ("print translation --metadata 0", "a port"),
-            ("print translation --node 10.0.0.1 --node 10.0.0.2", "10.0.0.2"),
+            ("status --drop-rules", "--drop-rules"),
+            ("status --conflict-check-root /x", "--conflict-check-root"),
+            ("detach --metadata-port 1", "--metadata-port"),
+            ("status --output x", "--output"),
+            ("print drop-rules --cgroup-root /x", "--cgroup-root"),
+            ("print dnat-rules --node-address here", "\"here\""),
+            ("print dnat-rules --metadata-port 0", "a port"),
+            ("print dnat-rules --node-address 10.0.0.1 --node-address 10.0.0.2", "10.0.0.2"),
         ] {
             let refused = parsed(line).unwrap_err();
             assert!(refused.contains(named), "{line}: {refused}");
         }
     }
 
-    /// `print translation` was refused there with the advice to use it.
+    /// `print dnat-rules` was refused there with the advice to use it.
     #[test]
-    fn the_translation_is_printed_where_there_are_no_groups_of_version_two() {
-        let line = "print translation --cgroup /proc --node 10.0.0.1 --metadata 8988";
+    fn the_dnat_rules_are_printed_where_there_are_no_groups_of_version_two() {
+        let line = "print dnat-rules --cgroup-root /proc --node-address 10.0.0.1 --metadata-port 8988";
         let rules = run(&parsed(line).unwrap()).unwrap();
         assert!(rules.contains("dnat ip to 10.0.0.1:8988") && !rules.contains("hostpods"), "{rules}");
     }
 
     #[test]
-    fn where_no_bpf_file_system_is_there_is_nothing_to_remove() {
+    fn where_no_bpf_file_system_is_there_is_nothing_to_detach() {
         let folder = tempfile::TempDir::with_prefix("seawall-no-bpffs-").unwrap();
-        let at = |path: PathBuf| run(&RedirectCommand::Remove(NodePaths { bpffs: path, ..places() }));
+        let at = |path: PathBuf| run(&RedirectCommand::Detach(NodePaths { bpffs: path, ..places() }));
         assert!(at(folder.path().into()).unwrap().contains("nothing is pinned there"));
         assert!(at(folder.path().join("misspelt")).is_err());
     }
 
     #[test]
     fn rules_are_printed_without_a_right_and_into_a_file_where_one_is_named() {
-        let print =
-            |rules, into: Option<&Path>| run(&RedirectCommand::Print { rules, into: into.map(Into::into) });
-        assert!(print(RuleSet::Net, None).unwrap().contains("169.254.169.254"));
+        let print = |rules, output: Option<&Path>| {
+            run(&RedirectCommand::Print { rules, output: output.map(Into::into) })
+        };
+        assert!(print(RuleSet::Drop, None).unwrap().contains("169.254.169.254"));
         let folder = tempfile::TempDir::with_prefix("seawall-rules-").unwrap();
         let file = folder.path().join("rules.nft");
-        assert!(print(RuleSet::Removal, Some(&file)).unwrap().starts_with("written: "));
+        assert!(print(RuleSet::Cleanup, Some(&file)).unwrap().starts_with("written: "));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), nft_rules::cleanup_rules());
-        let nowhere = print(RuleSet::Net, Some(&folder.path().join("no/rules.nft"))).unwrap_err();
+        let nowhere = print(RuleSet::Drop, Some(&folder.path().join("no/rules.nft"))).unwrap_err();
         assert!(nowhere.to_string().contains("cannot write"), "{nowhere}");
     }
 }

@@ -10,20 +10,21 @@ use crate::cli::flags::Flags;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NodePaths {
     pub(super) bpffs: PathBuf,
-    pub(super) cgroup: PathBuf,
-    pub(super) kubepods: Option<PathBuf>,
+    pub(super) cgroup_root: PathBuf,
+    pub(super) kubepods_cgroup: Option<PathBuf>,
 }
 
 /// The flags that set [`NodePaths`].
-pub(super) const PATH_FLAGS: [&str; 3] = ["bpffs=", "cgroup=", "kubepods="];
+pub(super) const PATH_FLAGS: [&str; 3] = ["bpffs=", "cgroup-root=", "kubepods-cgroup="];
 
 impl NodePaths {
     pub(super) fn of(flags: &Flags) -> Self {
-        let kubepods = flags.path("kubepods");
+        let kubepods_cgroup = flags.path("kubepods-cgroup");
         Self {
             bpffs: flags.path("bpffs").unwrap_or_else(|| "/sys/fs/bpf".into()),
-            cgroup: flags.path("cgroup").unwrap_or_else(|| "/sys/fs/cgroup".into()),
-            kubepods: kubepods.map(|path| path.strip_prefix("/").map(Into::into).unwrap_or(path)),
+            cgroup_root: flags.path("cgroup-root").unwrap_or_else(|| "/sys/fs/cgroup".into()),
+            kubepods_cgroup: kubepods_cgroup
+                .map(|path| path.strip_prefix("/").map(Into::into).unwrap_or(path)),
         }
     }
 
@@ -32,6 +33,6 @@ impl NodePaths {
     }
 
     pub(super) fn site(&self) -> Result<CgroupTree, redirect::Error> {
-        CgroupTree::find(&self.cgroup, self.kubepods.as_deref())
+        CgroupTree::find(&self.cgroup_root, self.kubepods_cgroup.as_deref())
     }
 }

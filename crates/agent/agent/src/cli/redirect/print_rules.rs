@@ -14,64 +14,65 @@ use crate::cli::flags::Flags;
 /// The set of netfilter rules to print.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RuleSet {
-    Net,
-    Translation { places: NodePaths, agent: AgentAddress, own: Option<PodUid> },
-    Removal,
+    Drop,
+    Dnat { places: NodePaths, agent: AgentAddress, agent_pod_uid: Option<PodUid> },
+    Cleanup,
 }
 
 impl RuleSet {
     pub(super) fn of(what: &str, flags: &Flags) -> Result<Self, Error> {
         Ok(match what {
-            "net" => Self::Net,
-            "translation" => Self::Translation {
+            "drop-rules" => Self::Drop,
+            "dnat-rules" => Self::Dnat {
                 agent: agent(flags)?,
-                own: flags.one("own", "a UID")?.map(|uid: String| PodUid(uid.into())),
+                agent_pod_uid: flags.one("agent-pod-uid", "a UID")?.map(|uid: String| PodUid(uid.into())),
                 places: NodePaths::of(flags),
             },
-            _ => Self::Removal,
+            _ => Self::Cleanup,
         })
     }
 
     pub(super) fn text(&self) -> Result<String, redirect::Error> {
         match self {
-            Self::Net => Ok(nft_rules::safety_net()),
-            Self::Translation { places, agent, own } => translation(places, agent, own.as_ref()),
-            Self::Removal => Ok(nft_rules::cleanup_rules()),
+            Self::Drop => Ok(nft_rules::drop_rules()),
+            Self::Dnat { places, agent, agent_pod_uid } => dnat_rules(places, agent, agent_pod_uid.as_ref()),
+            Self::Cleanup => Ok(nft_rules::cleanup_rules()),
         }
     }
 }
 
 /// Returns the agent's addresses and ports, to which the node's connections go.
 fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
-    let (metadata, containers) = (flags.one("metadata", "a port")?, flags.one("containers", "a port")?);
+    let (metadata, containers) =
+        (flags.one("metadata-port", "a port")?, flags.one("containers-port", "a port")?);
     let mut agent = AgentAddress { metadata, containers, ..AgentAddress::default() };
-    for address in flags.all("node", "an address of the node's")? {
+    for address in flags.all("node-address", "an IP address of the node")? {
         let twice = match address {
             IpAddr::V4(address) => agent.v4.replace(address).is_some(),
             IpAddr::V6(address) => agent.v6.replace(address).is_some(),
         };
         if twice {
-            return Err(Error::Custom(format!("--node: a second address of one family: {address}").into()));
+            return Err(Error::Custom(format!("--node-address: {address} is a second address of its family; give at most one IPv4 and one IPv6 address").into()));
         }
     }
     Ok(agent)
 }
 
-pub(super) fn print_or_write(rules: &str, into: Option<&Path>) -> anyhow::Result<String> {
-    let Some(file) = into else { return Ok(rules.to_owned()) };
+pub(super) fn print_or_write(rules: &str, output: Option<&Path>) -> anyhow::Result<String> {
+    let Some(file) = output else { return Ok(rules.to_owned()) };
     std::fs::write(file, rules).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(format!("written: {}\n", file.display()))
 }
 
 /// Returns the DNAT rules, for nodes that may have no control groups of version 2 in which to find pods.
-fn translation(
+fn dnat_rules(
     places: &NodePaths,
     agent: &AgentAddress,
-    own: Option<&PodUid>,
+    agent_pod_uid: Option<&PodUid>,
 ) -> Result<String, redirect::Error> {
     let site = match places.site() {
         Err(redirect::Error::NotCgroup2 { .. }) => None,
         found => Some(found?),
     };
-    nft_rules::dnat_rules(agent, site.as_ref(), own)
+    nft_rules::dnat_rules(agent, site.as_ref(), agent_pod_uid)
 }

@@ -122,7 +122,7 @@ pub(crate) struct World {
 impl World {
     /// An agent with these entries in `aws.imds`, and these lines beside the section.
     pub(crate) fn start(imds: &str, beside: &str) -> Self {
-        Self::start_as("{ from: file, file: keys }", imds, beside)
+        Self::start_as("{ source: file, file: keys }", imds, beside)
     }
 
     /// The same, where roles are taken for pods as `credentials` says.
@@ -130,15 +130,15 @@ impl World {
         Self::start_on("irsa, kiam, kube2iam", credentials, imds, beside)
     }
 
-    /// The same, on these ways.
-    pub(crate) fn start_on(ways: &str, credentials: &str, imds: &str, beside: &str) -> Self {
+    /// The same, with these role sources.
+    pub(crate) fn start_on(role_sources: &str, credentials: &str, imds: &str, beside: &str) -> Self {
         make_room();
         let issuer = Issuer::generate(ISSUER, Algorithm::Es256).unwrap();
         let aws = Hosted::start(aws::start(options(&issuer), Clock::system()));
         let files = TempDir::with_prefix("seawall-aws-").unwrap();
         let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
         std::fs::create_dir(files.path().join("tokens")).unwrap();
-        write("agent.yaml", &configuration(&aws.url(), ways, credentials, imds, beside));
+        write("agent.yaml", &configuration(&aws.url(), role_sources, credentials, imds, beside));
         write("pods.yaml", &format!("pods:\n{}", PODS.iter().map(Pod::entry).collect::<String>()));
         write("keys", "[default]\naws_access_key_id = AKIASEAWALL\naws_secret_access_key = s3cret\n");
         for pod in &PODS {
@@ -198,7 +198,7 @@ impl World {
     fn patient(&self, ask: impl Fn() -> Answer) -> Answer {
         until("an answer in time", || {
             let answer = ask();
-            (answer.status != 503 || !answer.body.contains("upstream_slow")).then_some(answer)
+            (answer.status != 503 || !answer.body.contains("upstream_timeout")).then_some(answer)
         })
     }
 
@@ -273,12 +273,12 @@ fn options(issuer: &Issuer) -> AwsEmulatorOptions {
     }
 }
 
-fn configuration(url: &str, ways: &str, credentials: &str, imds: &str, beside: &str) -> String {
+fn configuration(url: &str, role_sources: &str, credentials: &str, imds: &str, beside: &str) -> String {
     format!(
         "listen: [\"127.0.0.1:0\", {{ address: \"127.0.0.1:0\", dialects: [aws-containers] }}]\nadmin: \"127.0.0.1:0\"\n\
          identity: {{ strategy: static, file: pods.yaml }}\nlogLevel: debug\n{beside}\
-         aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  ways: [{ways}]\n  podIdentity: {{ cluster: reef, url: \"{url}\" }}\n  \
+         aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  roleSources: [{role_sources}]\n  podIdentity: {{ clusterName: reef, eksAuthUrl: \"{url}\" }}\n  \
          defaultRoles: {{ plain: plain }}\n  credentials: {credentials}\n  stsUrl: \"{url}\"\n  \
-         session: {{ tags: [kubernetes-namespace] }}\n  instance: {{ availabilityZone: eu-west-1a }}\n  imds: {{ upstream: \"{url}\", {imds} }}\n"
+         session: {{ tags: [kubernetes-namespace] }}\n  instance: {{ availabilityZone: eu-west-1a }}\n  imds: {{ upstreamUrl: \"{url}\", {imds} }}\n"
     )
 }

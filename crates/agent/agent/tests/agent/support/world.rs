@@ -122,9 +122,9 @@ impl Plan {
         format!(
             "listen: [{listen}]\nadmin: \"127.0.0.1:0\"\nidentity: {identity}\n\
              limits: {{ {limits} }}\nthreads: {threads}\nlogLevel: {log}\n\
-             google:\n  mode: {mode}\n  upstream: \"http://{upstream}\"\n  projectId: {PROJECT}\n  numericProjectId: 123456789012\n  zone: europe-west1-b\n  \
+             google:\n  mode: {mode}\n  upstreamUrl: \"http://{upstream}\"\n  projectId: {PROJECT}\n  numericProjectId: 123456789012\n  zone: europe-west1-b\n  \
              instance: {{ id: 42, name: node-1, hostname: node-1.example }}\n  \
-             cluster: {{ name: reef, location: europe-west1 }}\n  provider: \"{PROVIDER}\"\n  \
+             cluster: {{ name: reef, location: europe-west1 }}\n  workloadIdentityProvider: \"{PROVIDER}\"\n  \
              tokenAudience: {AUDIENCE}\n  stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n"
         )
     }

@@ -1,7 +1,7 @@
 //! The chart, by helm and before a real API server: what it makes is taken with every field known, says of permissions what is shipped, and
 //! has a configuration that the agent takes; it is installed, changed and removed with nothing left.
 //!
-//! There is no kubelet and no controller here: the test plays them, and runs the steps of the removal as the jobs would, with the rights that
+//! There is no kubelet and no controller here: the test plays them, and runs the steps of the uninstall hook as the jobs would, with the rights that
 //! they have.
 
 mod helm;
@@ -32,9 +32,9 @@ fn all() -> Vec<Vec<String>> {
     all.push(vec![values("everything"), "--set=mode=nft".into()]);
     all.push(vec![
         values("everything"),
-        "--set=mode=address,nft.image=,config.aws.imds.upstream=http://10.0.0.5".into(),
+        "--set=mode=address,nft.image=,config.aws.imds.upstreamUrl=http://10.0.0.5".into(),
     ]);
-    all.push(vec![values("google"), "--set=mode=none,taint=seawall.dev/not-ready".into()]);
+    all.push(vec![values("google"), "--set=mode=none,startupTaint=seawall.dev/not-ready".into()]);
     all
 }
 
@@ -85,16 +85,16 @@ fn helms_own_reviewer_finds_nothing_and_what_nobody_knows_is_refused() {
         ("image.repositry=x", "repositry"),
         ("metrics.serviceMonitor.enable=true", "enable"),
         ("port=0", "port"),
-        ("removal.patience=soon", "patience"),
+        ("uninstallHook.timeout=soon", "timeout"),
         ("image.repository=", "image.repository"),
         ("config.google=null", "google or aws"),
         ("config.listen=x", "config.listen"),
         ("config.identity.strategy=static", "config.identity.strategy"),
-        ("config.identity.taint=x", "config.identity.taint"),
+        ("config.identity.startupTaint=x", "config.identity.startupTaint"),
         ("containersEndpoint=true", "config.aws"),
         ("containersPort=8988", "containersPort"),
-        ("metrics.serviceMonitor.enabled=true", "metrics.address"),
-        ("networkPolicy.namespaces={a}", "networkPolicy.nodes"),
+        ("metrics.serviceMonitor.enabled=true", "adminAddress"),
+        ("networkPolicy.namespaces={a}", "networkPolicy.nodeCidrs"),
     ] {
         let refused = helm.refusal(&[&values("google"), "--set", mistake]);
         assert!(refused.contains(named), "{mistake}: {refused}");
@@ -119,12 +119,12 @@ fn what_only_another_process_can_take_is_rolled_out_and_nothing_else_is() {
         assert_eq!(template(change), before, "{change}");
     }
     for change in [
-        "taint=seawall.dev/another",
+        "startupTaint=seawall.dev/another",
         "containersEndpoint=false",
         "config.threads=1",
         "config.seccomp=log",
         "config.limits.connections=100",
-        "config.identity.tokenLifetime=3h",
+        "config.identity.podTokenLifetime=3h",
         "config.google=null",
     ] {
         assert_ne!(template(change), before, "{change}");
@@ -196,7 +196,7 @@ fn what_the_agent_may_do_is_said_by_the_chart_as_by_the_files_that_are_shipped()
     let least = helm.render(&[&values("google")]);
     assert!(!least.iter().any(|(_, object)| object["metadata"]["name"] == "seawall-agent-taint"));
     assert!(!of_kind(&least, "ClusterRole", "seawall-agent").to_string().contains("namespaces"));
-    let audience = ["--set", "admission.audiences={my-project.svc.id.goog}"];
+    let audience = ["--set", "admission.extraAudiences={my-project.svc.id.goog}"];
     let more = helm.render(&[&[&*values("google")], &audience[..]].concat());
     let tokens = of_kind(&more, "ValidatingAdmissionPolicy", "seawall-agent-tokens").to_string();
     assert!(tokens.contains("'api://AzureADTokenExchange', 'my-project.svc.id.goog']"), "{tokens}");
@@ -304,7 +304,7 @@ fn privileges(object: &Value) {
             "attach" => &["BPF", "NET_ADMIN"],
             "load-rules" => &["NET_ADMIN"],
             "agent" => &["BPF", "NET_BIND_SERVICE"],
-            "remove" => &["BPF"],
+            "detach" => &["BPF"],
             _ => &[],
         };
         assert!(

@@ -1,4 +1,4 @@
-//! A release of the chart from its installation to its removal, with what a cluster does about it played by the test.
+//! A release of the chart from its installation to its uninstallation, with what a cluster does about it played by the test.
 
 use std::path::Path;
 use std::process::{Child, Command, Output};
@@ -18,7 +18,7 @@ const JOBS: &str = "/apis/batch/v1/namespaces/seawall/jobs";
 const PODS: &str = "/api/v1/namespaces/seawall/pods";
 const TAINT: &str = "seawall.dev/not-ready";
 
-/// Where something of the release, or of its removal, could be left.
+/// Where something of the release, or of its uninstallation, could be left.
 const KINDS: [&str; 12] = [
     SETS,
     JOBS,
@@ -58,7 +58,7 @@ impl Cluster {
     }
 
     fn bring(&self, step: &str, more: &[&str]) -> Output {
-        let taint = format!("--set=taint={TAINT},removal.patience=20s");
+        let taint = format!("--set=startupTaint={TAINT},uninstallHook.timeout=20s");
         self.helm.bring(step, &[&[&*values("google"), &*taint], more].concat())
     }
 
@@ -129,21 +129,21 @@ impl Cluster {
         said
     }
 
-    /// The first steps of a removal: the agents end. They are gone before a pod cleans their node.
+    /// The first step of an uninstallation: the agents end. They are gone before a pod cleans their node.
     fn end_agents(&self) {
-        let job = self.start_job("seawall-removal-agents");
+        let job = self.start_job("seawall-uninstall-delete-agents");
         until_true("the agents' DaemonSet to go", || self.there(&format!("{SETS}/seawall-agent")).is_none());
-        assert!(self.there(&format!("{SETS}/seawall-removal")).is_none(), "an agent is left");
+        assert!(self.there(&format!("{SETS}/seawall-uninstall")).is_none(), "an agent is left");
         self.forget_pod("seawall-agent");
-        assert_eq!(self.end_job("seawall-removal-agents", job), "no agent is left\n");
-        until_true("the pods that clean", || self.there(&format!("{SETS}/seawall-removal")).is_some());
-        self.pod_of("seawall-removal");
+        assert_eq!(self.end_job("seawall-uninstall-delete-agents", job), "all agents are deleted\n");
+        until_true("the pods that clean", || self.there(&format!("{SETS}/seawall-uninstall")).is_some());
+        self.pod_of("seawall-uninstall");
     }
 
     fn report(&self, ready: u32) {
         let status = json!({ "status": { "observedGeneration": 1, "currentNumberScheduled": 1, "numberMisscheduled": 0,
                                          "desiredNumberScheduled": 1, "numberReady": ready } });
-        self.api.must("PATCH", &format!("{SETS}/seawall-removal/status"), Some(&status));
+        self.api.must("PATCH", &format!("{SETS}/seawall-uninstall/status"), Some(&status));
     }
 
     /// Whether the node has this taint. (The API server gives a new one some of its own.)
@@ -166,10 +166,10 @@ fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_lef
     let cluster = Cluster::start();
     let before: Vec<_> = KINDS.iter().map(|kind| cluster.names(kind)).collect();
     for (mode, says) in [
-        ("kernel", "net beside the programs is NOT loaded"),
-        ("nft", "--metadata 8988 | nft -f -"),
-        ("address", "this chart\ngives it none"),
-        ("none", "must come to port 8988"),
+        ("kernel", "The drop rules are NOT loaded"),
+        ("nft", "--metadata-port 8988 | nft -f -"),
+        ("address", "This\nchart does not add it"),
+        ("none", "169.254.169.254:80 to port 8988"),
     ] {
         let notes = cluster.bring("install", &["--dry-run=server", &format!("--set=mode={mode}")]);
         let notes = String::from_utf8(notes.stdout).unwrap();
@@ -189,7 +189,7 @@ fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_lef
     let refused = cluster.bring("upgrade", &["--set=mode=none"]);
     let refused = String::from_utf8(refused.stderr).unwrap();
     assert!(
-        refused.contains("this release runs with kernel") && refused.contains("helm uninstall"),
+        refused.contains("this release runs in mode kernel") && refused.contains("helm uninstall"),
         "{refused}"
     );
     cluster.must_bring("upgrade", &["--set=image.tag=next"]);
@@ -198,15 +198,18 @@ fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_lef
     cluster.pod_of("seawall-agent");
     let helm = cluster.helm.start(&["uninstall", "seawall", "--timeout", "120s"]);
     cluster.end_agents();
-    let job = cluster.start_job("seawall-removal-nodes");
+    let job = cluster.start_job("seawall-uninstall-wait-for-nodes");
     cluster.report(0);
     assert!(cluster.has_taint(TAINT), "the taint is off before the node is clean");
     cluster.report(1);
-    let said = cluster.end_job("seawall-removal-nodes", job);
-    assert!(said.contains("nothing is left on any node") && said.contains("on 1 node(s) just now"), "{said}");
+    let said = cluster.end_job("seawall-uninstall-wait-for-nodes", job);
+    assert!(
+        said.contains("all nodes are clean") && said.contains("from 1 node(s); no node has it now"),
+        "{said}"
+    );
     let output = helm.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    cluster.forget_pod("seawall-removal");
+    cluster.forget_pod("seawall-uninstall");
     let after: Vec<_> = KINDS.iter().map(|kind| cluster.names(kind)).collect();
     assert_eq!(before, after);
     assert!(!cluster.has_taint(TAINT) && cluster.has_taint("another"));
@@ -214,16 +217,16 @@ fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_lef
 
 #[test]
 #[ignore = "SKIPPED: needs helm, kube-apiserver and etcd: run scripts/cluster-test"]
-fn a_node_that_is_down_ends_the_removal_by_its_name_and_another_try_finishes_it() {
+fn a_node_that_is_down_ends_the_uninstallation_by_its_name_and_another_try_finishes_it() {
     let cluster = Cluster::start();
     cluster.must_bring("install", &[]);
     cluster.pod_of("seawall-agent");
     let helm = cluster.helm.start(&["uninstall", "seawall", "--timeout", "120s"]);
     cluster.end_agents();
     cluster.report(0);
-    let job = cluster.start_job("seawall-removal-nodes");
-    let said = cluster.end_job("seawall-removal-nodes", job);
-    assert!(said.contains(&format!("1 node(s): {NODE}")) && said.contains("uninstall again"), "{said}");
+    let job = cluster.start_job("seawall-uninstall-wait-for-nodes");
+    let said = cluster.end_job("seawall-uninstall-wait-for-nodes", job);
+    assert!(said.contains(&format!("1 node(s): {NODE}")) && said.contains("Uninstall again"), "{said}");
     assert!(!helm.wait_with_output().unwrap().status.success());
     assert!(cluster.has_taint(TAINT), "a node that nobody has cleaned is opened");
     assert!(
@@ -232,21 +235,21 @@ fn a_node_that_is_down_ends_the_removal_by_its_name_and_another_try_finishes_it(
     );
 
     // The node is back. What is left of the first try makes way.
-    cluster.forget_pod("seawall-removal");
+    cluster.forget_pod("seawall-uninstall");
     let helm = cluster.helm.start(&["uninstall", "seawall", "--timeout", "120s"]);
-    let job = cluster.start_job("seawall-removal-agents");
-    cluster.end_job("seawall-removal-agents", job);
+    let job = cluster.start_job("seawall-uninstall-delete-agents");
+    cluster.end_job("seawall-uninstall-delete-agents", job);
     until_true("another DaemonSet", || {
         cluster
-            .there(&format!("{SETS}/seawall-removal"))
+            .there(&format!("{SETS}/seawall-uninstall"))
             .is_some_and(|set| set["status"]["desiredNumberScheduled"] == 0)
     });
     cluster.report(1);
     let job = until("another job", || {
-        let job = cluster.there(&format!("{JOBS}/seawall-removal-nodes"))?;
-        job["status"]["failed"].is_null().then(|| cluster.start_job("seawall-removal-nodes"))
+        let job = cluster.there(&format!("{JOBS}/seawall-uninstall-wait-for-nodes"))?;
+        job["status"]["failed"].is_null().then(|| cluster.start_job("seawall-uninstall-wait-for-nodes"))
     });
-    cluster.end_job("seawall-removal-nodes", job);
+    cluster.end_job("seawall-uninstall-wait-for-nodes", job);
     let output = helm.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(cluster.there("/api/v1/namespaces/seawall/configmaps/seawall-agent").is_none());

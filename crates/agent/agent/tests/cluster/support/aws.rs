@@ -58,7 +58,7 @@ impl Sts {
         let keys = "[default]\naws_access_key_id = AKIASEAWALL\naws_secret_access_key = s3cret\n";
         std::fs::write(world.folder.path().join("keys"), keys).unwrap();
         format!(
-            "aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  ways: [irsa, kiam]\n  credentials: {{ from: file, file: keys }}\n  \
+            "aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  roleSources: [irsa, kiam]\n  credentials: {{ source: file, file: keys }}\n  \
              stsUrl: \"http://127.0.0.1:{}\"\n{more}",
             self.running.address().port()
         )
@@ -90,7 +90,8 @@ pub(crate) fn start(tokens: &str) -> (World, Sts) {
     let mut world = World::start(&["irsa", "plain-kiam", "plain-none"], "");
     let roles = vec![trusting("irsa", &subject("irsa")), trusting("kiam-reader", USER)];
     let sts = Sts::start(&world.api, roles);
-    let more = format!("  imds: {{ tokens: {tokens} }}\n  instance: {{ availabilityZone: eu-west-1a }}\n");
+    let more =
+        format!("  imds: {{ httpTokens: {tokens} }}\n  instance: {{ availabilityZone: eu-west-1a }}\n");
     let section = sts.section(&world, &more);
     let listener =
         format!("\"127.0.0.1:0\", {{ address: \"{CONTAINERS}:80\", dialects: [aws-containers] }}]");

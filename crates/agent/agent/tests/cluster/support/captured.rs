@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use seawall_redirect::{CgroupTree, Pins, attach, nft_rules, remove};
+use seawall_redirect::{CgroupTree, Pins, attach, detach, nft_rules};
 use seawall_testkit::objects::NODE;
 use seawall_testkit::pod::{Process, in_group};
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ impl Drop for Groups {
     fn drop(&mut self) {
         let _ = fs::write(self.home.join("cgroup.procs"), "0");
         let _ = nft_rules::apply(&nft_rules::cleanup_rules());
-        if let Err(error) = remove(&self.pins) {
+        if let Err(error) = detach(&self.pins) {
             eprintln!("not removed: {error}");
         }
     }
@@ -94,7 +94,7 @@ impl Node {
         ground.network.lack_metadata_address();
         let config = ground.folder.path().join("agent.yaml");
         let identity = format!(
-            "  strategy: kernel\n  node: {NODE}\n  kubeconfig: {}\n  redirect: {{ bpffs: {}, kubepods: {} }}\n",
+            "  strategy: kernel\n  nodeName: {NODE}\n  kubeconfig: {}\n  redirect: {{ bpffs: {}, kubepodsCgroup: {} }}\n",
             ground.kubeconfig.display(),
             groups.bpffs.display(),
             groups.kubepods.display()
@@ -115,9 +115,9 @@ impl Node {
         attach(&self.groups.pins, &self.groups.site).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// As `seawall-agent redirect remove` does.
+    /// As `seawall-agent redirect detach` does.
     pub(crate) fn detach(&self) {
-        remove(&self.groups.pins).unwrap_or_else(|error| panic!("{error}"));
+        detach(&self.groups.pins).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// What starts an agent in a pod of its own.

@@ -74,7 +74,7 @@ impl World {
         network.have_metadata_address();
         let listen = format!("\"{METADATA}:80\", \"127.0.0.1:0\"");
         let identity = format!(
-            "  strategy: source-ip\n  node: {NODE}\n  kubeconfig: {}\n{identity}",
+            "  strategy: source-ip\n  nodeName: {NODE}\n  kubeconfig: {}\n{identity}",
             kubeconfig.display()
         );
         let config = folder.path().join("agent.yaml");
@@ -189,9 +189,9 @@ fn yaml(listen: &str, identity: &str, google: &str, cloud: &Cloud) -> String {
     let upstream = cloud.address();
     format!(
         "listen: [{listen}]\nadmin: \"127.0.0.1:0\"\nlogLevel: debug\nidentity:\n{identity}\
-         google:\n{google}  upstream: \"http://{upstream}\"\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
+         google:\n{google}  upstreamUrl: \"http://{upstream}\"\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
          zone: europe-west1-b\n  instance: {{ id: 42, name: {NODE}, hostname: {NODE}.example }}\n  \
-         cluster: {{ name: reef, location: europe-west1 }}\n  provider: \"{PROVIDER}\"\n  \
+         cluster: {{ name: reef, location: europe-west1 }}\n  workloadIdentityProvider: \"{PROVIDER}\"\n  \
          stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n"
     )
 }

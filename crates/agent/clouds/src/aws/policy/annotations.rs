@@ -4,7 +4,7 @@
 //! interpret them.
 //!
 //! The EKS webhook's `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints` have no effect. They configure a token and an
-//! endpoint in the pod; the agent uses its own token (`identity.tokenLifetime`) and the endpoint of `aws.stsUrl`.
+//! endpoint in the pod; the agent uses its own token (`identity.podTokenLifetime`) and the endpoint of `aws.stsUrl`.
 
 use seawall_broker::aws::ExternalId;
 use seawall_core::annotations::AnnotationKeys;
@@ -81,13 +81,7 @@ pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[
     key("awsRoleArn", AnnotatedObject::ServiceAccount, ROLE_ARN, "the ARN of an AWS role", |text| {
         role_arn::NamedRole::new(text).is_some()
     }),
-    key(
-        "awsAudience",
-        AnnotatedObject::ServiceAccount,
-        AUDIENCE,
-        "whom a token is for",
-        session::is_audience,
-    ),
+    key("awsAudience", AnnotatedObject::ServiceAccount, AUDIENCE, "a token audience", session::is_audience),
 ];
 
 #[cfg(test)]

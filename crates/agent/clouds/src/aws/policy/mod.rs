@@ -92,39 +92,39 @@ pub(super) enum RoleDenial {
 const MALFORMED_ROLE: Refusal = Refusal::new(
     403,
     "malformed_role",
-    "The annotation iam.amazonaws.com/role of this pod is neither the ARN of a role nor, below aws.baseRoleArn, the name of one.",
+    "The annotation iam.amazonaws.com/role of this pod is neither a role ARN nor a role name below aws.baseRoleArn.",
 );
 const MALFORMED_ROLE_ARN: Refusal = Refusal::new(
     403,
     "malformed_role_arn",
-    "The annotation eks.amazonaws.com/role-arn of this pod's ServiceAccount is neither the ARN of a role nor, below aws.baseRoleArn, \
-     the name of one.",
+    "The annotation eks.amazonaws.com/role-arn of this pod's ServiceAccount is neither a role ARN nor a role name below \
+     aws.baseRoleArn.",
 );
 const MALFORMED_AUDIENCE: Refusal = Refusal::new(
     403,
     "malformed_audience",
-    "The annotation eks.amazonaws.com/audience of this pod's ServiceAccount cannot be a token's audience.",
+    "The annotation eks.amazonaws.com/audience of this pod's ServiceAccount is not a valid token audience.",
 );
 const MALFORMED_SESSION_NAME: Refusal = Refusal::new(
     403,
     "malformed_session_name",
-    "The annotation iam.amazonaws.com/session-name of this pod is too long to be a session's name.",
+    "The annotation iam.amazonaws.com/session-name of this pod is too long for a session name.",
 );
 const MALFORMED_EXTERNAL_ID: Refusal = Refusal::new(
     403,
     "malformed_external_id",
-    "The annotation iam.amazonaws.com/external-id of this pod is not an external id: 2 to 1224 of letters, digits and _+=,.@:/-.",
+    "The annotation iam.amazonaws.com/external-id of this pod is not a valid external ID: expected 2 to 1224 letters, digits and _+=,.@:/-.",
 );
-const TWO_ROLES: Refusal = Refusal::new(
+const CONFLICTING_ROLES: Refusal = Refusal::new(
     403,
-    "two_roles",
+    "conflicting_roles",
     "The annotations iam.amazonaws.com/role of this pod and eks.amazonaws.com/role-arn of its ServiceAccount name different roles; \
      remove one.",
 );
-const UNTAGGABLE: Refusal = Refusal::new(
+const INVALID_SESSION_TAG: Refusal = Refusal::new(
     403,
-    "untaggable",
-    "A name of this pod fits no tag, and aws.session.tags asks for one of it.",
+    "invalid_session_tag",
+    "A name of this pod is not a valid tag value, and aws.session.tags needs it as a tag.",
 );
 const NO_SERVICE_ACCOUNT: Refusal =
     Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
@@ -139,7 +139,7 @@ impl RolePolicy {
         let by_pod = self.named_by_pod(facts)?;
         match (by_pod, by_service_account) {
             (Some(one), Some((other, _))) if one != other => {
-                Err(RoleDenial::Refused(EventReason::RefusedByPolicy, TWO_ROLES))
+                Err(RoleDenial::Refused(EventReason::RefusedByPolicy, CONFLICTING_ROLES))
             }
             (_, Some((role, audience))) => {
                 let session = session::default_name(&self.session_prefix, pod);
@@ -165,7 +165,7 @@ impl RolePolicy {
             RelatedAnnotations::Known(object) => object
                 .as_ref()
                 .as_ref()
-                .ok_or(RoleDenial::Refused(EventReason::NoToken, NO_SERVICE_ACCOUNT))?,
+                .ok_or(RoleDenial::Refused(EventReason::TokenFailed, NO_SERVICE_ACCOUNT))?,
         };
         let Some(role) = said(account, ROLE_ARN, MALFORMED_ROLE_ARN)? else { return Ok(None) };
         let role = role_arn::resolve(role, self.base.as_ref()).ok_or(malformed(MALFORMED_ROLE_ARN))?;
@@ -223,7 +223,7 @@ impl RolePolicy {
 
     fn assume(&self, pod: &Pod, external_id: Option<ExternalId>) -> Result<GrantMethod, RoleDenial> {
         let tags = session::tags(&self.tags, pod)
-            .map_err(|_| RoleDenial::Refused(EventReason::RefusedByPolicy, UNTAGGABLE))?;
+            .map_err(|_| RoleDenial::Refused(EventReason::RefusedByPolicy, INVALID_SESSION_TAG))?;
         Ok(GrantMethod::Assume { external_id, tags })
     }
 }
@@ -242,7 +242,7 @@ fn said<'a>(
 }
 
 fn malformed(refusal: Refusal) -> RoleDenial {
-    RoleDenial::Refused(EventReason::MalformedAccount, refusal)
+    RoleDenial::Refused(EventReason::InvalidAnnotation, refusal)
 }
 
 #[cfg(test)]
@@ -261,7 +261,10 @@ mod tests {
     type Said = [(&'static str, &'static str)];
 
     fn rules(kiam: bool, kube2iam: bool, irsa: bool) -> RolePolicy {
-        let kube2iam = kube2iam.then_some(Kube2iam { restricted: true, format: AllowedRolesFormat::Glob });
+        let kube2iam = kube2iam.then_some(Kube2iam {
+            namespace_restrictions: true,
+            namespace_restriction_format: AllowedRolesFormat::Glob,
+        });
         RolePolicy {
             base: BaseRoleArn::new(BASE),
             by_pod: (kiam || kube2iam.is_some()).then_some(namespace::NamespaceRules { kiam, kube2iam }),
@@ -336,14 +339,14 @@ mod tests {
         let permits = &[(PERMITTED, "cart")][..];
         for (pod_says, account_says, namespace_says, expected, names) in [
             (&[][..], &[][..], permits, ("no_role", 404), "No AWS role"),
-            (&[(ROLE, "cart")], &[], &[][..], ("nothing_permitted", 403), PERMITTED),
-            (&[(ROLE, "pay")], &[], permits, ("not_permitted", 403), PERMITTED),
-            (&[(ROLE, ABROAD)], &[], permits, ("not_permitted", 403), PERMITTED),
+            (&[(ROLE, "cart")], &[], &[][..], ("no_permitted_annotation", 403), PERMITTED),
+            (&[(ROLE, "pay")], &[], permits, ("role_not_permitted", 403), PERMITTED),
+            (&[(ROLE, ABROAD)], &[], permits, ("role_not_permitted", 403), PERMITTED),
             (&[(ROLE, "a b")], &[], permits, ("malformed_role", 403), ROLE),
             (&[(ROLE, long)], &[], permits, ("malformed_role", 403), ROLE),
             (&[(ROLE, "arn:aws:iam::1:role/x")], &[], permits, ("malformed_role", 403), ROLE),
-            (&[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, ("two_roles", 403), ROLE),
-            (&[(ROLE, "cart")], &[(ROLE_ARN, ABROAD)], permits, ("two_roles", 403), ROLE_ARN),
+            (&[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, ("conflicting_roles", 403), ROLE),
+            (&[(ROLE, "cart")], &[(ROLE_ARN, ABROAD)], permits, ("conflicting_roles", 403), ROLE_ARN),
             (&[(ROLE, "a b")], &[(ROLE_ARN, CART)], permits, ("malformed_role", 403), ROLE),
             (&[], &[(ROLE_ARN, "a b")], permits, ("malformed_role_arn", 403), ROLE_ARN),
             (&[(ROLE, "cart")], &[(ROLE_ARN, "a b")], permits, ("malformed_role_arn", 403), ROLE_ARN),
@@ -383,7 +386,7 @@ mod tests {
         for (rules, facts, expected) in [
             (&irsa, facts(RelatedAnnotations::NotRead, empty(), &[]), "not yet"),
             (&all(), facts(RelatedAnnotations::NotRead, empty(), role), "not yet"),
-            (&kiam, facts(RelatedAnnotations::NotRead, empty(), role), "nothing_permitted"),
+            (&kiam, facts(RelatedAnnotations::NotRead, empty(), role), "no_permitted_annotation"),
             (&kiam, facts(empty(), RelatedAnnotations::NotRead, role), "not yet"),
             (&kiam, facts(empty(), RelatedAnnotations::missing(), role), "no_namespace"),
             (&kiam, facts(empty(), RelatedAnnotations::NotRead, &[]), "no_role"),
@@ -399,7 +402,7 @@ mod tests {
         let rules = RolePolicy { defaults, ..all() };
         assert_eq!(granted(&rules, &facts(&[], &[], &[])).unwrap().role.as_str(), PAY);
         let refused = rules.decide(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
-        assert_eq!(code(refused).0, "nothing_permitted", "a refused role is not replaced by another");
+        assert_eq!(code(refused).0, "no_permitted_annotation", "a refused role is not replaced by another");
         let elsewhere = ServiceAccount { namespace: "lab".into(), name: "cart".into() };
         let elsewhere = Pod { service_account: elsewhere, ..pod() };
         assert_eq!(code(rules.decide(&elsewhere, &facts(&[], &[], &[])).unwrap_err()).0, "no_role");
@@ -423,8 +426,8 @@ mod tests {
             (&rules, &[(ROLE, "cart")], &[], permits, "cart"),
             (&rules, &[], &[(ROLE_ARN, CART)], permits, "cart"),
             // What is refused is not asked for elsewhere.
-            (&rules, &[(ROLE, "pay")], &[], permits, "not_permitted"),
-            (&rules, &[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, "two_roles"),
+            (&rules, &[(ROLE, "pay")], &[], permits, "role_not_permitted"),
+            (&rules, &[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, "conflicting_roles"),
             (&rules, &[], &[(ROLE_ARN, "a b")], permits, "malformed_role_arn"),
             (&with_default, &[], &[], &[], "pay"),
             (&with_default, &[(ROLE, "cart")], &[], permits, "cart"),
@@ -491,7 +494,7 @@ mod tests {
             assert_eq!(
                 code(others.decide(&pod(), &facts).unwrap_err()).0,
                 "no_role",
-                "{of}, of ways that are off"
+                "{of}, of role sources that are off"
             );
         }
     }

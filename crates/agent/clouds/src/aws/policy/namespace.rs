@@ -26,9 +26,9 @@ pub(in crate::aws) struct NamespaceRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct Kube2iam {
     /// True if `allowed-roles` decides (`--namespace-restrictions`). If true, a namespace without it permits nothing.
-    pub(in crate::aws) restricted: bool,
+    pub(in crate::aws) namespace_restrictions: bool,
     /// `--namespace-restriction-format`.
-    pub(in crate::aws) format: AllowedRolesFormat,
+    pub(in crate::aws) namespace_restriction_format: AllowedRolesFormat,
 }
 
 /// The format of the entries of `allowed-roles`.
@@ -40,35 +40,35 @@ pub(in crate::aws) enum AllowedRolesFormat {
     Regexp,
 }
 
-const NOTHING_PERMITTED: Refusal = Refusal::new(
+const NO_PERMITTED_ANNOTATION: Refusal = Refusal::new(
     403,
-    "nothing_permitted",
+    "no_permitted_annotation",
     "This pod's namespace permits no role: it has no annotation iam.amazonaws.com/permitted.",
 );
-const NOTHING_ALLOWED: Refusal = Refusal::new(
+const NO_ALLOWED_ROLES_ANNOTATION: Refusal = Refusal::new(
     403,
-    "nothing_allowed",
+    "no_allowed_roles_annotation",
     "This pod's namespace permits no role: it has no annotation iam.amazonaws.com/allowed-roles.",
 );
-const NOT_PERMITTED: Refusal = Refusal::new(
+const ROLE_NOT_PERMITTED: Refusal = Refusal::new(
     403,
-    "not_permitted",
-    "The annotation iam.amazonaws.com/permitted of this pod's namespace does not match the whole of the role that the pod names.",
+    "role_not_permitted",
+    "The annotation iam.amazonaws.com/permitted of this pod's namespace does not match the whole name or ARN of the role that the pod names.",
 );
-const NOT_ALLOWED: Refusal = Refusal::new(
+const ROLE_NOT_ALLOWED: Refusal = Refusal::new(
     403,
-    "not_allowed",
+    "role_not_allowed",
     "No entry in the annotation iam.amazonaws.com/allowed-roles of this pod's namespace matches the role that the pod names.",
 );
 const MALFORMED_PERMITTED: Refusal = Refusal::new(
     403,
     "malformed_permitted",
-    "The annotation iam.amazonaws.com/permitted of this pod's namespace is not a regular expression that can be used.",
+    "The annotation iam.amazonaws.com/permitted of this pod's namespace is not a usable regular expression.",
 );
 const MALFORMED_ALLOWED: Refusal = Refusal::new(
     403,
     "malformed_allowed_roles",
-    "The annotation iam.amazonaws.com/allowed-roles of this pod's namespace is not a JSON list of roles that can be used.",
+    "The annotation iam.amazonaws.com/allowed-roles of this pod's namespace is not a usable JSON list of roles.",
 );
 const NO_NAMESPACE: Refusal =
     Refusal::new(403, "no_namespace", "This pod's namespace does not exist, so it permits no role.");
@@ -88,12 +88,13 @@ impl NamespaceRules {
     ) -> Result<(), Refusal> {
         let namespace = namespace.ok_or(NO_NAMESPACE)?;
         let permitted = namespace.find(PERMITTED).filter(|text| self.kiam && !is_empty(text));
-        let allowed = self.restricting().and_then(|way| Some((way, namespace.find(ALLOWED_ROLES)?)));
+        let allowed =
+            self.restricting().and_then(|kube2iam| Some((kube2iam, namespace.find(ALLOWED_ROLES)?)));
         if let Some(expression) = permitted {
             matches_permitted(expression, role, base)?;
         }
-        if let Some((way, list)) = allowed.filter(|(_, list)| !is_empty(list)) {
-            return is_among(list, way.format, role, base);
+        if let Some((kube2iam, list)) = allowed.filter(|(_, list)| !is_empty(list)) {
+            return is_among(list, kube2iam.namespace_restriction_format, role, base);
         }
         if permitted.is_some() { Ok(()) } else { self.without_any() }
     }
@@ -103,15 +104,15 @@ impl NamespaceRules {
     /// kube2iam without the flag ignores the list. If Seawall enforced an outdated list, pods would lose on migration the roles that
     /// kube2iam gave them.
     fn restricting(self) -> Option<Kube2iam> {
-        self.kube2iam.filter(|way| way.restricted)
+        self.kube2iam.filter(|kube2iam| kube2iam.namespace_restrictions)
     }
 
     /// Decides for a namespace without any annotation that counts.
     fn without_any(self) -> Result<(), Refusal> {
         match self.kube2iam {
-            _ if self.kiam => Err(NOTHING_PERMITTED),
-            Some(Kube2iam { restricted: false, .. }) => Ok(()),
-            _ => Err(NOTHING_ALLOWED),
+            _ if self.kiam => Err(NO_PERMITTED_ANNOTATION),
+            Some(Kube2iam { namespace_restrictions: false, .. }) => Ok(()),
+            _ => Err(NO_ALLOWED_ROLES_ANNOTATION),
         }
     }
 }
@@ -133,7 +134,7 @@ fn matches_permitted(
     let pattern = Pattern::new(expression).map_err(|_| MALFORMED_PERMITTED)?;
     let below = base.and_then(|base| base.below(role));
     let is_match = pattern.matches(role.as_str()) || below.is_some_and(|name| pattern.matches(name));
-    if is_match { Ok(()) } else { Err(NOT_PERMITTED) }
+    if is_match { Ok(()) } else { Err(ROLE_NOT_PERMITTED) }
 }
 
 /// Checks that an entry of the list matches the role. Entries are ARNs, or names below the base.
@@ -152,7 +153,7 @@ fn is_among(
             return Ok(());
         }
     }
-    Err(NOT_ALLOWED)
+    Err(ROLE_NOT_ALLOWED)
 }
 
 fn is_entry_of(
@@ -199,15 +200,24 @@ mod tests {
     const KIAM: NamespaceRules = NamespaceRules { kiam: true, kube2iam: None };
     const GLOB: NamespaceRules = NamespaceRules {
         kiam: false,
-        kube2iam: Some(Kube2iam { restricted: true, format: AllowedRolesFormat::Glob }),
+        kube2iam: Some(Kube2iam {
+            namespace_restrictions: true,
+            namespace_restriction_format: AllowedRolesFormat::Glob,
+        }),
     };
     const REGEXP: NamespaceRules = NamespaceRules {
         kiam: false,
-        kube2iam: Some(Kube2iam { restricted: true, format: AllowedRolesFormat::Regexp }),
+        kube2iam: Some(Kube2iam {
+            namespace_restrictions: true,
+            namespace_restriction_format: AllowedRolesFormat::Regexp,
+        }),
     };
     const OPEN: NamespaceRules = NamespaceRules {
         kiam: false,
-        kube2iam: Some(Kube2iam { restricted: false, format: AllowedRolesFormat::Glob }),
+        kube2iam: Some(Kube2iam {
+            namespace_restrictions: false,
+            namespace_restriction_format: AllowedRolesFormat::Glob,
+        }),
     };
     const BOTH: NamespaceRules = NamespaceRules { kiam: true, ..GLOB };
 
@@ -226,7 +236,7 @@ mod tests {
 
     #[test]
     fn kiams_expression_permits_what_it_matches_as_a_whole() {
-        const NO: Result<(), &str> = Err("not_permitted");
+        const NO: Result<(), &str> = Err("role_not_permitted");
         for (expression, role, expected) in [
             (".*", "cart", Ok(())),
             (".*", OTHERS, Ok(())),
@@ -258,15 +268,15 @@ mod tests {
     #[test]
     fn a_namespace_that_says_nothing_permits_nothing_unless_kube2iam_ran_so() {
         for (rules, said, expected) in [
-            (KIAM, &[][..], Err("nothing_permitted")),
-            (KIAM, &[(PERMITTED, "")], Err("nothing_permitted")),
-            (KIAM, &[(ALLOWED_ROLES, "[\"*\"]")], Err("nothing_permitted")),
-            (GLOB, &[], Err("nothing_allowed")),
-            (GLOB, &[(ALLOWED_ROLES, "")], Err("nothing_allowed")),
-            (GLOB, &[(ALLOWED_ROLES, "[]")], Err("not_allowed")),
-            (GLOB, &[(PERMITTED, ".*")], Err("nothing_allowed")),
+            (KIAM, &[][..], Err("no_permitted_annotation")),
+            (KIAM, &[(PERMITTED, "")], Err("no_permitted_annotation")),
+            (KIAM, &[(ALLOWED_ROLES, "[\"*\"]")], Err("no_permitted_annotation")),
+            (GLOB, &[], Err("no_allowed_roles_annotation")),
+            (GLOB, &[(ALLOWED_ROLES, "")], Err("no_allowed_roles_annotation")),
+            (GLOB, &[(ALLOWED_ROLES, "[]")], Err("role_not_allowed")),
+            (GLOB, &[(PERMITTED, ".*")], Err("no_allowed_roles_annotation")),
             (OPEN, &[], Ok(())),
-            (BOTH, &[], Err("nothing_permitted")),
+            (BOTH, &[], Err("no_permitted_annotation")),
         ] {
             assert_eq!(decide(rules, said, "cart"), expected, "{rules:?} {said:?}");
         }
@@ -283,9 +293,9 @@ mod tests {
         }
         let with_kiam = NamespaceRules { kiam: true, ..OPEN };
         let said = |permitted| [(PERMITTED, permitted), (ALLOWED_ROLES, r#"["cart"]"#)];
-        assert_eq!(decide(with_kiam, &said("pay"), "cart"), Err("not_permitted"));
+        assert_eq!(decide(with_kiam, &said("pay"), "cart"), Err("role_not_permitted"));
         assert_eq!(decide(with_kiam, &said("cart"), "cart"), Ok(()));
-        assert_eq!(decide(with_kiam, &said(""), "cart"), Err("nothing_permitted"));
+        assert_eq!(decide(with_kiam, &said(""), "cart"), Err("no_permitted_annotation"));
     }
 
     /// Regression: only entries that began with `arn:` matched, so `["*"]` permitted nothing.
@@ -295,10 +305,10 @@ mod tests {
         for (rules, list, expected) in [
             (GLOB, r#"["*"]"#, Ok(())),
             (GLOB, r#"["*:role/cart"]"#, Ok(())),
-            (GLOB, r#"["*:role/pay"]"#, Err(NOT_ALLOWED)),
-            (GLOB, r#"["cart"]"#, Err(NOT_ALLOWED)),
+            (GLOB, r#"["*:role/pay"]"#, Err(ROLE_NOT_ALLOWED)),
+            (GLOB, r#"["cart"]"#, Err(ROLE_NOT_ALLOWED)),
             (REGEXP, r#"[".*/cart"]"#, Ok(())),
-            (REGEXP, r#"["cart"]"#, Err(NOT_ALLOWED)),
+            (REGEXP, r#"["cart"]"#, Err(ROLE_NOT_ALLOWED)),
         ] {
             let said = [(ALLOWED_ROLES, AnnotationValue::from(list))].into_iter().collect();
             assert_eq!(rules.permit(Some(&said), &role, None), expected, "{list}");
@@ -307,7 +317,7 @@ mod tests {
 
     #[test]
     fn kube2iams_list_names_roles_by_name_pattern_and_arn() {
-        const NO: Result<(), &str> = Err("not_allowed");
+        const NO: Result<(), &str> = Err("role_not_allowed");
         for (list, role, expected) in [
             (r#"["cart"]"#, "cart", Ok(())),
             (r#"["pay", "cart"]"#, "cart", Ok(())),
@@ -342,8 +352,8 @@ mod tests {
     fn where_both_count_both_must_permit() {
         for (permitted, allowed, expected) in [
             ("cart", r#"["cart"]"#, Ok(())),
-            ("pay", r#"["cart"]"#, Err("not_permitted")),
-            ("cart", r#"["pay"]"#, Err("not_allowed")),
+            ("pay", r#"["cart"]"#, Err("role_not_permitted")),
+            ("cart", r#"["pay"]"#, Err("role_not_allowed")),
             ("cart", "", Ok(())),
             ("", r#"["cart"]"#, Ok(())),
         ] {

@@ -29,32 +29,34 @@ use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
 
 /// The refusal of a method other than GET and HEAD.
-pub const METHOD: Refusal = Refusal::new(405, "method", "Metadata is read with GET or HEAD.");
+pub const METHOD_NOT_ALLOWED: Refusal =
+    Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read metadata.");
 /// The refusal of a GET or HEAD at the token path.
-pub const TOKEN_METHOD: Refusal = Refusal::new(405, "token_method", "A session token is asked for with PUT.");
+pub const TOKEN_METHOD_NOT_ALLOWED: Refusal =
+    Refusal::new(405, "token_method_not_allowed", "Use PUT to request a session token.");
 /// The refusal of a token request without a valid life.
 ///
 /// 400 is final for every client and says that this server knows tokens. With any other status most clients would go on without a token.
 pub const BAD_TTL: Refusal = Refusal::new(
     400,
     "bad_ttl",
-    "A session token needs the header X-aws-ec2-metadata-token-ttl-seconds with a number from 1 to 21600.",
+    "A request for a session token needs the header X-aws-ec2-metadata-token-ttl-seconds with a number from 1 to 21600.",
 );
 /// The refusal of a token request at a dated version. Tokens are granted below `latest` alone, as on the real service.
-pub const TOKEN_VERSION: Refusal =
-    Refusal::new(403, "token_version", "Session tokens are given at /latest/api/token.");
+pub const TOKEN_ONLY_AT_LATEST: Refusal =
+    Refusal::new(403, "token_only_at_latest", "Request session tokens at /latest/api/token.");
 /// The refusal of a request without a required token.
 pub const NO_TOKEN: Refusal = Refusal::new(
     401,
     "no_token",
-    "Session tokens are required here (IMDSv2): ask for one with PUT at /latest/api/token.",
+    "This request needs a session token (IMDSv2). Request one with PUT at /latest/api/token.",
 );
 /// The refusal of a listing to a pod that has no role.
 pub const NO_ROLE: Refusal =
     Refusal::new(404, "no_role", "No AWS role is configured for this pod or its Kubernetes ServiceAccount.");
 /// The refusal of another role than the pod's. The pod's own role is not returned instead, because the client would not notice.
 pub const WRONG_ROLE: Refusal =
-    Refusal::new(403, "wrong_role", "The role in the path is not the one that this pod is allowed.");
+    Refusal::new(403, "wrong_role", "The role in the path is not this pod's role.");
 
 const TOKEN: &str = "X-aws-ec2-metadata-token";
 const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds";
@@ -141,10 +143,10 @@ impl ImdsResource<'_, '_> {
     /// The name of the route, from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
-            Self::Roles(_) => "roles",
+            Self::Roles(_) => "role_list",
             Self::Role { .. } => "credentials",
             Self::RoleInfo => "role_info",
-            Self::Text(_) => "fact",
+            Self::Text(_) => "metadata",
             Self::Passthrough(_) => "pass",
         }
     }
@@ -189,10 +191,10 @@ impl Imds {
     /// # Errors
     /// The rule that forbids the request:
     ///
-    /// - 405: [`METHOD`] or [`TOKEN_METHOD`].
+    /// - 405: [`METHOD_NOT_ALLOWED`] or [`TOKEN_METHOD_NOT_ALLOWED`].
     /// - 400: [`BAD_TTL`], a body, or an invalid path.
     /// - 401: [`NO_TOKEN`], or a refused token.
-    /// - 403: [`TOKEN_VERSION`], or a relayed request.
+    /// - 403: [`TOKEN_ONLY_AT_LATEST`], or a proxied request.
     /// - 404: any other path.
     pub fn query<'t, 'b>(
         &'t self,
@@ -203,7 +205,7 @@ impl Imds {
     ) -> Result<ImdsRequest<'t, 'b>, Refusal> {
         let is_put = head.method == "PUT";
         if !is_put && !matches!(head.method, "GET" | "HEAD") {
-            return Err(METHOD);
+            return Err(METHOD_NOT_ALLOWED);
         }
         require_no_body(head)?;
         headers::require_direct(head)?;
@@ -230,7 +232,7 @@ impl Imds {
         }
         match below {
             "meta-data/iam/info" | "meta-data/iam/info/" => Ok(ImdsResource::RoleInfo),
-            TOKENS => Err(TOKEN_METHOD),
+            TOKENS => Err(TOKEN_METHOD_NOT_ALLOWED),
             _ => match self.facts.find(below) {
                 Some(body) => Ok(ImdsResource::Text(MetadataText { body })),
                 None => self.pass(path),
@@ -299,7 +301,7 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, R
 /// Grants a token to any client that requests one.
 ///
 /// # Errors
-/// [`METHOD`] (405) at another path, [`TOKEN_VERSION`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400). After any of them but 400,
+/// [`METHOD_NOT_ALLOWED`] (405) at another path, [`TOKEN_ONLY_AT_LATEST`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400). After any of them but 400,
 /// most clients go on without a token.
 fn grant(
     head: &RequestHead<'_, '_>,
@@ -310,8 +312,8 @@ fn grant(
 ) -> Result<GrantedToken, Refusal> {
     match below_version(path.as_str()) {
         Some(TOKENS) if path.as_str().starts_with("/latest/") => {}
-        Some(TOKENS) => return Err(TOKEN_VERSION),
-        _ => return Err(METHOD),
+        Some(TOKENS) => return Err(TOKEN_ONLY_AT_LATEST),
+        _ => return Err(METHOD_NOT_ALLOWED),
     }
     let ttl = headers::find_single(head, TTL)?.and_then(ttl).ok_or(BAD_TTL)?;
     Ok(sessions.keys.issue(visitor, ttl, sessions.ttl_limit, now))

@@ -10,7 +10,7 @@ use super::super::refuse;
 use super::super::role::RoleName;
 use super::super::session::GrantedToken;
 use super::super::time::Iso8601Time;
-use super::{MetadataText, TOKEN_METHOD, TTL};
+use super::{MetadataText, TOKEN_METHOD_NOT_ALLOWED, TTL};
 use seawall_http::{Refusal, ResponseContext};
 
 /// The headers of every response, with the server name of the real service.
@@ -89,7 +89,8 @@ pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText
 
 /// Writes a refusal of this dialect or of another component, with the id under which the agent logged it.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
-    let allow: &[u8] = if *refusal == TOKEN_METHOD { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
+    let allow: &[u8] =
+        if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
     refuse::write(out, frame, ALWAYS, allow, refusal, request);
 }
 

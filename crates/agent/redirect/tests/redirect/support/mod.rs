@@ -17,7 +17,7 @@ use std::thread;
 use rustix::thread::{
     CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space, set_capabilities,
 };
-use seawall_redirect::{CgroupTree, Pins, attach, remove};
+use seawall_redirect::{CgroupTree, Pins, attach, detach};
 
 pub(crate) use agent::Agent;
 pub(crate) use seawall_testkit::pod::Process;
@@ -138,7 +138,7 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         let _ = fs::write(self.home.join("cgroup.procs"), "0");
-        if let Err(error) = remove(&self.pins) {
+        if let Err(error) = detach(&self.pins) {
             eprintln!("not removed: {error}");
         }
         let _ = fs::remove_dir(&self.place);

@@ -1,4 +1,4 @@
-//! Removes the redirect completely: all links, maps and directories.
+//! Detaches the redirect completely: all links, maps and directories.
 
 use crate::error::Error;
 use crate::pins::{LOCK_TIMEOUT, Pins};
@@ -9,7 +9,7 @@ use crate::pins::{LOCK_TIMEOUT, Pins};
 ///
 /// # Errors
 /// The kernel refuses to unpin something; the error says why.
-pub fn remove(pins: &Pins) -> Result<(), Error> {
+pub fn detach(pins: &Pins) -> Result<(), Error> {
     let _turn = pins.lock(LOCK_TIMEOUT)?;
     pins.clear_all()
 }
