@@ -6,26 +6,26 @@ def median: sort | if length == 0 then null else (.[(length - 1) / 2 | floor] + 
 def percent($of): if $of == 0 then "–" else "\(100 * . / $of * 10 | round / 10) % (\(.) of \($of))" end;
 def digits: if . == null then "–" elif . >= 100 then round else . * 100 | round / 100 end | tostring;
 def is_found: .outcome == "found" or .outcome == "metastable";
-def held: .cliff.lower != null and .cliff.lower <= .planted and .planted <= .cliff.upper;
-def error: ((.cliff.point - .planted) / .planted) | fabs * 100;
+def held: .planted as $planted | .breaking_rate | .lower != null and .lower <= $planted and $planted <= .upper;
+def error: ((.breaking_rate.estimate - .planted) / .planted) | fabs * 100;
 
 # The rate at which it breaks in requests a second: one new connection each where none is kept.
 def planted: .limit // (if .class == "churn-cost" then .limits[0].rate else null end);
 def is_exact: planted != null and .limit_exact != false;
-def bracket: if .cliff.lower == null then "–" else "\(.cliff.lower | digits)–\(.cliff.upper | digits)" end;
-def named: .cause.class // "none";
+def bracket: .breaking_rate | if .lower == null then "–" else "\(.lower | digits)–\(.upper | digits)" end;
+def named: .cause.name // "none";
 def right: named == .class;
 
 def row($title; $all):
   ($all | map(select(is_exact))) as $exact
-  | ($exact | map(select(is_found and .cliff.lower != null))) as $bracketed
+  | ($exact | map(select(is_found and .breaking_rate.lower != null))) as $bracketed
   | [ $title, ($all | length), ($all | map(select(is_found)) | length), ($all | map(select(.outcome == "generator-limited")) | length),
       ($bracketed | map(select(held)) | length | percent($bracketed | length)),
-      ($bracketed | map(select(.cliff.point != null) | error) | median | digits),
+      ($bracketed | map(select(.breaking_rate.estimate != null) | error) | median | digits),
       ($all | map(.seconds) | median | digits),
       ($all | map(select(right)) | length | percent($all | length)),
-      ($all | map(select(right or .outcome == "generator-limited" | not) | select(.cause != null and (.cause.confidence | sure))) | length | percent($all | length)),
-      ($all | map(select(.votes.invalid > 0)) | length) ];
+      ($all | map(select(right or .outcome == "generator-limited" | not) | select(.cause != null and (.cause.score | sure))) | length | percent($all | length)),
+      ($all | map(select(.verdicts.invalid > 0)) | length) ];
 
 def by_class:
   { title: "By class of cause",
@@ -38,7 +38,7 @@ def nominal:
     about: "A cap refuses one in a thousand far below what its places carry, the lower the more its requests come by chance; what computes does what the machine lets it.",
     head: ["planted", "seed", "nominal", "one in a thousand, by chance", "bracket", "middle / nominal"],
     rows: map(select(.limit_exact == false)
-      | [.class, .seed, (.limit | digits), (.chance | digits), bracket, (if .cliff.point then .cliff.point / .limit | digits else "–" end)]) };
+      | [.class, .seed, (.limit | digits), (.chance | digits), bracket, (if .breaking_rate.estimate then .breaking_rate.estimate / .limit | digits else "–" end)]) };
 
 def matrix:
   (map(.class) | unique) as $planted | (map(named) | unique) as $named
@@ -55,11 +55,11 @@ def slowed:
       (map(select(.outcome != "generator-limited") | "\(.seed): \(.outcome // "exit \(.code)")") | join(", ")), (map(.seconds) | median | digits)]] };
 
 def runs:
-  { title: "All runs", about: "The seed and the class give the same plant again: emulate server --random --class CLASS --seed SEED.",
-    head: ["class", "seed", "plant", "planted /s", "outcome", "bracket /s", "error %", "named", "confidence", "s", "invalid trials", "load"],
-    rows: map([.class, .seed, (.plants | join(" ")), (planted | digits), (.outcome // "exit \(.code)") + (if .cut then ", cut by \(.cut)" else "" end), bracket,
-      (if is_exact and .cliff.point then error | digits else "–" end), ([named] + (.also | map(.class)) | join(" + ")),
-      (.cause.confidence | digits), .seconds, (.votes.invalid // 0), .load]) };
+  { title: "All runs", about: "The seed and the class give the same plant again: emulate server --random --cause CLASS --seed SEED.",
+    head: ["class", "seed", "plant", "planted /s", "outcome", "bracket /s", "error %", "named", "score", "s", "invalid trials", "load"],
+    rows: map([.class, .seed, (.plants | join(" ")), (planted | digits), (.outcome // "exit \(.code)") + (if .stop_reason then ", stopped by \(.stop_reason)" else "" end), bracket,
+      (if is_exact and .breaking_rate.estimate then error | digits else "–" end), ([named] + (.other_causes | map(.name)) | join(" + ")),
+      (.cause.score | digits), .seconds, (.verdicts.invalid // 0), .load]) };
 
 def cell: tostring | gsub("\\|"; "\\|");
 def markdown:

@@ -113,7 +113,11 @@ fn users(case: &DiagnosisInput<'_>) -> f64 {
 
 /// By chance, where no second of that has more than the user lets be offered (five deviations of a Poisson count); else even.
 fn by_chance(case: &DiagnosisInput<'_>, rate: f64) -> RequestSpacing {
-    if rate + 5.0 * rate.sqrt() + 5.0 > users(case) { RequestSpacing::Even } else { RequestSpacing::Poisson }
+    if rate + 5.0 * rate.sqrt() + 5.0 > users(case) {
+        RequestSpacing::Constant
+    } else {
+        RequestSpacing::Poisson
+    }
 }
 
 /// Rates to four digits: more are refused by the load engine, and mean nothing. No higher than may be.
@@ -157,13 +161,13 @@ fn long(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64
 /// Half the limit.
 #[must_use]
 pub fn base(case: &DiagnosisInput<'_>) -> Experiment {
-    at(case, "base", 0.5, long(case, 0.5, 2.0, 60.0), RequestSpacing::Even)
+    at(case, "base", 0.5, long(case, 0.5, 2.0, 60.0), RequestSpacing::Constant)
 }
 
 /// Just below it, at even distances: no bucket refuses there, and a cap does.
 #[must_use]
 pub fn near(case: &DiagnosisInput<'_>) -> Experiment {
-    at(case, "near", 0.9, long(case, 0.9, 1.5, 60.0), RequestSpacing::Even)
+    at(case, "near", 0.9, long(case, 0.9, 1.5, 60.0), RequestSpacing::Constant)
 }
 
 /// Above it, by chance: at even distances a limiter without a bucket beats.
@@ -175,7 +179,7 @@ pub fn over(case: &DiagnosisInput<'_>) -> Experiment {
 /// Is it itself again?
 #[must_use]
 pub fn recovery_check(case: &DiagnosisInput<'_>) -> Experiment {
-    at(case, "again", 0.4, long(case, 0.4, 0.5, 12.0), RequestSpacing::Even)
+    at(case, "again", 0.4, long(case, 0.4, 0.5, 12.0), RequestSpacing::Constant)
 }
 
 fn one_client(case: &DiagnosisInput<'_>) -> Option<Experiment> {
@@ -230,7 +234,7 @@ fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let places = case.in_flight_at_limit();
     // With long tails places are free again when a bucket would have tokens (causes-study.md, section 3).
     let spread = case.base_response_times().quantile(0.95) > 2.5 * case.service_time();
-    if case.service_time() < 0.001 || spread || case.attempts("row of bursts") >= rows(places) {
+    if case.service_time() < 0.001 || spread || case.times_attempted("row of bursts") >= rows(places) {
         return None;
     }
     // A cap begins to refuse far below what its places can carry: it may have several times as many as are under way then.
@@ -251,7 +255,7 @@ fn literal(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !case.known.target_is_name || case.base()?.view.watched.lookups.is_empty() {
         return None;
     }
-    let experiment = at(case, "address in place of name", 0.5, 1.0, RequestSpacing::Even);
+    let experiment = at(case, "address in place of name", 0.5, 1.0, RequestSpacing::Constant);
     Some(with(experiment, Variation { literal: true, ..Variation::NONE }))
 }
 
@@ -260,7 +264,7 @@ fn another_source(case: &DiagnosisInput<'_>) -> Option<Experiment> {
         return None;
     }
     let lasts = (20.0 / case.known.limit).clamp(0.3, 1.0);
-    let experiment = at(case, "another source", 0.5, lasts, RequestSpacing::Even);
+    let experiment = at(case, "another source", 0.5, lasts, RequestSpacing::Constant);
     Some(with(experiment, Variation { another_source: true, ..Variation::NONE }))
 }
 
@@ -281,13 +285,13 @@ fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     // Two clients that never wait are too many for what serves but one or two at once.
     let experiment = if users(case).is_finite() {
         let rate = (0.8 * limit).min(1.6 / service.max(1e-6));
-        at(case, "two connections", rate / limit, long(rate), RequestSpacing::Even)
+        at(case, "two connections", rate / limit, long(rate), RequestSpacing::Constant)
     } else if case.in_flight_at_limit() > 3.0 {
         let lasts = seconds((USES / 2.0 * service).min(4.0));
         let load = ExperimentLoad::Clients { clients: 2, lasts, requests: USES as u64 };
         experiment(case, "two connections", load, limit)
     } else {
-        at(case, "two connections", 0.8, long(0.8 * limit), RequestSpacing::Even)
+        at(case, "two connections", 0.8, long(0.8 * limit), RequestSpacing::Constant)
     };
     Some(with(experiment, connections))
 }
@@ -318,7 +322,7 @@ fn left_alone(case: &DiagnosisInput<'_>, name: &'static str, times: u64, idle: f
 }
 
 fn long_base(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    Some(at(case, "long base", 0.5, 4.0, RequestSpacing::Even))
+    Some(at(case, "long base", 0.5, 4.0, RequestSpacing::Constant))
 }
 
 fn head(case: &DiagnosisInput<'_>) -> Option<Experiment> {
@@ -372,7 +376,7 @@ fn long_line(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !queues || waits < LINE.1 || FAR * case.known.limit > most(case) {
         return None;
     }
-    let experiment = at(case, "long line", FAR, waits / (FAR - 1.0), RequestSpacing::Even);
+    let experiment = at(case, "long line", FAR, waits / (FAR - 1.0), RequestSpacing::Constant);
     let patience = TRIED.min(case.known.timeout);
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
     Some(Experiment {
@@ -385,7 +389,7 @@ fn long_line(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 
 fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let held = (1.5 * case.in_flight_at_limit()).ceil() as usize + 50;
-    let experiment = at(case, "held connections", 0.4, long(case, 0.4, 1.0, 30.0), RequestSpacing::Even);
+    let experiment = at(case, "held connections", 0.4, long(case, 0.4, 1.0, 30.0), RequestSpacing::Constant);
     Some(with(experiment, Variation { held, ..Variation::NONE }))
 }
 
@@ -399,7 +403,7 @@ pub fn much_over(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
     let name = if twice { "twice as much over" } else { "much over" };
     let lasts = seconds((1_700.0 / rate * if twice { 2.0 } else { 1.0 }).clamp(1.0, 3.6));
     let experiment =
-        experiment(case, name, ExperimentLoad::Rate { rate, lasts, spacing: RequestSpacing::Even }, rate);
+        experiment(case, name, ExperimentLoad::Rate { rate, lasts, spacing: RequestSpacing::Constant }, rate);
     Some(Experiment {
         most_in_flight: MOST_IN_FLIGHT as usize,
         variation: Variation { timeout: Some(seconds(5.0)), ..Variation::NONE },
@@ -413,7 +417,7 @@ pub fn much_over(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
 pub fn few_connections(case: &DiagnosisInput<'_>) -> Experiment {
     let few = (case.in_flight_at_limit() * 0.8).floor().max(1.0);
     let rate = rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit), most(case));
-    let load = ExperimentLoad::Rate { rate, lasts: seconds(1.5), spacing: RequestSpacing::Even };
+    let load = ExperimentLoad::Rate { rate, lasts: seconds(1.5), spacing: RequestSpacing::Constant };
     let experiment = experiment(case, "few connections", load, rate);
     let variation =
         Variation { connections: Some(few as usize), timeout: Some(seconds(2.5)), ..Variation::NONE };

@@ -101,7 +101,7 @@ impl<'a> DiagnosisInput<'a> {
 
     /// How often it was asked for.
     #[must_use]
-    pub fn attempts(&self, name: &str) -> usize {
+    pub fn times_attempted(&self, name: &str) -> usize {
         self.tried.iter().filter(|tried| tried.experiment.name == name).count()
     }
 

@@ -55,7 +55,7 @@ pub enum ExperimentLoad {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestSpacing {
     /// At equal distances.
-    Even,
+    Constant,
     /// By chance, as those of many users are.
     Poisson,
 }

@@ -238,7 +238,7 @@ impl Inquiry {
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source")?;
-        plan.experiment(&case).filter(|_| case.attempts(plan.name) < plan.max_times)
+        plan.experiment(&case).filter(|_| case.times_attempted(plan.name) < plan.max_times)
     }
 
     /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path
@@ -281,9 +281,11 @@ impl Inquiry {
     /// What was seen once, too seldom to say so, is looked for: it may be a second cause.
     fn suspicion(&self) -> Option<Experiment> {
         let case = self.case();
-        let still =
-            case.attempts("long base") == 0 && signs::stood_still_once(&case) && !self.shown("long base");
-        let raced = case.attempts("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
+        let still = case.times_attempted("long base") == 0
+            && signs::stood_still_once(&case)
+            && !self.shown("long base");
+        let raced =
+            case.times_attempted("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
         let make =
             |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case));
         let next = if still { make("long base") } else { None };
@@ -303,7 +305,7 @@ impl Inquiry {
         let best = |harms: bool| {
             let plans = PLANS
                 .iter()
-                .filter(|plan| plan.is_harmful == harms && case.attempts(plan.name) < plan.max_times);
+                .filter(|plan| plan.is_harmful == harms && case.times_attempted(plan.name) < plan.max_times);
             let worth = plans.filter_map(|plan| Some((self.worth(plan, &odds)?, plan)));
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
@@ -318,7 +320,8 @@ impl Inquiry {
     fn last_look(&self) -> Option<Experiment> {
         let case = self.case();
         let old = ["two connections", "idle connections"];
-        let mut plans = PLANS.iter().filter(|plan| old.contains(&plan.name) && case.attempts(plan.name) == 0);
+        let mut plans =
+            PLANS.iter().filter(|plan| old.contains(&plan.name) && case.times_attempted(plan.name) == 0);
         plans.find_map(|plan| plan.experiment(&case).filter(|next| self.affords(next)))
     }
 
@@ -327,7 +330,7 @@ impl Inquiry {
         let case = self.case();
         let raced = self.report.causes.iter().any(|cause| cause.class == CauseClass::KeepAliveRace);
         let (alive, closed) = sizes::idle_between(&case)?;
-        let open = closed > IDLE_APART * alive && case.attempts("idle for") < HALVINGS;
+        let open = closed > IDLE_APART * alive && case.times_attempted("idle for") < HALVINGS;
         (raced && open)
             .then(|| battery::idle_for(&case, (alive * closed).sqrt()))
             .filter(|next| self.affords(next))
@@ -339,7 +342,7 @@ impl Inquiry {
         let rules = RULES.iter().filter(|rule| shows(plan.name, rule.experiment));
         let told: f64 = rules.map(|rule| odds.expected_information(rule)).sum();
         // Again says less than the first time.
-        let again = 1.0 + self.case().attempts(plan.name) as f64;
+        let again = 1.0 + self.case().times_attempted(plan.name) as f64;
         Some(told / again / (load_seconds(&experiment) + BESIDE))
     }
 
@@ -359,7 +362,7 @@ impl Inquiry {
         let much = [battery::much_over(&case, false), battery::much_over(&case, true)];
         // One without the other says nothing.
         let much = much.into_iter().flatten().filter(|_| battery::much_over(&case, true).is_some());
-        let next = few.into_iter().chain(much).find(|next| case.attempts(next.name) == 0);
+        let next = few.into_iter().chain(much).find(|next| case.times_attempted(next.name) == 0);
         next.filter(|next| self.affords(next))
     }
 

@@ -62,7 +62,7 @@ pub struct CauseFigure {
 pub struct CauseTie {
     /// They.
     pub between: Vec<CauseClass>,
-    /// What would tell: "look at --cgroup on the server".
+    /// What would tell: "look at --server-cgroup on the server".
     pub how_to_tell: String,
 }
 
@@ -82,6 +82,8 @@ pub struct UndecidedCause {
     pub class: CauseClass,
     /// Why, in words.
     pub reason: String,
+    /// True if `--max-rate` ruled out the experiments that would decide.
+    pub needs_higher_max_rate: bool,
 }
 
 /// An experiment, and what was seen of it.

@@ -50,7 +50,10 @@ pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     };
     let calm = near.count_where(|hit| hit.outcome.is_status() && !stalled(hit));
     let share = if refused(case, &near) > 0.0 { calm / near.count() } else { 0.0 };
-    sign_present(share > 0.01 && calm > 1.5, format!("at 0.9 of the limit {} were refused", percent(share)))
+    sign_present(
+        share > 0.01 && calm > 1.5,
+        format!("at 90 % of the limit the target refused {} of the requests", percent(share)),
+    )
 }
 
 /// Fast refusals above the limit.
@@ -59,7 +62,7 @@ pub fn over_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     let share = refused(case, &over.view);
     sign_present(
         share > 0.02 && share * over.view.count() > 4.5,
-        format!("at {:.0}/s {} were refused at once", over.rate(), percent(share)),
+        format!("at {:.0}/s the target refused {} of the requests at once", over.rate(), percent(share)),
     )
 }
 
@@ -75,7 +78,7 @@ pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (now, before) = (over.response_times().quantile(0.95), base.quantile(0.95));
     sign_present(
         is_flat(case, &over),
-        format!("p95 above the limit {}, at half of it {}", ms(now), ms(before)),
+        format!("above the limit, p95 was {}; at half the limit, it was {}", ms(now), ms(before)),
     )
 }
 
@@ -83,14 +86,14 @@ pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
 pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.over()?.view.last_third().response_times();
     let (median, service) = (last.median(), case.service_time());
-    let seen = format!("after two thirds of the overload p50 was {}, alone {}", ms(median), ms(service));
+    let seen = format!("p50 was {} late in the overload and {} at low load", ms(median), ms(service));
     sign_present(last.count() > 0 && median > 2.0 * service + 0.01, seen)
 }
 
 fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
     let over = case.over()?;
     let share = over.view.goodput() / case.known.limit;
-    Some((share, format!("{:.2} of the limit came through when {:.0}/s were offered", share, over.rate())))
+    Some((share, format!("goodput was {:.2} of the limit at an offered rate of {:.0}/s", share, over.rate())))
 }
 
 /// Less than the limit, about it, or more comes through above it.
@@ -103,7 +106,7 @@ pub fn comes_through(case: &DiagnosisInput<'_>) -> SignOutcome {
 pub fn hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     let share = over.share_where(|hit| hit.outcome.hangs());
-    let seen = format!("{} of the requests above the limit hung", percent(share));
+    let seen = format!("{} of the requests above the limit got no response", percent(share));
     sign_present(share > 0.05 && (is_flat(case, &over) || over.response_times().count() < 5), seen)
 }
 
@@ -115,7 +118,7 @@ fn cut(view: &ExperimentStats<'_>) -> f64 {
 fn cut_new(view: &ExperimentStats<'_>) -> f64 {
     view.share_where(|hit| {
         hit.outcome.is_connection_closed()
-            && hit.connection.is_none_or(|carrier| carrier.earlier_requests == 0)
+            && hit.carrying_connection.is_none_or(|carrier| carrier.earlier_requests_on_connection == 0)
     })
 }
 
@@ -125,7 +128,7 @@ pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
     let loads = [case.over(), case.last_named("much over")];
     let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
     let seen = format!(
-        "{} were cut off on new connections above the limit, {} at half of it",
+        "the target closed new connections under {} of the requests above the limit and {} at half the limit",
         percent(over),
         percent(base)
     );
@@ -138,7 +141,7 @@ fn are_kept(case: &DiagnosisInput<'_>) -> bool {
     let views = valid.map(|tried| ExperimentStats::new(&tried.observation));
     views
         .flat_map(|view| view.good())
-        .filter(|hit| hit.connection.is_some_and(|one| one.earlier_requests > 0))
+        .filter(|hit| hit.carrying_connection.is_some_and(|one| one.earlier_requests_on_connection > 0))
         .count()
         > 2
 }
@@ -148,9 +151,10 @@ fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     if !are_kept(case) {
         return 0.0;
     }
-    let cut = |carrier: &RequestConnection| carrier.earlier_requests > 0;
-    let lost = view
-        .count_where(|hit| hit.outcome.is_connection_closed() && hit.connection.as_ref().is_some_and(cut));
+    let cut = |carrier: &RequestConnection| carrier.earlier_requests_on_connection > 0;
+    let lost = view.count_where(|hit| {
+        hit.outcome.is_connection_closed() && hit.carrying_connection.as_ref().is_some_and(cut)
+    });
     (lost + view.watched.retried as f64).min(view.count())
 }
 
@@ -165,7 +169,7 @@ pub fn cuts_alike(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     let share = ends / requests.max(1.0);
     let alike = cut(&over) - cut_new(&over) < 4.0 * share + 0.01;
-    let seen = format!("{ends:.0} of {requests:.0} requests below the limit met a closed connection");
+    let seen = format!("{ends:.0} of {requests:.0} requests below the limit lost their reused connection");
     case.base()?;
     sign_present(ends >= 2.0 && alike, seen)
 }
@@ -184,7 +188,7 @@ pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     }
     let opened = view.watched.connections;
     let seen = format!(
-        "over two connections {ends:.0} of {:.0} requests met a closed one ({opened} opened)",
+        "on two connections {ends:.0} of {:.0} requests lost their reused connection ({opened} opened)",
         view.count()
     );
     sign_present(ends >= 2.0, seen)
@@ -199,7 +203,8 @@ pub fn idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     }
     let idle = sizes::idle_time(&done).unwrap_or(0.0);
     let all = done.view.count();
-    let seen = format!("after {} without a request {ends:.0} of {all:.0} met a closed one", ms(idle));
+    let seen =
+        format!("on connections idle for {}, {ends:.0} of {all:.0} requests lost their connection", ms(idle));
     sign_present(ends >= 2.0, seen)
 }
 
@@ -237,7 +242,7 @@ pub fn stopped_by_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     let holds = is_throttled(case);
     let not = if holds { "" } else { "not " };
-    sign_present(holds, format!("what stood still did {not}go on in step with 100 ms"))
+    sign_present(holds, format!("stalls were {not}in step with a 100 ms period"))
 }
 
 /// How long everything stood still, the one in the middle, in seconds; 0 where nothing did.
@@ -259,8 +264,8 @@ pub fn stands_still(case: &DiagnosisInput<'_>) -> SignOutcome {
     };
     let told = if holds(&gaps) && !holds(&teeth) { &gaps } else { &teeth };
     let seen = match told.all.count() {
-        0 => "nothing stood still".to_owned(),
-        times => format!("{times} times everything stood still, for {}", ms(told.all.median())),
+        0 => "no stalls".to_owned(),
+        times => format!("the target stalled {times} times, for {} each", ms(told.all.median())),
     };
     sign_present(holds(&teeth) || holds(&gaps), seen)
 }
@@ -323,8 +328,11 @@ pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     // With fewer answers chance alone is in step (causes-study.md, section 5).
     let loads = loads.iter().flatten().filter(|done| done.view.good().count() >= 60 && done.rate() > 25.0);
     let strength = loads.map(|done| answers_phase_coherence(&done.view, PERIOD)).reduce(f64::max)?;
-    let not = if strength > 0.3 { "" } else { "do not " };
-    sign_present(strength > 0.3, format!("answers {not}come in step with 100 ms ({strength:.2} of 1)"))
+    let not = if strength > 0.3 { "" } else { "not " };
+    sign_present(
+        strength > 0.3,
+        format!("responses were {not}in step with a 100 ms period (strength {strength:.2} of 1)"),
+    )
 }
 
 /// Looking the name up is much of the time that requests take.
@@ -338,7 +346,7 @@ pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (calm, busy) = (share(&base), share(&over));
     let each = ms(SortedSamples::of(base.watched.lookups.iter().copied()).median());
     let seen = format!(
-        "lookups ({each}) were {} of the time at half the limit, {} above",
+        "DNS lookups ({each}) took {} of the response time at half the limit and {} above the limit",
         percent(calm),
         percent(busy)
     );
@@ -348,7 +356,7 @@ pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// So little is carried at the limit that no link is full of it: 2 Mbit/s.
 pub fn few_bytes(case: &DiagnosisInput<'_>) -> SignOutcome {
     let bytes = case.base()?.view.mean_bytes() * case.known.limit;
-    sign_present(bytes < 250e3, format!("at the limit {:.0} kB/s are carried", bytes / 1e3))
+    sign_present(bytes < 250e3, format!("at the limit response bodies take {:.0} kB/s", bytes / 1e3))
 }
 
 /// TLS handshakes, or connects, take longer and longer. The kernel opens connections for a server that takes its time for each only
@@ -358,7 +366,11 @@ pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
     let opening = |carrier: RequestConnection| carrier.tls.unwrap_or(0.0) + carrier.connect % 1.0;
     let [before, after] =
         [base, over].map(|view| SortedSamples::of(view.opened_connections().map(opening)).median());
-    let seen = format!("opening a connection took {} at half the limit, {} above", ms(before), ms(after));
+    let seen = format!(
+        "opening a connection took {} at half the limit and {} above the limit",
+        ms(before),
+        ms(after)
+    );
     // Connections that are kept cost nothing at the limit: those that a queue makes necessary come after it.
     let opens = base.watched.connections as f64 > 0.3 * base.count();
     let grow = opens && after > 3.0 * before + 0.005;
@@ -374,7 +386,7 @@ pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
     };
     let late = over.opened_connections().filter(late).count();
     let none = over.count_where(|hit| hit.outcome == ObservedOutcome::Unconnected);
-    let seen = format!("{late} connects took whole seconds, {none:.0} never stood");
+    let seen = format!("{late} connects took whole seconds (SYN retransmits); {none:.0} failed");
     sign_present(late >= 2 || none >= 2.0, seen)
 }
 
@@ -394,8 +406,10 @@ fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
     };
     let times = SortedSamples::of(view.hits.iter().filter(gateway).map(ObservedRequest::response_time));
     let seen = match times.count() {
-        0 => "none failed late with a status of a gateway".to_owned(),
-        count => format!("{count} failed with a status of a gateway, after {}", ms(times.median())),
+        0 => "no late response had a gateway's status (5xx)".to_owned(),
+        count => {
+            format!("{count} requests failed with a gateway's status (5xx) after {}", ms(times.median()))
+        }
     };
     sign_present(times.count() >= 8 && times.share_near_median(0.03, 0.005) > 0.8, seen)
 }
@@ -409,7 +423,7 @@ pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         holds,
         format!(
-            "in the end one in five took no longer than {}, one in fourteen at least {}",
+            "late in the overload the fastest 20 % took at most {} and the slowest 7 % at least {}",
             ms(fast),
             ms(slow)
         ),
@@ -425,13 +439,16 @@ pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
         .flatten()
         .map(|done| done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort))
         .fold(0.0, f64::max);
-    sign_present(share > 0.01, format!("for {} of the requests there was no local port", percent(share)))
+    sign_present(share > 0.01, format!("{} of the requests found no free local port", percent(share)))
 }
 
 /// The name has no address.
 pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
     let share = case.over()?.view.share_where(|hit| hit.outcome == ObservedOutcome::NoName);
-    sign_present(share > 0.01, format!("for {} of the requests the name had no address", percent(share)))
+    sign_present(
+        share > 0.01,
+        format!("the name of the target had no address for {} of the requests", percent(share)),
+    )
 }
 
 /// One client that asks again at once is answered slowly: answers are spaced.
@@ -450,7 +467,11 @@ pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
     let holds = waits && (0.75..1.35).contains(&(middle / distance));
     sign_present(
         holds,
-        format!("one client that asked again at once waited {}, else {}", ms(middle), ms(service)),
+        format!(
+            "one client without pauses waited {} per response; at low load a response takes {}",
+            ms(middle),
+            ms(service)
+        ),
     )
 }
 
@@ -472,7 +493,14 @@ pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
         return None;
     }
     let holds = mean > middle;
-    sign_present(holds, format!("{size:.0} at once took {} on average, one by one {}", ms(mean), ms(service)))
+    sign_present(
+        holds,
+        format!(
+            "{size:.0} requests at once took {} on average; a request at half the limit took {}",
+            ms(mean),
+            ms(service)
+        ),
+    )
 }
 
 /// Between a quota and a core, a core and more, more and a pool (the study's one core: 0.82 to 1.10). What the way adds to an answer
@@ -495,7 +523,11 @@ pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
     }
     Some((
         outcome(places),
-        format!("{:.0}/s by {} make {places:.2} served at once", many.throughput(), ms(case.service_time())),
+        format!(
+            "{:.0}/s times {} each are {places:.2} requests served at once",
+            many.throughput(),
+            ms(case.service_time())
+        ),
     ))
 }
 
@@ -508,7 +540,7 @@ pub fn hardly_busy(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     let places = case.in_flight_at_limit();
     let outcome = BUSY.iter().filter(|bound| places < **bound).count();
-    Some((outcome, format!("at the limit {places:.2} requests are under way on average")))
+    Some((outcome, format!("at the limit the target has {places:.2} requests in flight on average")))
 }
 
 /// Requests admitted in each of three bursts, and what a bucket would have given in the second.
@@ -559,7 +591,7 @@ pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
         () => 2,
     };
     let seen = format!(
-        "of three bursts the first had {first:.0} admitted, the second {second:.0}, the third {third:.0} (a bucket: {bucket:.1} more each)"
+        "three bursts had {first:.0} then {second:.0} then {third:.0} requests admitted (a token bucket refills {bucket:.1} between bursts)"
     );
     Some((outcome, seen))
 }
@@ -578,7 +610,7 @@ pub fn comes_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
         return None;
     }
     let share = good / rest / case.known.limit;
-    let seen = format!("once something was refused, {share:.2} of the limit came through");
+    let seen = format!("after the first refusal goodput was {share:.2} of the limit");
     Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
 }
 
@@ -624,7 +656,7 @@ pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
     let outcome = MORE_UNDER_WAY.iter().filter(|bound| share >= **bound).count();
     let [refused, served] = [not, through].map(|counts| SortedSamples::of(counts.into_iter()).mean());
     let seen = format!(
-        "{refused:.1} requests were under way when one was refused, {served:.1} when one was let through"
+        "on average {refused:.1} requests were in flight at a refusal and {served:.1} at an accepted request"
     );
     Some((outcome, seen))
 }
@@ -638,7 +670,10 @@ pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
     let held = done.experiment.variation.held;
     sign_present(
         failed > 0.5,
-        format!("beside {held} idle connections {} failed at 0.4 of the limit", percent(failed)),
+        format!(
+            "with {held} idle connections open {} of the requests failed at 40 % of the limit",
+            percent(failed)
+        ),
     )
 }
 
@@ -648,14 +683,14 @@ fn lifts(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> 
     let (p, q) = (before.response_times().median(), after.response_times().median());
     let chance = (x / before.span().max(0.1) + y / after.span().max(0.1)).sqrt();
     let holds = y > by * x && y - x > 3.0 * chance || q > 0.0 && q < 0.3 * p && y > 0.8 * x;
-    (holds, format!("{y:.0}/s and {} in place of {x:.0}/s and {}", ms(q), ms(p)))
+    (holds, format!("goodput {y:.0}/s and p50 {} instead of {x:.0}/s and {}", ms(q), ms(p)))
 }
 
 /// Connections that are kept lift the limit.
 pub fn keeping_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("connections kept")?;
     let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.2);
-    sign_present(holds, format!("with connections kept {seen}"))
+    sign_present(holds, format!("with keep-alive: {seen}"))
 }
 
 /// With a new connection for each request nothing hangs any more.
@@ -666,8 +701,11 @@ pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     if before < 0.05 {
         return None;
     }
-    let seen =
-        format!("with a connection for each request {} hung, before {}", percent(after), percent(before));
+    let seen = format!(
+        "with a new connection per request {} got no response; before {}",
+        percent(after),
+        percent(before)
+    );
     sign_present(after < 0.2 * before, seen)
 }
 
@@ -681,7 +719,7 @@ pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
     let after = races(case, &done.view) + done.view.count_where(|hit| hit.outcome.is_connection_closed());
     sign_present(
         after < 0.2 * before,
-        format!("with a connection for each request {after:.0} were cut, before {before:.0}"),
+        format!("with a new connection per request {after:.0} lost their connection; before {before:.0}"),
     )
 }
 
@@ -695,14 +733,17 @@ pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
         return None;
     }
     let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.25);
-    sign_present(holds, format!("with HEAD {seen}"))
+    sign_present(holds, format!("with HEAD: {seen}"))
 }
 
 /// From another address there are ports.
 pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("another source")?;
     let share = done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
-    sign_present(share < 0.01, format!("from another address {} had no port", percent(share)))
+    sign_present(
+        share < 0.01,
+        format!("from another source address {} of the requests found no free port", percent(share)),
+    )
 }
 
 /// Without a lookup it is fast.
@@ -711,7 +752,7 @@ pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let [before, after] = [case.base()?.view, done.view].map(|view| view.response_times().median());
     sign_present(
         after < 0.7 * before,
-        format!("without a lookup p50 {} in place of {}", ms(after), ms(before)),
+        format!("without a DNS lookup p50 was {} instead of {}", ms(after), ms(before)),
     )
 }
 
@@ -724,7 +765,8 @@ pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (one, other) =
         (number(case.last_named("much over")?), number(case.last_named("twice as much over")?));
     let same = |one: f64, other: f64| one > 10.0 && (one - other).abs() <= 2.0;
-    let seen = format!("{:.0} requests hung at one rate and {:.0} at twice that rate", one.0, other.0);
+    let seen =
+        format!("{:.0} requests got no response at one rate and {:.0} at twice that rate", one.0, other.0);
     sign_present(same(one.0, other.0), seen)
 }
 
@@ -735,7 +777,10 @@ pub fn few_connections_free(case: &DiagnosisInput<'_>) -> SignOutcome {
     let hang = done.view.count_where(|hit| hit.outcome == ObservedOutcome::TimedOut && sent(hit));
     let share = hang / done.view.count_where(sent).max(1.0);
     let most = done.experiment.variation.connections.unwrap_or(0);
-    sign_present(share < 0.1, format!("over {most} connections {} of what was sent hung", percent(share)))
+    sign_present(
+        share < 0.1,
+        format!("on {most} connections {} of the sent requests timed out", percent(share)),
+    )
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ fn connections(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         let mut numbers: Vec<_> = done
             .view
             .good()
-            .filter_map(|hit| hit.connection.map(|carrier: RequestConnection| carrier.number))
+            .filter_map(|hit| hit.carrying_connection.map(|carrier: RequestConnection| carrier.number))
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -141,7 +141,7 @@ fn unread(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     [
         figure("cap", same, "connections"),
         figure("power of two", power, "connections"),
-        figure("beside a capacity of", beside, "requests/s"),
+        figure("goodput", beside, "requests/s"),
     ]
     .concat()
 }
@@ -169,9 +169,12 @@ const JUST: f64 = 0.8;
 pub fn idle_between(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     let names = ["base", "near", "over", "two connections", "idle connections", "idle for"];
     let all: Vec<_> = names.into_iter().flat_map(|name| case.experiments_named(name)).collect();
-    let used =
-        || all.iter().flat_map(|done| done.view.hits).filter_map(|hit| Some((hit.outcome, hit.connection?)));
-    let used = || used().filter(|(_, carrier)| carrier.earlier_requests > 0);
+    let used = || {
+        all.iter()
+            .flat_map(|done| done.view.hits)
+            .filter_map(|hit| Some((hit.outcome, hit.carrying_connection?)))
+    };
+    let used = || used().filter(|(_, carrier)| carrier.earlier_requests_on_connection > 0);
     let of = |holds: fn(ObservedOutcome) -> bool| {
         SortedSamples::of(used().filter(move |(how, _)| holds(*how)).map(|(_, carrier)| carrier.idle))
     };
@@ -184,7 +187,10 @@ pub fn idle_between(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     }
     let forgets = |done: &&ValidExperiment<'_>| {
         done.experiment.name.starts_with("idle")
-            && done.view.good().all(|hit| hit.connection.is_none_or(|one| one.earlier_requests == 0))
+            && done
+                .view
+                .good()
+                .all(|hit| hit.carrying_connection.is_none_or(|one| one.earlier_requests_on_connection == 0))
     };
     let forgotten = all.iter().filter(forgets).filter_map(idle_time);
     let cut = used()
@@ -203,7 +209,8 @@ fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         ["base", "near", "over", "two connections"].into_iter().filter_map(|name| case.last_named(name));
     let (mut cut, mut most) = (Vec::new(), 0.0_f64);
     for hit in all.flat_map(|done| done.view.hits) {
-        let before = hit.connection.map_or(0.0, |carrier| carrier.earlier_requests as f64);
+        let before =
+            hit.carrying_connection.map_or(0.0, |carrier| carrier.earlier_requests_on_connection as f64);
         match hit.outcome {
             ObservedOutcome::Good => most = most.max(before),
             how if how.is_connection_closed() && before > 0.0 => cut.push(before),
@@ -316,8 +323,11 @@ mod tests {
             budget: Duration::from_secs(30),
         };
         let hit = |(how, idle): &(ObservedOutcome, f64)| {
-            let carrier =
-                Some(RequestConnection { earlier_requests: 1, idle: *idle, ..RequestConnection::default() });
+            let carrier = Some(RequestConnection {
+                earlier_requests_on_connection: 1,
+                idle: *idle,
+                ..RequestConnection::default()
+            });
             ObservedRequest {
                 due: 0.0,
                 sent: Some(0.0),
@@ -325,7 +335,7 @@ mod tests {
                 end: 0.001,
                 outcome: *how,
                 bytes: 0,
-                connection: carrier,
+                carrying_connection: carrier,
             }
         };
         let experiment = battery::base(&DiagnosisInput { known: &known, tried: &[] });

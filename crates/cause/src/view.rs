@@ -102,12 +102,12 @@ impl<'a> ExperimentStats<'a> {
 
     /// Carriers of requests, whatever became of those.
     pub fn connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
-        self.hits.iter().filter_map(|hit| hit.connection)
+        self.hits.iter().filter_map(|hit| hit.carrying_connection)
     }
 
     /// Those that the request opened.
     pub fn opened_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
-        self.connections().filter(|carrier| carrier.earlier_requests == 0)
+        self.connections().filter(|carrier| carrier.earlier_requests_on_connection == 0)
     }
 
     /// Good requests under way at an instant.

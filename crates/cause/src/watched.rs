@@ -41,7 +41,7 @@ pub struct ObservedRequest {
     /// Bytes of the answer's body.
     pub bytes: u64,
     /// What carried it; none if nothing did.
-    pub connection: Option<RequestConnection>,
+    pub carrying_connection: Option<RequestConnection>,
 }
 
 /// The connection of a request when it took it on.
@@ -50,7 +50,7 @@ pub struct RequestConnection {
     /// Its number, unique in the experiment.
     pub number: u64,
     /// Requests that it was given before.
-    pub earlier_requests: u64,
+    pub earlier_requests_on_connection: u64,
     /// How long it had nothing to carry, in seconds.
     pub idle: f64,
     /// How long connecting its socket took, in seconds.

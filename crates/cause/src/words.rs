@@ -17,17 +17,17 @@ use crate::watched::{ExperimentObservation, ObservedOutcome};
 #[must_use]
 pub fn says(experiment: &Experiment, watched: &ExperimentObservation) -> String {
     if let Some(why) = watched.impossible.as_ref().or(watched.invalid.as_ref()) {
-        return format!("nothing: {why}");
+        return format!("no result: {why}");
     }
     let view = ExperimentStats::new(watched);
     let (good, all) = (view.count_where(|hit| hit.outcome == ObservedOutcome::Good), view.count());
     let times = view.response_times();
     let (p50, p99) = (times.median() * 1e3, times.quantile(0.99) * 1e3);
-    let resent =
-        if watched.retried > 0 { format!(", {} sent again", watched.retried) } else { String::new() };
-    let held = if experiment.variation.held > 0 { format!(", {} held", watched.held) } else { String::new() };
+    let resent = if watched.retried > 0 { format!(", {} retried", watched.retried) } else { String::new() };
+    let held =
+        if experiment.variation.held > 0 { format!(", {} held open", watched.held) } else { String::new() };
     format!(
-        "{good:.0} of {all:.0} good, p50 {p50:.1} ms, p99 {p99:.1} ms, {} connections{resent}{held}",
+        "{good:.0} of {all:.0} requests good, p50 {p50:.1} ms, p99 {p99:.1} ms, {} connections{resent}{held}",
         watched.connections
     )
 }
@@ -124,18 +124,18 @@ fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     };
     let mut ties = Vec::new();
     if places < 1.35 {
-        ties.push(tie(&[CpuSaturation, PoolSaturation], "one busy core or one worker: under load look at the server's CPU (--cgroup, or top): near 100 % of a core it is the core, else a second worker helps"));
+        ties.push(tie(&[CpuSaturation, PoolSaturation], "one busy core or one worker. Look at the server's CPU under load (--server-cgroup or top): about 100 % of one core means the core; otherwise add a second worker"));
     } else {
-        ties.push(tie(&[PoolSaturation, CpuSaturation], "a pool or as many cores: under load look at the server's CPU (--cgroup): cores that are idle make it the pool; raise its size by one and search again"));
+        ties.push(tie(&[PoolSaturation, CpuSaturation], "a pool, or the same number of busy cores. Look at the server's CPU under load (--server-cgroup): if cores are idle, the pool is the limit; enlarge the pool by one and search again"));
     }
     if (0.001..QUOTA).contains(&signs::still_for(case)) {
-        ties.push(tie(&[Pauses, CfsThrottling], "pauses or a CPU quota, which stops a target for less than 100 ms: read nr_throttled in the server's cpu.stat under load (--cgroup)"));
+        ties.push(tie(&[Pauses, CfsThrottling], "pauses or a CPU quota; a quota stops a target for less than 100 ms. Read nr_throttled in the server's cpu.stat under load (--server-cgroup)"));
     }
     if (0.4..1.5).contains(&places) {
-        ties.push(tie(&[DelayingLimiter, CpuSaturation], "one worker, or a limiter that lets one through at a time: look for a delaying limit in the proxy's configuration, or whether the server is idle under load"));
+        ties.push(tie(&[DelayingLimiter, CpuSaturation], "one worker or a limiter that passes one request at a time. Look for a delaying limit in the proxy's configuration; a server that is idle under load means the limiter"));
     }
     if case.over().is_some_and(|over| over.view.share_where(|hit| hit.outcome.is_status()) > 0.05) {
-        ties.push(tie(&[PoolSaturation, ConcurrencyCap], "a short queue before a pool, or a cap with a few places more: look at the length of the server's queue and at its limit on concurrency"));
+        ties.push(tie(&[PoolSaturation, ConcurrencyCap], "a short queue before a pool or a cap with a few more places. Look at the server's queue length and its concurrency limit"));
     }
     ties
 }
@@ -145,34 +145,32 @@ fn tell(one: CauseClass, other: CauseClass) -> String {
     let has = |class| one == class || other == class;
     let what = match () {
         () if has(CauseClass::HangingLimiter) && has(CauseClass::ConnectionCap) => {
-            "count the server's connections under load (ss -tn): as many at every rate is a cap on connections"
+            "count the server's connections under load (ss -tn): the same number at every rate means a connection cap"
         }
         () if has(CauseClass::RateLimiter) && has(CauseClass::ConcurrencyCap) => {
-            "make answers slower (a larger document) and search again: a cap falls with it, a limiter does not"
+            "make responses slower (a larger document) and search again: slower responses lower a cap's limit but not a rate limiter's"
         }
         () if has(CauseClass::Bandwidth) => {
-            "ask for a smaller document and search again: where bytes are the limit, more requests pass"
+            "request a smaller document and search again: if bandwidth is the limit, more requests pass"
         }
         () if has(CauseClass::DelayingLimiter) => {
-            "look for a rate limit with a delay in the proxy before the server; with one, the server is idle under load"
+            "look for a delaying rate limit in the proxy before the server; with such a limit the server is idle under load"
         }
         () if has(CauseClass::CfsThrottling) => {
-            "read nr_throttled in the server's cpu.stat under load (--cgroup)"
+            "read nr_throttled in the server's cpu.stat under load (--server-cgroup)"
         }
         () if has(CauseClass::CpuSaturation) && has(CauseClass::PoolSaturation) => {
-            "look at the server's CPU under load (--cgroup): cores that are idle make it the pool"
+            "look at the server's CPU under load (--server-cgroup): if cores are idle, the pool is the limit"
         }
         () if has(CauseClass::Pauses) => {
-            "look at the server's log of garbage collection, and at its CPU each 100 ms"
+            "look at the server's garbage collection log and at its CPU every 100 ms"
         }
-        () if has(CauseClass::UnevenBalancing) => "ask each server behind the balancer by itself",
+        () if has(CauseClass::UnevenBalancing) => "send requests to each server behind the balancer directly",
         () if has(CauseClass::KeepAliveRace) => {
-            "compare the idle timeout and the requests per connection of the server with those of its clients"
+            "compare the server's idle timeout and requests per connection with those of its clients"
         }
-        () if has(CauseClass::ChurnCost) || has(CauseClass::Dns) => {
-            "search again with connections that are kept"
-        }
-        () => "look at the server's own metrics under load, or try again when nothing else is going on",
+        () if has(CauseClass::ChurnCost) || has(CauseClass::Dns) => "search again with keep-alive",
+        () => "look at the server's own metrics under load, or search again without other load",
     };
     what.to_owned()
 }
@@ -216,8 +214,7 @@ pub fn untested(
     let open = odds::classes()
         .filter(|class| !named.contains(class) && excluded.iter().all(|out| out.class != *class));
     let open = open.filter(|class| *class != CauseClass::Unknown && odds.probability(*class) < NEAR);
-    let mut untested: Vec<_> =
-        open.map(|class| UndecidedCause { class, reason: why(case, class, left) }).collect();
+    let mut untested: Vec<_> = open.map(|class| undecided(case, class, left)).collect();
     for (class, by) in [
         (CauseClass::Ports, "another source"),
         (CauseClass::Bandwidth, "head"),
@@ -225,7 +222,7 @@ pub fn untested(
     ] {
         let told = untested.iter().any(|untested| untested.class == class);
         if let Some(why) = case.why_impossible(by).filter(|_| !told) {
-            untested.push(UndecidedCause { class, reason: why.to_owned() });
+            untested.push(UndecidedCause { class, reason: why.to_owned(), needs_higher_max_rate: false });
         }
     }
     untested
@@ -250,29 +247,32 @@ impl TargetCondition {
     }
 }
 
-fn why(case: &DiagnosisInput<'_>, class: CauseClass, left: TargetCondition) -> String {
+fn undecided(case: &DiagnosisInput<'_>, class: CauseClass, left: TargetCondition) -> UndecidedCause {
     let rules = odds::RULES.iter().filter(|rule| rule.class_chances.iter().any(|(under, _)| *under == class));
-    let mut missing: Vec<_> =
-        rules.map(|rule| rule.experiment).filter(|by| case.attempts(by) == 0 && *by != "long base").collect();
+    let mut missing: Vec<_> = rules
+        .map(|rule| rule.experiment)
+        .filter(|by| case.times_attempted(by) == 0 && *by != "long base")
+        .collect();
     missing.dedup();
+    let because = |reason| UndecidedCause { class, reason, needs_higher_max_rate: false };
     match left {
         TargetCondition::Sound => {}
         TargetCondition::Degraded => {
-            return "the target did not come to itself after an overload, so that nothing more was tried"
-                .to_owned();
+            return because("not tried: the target has not recovered from an overload".to_owned());
         }
         TargetCondition::Gone(since) => {
-            return format!("the target answers nothing any more since the experiment {since}");
+            return because(format!("not tried: the target stopped answering in experiment \"{since}\""));
         }
     }
     let barred = |by: &&str| PLANS.iter().any(|plan| plan.name == *by && plan.is_barred(case));
     match missing.iter().find_map(|by| case.why_impossible(by)) {
-        Some(why) => why.to_owned(),
+        Some(why) => because(why.to_owned()),
         None if missing.iter().any(barred) => {
             let barred: Vec<_> = missing.iter().copied().filter(|by| barred(by)).collect();
-            format!("not tried: --max-rate has no room for {}", barred.join(", "))
+            let reason = format!("not tried: --max-rate is too low for {}", barred.join(", "));
+            UndecidedCause { class, reason, needs_higher_max_rate: true }
         }
-        None if missing.is_empty() => "its signs are neither there nor clearly missing".to_owned(),
-        None => format!("not tried: {}", missing.join(", ")),
+        None if missing.is_empty() => because("the experiments neither show nor rule it out".to_owned()),
+        None => because(format!("not tried: {}", missing.join(", "))),
     }
 }

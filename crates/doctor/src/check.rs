@@ -83,7 +83,7 @@ mod tests {
     use seawall_probe::files::fake::Texts;
 
     use super::*;
-    use crate::finding::DoctorVerdict;
+    use crate::finding::DoctorStatus;
 
     /// A site with one name to look up.
     fn nowhere() -> CheckContext<'static> {
@@ -118,7 +118,7 @@ mod tests {
             // Those that ask servers say that nobody can be asked, and no more.
             let told = if ["sidecar", "identity"].contains(&check.id) { 1 } else { check.findings.len() };
             assert_eq!(names, check.findings[..told]);
-            let told = found.iter().filter(|finding| finding.verdict != DoctorVerdict::CannotTell);
+            let told = found.iter().filter(|finding| finding.status != DoctorStatus::Unknown);
             assert_eq!(told.collect::<Vec<_>>(), Vec::<&DoctorFinding>::new());
             assert!(waited.get() <= Duration::from_secs(2), "{}", check.id);
         }

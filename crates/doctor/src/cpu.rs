@@ -15,7 +15,7 @@ use seawall_probe::snapshot::GroupQuota;
 pub(crate) use self::workers::envoys;
 use self::workers::{GroupProcesses, ParallelThreads, ThreadCountSource};
 use crate::check::{CheckContext, DoctorCheck};
-use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
+use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
 const THROTTLING: &str = "cpu.throttling";
 const WORKERS: &str = "cpu.workers";
@@ -87,13 +87,13 @@ fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFindin
     let Some(worst) = stops
         .max_by(|one, other| one.shares().partial_cmp(&other.shares()).unwrap_or(std::cmp::Ordering::Equal))
     else {
-        return DoctorFinding::ok(THROTTLING, "no CPU quota holds here".to_owned())
+        return DoctorFinding::ok(THROTTLING, "no CPU quota applies".to_owned())
             .with_measurement("window", 0.0, "%")
             .with_measurement("ever", 0.0, "%");
     };
     let (window, ever) = worst.shares();
     let text = format!(
-        "a quota of {} ({}) stopped its threads in {} of {} periods while it was watched, for {:.2} s together, and in {} of {} since the group began",
+        "a quota of {} ({}) stopped its threads in {} of {} periods during this check, for {:.2} s in total, and in {} of {} periods since the group began",
         pluralize(worst.level.cores, "core"),
         worst.level.directory,
         worst.window.1,
@@ -106,20 +106,20 @@ fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFindin
         .with_measurement("window", window, "%")
         .with_measurement("ever", ever, "%")
         .with_measurement("quota", worst.level.cores, "cores");
-    let verdict = match (window, ever) {
-        (window, _) if window >= OFTEN => DoctorVerdict::Fault,
-        (window, ever) if window > 0.0 || ever >= OFTEN => DoctorVerdict::Warning,
+    let status = match (window, ever) {
+        (window, _) if window >= OFTEN => DoctorStatus::Error,
+        (window, ever) if window > 0.0 || ever >= OFTEN => DoctorStatus::Warning,
         _ => return found,
     };
-    found.with_verdict(
-        verdict,
-        "once the quota of a period is used up all threads stand still until the next begins: answers wait for up to that long while the CPU seems idle",
-        "raise the CPU limit, or take it away and keep the request; or run no more threads at once than the quota has cores (cpu.workers)",
+    found.with_status(
+        status,
+        "when the quota of a period is used up, all threads stop until the next period: responses wait that long while the CPU looks idle",
+        "raise the CPU limit, or remove it and keep the request; or run at most as many threads at once as the quota has cores (cpu.workers)",
     )
 }
 
-const FEWER: &str = "set what runs at once to the quota, rounded up: GOMAXPROCS (Go before 1.25 takes all cores of the machine), Envoy's --concurrency, nginx's \
-                     worker_processes, Java's -XX:ActiveProcessorCount";
+const FEWER: &str = "set the number of threads to the quota, rounded up: GOMAXPROCS (Go before 1.25 takes all cores of \
+                     the machine), Envoy's --concurrency, nginx's worker_processes, Java's -XX:ActiveProcessorCount";
 
 /// A quota against the threads that want to run at once.
 fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
@@ -128,10 +128,7 @@ fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
         Err(why) => return DoctorFinding::unknown(WORKERS, why, FEWER),
     };
     let Some(quota) = groups.iter().map(|level| level.cores).min_by(f64::total_cmp) else {
-        return DoctorFinding::ok(
-            WORKERS,
-            "no CPU quota holds here, so no number of threads is too many for it".to_owned(),
-        );
+        return DoctorFinding::ok(WORKERS, "no CPU quota applies, so any number of threads fits".to_owned());
     };
     match crowd {
         GroupProcesses::Seen { parallel, unshown, hides } => {
@@ -152,31 +149,31 @@ fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
         return Some(too_many(one, quota));
     }
     if let Some(one) = most(&|_| true) {
-        let why = "how many of them it runs at once it does not say where it can be read";
-        return Some(untold(one, quota).with_verdict(DoctorVerdict::CannotTell, why, FEWER));
+        let why = "no readable setting says how many threads it runs at once";
+        return Some(untold(one, quota).with_status(DoctorStatus::Unknown, why, FEWER));
     }
     let mut unread = crowd.iter().filter_map(|one| Some((one, one.word.unread_reason()?)));
     let (one, why) = unread.next()?;
     let others = match unread.count() {
         0 => String::new(),
-        count => format!("; of {count} more it is not known either"),
+        count => format!("; {count} more processes are unknown, too"),
     };
-    Some(untold(one, quota).with_verdict(DoctorVerdict::CannotTell, format!("{why}{others}"), LOOK))
+    Some(untold(one, quota).with_status(DoctorStatus::Unknown, format!("{why}{others}"), LOOK))
 }
 
 /// None of those that are shown runs more.
 fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> DoctorFinding {
     let text = format!(
-        "no process of {count} in this group runs more threads at once than a quota of {} lets",
+        "none of the {count} processes in this group runs more threads at once than the quota of {} allows",
         pluralize(quota, "core")
     );
     let found = DoctorFinding::ok(WORKERS, text).with_measurement("quota", quota, "cores");
     let who = match (unshown, hides) {
         (0, false) => return found,
-        (0, true) => "those of other users are not even named (hidepid)".to_owned(),
-        _ => format!("of {unshown} the group is not shown to this user"),
+        (0, true) => "processes of other users are hidden (hidepid)".to_owned(),
+        _ => format!("this user may not see the group of {unshown} processes"),
     };
-    found.with_verdict(DoctorVerdict::CannotTell, format!("there may be more processes in it: {who}"), LOOK)
+    found.with_status(DoctorStatus::Unknown, format!("the group may have more processes: {who}"), LOOK)
 }
 
 const LOOK: &str =
@@ -208,10 +205,10 @@ fn too_many(one: &ParallelThreads, quota: f64) -> DoctorFinding {
         "threads",
     );
     let reason = format!(
-        "when all are busy they use up the quota of a period of 100 ms in {running:.0} ms, and stand still for {:.0} ms",
+        "when all threads are busy, they use up the quota of a 100 ms period in {running:.0} ms and stop for {:.0} ms",
         100.0 - running
     );
-    found.with_verdict(DoctorVerdict::Warning, reason, FEWER)
+    found.with_status(DoctorStatus::Warning, reason, FEWER)
 }
 
 /// As for the generator: waiting that is more than a tenth of the time shows in the tail of everything.
@@ -227,16 +224,15 @@ fn pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFinding 
     let span = after.at.saturating_sub(before.at).as_secs_f64();
     let waited = later.stalled.saturating_sub(earlier.stalled).as_secs_f64();
     let share = (waited * 100.0 / span.max(f64::MIN_POSITIVE)).min(100.0);
-    let whose =
-        if later.whole_machine { "something on this machine" } else { "something of this control group" };
-    let text = format!("{whose} waited for a CPU in {share:.0} % of {span:.1} s");
+    let whose = if later.whole_machine { "a task on this machine" } else { "a task of this control group" };
+    let text = format!("{whose} waited for a CPU during {share:.0} % of {span:.1} s");
     let found = DoctorFinding::ok(PRESSURE, text).with_measurement("waited", share, "%");
     if share <= WAITED {
         return found;
     }
-    found.with_verdict(
-        DoctorVerdict::Warning,
-        "what waits for a CPU answers late, however short its own work is",
-        "move work off this node, raise the CPU request (it is the share when the node is full), or raise the quota if cpu.throttling complains",
+    found.with_status(
+        DoctorStatus::Warning,
+        "a program that waits for a CPU responds late",
+        "move work off this node, or raise the CPU request (it sets the share of CPU on a full node); if cpu.throttling reports a problem, raise the quota",
     )
 }

@@ -22,7 +22,7 @@ use self::config::ResolverConfig;
 use self::lookup::{look_up, lookup};
 pub use self::names::validated;
 use crate::check::{CheckContext, DoctorCheck};
-use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
+use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
 const SEARCH: &str = "dns.search";
 const SERVERS: &str = "dns.servers";
@@ -30,7 +30,7 @@ const LOOKUP: &str = "dns.lookup";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "dns",
-    about: "ndots and search domains, whether each name server answers and how soon, and for each --name the questions that a lookup takes, asked on the wire",
+    about: "ndots and search domains, whether each name server answers and how soon, and for each --lookup the questions that a lookup takes, asked on the wire",
     findings: &[SEARCH, SERVERS, LOOKUP],
     examine,
 };
@@ -73,7 +73,7 @@ fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> 
     let begun = (site.now)();
     for (name, known) in site.names.iter().zip(known) {
         if let Some(why) = known {
-            found.push(DoctorFinding::ok(LOOKUP, format!("no lookup is made for {name}: {why}")));
+            found.push(DoctorFinding::ok(LOOKUP, format!("{name} needs no lookup: {why}")));
             continue;
         }
         let all = PATIENCE.all.saturating_sub((site.now)().saturating_sub(begun));
@@ -83,7 +83,7 @@ fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> 
 }
 
 fn unknown(site: &CheckContext, why: &ProbeError) -> Vec<DoctorFinding> {
-    let fix = "look at /etc/resolv.conf of the pod, or name it: --resolv-conf FILE";
+    let fix = "look at /etc/resolv.conf of the pod, or give its path with --resolv-conf FILE";
     let mut found = vec![DoctorFinding::unknown(SEARCH, why, fix), DoctorFinding::unknown(SERVERS, why, fix)];
     found.extend(site.names.iter().map(|_| DoctorFinding::unknown(LOOKUP, why, fix)));
     found
@@ -101,7 +101,7 @@ fn search(config: &ResolverConfig) -> DoctorFinding {
     let before = tried.iter().position(|tried| !tried.is_searched).unwrap_or(0);
     let questions = 2 * (before + 1);
     let text = format!(
-        "ndots:{} and {}: a name such as {FOREIGN} takes {questions} questions, A and AAAA for each that is tried",
+        "ndots:{} and {}: a name such as {FOREIGN} takes {questions} questions, A and AAAA for each tried name",
         config.ndots,
         domains(config)
     );
@@ -111,9 +111,9 @@ fn search(config: &ResolverConfig) -> DoctorFinding {
     if before == 0 {
         return found;
     }
-    found.with_verdict(
-        DoctorVerdict::Warning,
-        format!("it is tried below every search domain first, so {before} of {} rounds come to nothing, one after the other, in each lookup", before + 1),
+    found.with_status(
+        DoctorStatus::Warning,
+        format!("the resolver tries the name in every search domain first, so each lookup takes {} rounds, one after the other, and the first {before} fail", before + 1),
         fewer(FOREIGN),
     )
 }
@@ -125,8 +125,9 @@ fn domains(config: &ResolverConfig) -> String {
 /// What takes fewer questions for a name.
 fn fewer(name: &str) -> String {
     format!(
-        "write it with a dot at its end ({name}.), or set dnsConfig.options ndots to 1 (then names of services in other namespaces are written \
-         out, to .svc.cluster.local); else CoreDNS' autopath answers in one round, and a cache on the node shortens each"
+        "write the name with a final dot ({name}.), or set dnsConfig.options ndots to 1 (then services in other \
+         namespaces need full names, up to .svc.cluster.local); otherwise CoreDNS' autopath responds in one round, and \
+         a cache on the node shortens each round"
     )
 }
 
@@ -212,7 +213,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
     let count = |of: fn(&ServerPoll) -> u32| polled.iter().map(of).sum::<u32>();
     let (asked, answered) = (count(ServerPoll::asked), count(ServerPoll::answered));
     let none = if config.names_none {
-        "no name server is named, so the C library asks one on this machine: "
+        "resolv.conf names no name server, so the C library asks one on this machine: "
     } else {
         ""
     };
@@ -222,44 +223,44 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
         .with_measurement("asked", f64::from(asked), "questions")
         .with_measurement("answered", f64::from(answered), "questions")
         .with_measurement("slowest", slowest.as_secs_f64() * 1e3, "ms");
-    let fault = foremost(config, polled).filter(|polled| polled.answered() == 0);
-    if let Some((verdict, reason, fix)) = fault.and_then(cannot_be_asked).or_else(|| useless(polled)) {
-        return found.with_verdict(verdict, reason, if config.names_none { NAME_ONE } else { fix });
+    let silent = foremost(config, polled).filter(|polled| polled.answered() == 0);
+    if let Some((status, reason, fix)) = silent.and_then(cannot_be_asked).or_else(|| useless(polled)) {
+        return found.with_status(status, reason, if config.names_none { NAME_ONE } else { fix });
     }
     let timeout = config.timeout.as_secs();
     match () {
-        () if fault.is_some() => {
+        () if silent.is_some() => {
             let which = if config.rotates {
-                "a server with which some lookups begin (options rotate)"
+                "a server that some lookups ask first (options rotate)"
             } else {
-                "the server that is asked first"
+                "the first server"
             };
-            let lookups = if config.rotates { "each of them" } else { "every lookup" };
+            let lookups = if config.rotates { "each such lookup" } else { "every lookup" };
             let reason = format!(
-                "{which} does not answer: {lookups} waits {timeout} s for it before it asks again or the next"
+                "{which} does not respond: {lookups} waits {timeout} s for it before it asks again or asks the next server"
             );
-            found.with_verdict(DoctorVerdict::Fault, reason, if config.names_none { NAME_ONE } else { LOOK })
+            found.with_status(DoctorStatus::Error, reason, if config.names_none { NAME_ONE } else { LOOK })
         }
         () if answered < asked => {
             let (reason, fix) = lossy(polled, timeout);
-            found.with_verdict(DoctorVerdict::Warning, reason, fix)
+            found.with_status(DoctorStatus::Warning, reason, fix)
         }
-        () if slowest > SLOW => found.with_verdict(
-            DoctorVerdict::Warning,
-            "each lookup takes at least that long, and a searched name several times",
+        () if slowest > SLOW => found.with_status(
+            DoctorStatus::Warning,
+            "each lookup takes at least that long; a name with search domains takes several times as long",
             LOOK,
         ),
         () => found,
     }
 }
 
-const NAME_ONE: &str = "name one: nameserver ADDRESS in resolv.conf, dnsPolicy of the pod";
+const NAME_ONE: &str = "set a name server: nameserver ADDRESS in resolv.conf, or the pod's dnsPolicy";
 
-const LOOK: &str = "look at the server: its pods' CPU (cpu.throttling there) and restarts, network policies that forbid port 53, ports.conntrack on the node; a cache on the \
-                    node that asks over TCP avoids lost datagrams";
+const LOOK: &str = "look at the server's pods: CPU (cpu.throttling there), restarts, network policies that forbid port \
+                    53, and ports.conntrack on the node. A cache on the node that asks over TCP avoids lost datagrams";
 
-const WAY: &str = "look whether this machine has a way there (ip route get ADDRESS), whether a NetworkPolicy or a firewall forbids port 53, and whether a server listens \
-                   at it";
+const WAY: &str = "check the route (ip route get ADDRESS), network policies and firewalls for port 53, and that a \
+                   server listens there";
 
 /// The server with which lookups begin; of several of them, the one that answers least.
 fn foremost<'a>(config: &ResolverConfig, polled: &'a [ServerPoll]) -> Option<&'a ServerPoll> {
@@ -272,7 +273,7 @@ fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
     if polled.iter().any(|polled| polled.waited_for() > 0) {
         return (
             format!(
-                "a question that is lost costs its lookup the resolver's timeout, {timeout} s (options timeout)"
+                "each lost question delays its lookup by the resolver's timeout, {timeout} s (options timeout)"
             ),
             LOOK,
         );
@@ -280,10 +281,10 @@ fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
     let refused = polled.iter().find_map(|polled| Some((shown(polled.server), polled.error()?)));
     match refused {
         Some((ip, error)) => {
-            (format!("{ip} cannot be asked ({error}): a lookup that comes to it goes on to the next at once, and without one fails"), WAY)
+            (format!("{ip} is unreachable ({error}): a lookup goes on to the next server at once, and fails if there is none"), WAY)
         }
         None => (
-            "answers that are too long for UDP did not come over TCP, by which the rest is asked for: such a lookup goes on to the next server, and without one fails".to_owned(),
+            "responses that are too long for UDP did not come over TCP: such a lookup goes on to the next server, and fails if there is none".to_owned(),
             TCP,
         ),
     }
@@ -292,31 +293,31 @@ fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
 const TCP: &str = "allow TCP to port 53 of the server (network policies, firewalls)";
 
 /// A server that cannot be asked, where the system says why.
-fn cannot_be_asked(foremost: &ServerPoll) -> Option<(DoctorVerdict, String, &'static str)> {
+fn cannot_be_asked(foremost: &ServerPoll) -> Option<(DoctorStatus, String, &'static str)> {
     let error = foremost.error()?;
     let reason = format!(
-        "the server that is asked first cannot be asked ({error}): every lookup goes on to the next, or fails at once"
+        "the first server is unreachable ({error}): every lookup goes on to the next server, or fails at once"
     );
-    Some((DoctorVerdict::Fault, reason, WAY))
+    Some((DoctorStatus::Error, reason, WAY))
 }
 
 /// Servers that answer, and nothing but that they fail or refuse.
-fn useless(polled: &[ServerPoll]) -> Option<(DoctorVerdict, String, &'static str)> {
+fn useless(polled: &[ServerPoll]) -> Option<(DoctorStatus, String, &'static str)> {
     let failing: Vec<_> = polled.iter().filter(|polled| polled.is_of_no_use()).collect();
     let who: Vec<_> = failing.iter().map(|polled| shown(polled.server)).collect();
     let is_harm = failing.len() == polled.len() && failing.iter().any(|polled| polled.is_broken());
-    let verdict = if is_harm { DoctorVerdict::Fault } else { DoctorVerdict::Warning };
+    let status = if is_harm { DoctorStatus::Error } else { DoctorStatus::Warning };
     let said = if failing.iter().any(|polled| polled.is_broken()) {
-        "it failed (SERVFAIL)"
+        "SERVFAIL"
     } else {
-        "it refuses (REFUSED and the like)"
+        "REFUSED or a similar code"
     };
     let reason = format!(
-        "{} said to everything that {said}: each lookup goes on to the next server, and without one comes to nothing",
+        "{} responded to every question with {said}: each lookup goes on to the next server, and fails if there is none",
         who.join(", ")
     );
-    let fix = "look at that server's log and at the servers that it asks itself (CoreDNS: its forward plugin, and whether it may ask them)";
-    (!failing.is_empty()).then_some((verdict, reason, fix))
+    let fix = "look at that server's log and at its upstream servers (CoreDNS: the forward plugin, and whether it may reach them)";
+    (!failing.is_empty()).then_some((status, reason, fix))
 }
 
 /// The address of a server, with its link if it is one's.
@@ -330,7 +331,7 @@ fn shown(server: SocketAddr) -> String {
 fn tell(polled: &ServerPoll) -> String {
     let ServerPoll { server, .. } = polled;
     let took = polled.median().map_or_else(String::new, |median| {
-        format!(", both of a name within {:.1} ms at the median", median.as_secs_f64() * 1e3)
+        format!(", A and AAAA of a name together in {:.1} ms at the median", median.as_secs_f64() * 1e3)
     });
     let error = polled.error().map_or_else(String::new, |error| format!(" ({error})"));
     format!("{} answered {} of {} questions{took}{error}", shown(*server), polled.answered(), polled.asked())

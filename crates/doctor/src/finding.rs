@@ -1,44 +1,44 @@
-//! What a check says: what was measured, what that means, and what to do.
+//! Findings of checks: what was measured, its status, the reason and the fix.
 
 use std::fmt;
 
 use seawall_probe::ProbeError;
 use serde::Serialize;
 
-/// What a finding comes to, from best to worst.
+/// The status of a finding. The order is from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum DoctorVerdict {
-    /// Nothing wrong.
+pub enum DoctorStatus {
+    /// Nothing is wrong.
     Ok,
-    /// It could not be seen; the fix says where to look.
-    CannotTell,
-    /// It does no harm that can be seen now, and will under load or after a change.
+    /// The check could not see it. The fix says where to look.
+    Unknown,
+    /// It does no visible harm now, but will under load or after a change.
     Warning,
-    /// It does harm now, or next to nothing is missing for it to.
-    Fault,
+    /// It does harm now, or is about to.
+    Error,
 }
 
-impl fmt::Display for DoctorVerdict {
+impl fmt::Display for DoctorStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Ok => "ok",
-            Self::CannotTell => "cannot tell",
+            Self::Unknown => "unknown",
             Self::Warning => "WARNING",
-            Self::Fault => "FAULT",
+            Self::Error => "ERROR",
         })
     }
 }
 
-/// So many of what a word names, in the singular of one.
+/// The count with its noun, in the singular for 1: `1 core`, `2 cores`.
 pub(crate) fn pluralize(count: f64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1.0 { "" } else { "s" })
 }
 
-/// The most characters of what others named.
+/// The maximum number of characters of a name that others gave.
 const LONGEST: usize = 256;
 
-/// A name that somebody else gave, as far as it tells something.
+/// A name that others gave, cut to [`LONGEST`] characters.
 pub(crate) fn shortened(name: &str) -> String {
     match name.char_indices().nth(LONGEST) {
         Some((end, _)) => [&name[..end], "…"].concat(),
@@ -46,55 +46,55 @@ pub(crate) fn shortened(name: &str) -> String {
     }
 }
 
-/// A number behind a finding.
+/// A number that a check measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DoctorMeasurement {
-    /// What it is of; names are stable.
+    /// The stable name of the measurement.
     pub name: &'static str,
-    /// In `unit`.
+    /// The value in `unit`.
     pub value: f64,
-    /// `ports`, `%`, `/s`.
+    /// The unit, such as `ports`, `%` or `/s`.
     pub unit: &'static str,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DoctorFinding {
-    /// A stable name: the check's, a dot, and its own.
+    /// The stable name of the finding: the check's name, a dot and its own name.
     pub id: &'static str,
-    /// What it comes to.
-    pub verdict: DoctorVerdict,
-    /// The numbers; none where nothing could be seen.
-    pub measured: Vec<DoctorMeasurement>,
-    /// What was seen, in a sentence.
+    /// The status of the finding.
+    pub status: DoctorStatus,
+    /// The measurements. The list is empty if nothing could be seen.
+    pub measurements: Vec<DoctorMeasurement>,
+    /// A sentence that says what was seen.
     pub text: String,
-    /// Why that is no good; only where it is not.
+    /// The reason why this is a problem. It is `None` if it is not.
     pub reason: Option<String>,
-    /// What to do about it, or where to look; only where there is something to do.
+    /// What to do, or where to look. It is `None` if there is nothing to do.
     pub fix: Option<String>,
 }
 
 impl DoctorFinding {
     pub(crate) fn ok(id: &'static str, text: String) -> Self {
-        Self { id, verdict: DoctorVerdict::Ok, measured: Vec::new(), text, reason: None, fix: None }
+        Self { id, status: DoctorStatus::Ok, measurements: Vec::new(), text, reason: None, fix: None }
     }
 
-    /// It could not be seen for this reason; `fix` says where to look.
+    /// A finding that could not be seen for this reason. `fix` says where to look.
     pub(crate) fn unknown(id: &'static str, why: &ProbeError, fix: impl Into<String>) -> Self {
-        Self::ok(id, "not seen".to_owned()).with_verdict(DoctorVerdict::CannotTell, why.to_string(), fix)
+        Self::ok(id, "unknown".to_owned()).with_status(DoctorStatus::Unknown, why.to_string(), fix)
     }
 
-    /// The same, as worse than ok.
-    pub(crate) fn with_verdict(
+    /// The finding with a status worse than ok.
+    pub(crate) fn with_status(
         self,
-        verdict: DoctorVerdict,
+        status: DoctorStatus,
         reason: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self { verdict, reason: Some(reason.into()), fix: Some(fix.into()), ..self }
+        Self { status, reason: Some(reason.into()), fix: Some(fix.into()), ..self }
     }
 
-    /// The same with no word longer than a name may be: what others say stands in its texts, and may be as long as they like.
+    /// The finding with all words of its texts cut to [`LONGEST`] characters. Its texts quote names that others gave.
     pub(crate) fn bounded(self) -> Self {
         let bound = |text: String| {
             let words = text.split_inclusive(char::is_whitespace).map(|piece| {
@@ -107,20 +107,20 @@ impl DoctorFinding {
     }
 
     pub(crate) fn with_measurement(mut self, name: &'static str, value: f64, unit: &'static str) -> Self {
-        self.measured.push(DoctorMeasurement { name, value, unit });
+        self.measurements.push(DoctorMeasurement { name, value, unit });
         self
     }
 }
 
-/// What tests ask of findings: one that has not got it is shown whole.
+/// What tests ask of findings. A test that fails shows the whole finding.
 #[cfg(test)]
 pub(crate) mod told {
-    use super::{DoctorFinding, DoctorVerdict};
+    use super::{DoctorFinding, DoctorStatus};
 
-    /// Those that are not ok, by name.
-    pub(crate) fn complaints(found: Vec<DoctorFinding>) -> Vec<(&'static str, DoctorVerdict)> {
-        let complaints = found.into_iter().filter(|finding| finding.verdict != DoctorVerdict::Ok);
-        complaints.map(|finding| (finding.id, finding.verdict)).collect()
+    /// The names and statuses of the findings that are not ok.
+    pub(crate) fn complaints(found: Vec<DoctorFinding>) -> Vec<(&'static str, DoctorStatus)> {
+        let complaints = found.into_iter().filter(|finding| finding.status != DoctorStatus::Ok);
+        complaints.map(|finding| (finding.id, finding.status)).collect()
     }
 
     /// The finding of this name.
@@ -139,7 +139,7 @@ pub(crate) mod told {
 
     /// The number of this name.
     pub(crate) fn measured(finding: &DoctorFinding, name: &str) -> f64 {
-        let named = finding.measured.iter().find(|measured| measured.name == name);
+        let named = finding.measurements.iter().find(|measured| measured.name == name);
         named.unwrap_or_else(|| panic!("no {name}: {finding:?}")).value
     }
 }
@@ -152,8 +152,7 @@ mod tests {
     fn words_of_a_finding_are_bounded_and_nothing_else_of_it_is_changed() {
         let (long, all) = ("ö".repeat(50_000), "ö".repeat(256));
         let found = DoctorFinding::ok("a.b", format!("to {long} and  {all}"));
-        let found =
-            found.with_verdict(DoctorVerdict::Fault, long.clone(), format!("look at {long}")).bounded();
+        let found = found.with_status(DoctorStatus::Error, long.clone(), format!("look at {long}")).bounded();
         assert_eq!(found.text, format!("to {all}… and  {all}"));
         assert_eq!((found.reason, found.fix), (Some(format!("{all}…")), Some(format!("look at {all}…"))));
     }

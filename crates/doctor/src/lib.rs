@@ -17,5 +17,5 @@ pub mod web;
 
 pub use check::{ALL, CheckContext, DoctorCheck};
 pub use dns::validated as checked_name;
-pub use finding::{DoctorFinding, DoctorVerdict};
+pub use finding::{DoctorFinding, DoctorStatus};
 pub use web::{HttpFetcher, HttpUrl, NetworkFetcher};

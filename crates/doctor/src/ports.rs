@@ -17,7 +17,7 @@ use seawall_probe::net::{PORT_RANGE, number, port_range, time_wait};
 use seawall_probe::sockets::{TcpSocket, TcpSockets, TcpState};
 
 use crate::check::{CheckContext, DoctorCheck};
-use crate::finding::{DoctorFinding, DoctorVerdict};
+use crate::finding::{DoctorFinding, DoctorStatus};
 
 const RANGE: &str = "ports.range";
 const USE: &str = "ports.use";
@@ -136,8 +136,8 @@ fn range(look: &PortSnapshot) -> DoctorFinding {
     let (usable, rate) = (ports.usable(), ports.lasting());
     let (first, last) = (ports.range.start(), ports.range.end());
     let text = format!(
-        "{usable} ports for connections from one address to one destination ({first} to {last}, {} of them reserved): {rate:.0} new ones a \
-         second, if this side closes them",
+        "{usable} ports for connections from one address to one destination ({first} to {last}, {} reserved): enough \
+         for {rate:.0} new connections/s if this side closes them",
         ports.reserved
     );
     let found = DoctorFinding::ok(RANGE, text)
@@ -147,18 +147,18 @@ fn range(look: &PortSnapshot) -> DoctorFinding {
         return found;
     }
     if usable == 0 {
-        return found.with_verdict(
-            DoctorVerdict::Fault,
-            "no port is left for a connection that chooses none itself: each fails (EADDRNOTAVAIL)",
+        return found.with_status(
+            DoctorStatus::Error,
+            "no ephemeral port is left: each new connection fails (EADDRNOTAVAIL)",
             WIDER,
         );
     }
-    let reason = "fewer ports than the kernel gives by itself (28232): new connections to one destination fail (EADDRNOTAVAIL) above that rate";
-    found.with_verdict(DoctorVerdict::Warning, reason, WIDER)
+    let reason = "fewer ports than the kernel's default (28232): above that rate, new connections to one destination fail (EADDRNOTAVAIL)";
+    found.with_status(DoctorStatus::Warning, reason, WIDER)
 }
 
-const WIDER: &str = "widen it: sysctl -w net.ipv4.ip_local_port_range='16384 65535' (a safe sysctl of a pod's securityContext), and reserve only the ports of \
-     listeners in net.ipv4.ip_local_reserved_ports";
+const WIDER: &str = "widen the range: sysctl -w net.ipv4.ip_local_port_range='16384 65535' (a safe sysctl of a pod's \
+     securityContext), and reserve only the ports of listeners in net.ipv4.ip_local_reserved_ports";
 
 /// Connections from one address to one destination.
 #[derive(Clone, Copy, Default)]
@@ -203,26 +203,25 @@ fn used(look: &PortSnapshot) -> DoctorFinding {
     };
     let busiest = busiest(sockets, |socket| ports.range.contains(&socket.local.port()));
     let Some(((from, to), PortUse { ports: taken, waiting })) = busiest else {
-        let found =
-            DoctorFinding::ok(USE, "no connection that was opened here takes a port of the range".to_owned());
+        let found = DoctorFinding::ok(USE, "no outgoing connection uses a port of the range".to_owned());
         return found.with_measurement("taken", 0.0, "ports").with_measurement("share", 0.0, "%");
     };
     let (share, at_least) = (percent(taken, ports.usable()), if sockets.is_cut { "at least " } else { "" });
     let text = format!(
-        "{at_least}{taken} of {} ports ({share:.0} %) are taken from {from} to {to}, where most are; {waiting} of them are in TIME_WAIT",
+        "the busiest pair, {from} to {to}, uses {at_least}{taken} of {} ports ({share:.0} %); {waiting} of them are in TIME_WAIT",
         ports.usable()
     );
     let found = DoctorFinding::ok(USE, text)
         .with_measurement("taken", taken as f64, "ports")
         .with_measurement("share", share, "%")
         .with_measurement("time-wait", waiting as f64, "ports");
-    let verdict = match share {
-        share if share >= NEARLY_ALL => DoctorVerdict::Fault,
-        share if share >= HALF => DoctorVerdict::Warning,
+    let status = match share {
+        share if share >= NEARLY_ALL => DoctorStatus::Error,
+        share if share >= HALF => DoctorStatus::Warning,
         _ => return found,
     };
     let (reason, fix) = advice(look, ports, waiting * 2 >= taken, from.is_loopback());
-    found.with_verdict(verdict, reason, fix)
+    found.with_status(status, reason, fix)
 }
 
 /// What becomes of more, and what helps: keeping connections where most are closed, else more of what a port is counted by.
@@ -233,7 +232,7 @@ fn advice(
     is_loopback: bool,
 ) -> (String, &'static str) {
     if !mostly_waiting {
-        let reason = "the connections are open at once: at the range's end new ones fail (EADDRNOTAVAIL), and from half of it on each takes longer to find a port";
+        let reason = "the connections are open at the same time: when all ports are in use, new ones fail (EADDRNOTAVAIL), and above half of the range each takes longer to find a port";
         return (
             reason.to_owned(),
             "share connections (a pool with a limit, HTTP/2), add destinations or source addresses, or widen net.ipv4.ip_local_port_range",
@@ -245,14 +244,18 @@ fn advice(
         _ => false,
     };
     let ends = if is_reused {
-        "ports in TIME_WAIT are taken again after a second, by searching for one".to_owned()
+        "the kernel reuses ports in TIME_WAIT after a second, with a search".to_owned()
     } else {
-        format!("this side closes them, so ports end at {:.0} new connections a second", ports.lasting())
+        format!(
+            "this side closes the connections, so the ports last for {:.0} new connections/s",
+            ports.lasting()
+        )
     };
     (
-        format!("{ends}; from half of the range on each takes longer to find a port"),
-        "keep connections alive: a pool of idle connections as large as the calls at once (Go: MaxIdleConnsPerHost, 2 by default); else net.ipv4.tcp_tw_reuse=1, \
-         or more destinations or source addresses",
+        format!("{ends}; above half of the range each connection takes longer to find a port"),
+        "keep connections alive: use a pool with as many idle connections as concurrent calls (Go: \
+         MaxIdleConnsPerHost, 2 by default); otherwise set net.ipv4.tcp_tw_reuse=1, or add destinations or source \
+         addresses",
     )
 }
 
@@ -272,25 +275,25 @@ fn waiting(look: &PortSnapshot) -> DoctorFinding {
         }
     };
     let reuse = match look.reuse {
-        Ok(0) => "their ports are not taken again before a minute is over",
-        Ok(1) => "their ports are taken again after a second where both sides send timestamps",
-        Ok(2) => "their ports are taken again after a second on loopback alone",
-        _ => "whether their ports are taken again is not known",
+        Ok(0) => "the kernel reuses their ports only after a minute",
+        Ok(1) => "the kernel reuses their ports after a second if both sides send timestamps",
+        Ok(2) => "the kernel reuses their ports after a second on loopback only",
+        _ => "unknown when the kernel reuses their ports",
     };
-    let text = format!("{count} sockets of {most} at most are in TIME_WAIT; {reuse}");
+    let text = format!("{count} of at most {most} sockets are in TIME_WAIT; {reuse}");
     let share = percent(count, most);
     let found = DoctorFinding::ok(WAITING, text)
         .with_measurement("time-wait", count as f64, "sockets")
         .with_measurement("share", share, "%");
-    let verdict = match share {
-        share if share >= 100.0 => DoctorVerdict::Fault,
-        share if share >= NEARLY => DoctorVerdict::Warning,
+    let status = match share {
+        share if share >= 100.0 => DoctorStatus::Error,
+        share if share >= NEARLY => DoctorStatus::Warning,
         _ => return found,
     };
-    found.with_verdict(
-        verdict,
-        "beyond the most, sockets skip TIME_WAIT: a late segment can reach the next connection at that port, or reset it",
-        "keep connections alive; else raise net.ipv4.tcp_max_tw_buckets",
+    found.with_status(
+        status,
+        "above the limit, sockets skip TIME_WAIT: a late segment can reach or reset the next connection on that port",
+        "keep connections alive; otherwise raise net.ipv4.tcp_max_tw_buckets",
     )
 }
 
@@ -303,36 +306,37 @@ fn conntrack(look: &PortSnapshot) -> DoctorFinding {
     let ConntrackTable { count, most, closed_for } = match &look.tracked {
         Ok(tracked) => tracked,
         Err(why) => {
-            let fix = "connections are tracked by the node, if at all; there: sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max, dmesg \
-                       ('table full'), conntrack -S (drop, insert_failed)";
+            let fix = "if connections are tracked, the node does it. Run there: sysctl \
+                       net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max, dmesg ('table full'), \
+                       conntrack -S (drop, insert_failed)";
             return DoctorFinding::unknown(CONNTRACK, why, fix);
         }
     };
     // `nf_conntrack_alloc` looks at the limit only if there is one (Linux `net/netfilter/nf_conntrack_core.c`).
     if *most == 0 {
         let text = format!(
-            "{count} connections are tracked in this network namespace, and no limit is set (nf_conntrack_max is 0): the table ends with the memory alone"
+            "this network namespace tracks {count} connections without a limit (nf_conntrack_max is 0): only memory limits the table"
         );
         return DoctorFinding::ok(CONNTRACK, text).with_measurement("tracked", *count as f64, "connections");
     }
     let share = percent(*count, *most);
     let rate = *most as f64 / (*closed_for).max(1) as f64;
     let text = format!(
-        "{count} of {most} connections are tracked in this network namespace ({share:.0} %); each stays {closed_for} s after its end, so the table \
-         ends at {rate:.0} new ones a second"
+        "this network namespace tracks {count} of at most {most} connections ({share:.0} %); each stays {closed_for} s \
+         after its end, so the table is full at {rate:.0} new connections/s"
     );
     let found = DoctorFinding::ok(CONNTRACK, text)
         .with_measurement("tracked", *count as f64, "connections")
         .with_measurement("share", share, "%")
         .with_measurement("lasting", rate, "/s");
-    let verdict = match share {
-        share if share >= CLEARED => DoctorVerdict::Fault,
-        share if share >= NEARLY => DoctorVerdict::Warning,
+    let status = match share {
+        share if share >= CLEARED => DoctorStatus::Error,
+        share if share >= NEARLY => DoctorStatus::Warning,
         _ => return found,
     };
-    found.with_verdict(
-        verdict,
-        "packets that begin a connection are dropped without a word while the table is full: clients see timeouts of 1, 3 and 7 s on new connections alone",
+    found.with_status(
+        status,
+        "while the table is full, the kernel silently drops packets of new connections: clients see timeouts of 1, 3 and 7 s, on new connections only",
         "keep connections alive; raise net.netfilter.nf_conntrack_max on the node (with nf_conntrack_buckets), or lower nf_conntrack_tcp_timeout_time_wait",
     )
 }
@@ -343,9 +347,10 @@ const LEAST_NAT: u64 = 32;
 
 /// Connections to one public destination, which the node or the cloud gives another address.
 fn nat(look: &PortSnapshot) -> DoctorFinding {
-    let fix = "each connection at once to one destination takes a port of the node's share: Google's Cloud NAT gives 64 by default (32 if dynamic; metric \
-               nat/dropped_sent_packets_count, reason OUT_OF_RESOURCES), Azure's load balancer 1024 to 32 by the number of nodes (SNAT connection count, \
-               failed), AWS's NAT gateway 55000 for all nodes (ErrorPortAllocation)";
+    let fix = "each concurrent connection to one destination uses one NAT port of the node. Google's Cloud NAT gives a \
+               node 64 by default (32 if dynamic; metric nat/dropped_sent_packets_count, reason OUT_OF_RESOURCES), \
+               Azure's load balancer 1024 to 32 by the number of nodes (SNAT connection count, failed), AWS's NAT \
+               gateway 55000 for all nodes (ErrorPortAllocation)";
     let sockets = match &look.sockets {
         Ok(sockets) => sockets,
         Err(why) => return DoctorFinding::unknown(NAT, why, fix),
@@ -353,18 +358,18 @@ fn nat(look: &PortSnapshot) -> DoctorFinding {
     let busiest = busiest(sockets, |socket| is_public(socket.remote.ip()));
     let ports = busiest.map_or(0, |(_, taken)| taken.ports);
     let found = match busiest {
-        None => DoctorFinding::ok(NAT, "no connection to a public IPv4 address was opened here".to_owned()),
+        None => DoctorFinding::ok(NAT, "no outgoing connection to a public IPv4 address".to_owned()),
         Some(((_, to), _)) => DoctorFinding::ok(
             NAT,
-            format!("{ports} connections at most are open or in TIME_WAIT to one public address ({to})"),
+            format!("at most {ports} connections are open or in TIME_WAIT to one public address ({to})"),
         ),
     };
     let found = found.with_measurement("connections", ports as f64, "connections");
     if ports < LEAST_NAT {
         return found;
     }
-    let reason = "that is as many as the smallest share of a node at a cloud that translates addresses, and this machine is not told how large its share is";
-    found.with_verdict(DoctorVerdict::CannotTell, reason, fix)
+    let reason = "this reaches the smallest NAT share that a cloud gives a node, and this machine cannot see its share";
+    found.with_status(DoctorStatus::Unknown, reason, fix)
 }
 
 /// Whether an address is one to which clouds translate: IPv4, and none of those that networks keep to themselves (RFC 6890).

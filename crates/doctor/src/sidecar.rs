@@ -17,7 +17,7 @@ use seawall_probe::files::{ProbeError, ProbeResult};
 
 use self::admin::{EnvoyInfo, EnvoyStats, LimitUsage, STATS, limits};
 use crate::check::{CheckContext, DoctorCheck};
-use crate::finding::{DoctorFinding, DoctorVerdict};
+use crate::finding::{DoctorFinding, DoctorStatus};
 use crate::web::HttpUrl;
 
 const ENVOY: &str = "sidecar.envoy";
@@ -86,14 +86,14 @@ fn found(site: &CheckContext) -> EnvoyLookup {
             Ok(answer) => match EnvoyInfo::parse(&answer.text()).filter(|_| answer.status() == 200) {
                 Some(info) => return EnvoyLookup::Envoy(place.clone(), info),
                 None => others.push(format!(
-                    "what answers at {} is no Envoy, or says nothing of itself (status {})",
+                    "the server at {} is not an Envoy, or does not identify itself (status {})",
                     place.authority,
                     answer.status()
                 )),
             },
             Err(FetchError::Refused) => {}
             Err(FetchError::Http(_)) => {
-                others.push(format!("what answers at {} speaks no HTTP", place.authority));
+                others.push(format!("the server at {} does not speak HTTP", place.authority));
             }
             Err(why) => others.push(format!("at {}: {why}", place.authority)),
         }
@@ -101,15 +101,17 @@ fn found(site: &CheckContext) -> EnvoyLookup {
     let asked: Vec<_> = places.iter().map(|place| place.authority.as_str()).collect();
     let asked = asked.join(" nor at ");
     match (others.is_empty(), site.envoy_admin) {
-        (true, None) => EnvoyLookup::Nobody(format!("no sidecar: nobody listens at {asked}")),
-        (true, Some(_)) => EnvoyLookup::Unknown("not seen".to_owned(), format!("nobody listens at {asked}")),
-        (false, _) => EnvoyLookup::Unknown("no Envoy was seen".to_owned(), others.join("; ")),
+        (true, None) => EnvoyLookup::Nobody(format!("no sidecar: no program listens at {asked}")),
+        (true, Some(_)) => {
+            EnvoyLookup::Unknown("unknown".to_owned(), format!("no program listens at {asked}"))
+        }
+        (false, _) => EnvoyLookup::Unknown("found no Envoy".to_owned(), others.join("; ")),
     }
 }
 
 fn unknown(told: String, why: String) -> DoctorFinding {
-    let fix = "if an Envoy is beside this program, name its admin port: --envoy-admin http://127.0.0.1:PORT";
-    DoctorFinding::ok(ENVOY, told).with_verdict(DoctorVerdict::CannotTell, why, fix)
+    let fix = "if the pod has an Envoy, give its admin port: --envoy-admin http://127.0.0.1:PORT";
+    DoctorFinding::ok(ENVOY, told).with_status(DoctorStatus::Unknown, why, fix)
 }
 
 fn stats(site: &CheckContext, place: &HttpUrl) -> ProbeResult<EnvoyStats> {
@@ -128,11 +130,9 @@ fn get<T>(
         Ok(answer) if answer.status() == 200 => {
             read(&answer.text()).ok_or_else(|| ProbeError::Malformed(format!("Envoy's {page}")))
         }
-        Ok(_) => Err(ProbeError::Absent("Envoy refuses to say it")),
-        Err(FetchError::TooLarge(_)) => {
-            Err(ProbeError::Absent("Envoy has more to say than is read here (4 MiB)"))
-        }
-        Err(_) => Err(ProbeError::Absent("Envoy did not say it in time")),
+        Ok(_) => Err(ProbeError::Absent("Envoy refused the request")),
+        Err(FetchError::TooLarge(_)) => Err(ProbeError::Absent("Envoy's response exceeds 4 MiB")),
+        Err(_) => Err(ProbeError::Absent("Envoy did not respond in time")),
     }
 }
 

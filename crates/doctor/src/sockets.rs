@@ -16,7 +16,7 @@ use seawall_probe::sockets::{TcpSocket, TcpSockets, TcpState};
 
 pub(crate) use self::files::may_hide_processes;
 use crate::check::{CheckContext, DoctorCheck};
-use crate::finding::{DoctorFinding, DoctorVerdict};
+use crate::finding::{DoctorFinding, DoctorStatus};
 
 const LISTEN: &str = "sockets.listen";
 const BACKLOG: &str = "sockets.backlog";
@@ -141,8 +141,8 @@ fn listen(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     let now = ever.since(earlier);
     let share = percent(ever.dropped, ever.accepted.saturating_add(ever.dropped));
     let text = format!(
-        "listeners dropped {} connections while they were watched, and {} of {} since this network namespace began ({} because nobody accepted in time, {} \
-         because too many were half open)",
+        "listeners dropped {} connections during this check, and {} of {} since this network namespace began ({} \
+         because the accept queue was full, {} because too many were half open)",
         now.dropped,
         ever.dropped,
         ever.accepted.saturating_add(ever.dropped),
@@ -153,16 +153,16 @@ fn listen(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
         .with_measurement("now", now.dropped as f64, "connections")
         .with_measurement("ever", ever.dropped as f64, "connections")
         .with_measurement("share", share, "%");
-    let verdict = match now.dropped {
+    let status = match now.dropped {
         0 if share < LOST => return found,
-        0 => DoctorVerdict::Warning,
-        _ => DoctorVerdict::Fault,
+        0 => DoctorStatus::Warning,
+        _ => DoctorStatus::Error,
     };
-    found.with_verdict(
-        verdict,
-        "a client whose request for a connection is dropped asks again after 1, 3 and 7 s: few connections that are very late",
-        "have the program accept sooner, with a longer backlog in listen() and net.core.somaxconn; if they are half open, raise net.ipv4.tcp_max_syn_backlog with \
-         net.ipv4.tcp_syncookies=1",
+    found.with_status(
+        status,
+        "a client retries a dropped connection request after 1, 3 and 7 s: a few connections are very late",
+        "let the program accept faster, or give it a longer backlog in listen() and net.core.somaxconn; for half-open \
+         connections, raise net.ipv4.tcp_max_syn_backlog with net.ipv4.tcp_syncookies=1",
     )
 }
 
@@ -171,7 +171,7 @@ const USUAL: u64 = 4096;
 
 /// Connections that wait to be accepted, and how many may.
 fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeResult<u64>) -> DoctorFinding {
-    let look_at = "look at ss -ltn (Recv-Q waits, Send-Q may) in this network namespace";
+    let look_at = "look at ss -ltn (Recv-Q: waiting, Send-Q: backlog) in this network namespace";
     let (earlier, later, most) = match (&before.sockets, &after.sockets, somaxconn) {
         (Ok(earlier), Ok(later), Ok(most)) => (earlier, later, *most),
         (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => {
@@ -182,16 +182,16 @@ fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeRes
     let Some((worst, still)) =
         listeners.iter().map(|socket| (*socket, waited(earlier, socket))).max_by_key(|(_, still)| *still)
     else {
-        return DoctorFinding::ok(BACKLOG, "nobody listens in this network namespace".to_owned())
+        return DoctorFinding::ok(BACKLOG, "no program listens in this network namespace".to_owned())
             .with_measurement("waiting", 0.0, "connections");
     };
     let text = match still {
         0 => format!(
-            "at none of {} listeners did a connection wait at both looks; no backlog is longer than {most}",
+            "no connection waited at any of {} listeners in both samples; a backlog has at most {most} places",
             listeners.len()
         ),
         _ => format!(
-            "at {} {still} connections waited to be accepted at both looks; no backlog is longer than {most}",
+            "at {}, {still} connections waited for accept in both samples; a backlog has at most {most} places",
             worst.local
         ),
     };
@@ -199,20 +199,20 @@ fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeRes
         .with_measurement("waiting", f64::from(still), "connections")
         .with_measurement("somaxconn", most as f64, "connections");
     if still > 0 {
-        let verdict = if u64::from(still) >= most { DoctorVerdict::Fault } else { DoctorVerdict::Warning };
-        return found.with_verdict(
-            verdict,
-            "who listens there does not accept as fast as connections come, or at all: they wait, and once the backlog is full they are dropped",
-            "look at what that program waits for (cpu, its own limit of connections, open files); a longer backlog only helps against bursts",
+        let status = if u64::from(still) >= most { DoctorStatus::Error } else { DoctorStatus::Warning };
+        return found.with_status(
+            status,
+            "the program accepts slower than connections arrive, or not at all: connections wait, and a full backlog drops them",
+            "find out why that program is slow (cpu, its own connection limit, open files); a longer backlog helps only against bursts",
         );
     }
     if most >= USUAL {
         return found;
     }
-    found.with_verdict(
-        DoctorVerdict::Warning,
-        "the backlog of every listener is cut down to that, below the kernel's own 4096: a burst of connections overflows it",
-        "raise net.core.somaxconn, and start the programs anew",
+    found.with_status(
+        DoctorStatus::Warning,
+        "this limits the backlog of every listener to less than the kernel's default of 4096: a burst of connections overflows it",
+        "raise net.core.somaxconn and restart the programs",
     )
 }
 
@@ -247,7 +247,7 @@ fn retransmits(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding
     let now = ever.since(earlier);
     let (share_now, share_ever) = (now.share_again(), ever.share_again());
     let text = format!(
-        "{} of {} segments were sent again while it was watched, {} of {} since this network namespace began",
+        "{} of {} segments were retransmitted during this check, and {} of {} since this network namespace began",
         now.again,
         now.all(),
         ever.again,
@@ -256,15 +256,15 @@ fn retransmits(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding
     let found = DoctorFinding::ok(RETRANSMITS, text)
         .with_measurement("now", share_now, "%")
         .with_measurement("ever", share_ever, "%");
-    let verdict = match share_now.max(share_ever) {
+    let status = match share_now.max(share_ever) {
         worst if worst < SOME => return found,
-        _ if share_now >= MANY && now.all() >= ENOUGH => DoctorVerdict::Fault,
-        _ => DoctorVerdict::Warning,
+        _ if share_now >= MANY && now.all() >= ENOUGH => DoctorStatus::Error,
+        _ => DoctorStatus::Warning,
     };
-    found.with_verdict(
-        verdict,
-        "each adds at least 200 ms, or a second where it is the first of a connection: the tail of response times is the network's",
-        "look where they are lost: sockets.softnet, ethtool -S and tc -s qdisc on the node, a policer or a full table (ports.conntrack) on the way",
+    found.with_status(
+        status,
+        "each retransmit adds at least 200 ms, or a second at the start of a connection: the network causes the tail of response times",
+        "find out where segments are lost: sockets.softnet, ethtool -S and tc -s qdisc on the node, a policer or a full table (ports.conntrack) on the path",
     )
 }
 
@@ -282,7 +282,7 @@ fn softnet(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     };
     let dropped = later.dropped.saturating_sub(earlier.dropped);
     let text = format!(
-        "this machine dropped {dropped} packets from full backlogs while it was watched, and {} since it started; it cut {} rounds of receiving short",
+        "this machine dropped {dropped} packets from full backlogs during this check, and {} since its start; it ended {} receive rounds early",
         later.dropped, later.squeezed
     );
     let found = DoctorFinding::ok(SOFTNET, text)
@@ -291,10 +291,10 @@ fn softnet(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     if dropped == 0 {
         return found;
     }
-    found.with_verdict(
-        DoctorVerdict::Fault,
-        "a CPU gets packets faster than it takes them in; whoever they were for sends or asks again",
-        "raise net.core.netdev_max_backlog on the node, or spread receiving over more CPUs (queues of the card, RPS)",
+    found.with_status(
+        DoctorStatus::Error,
+        "a CPU receives packets faster than it processes them; the senders must retransmit",
+        "raise net.core.netdev_max_backlog on the node, or spread receiving over more CPUs (queues of the network card, RPS)",
     )
 }
 

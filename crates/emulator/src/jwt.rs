@@ -18,7 +18,7 @@ pub(crate) enum JwtError {
     Malformed,
     #[error("no published key has the token's key id")]
     UnknownKey,
-    #[error("the token's algorithm is not that of its key")]
+    #[error("the token's algorithm does not match its key")]
     WrongAlgorithm,
     #[error("the token's signature does not verify")]
     BadSignature,

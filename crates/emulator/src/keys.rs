@@ -49,7 +49,7 @@ impl Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// No block of a private key in the text.
-    #[error("no PEM block of a private key (PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY)")]
+    #[error("expected a PEM block of a private key (PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY)")]
     NotPem,
     /// The block holds another kind of key, or a damaged one.
     #[error("not an RSA key of at least 2048 bits or an EC key on P-256")]
@@ -61,7 +61,7 @@ pub enum KeyError {
     #[error("not a JSON web key set")]
     NotKeySet,
     /// A key set without a single RS256 or ES256 key.
-    #[error("the key set has no RSA and no P-256 key for signatures")]
+    #[error("the key set has neither an RSA nor a P-256 key for signatures")]
     NoKey,
 }
 

@@ -43,7 +43,7 @@ pub(crate) trait RequestHandler: Send + Sync + 'static {
 
 /// The connection is closed without an answer, because a fault says so.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("closed without an answer, as told")]
+#[error("closed the connection without a response, as configured")]
 pub(crate) struct CloseConnection;
 
 /// A running listener. Dropping it closes it with all of its connections.

@@ -20,7 +20,7 @@ pub struct PlantedFault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultSyntaxError {
     /// No such plant.
-    #[error("{_0:?} is no plant; there are {all}", all = names(FaultKind::ALL.iter().map(|kind| kind.name)))]
+    #[error("{_0:?} is not a fault: expected one of {all}", all = names(FaultKind::ALL.iter().map(|kind| kind.name)))]
     Name(String),
     /// Not a key with a value.
     #[error("{plant}: {part:?} is not KEY=VALUE")]
@@ -31,7 +31,7 @@ pub enum FaultSyntaxError {
         part: String,
     },
     /// No such key.
-    #[error("{plant} has no {key:?}; it has {all}", all = names(kind_keys(plant)))]
+    #[error("{plant} has no parameter {key:?}: expected one of {all}", all = names(kind_keys(plant)))]
     Key {
         /// Which plant.
         plant: &'static str,
@@ -105,7 +105,7 @@ impl PlantedFault {
             }
         }
         if texts.len() > MOST_PLANTS {
-            mistakes.push(FaultSyntaxError::Together(format!("at most {MOST_PLANTS} plants at once")));
+            mistakes.push(FaultSyntaxError::Together(format!("expected at most {MOST_PLANTS} faults")));
         }
         mistakes.extend(repeated(&plants));
         if mistakes.is_empty() { Ok(plants) } else { Err(mistakes) }
@@ -161,13 +161,13 @@ impl PlantedFault {
 
     fn keep_alive_of_nothing(&self) -> Option<String> {
         let nothing = self.kind.name == "keep-alive" && self.value("after") + self.value("idle") == 0.0;
-        nothing.then(|| "keep-alive: after=0 and idle=0s leave nothing to do".to_owned())
+        nothing.then(|| "keep-alive: after=0 and idle=0s have no effect: give one above 0".to_owned())
     }
 
     fn empty_window(&self) -> Option<String> {
         let (window, rate) = (self.value("window"), self.value("rate"));
         let empty = window > 0.0 && window * rate < 1.0;
-        empty.then(|| "rate-limiter: rate times window is less than one request".to_owned())
+        empty.then(|| "rate-limiter: rate times window must be at least one request".to_owned())
     }
 }
 
@@ -184,7 +184,7 @@ const ONCE: [&str; 6] = ["connection-cap", "churn", "keep-alive", "bandwidth", "
 fn repeated(plants: &[PlantedFault]) -> impl Iterator<Item = FaultSyntaxError> {
     let times = |name: &str| plants.iter().filter(|plant| plant.kind.name == name).count();
     let repeated = ONCE.into_iter().filter(move |name| times(name) > 1);
-    repeated.map(|name| FaultSyntaxError::Together(format!("{name} can be planted once")))
+    repeated.map(|name| FaultSyntaxError::Together(format!("{name} can be given only once")))
 }
 
 fn take(kind: &'static FaultKind, part: &str, given: &mut [Option<f64>]) -> Result<(), FaultSyntaxError> {
@@ -242,7 +242,7 @@ impl ParameterForm {
 
     fn expected(self) -> String {
         match self {
-            Self::Rate => "a number a second, from 0.001 to 10000000".to_owned(),
+            Self::Rate => "a rate per second, from 0.001 to 10000000".to_owned(),
             Self::Number(least, most) => format!("a number from {least} to {most}"),
             Self::Count(least, most) => format!("a whole number from {least} to {most}"),
             Self::Span { may_be_zero: true } => "a duration such as 5ms, 2s or 0s, at most 1h".to_owned(),
@@ -285,20 +285,20 @@ mod tests {
     fn every_mistake_is_told_with_plant_key_and_expectation() {
         let said = told("rate-limiter,rate=0,bucket=1.5,colour=red,status=429,status=503,odd");
         for part in [
-            "rate-limiter: rate=\"0\" is not a number a second, from 0.001",
+            "rate-limiter: rate=\"0\" is not a rate per second, from 0.001",
             "bucket=\"1.5\" is not a whole number from 1",
-            "rate-limiter has no \"colour\"; it has rate, bucket, status, window",
+            "rate-limiter has no parameter \"colour\": expected one of rate, bucket, status, window",
             "status is given twice",
             "\"odd\" is not KEY=VALUE",
         ] {
             assert!(said.contains(part), "{said}");
         }
-        assert!(told("tsunami").contains("no plant; there are rate-limiter, "));
+        assert!(told("tsunami").contains("is not a fault: expected one of rate-limiter, "));
         assert!(told("pool,service=0s").contains("above 0"));
         assert!(told("connection-cap,how=politely").contains("one of close, backlog"));
         assert!(told("pauses,length=3s,every=2s").contains("length must be less than every"));
-        assert!(told("keep-alive,after=0").contains("nothing to do"));
-        assert!(told("rate-limiter,rate=2,window=100ms").contains("less than one request"));
+        assert!(told("keep-alive,after=0").contains("have no effect"));
+        assert!(told("rate-limiter,rate=2,window=100ms").contains("must be at least one request"));
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
             mistakes,
             [
                 FaultSyntaxError::Name("x".to_owned()),
-                FaultSyntaxError::Together("dns can be planted once".to_owned())
+                FaultSyntaxError::Together("dns can be given only once".to_owned())
             ]
         );
         assert!(PlantedFault::parse_all(&["noise"; MOST_PLANTS + 1]).is_err());

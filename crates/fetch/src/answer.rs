@@ -96,7 +96,7 @@ impl<'a> PartialResponse<'a> {
             _ if whole => Ok(true),
             Some((_, Framing::UntilClose)) if bytes.is_empty() => Ok(true),
             _ if bytes.is_empty() => {
-                Err(FetchError::Broken("the connection ended before the answer did".to_owned()))
+                Err(FetchError::Broken("the connection ended before the end of the response".to_owned()))
             }
             _ => Ok(false),
         }

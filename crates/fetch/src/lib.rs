@@ -78,10 +78,10 @@ pub struct FetchLimits {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// Nobody listens there.
-    #[error("nobody listens there")]
+    #[error("connection refused")]
     Refused,
     /// The system lets nobody here ask there.
-    #[error("this machine forbids to ask there")]
+    #[error("this machine forbids the connection")]
     Forbidden,
     /// No connection.
     #[error("{0}")]
@@ -93,16 +93,16 @@ pub enum FetchError {
     #[error("no connection within {} s", .0.as_secs_f64())]
     ConnectTimeout(Duration),
     /// Not whole within the deadline, over a connection that was taken.
-    #[error("no whole answer within {} s", .0.as_secs_f64())]
+    #[error("no complete response within {} s", .0.as_secs_f64())]
     Timeout(Duration),
     /// More than may be read.
-    #[error("the answer is larger than {0} bytes")]
+    #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
     /// No HTTP.
-    #[error("the answer is no HTTP/1.1: {0}")]
+    #[error("the response is not HTTP/1.1: {0}")]
     Http(String),
     /// The request has a part that would end its line.
-    #[error("it cannot be asked for: a part of it is no part of an HTTP head")]
+    #[error("the request's path, host or header has a character that HTTP forbids")]
     InvalidRequest,
 }
 
@@ -294,17 +294,17 @@ mod tests {
         for (answer, why) in [
             (
                 "SSH-2.0\r\n",
-                "the answer is no HTTP/1.1: malformed HTTP response: it does not begin with HTTP",
+                "the response is not HTTP/1.1: malformed HTTP response: it does not begin with HTTP",
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n",
-                "the connection ended before the answer did",
+                "the connection ended before the end of the response",
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-                "the answer is no HTTP/1.1: broken chunks",
+                "the response is not HTTP/1.1: broken chunks",
             ),
-            ("", "the connection ended before the answer did"),
+            ("", "the connection ended before the end of the response"),
         ] {
             assert_eq!(asked(answer).unwrap_err().to_string(), why, "{answer:?}");
         }

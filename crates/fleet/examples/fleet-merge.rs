@@ -1,6 +1,6 @@
 //! What it costs to add up what many pods tell each second: CPU time of a second's lines, and the memory that it takes.
 //!
-//! `fleet-merge FILE PODS`: the lines of FILE are intervals of one generator as `attack --intervals` or a pod's log has them; each pod tells them,
+//! `fleet-merge FILE PODS`: the lines of FILE are intervals of one generator as `attack --timeseries` or a pod's log has them; each pod tells them,
 //! one a second, in an order drawn anew for each second.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints figures")]
 
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         100.0 * per_second,
         100.0 * worst as f64 / SECOND as f64,
         most_memory() / 1024,
-        gather.total().done
+        gather.total().completed
     );
     ExitCode::SUCCESS
 }

@@ -144,7 +144,7 @@ pub enum FleetNotReady {
     },
     /// A pod speaks another version of what is said between us.
     #[error(
-        "{pod} runs seawall {theirs}, which takes other orders than this one does: give --image its own version"
+        "{pod} runs seawall {theirs}, an incompatible version: give an --image with the version of this program"
     )]
     Version {
         /// What it is called.
@@ -167,9 +167,7 @@ pub enum FleetNotReady {
         after: Duration,
     },
     /// A clock by which nobody can begin together.
-    #[error(
-        "{pod}: its clock is {off:.0?} off, and pods that begin at one instant need clocks that agree (NTP)"
-    )]
+    #[error("{pod}: its clock is off by {off:.0?}; synchronise the clocks of the nodes (NTP)")]
     Clock {
         /// What it is called.
         pod: String,
@@ -307,7 +305,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         Err(FleetNotReady::Clock { pod: self.name(pod).to_owned(), off })
     }
 
-    /// Has all pods that are there begin a trial at one instant, each with its slice.
+    /// Has all pods that are there begin a trial at one instant, each with its shard.
     pub fn start(&mut self, work: &W) -> StartedTrial {
         let soonest = self.earliest_start();
         self.start_at(work, soonest)
@@ -328,13 +326,13 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         let begun = StartedTrial { trial: self.trial, at, unix_ns: self.wire.clock.unix_ns(at) };
         for (index, &pod) in there.iter().enumerate() {
             let at = self.offset(pod).map_or(begun.unix_ns, |offset| offset.to_pod_time(begun.unix_ns));
-            let slice = (index as u64, there.len() as u64);
-            self.tell(pod, &PodCommand::Begin(BeginTrial { trial: begun.trial, at, slice, work }));
+            let shard = (index as u64, there.len() as u64);
+            self.tell(pod, &PodCommand::Begin(BeginTrial { trial: begun.trial, at, shard, work }));
         }
         begun
     }
 
-    /// Has all pods take a command of `attack --control` from that time of the run on.
+    /// Has all pods take a command of `attack --control-socket` from that time of the run on.
     pub fn send_control(&self, line: &str, from: Nanos) {
         self.tell_all(&PodCommand::Steer(ControlCommand { line: line.to_owned(), from }));
     }
@@ -382,14 +380,14 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         let since = now.checked_sub(HEARTBEAT_SECONDS * SECOND)?;
         let is_silent = |pod: &PodState| pod.ready.is_some() && pod.gone.is_none() && pod.heard < since;
         let pod = self.pods.iter().position(is_silent)?;
-        Some(self.lose(pod, now, format!("nothing was heard of it for {HEARTBEAT_SECONDS} s")))
+        Some(self.lose(pod, now, format!("no message for {HEARTBEAT_SECONDS} s")))
     }
 
     /// Nothing carries news any more: whoever was there is gone.
     fn lost(&mut self) -> Option<PodUpdate<P, R>> {
         let pod = self.pods.iter().position(|pod| pod.gone.is_none())?;
         let at = self.now();
-        Some(self.lose(pod, at, "nothing can be heard of it any more".into()))
+        Some(self.lose(pod, at, "the connection to the pod is closed".into()))
     }
 
     fn learn(&mut self, event: WireEvent) -> Option<PodUpdate<P, R>> {
@@ -424,7 +422,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             Ok(told) => told,
             Err(_) => {
                 let line: String = line.chars().take(SHOWN).collect();
-                return Some(PodUpdateKind::Lost(format!("it says what is no report: {}", shown(&line))));
+                return Some(PodUpdateKind::Lost(format!("its output is not a report: {}", shown(&line))));
             }
         };
         Some(match told {
@@ -549,7 +547,7 @@ mod tests {
     const PATIENT: Duration = Duration::from_secs(60);
 
     #[test]
-    fn pods_begin_at_one_instant_by_their_own_clocks_each_with_its_slice() {
+    fn pods_begin_at_one_instant_by_their_own_clocks_each_with_its_shard() {
         let hour = 3_600_000_000_000;
         let (mut fleet, played) = fleet(&[0, hour, -hour]);
         (0..3).for_each(|pod| played.is_ready(pod, VERSION));
@@ -560,13 +558,13 @@ mod tests {
             let begin = &order["begin"];
             let off = begin["at"].as_i64().unwrap() - begun.unix_ns - played.ahead[*pod];
             assert!(off.abs() < 1_000_000_000, "{off}");
-            assert_eq!((&begin["slice"], &begin["work"]), (&serde_json::json!([pod, 3]), &9.into()));
+            assert_eq!((&begin["shard"], &begin["work"]), (&serde_json::json!([pod, 3]), &9.into()));
         }
         assert_eq!(told.len(), 3);
     }
 
     #[test]
-    fn a_pod_that_is_gone_gets_no_slice_and_is_said_to_be_once() {
+    fn a_pod_that_is_gone_gets_no_shard_and_is_said_to_be_once() {
         let (mut fleet, played) = fleet(&[0, 0]);
         (0..2).for_each(|pod| played.is_ready(pod, VERSION));
         fleet.wait_until_ready(PATIENT, |_| false).unwrap();
@@ -581,7 +579,7 @@ mod tests {
         fleet.start(&1);
         let told = played.told.lock().unwrap();
         assert_eq!(told.len(), 1);
-        assert_eq!((told[0].0, &told[0].1["begin"]["slice"]), (1, &serde_json::json!([0, 1])));
+        assert_eq!((told[0].0, &told[0].1["begin"]["shard"]), (1, &serde_json::json!([0, 1])));
     }
 
     #[test]
@@ -607,7 +605,7 @@ mod tests {
         played.say(0, &serde_json::json!({"begun": "x".repeat(5000)}));
         let news = fleet.next(PATIENT).unwrap();
         let PodUpdateKind::Lost(why) = news.kind else { panic!("{news:?}") };
-        assert!(why.contains("no report") && why.len() < 300, "{why}");
+        assert!(why.contains("not a report") && why.len() < 300, "{why}");
     }
 
     #[test]
@@ -618,7 +616,7 @@ mod tests {
         // Nobody has listened for an hour, in which it was heard.
         played.events.send(WireEvent::Line { pod: 0, at: 3600 * SECOND, line: "{}".into() }).unwrap();
         assert!(
-            matches!(fleet.next(Duration::ZERO), Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) if why.contains("no report"))
+            matches!(fleet.next(Duration::ZERO), Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) if why.contains("not a report"))
         );
         fleet.pods[0].gone = None;
         let last = fleet.pods[0].heard + HEARTBEAT_SECONDS * SECOND;

@@ -120,7 +120,7 @@ impl ClusterSession {
                 name: "",
             })
             .await;
-        Ok(verdict.map_err(when("ask what is allowed"))?.is_allowed)
+        Ok(verdict.map_err(when("check the permissions"))?.is_allowed)
     }
 
     /// Makes the Job and its Secret, and lets pods begin. What was made when something fails is taken away.
@@ -130,7 +130,7 @@ impl ClusterSession {
     pub async fn create(&self, spec: &LoadJobSpec, materials: &JobInputs) -> Result<Job, JobError> {
         let object = manifest::job(spec, materials, true);
         let made =
-            self.api.create(&self.jobs(), &object, WriteMode::Apply).await.map_err(when("make the Job"))?;
+            self.api.create(&self.jobs(), &object, WriteMode::Apply).await.map_err(when("create the Job"))?;
         let job =
             Job { name: spec.name.to_string(), uid: text(&made, "/metadata/uid"), pods: spec.pods as usize };
         match self.furnish(spec, materials, &made, &job).await {
@@ -157,8 +157,8 @@ impl ClusterSession {
         let secret = manifest::secret(spec, materials, Some(&owner));
         let secrets = format!("/api/v1/namespaces/{}/secrets", self.place.namespace);
         let made = self.api.create(&secrets, &secret, WriteMode::Apply).await;
-        made.map_err(when("make the Secret with what the command names"))?;
-        self.change(&job.name, &json!({"suspend": false})).await.map_err(when("let the Job's pods begin"))
+        made.map_err(when("create the Secret with the files of the command"))?;
+        self.change(&job.name, &json!({"suspend": false})).await.map_err(when("start the Job's pods"))
     }
 
     async fn change(&self, job: &str, spec: &Value) -> Result<(), KubeError> {
@@ -187,15 +187,15 @@ impl ClusterSession {
             }))
         };
         if !is_ours || given.is_empty() {
-            return refuse(format!("the Job {name} is none of seawall's"));
+            return refuse(format!("the Job {name} was not created by seawall"));
         }
         if given != materials.digest() {
             return refuse(format!(
-                "the pods of the Job {name} were given another command, or other files: --job takes the same words in the same order"
+                "the Job {name} has another command or other files: --attach-job needs the command line that created the Job"
             ));
         }
         if let Some(why) = preflight::job_failed(&found) {
-            return refuse(format!("the Job {name} is over: {why}"));
+            return refuse(format!("the Job {name} has ended: {why}"));
         }
         let pods = found.pointer("/spec/completions").and_then(Value::as_u64).unwrap_or_default();
         Ok(Job { name: name.to_owned(), uid: text(&found, "/metadata/uid"), pods: pods as usize })
@@ -207,7 +207,7 @@ impl ClusterSession {
     /// It is refused.
     pub async fn scale_up(&self, job: &mut Job, pods: usize) -> Result<(), JobError> {
         let spec = json!({"completions": pods, "parallelism": pods});
-        self.change(&job.name, &spec).await.map_err(when("give the Job more pods"))?;
+        self.change(&job.name, &spec).await.map_err(when("add pods to the Job"))?;
         job.pods = pods;
         Ok(())
     }
@@ -230,7 +230,7 @@ impl ClusterSession {
             let pause = match seen {
                 Ok(seen) => match start.judge(&seen, now) {
                     StartVerdict::Running(pods) => return Ok(pods),
-                    StartVerdict::Blocked(obstacle) => return Err(JobError::Obstacle(obstacle)),
+                    StartVerdict::CannotStart(obstacle) => return Err(JobError::Obstacle(obstacle)),
                     StartVerdict::Waiting(running) => {
                         pauses.reset();
                         told(running);
@@ -256,7 +256,7 @@ impl ClusterSession {
         if seen.pods.len() < job.pods {
             seen.events.extend(self.events("Job", &job.name).await?);
             let found = self.api.get(&self.path(&job.name)).await;
-            seen.job = found.map_err(when("look at the Job"))?;
+            seen.job = found.map_err(when("read the Job"))?;
         }
         Ok(seen)
     }

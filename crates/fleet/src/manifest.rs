@@ -101,13 +101,13 @@ fn head(spec: &LoadJobSpec, command: &str) -> String {
     let within =
         spec.namespace.as_ref().map_or_else(String::new, |namespace| format!(" --namespace {namespace}"));
     let lines = [
-        format!("One load from {pods} pods. `seawall {command} --on kubernetes` makes these objects by itself; to have them made by hand:"),
+        format!("One load from {pods} pods. `seawall {command} --on kubernetes` creates these objects itself. To create them by hand:"),
         format!("  kubectl{within} apply --filename FILE"),
-        "Its pods get ready and then wait for orders. The same command begins the load:".to_owned(),
-        format!("  seawall {command} ... --on kubernetes{within} --job {name}"),
-        format!("Pods that nobody orders end after {deadline_seconds} seconds. To end them and take all of it away:"),
+        "The pods get ready and then wait for orders. The same command starts the load:".to_owned(),
+        format!("  seawall {command} ... --on kubernetes{within} --attach-job {name}"),
+        format!("Pods without orders end after {deadline_seconds} seconds. To delete everything:"),
         format!("  kubectl{within} delete job,secret {name}"),
-        "The Secret holds all that the command names: targets with their headers, bodies, certificates and keys.".to_owned(),
+        "The Secret holds all files of the command: targets with their headers, bodies, certificates and keys.".to_owned(),
     ];
     lines.map(|line| format!("# {line}\n")).concat()
 }

@@ -48,8 +48,8 @@ struct MountedFile {
 pub enum JobInputsError {
     /// More than a Secret takes.
     #[error(
-        "arguments and files have {bytes} bytes together, and a Secret, by which pods are given them, takes {LARGEST} at most; the \
-         largest is {largest} with {of_largest}"
+        "arguments and files together have {bytes} bytes, but the Secret that carries them to the pods takes at most \
+         {LARGEST}; the largest is {largest} with {of_largest}"
     )]
     TooLarge {
         /// All of them.
@@ -61,11 +61,11 @@ pub enum JobInputsError {
     },
     /// More than are mounted.
     #[error(
-        "the command names {0} files, and pods are given {MOST_FILES} at most: join bodies in targets of the json format"
+        "the command names {0} files, but pods get at most {MOST_FILES}: put bodies into targets of the json format"
     )]
     TooMany(usize),
     /// A file that cannot stand at its path in a pod.
-    #[error("{path} cannot be given to pods: {why}")]
+    #[error("cannot give {path} to pods: {why}")]
     Place {
         /// As the user spelled it.
         path: String,
@@ -193,21 +193,21 @@ fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'st
                 is_down = true;
                 place.push(name);
             }
-            Component::ParentDir if is_down => return Err("write its path without a `..` behind a name"),
+            Component::ParentDir if is_down => return Err("write the path without `..` after a name"),
             Component::ParentDir => _ = place.pop(),
             Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
         }
     }
-    let text = place.to_str().ok_or("its path is not UTF-8")?;
+    let text = place.to_str().ok_or("the path is not UTF-8")?;
     if text.contains(':') || text.chars().any(char::is_control) {
-        return Err("Kubernetes mounts nothing at a path with a colon or a control character");
+        return Err("Kubernetes rejects a path with a colon or a control character");
     }
     let is_in = |room: &&str| place.starts_with(room) || Path::new(room).starts_with(&place);
     if FORBIDDEN.iter().any(&is_in) {
-        return Err("nothing is mounted there: copy it elsewhere");
+        return Err("pods cannot mount files there: copy it to another directory");
     }
     if taken.iter().any(is_in) {
-        return Err("it is in a volume of pods, or above one: copy it elsewhere");
+        return Err("the path is in a --volume or contains one: copy it to another directory");
     }
     Ok(text.to_owned())
 }
@@ -245,14 +245,14 @@ mod tests {
     #[test]
     fn what_cannot_be_mounted_is_refused_with_the_reason_all_at_once() {
         for (path, why) in [
-            ("/proc/self/fd/3", "nothing is mounted there"),
-            ("/dev/stdin", "nothing is mounted there"),
-            ("/sys/x", "nothing is mounted there"),
-            ("/seawall", "nothing is mounted there"),
-            ("/run/seawall/arguments", "nothing is mounted there"),
-            ("/run", "nothing is mounted there"),
-            ("/records/x", "in a volume"),
-            ("a/../b", "without a `..`"),
+            ("/proc/self/fd/3", "pods cannot mount files there"),
+            ("/dev/stdin", "pods cannot mount files there"),
+            ("/sys/x", "pods cannot mount files there"),
+            ("/seawall", "pods cannot mount files there"),
+            ("/run/seawall/arguments", "pods cannot mount files there"),
+            ("/run", "pods cannot mount files there"),
+            ("/records/x", "is in a --volume"),
+            ("a/../b", "without `..`"),
             ("a:b", "a colon"),
         ] {
             let told = of(&[(path, 1), ("fine", 1)], &[]).unwrap_err();
@@ -271,7 +271,7 @@ mod tests {
         assert!(of(&[("/a", 1000), ("/b", LARGEST - 1000 - arguments)], &["x"]).is_ok());
         let told = of(&[("/a", 1000), ("/b", LARGEST - 999 - arguments)], &["x"]).unwrap_err();
         let told = told[0].to_string();
-        assert!(told.contains("have 1048577 bytes") && told.contains("takes 1048576"), "{told}");
+        assert!(told.contains("have 1048577 bytes") && told.contains("takes at most 1048576"), "{told}");
         assert!(told.ends_with(&format!("the largest is /b with {}", LARGEST - 999 - arguments)), "{told}");
         let long = "x".repeat(LARGEST);
         assert!(of(&[], &[&long]).unwrap_err()[0].to_string().contains("the largest is the command line"));

@@ -78,7 +78,7 @@ impl PodStreams {
             let (order, waiting) = mpsc::channel(WAITING);
             let (end, ended) = watch::channel(None);
             let (site, name, at) = (self.site.clone(), pod.name.clone(), orders.len());
-            let way = PodStream { site, name, pod: at, clock: self.clock, events: events.clone(), ended };
+            let way = PodLink { site, name, pod: at, clock: self.clock, events: events.clone(), ended };
             self.runtime.spawn(way.clone().carry(waiting));
             self.runtime.spawn(way.hear());
             orders.push(order);
@@ -112,7 +112,7 @@ impl CommandSender for PodStreams {
 
 /// The way to one pod.
 #[derive(Clone)]
-struct PodStream {
+struct PodLink {
     site: ClusterSession,
     name: String,
     pod: usize,
@@ -140,7 +140,7 @@ impl Pauses {
     }
 }
 
-impl PodStream {
+impl PodLink {
     /// Brings orders to the pod for as long as there are any, and it is there.
     async fn carry(mut self, mut orders: mpsc::Receiver<Bytes>) {
         let mut pauses = Pauses::new();

@@ -123,7 +123,7 @@ pub fn missing_permissions(refused: &[Permission], place: &KubectlContext) -> Op
     let first = refused.first()?;
     let all: Vec<_> = refused.iter().map(ToString::to_string).collect();
     let what = format!(
-        "the API server does not let you {} in the namespace {}: deploy/load-rbac.yaml is the role that it takes",
+        "you may not {} in the namespace {}: apply the role in deploy/load-rbac.yaml",
         all.join(", "),
         place.namespace
     );
@@ -138,8 +138,8 @@ pub fn missing_permissions(refused: &[Permission], place: &KubectlContext) -> Op
 #[must_use]
 pub fn unsupported_server(job: &Value, place: &KubectlContext) -> Option<Obstacle> {
     let knows = job.pointer("/spec/backoffLimitPerIndex").is_some();
-    let what = "this cluster's Jobs have no backoffLimitPerIndex, without which one pod that fails is replaced by another in the middle of a \
-                load: it takes Kubernetes 1.29 or later";
+    let what = "this cluster's Jobs have no backoffLimitPerIndex, so Kubernetes would replace a failed pod during the \
+                load: Kubernetes 1.29 or later is needed";
     (!knows).then(|| Obstacle {
         message: what.to_owned(),
         shown_by: place.kubectl("version"),
@@ -157,13 +157,13 @@ pub fn job_obstacle(events: &[Value], job: &str, place: &KubectlContext) -> Opti
     let why = text(failed, "/message");
     let shown_by = place.kubectl(&format!("describe job {job}"));
     let (what, passes) = if why.contains("exceeded quota") {
-        let what = format!("the namespace's quota does not let all pods in: {}", after(why, "forbidden: "));
+        let what = format!("the namespace's quota is too small for all pods: {}", after(why, "forbidden: "));
         (what, ObstacleWait::Never)
     } else if why.contains("violates PodSecurity") {
-        (format!("Pod Security does not let the pods in: {}", after(why, "forbidden: ")), ObstacleWait::Never)
+        (format!("Pod Security rejects the pods: {}", after(why, "forbidden: ")), ObstacleWait::Never)
     } else {
         // A webhook that was away; the Job's controller tries again.
-        (format!("pods cannot be made: {why}"), ObstacleWait::Briefly)
+        (format!("cannot create pods: {why}"), ObstacleWait::Briefly)
     };
     Some(Obstacle { message: what, shown_by, wait: passes })
 }
@@ -189,10 +189,10 @@ fn waiting(pod: &Value, place: &KubectlContext) -> Option<Obstacle> {
         | "InvalidImageName"
         | "ImageInspectError"
         | "RegistryUnavailable" => {
-            format!("the image {image} cannot be had on {}: {reason}: {message}", node_name(pod))
+            format!("cannot pull the image {image} on {}: {reason}: {message}", node_name(pod))
         }
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            format!("the container cannot be made on {}: {reason}: {message}", node_name(pod))
+            format!("cannot create the container on {}: {reason}: {message}", node_name(pod))
         }
         _ => return None,
     };
@@ -223,7 +223,7 @@ fn unmounted(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Ob
     let failed = of_object(events, pod)
         .find(|event| ["FailedMount", "FailedAttachVolume"].contains(&text(event, "/reason")))?;
     let what = format!(
-        "a volume of {} cannot be mounted on {}: {}",
+        "cannot mount a volume of {} on {}: {}",
         pod_name(pod),
         node_name(pod),
         text(failed, "/message")
@@ -265,7 +265,7 @@ pub fn pod_name(pod: &Value) -> &str {
 /// The node that has it, in words where none has.
 #[must_use]
 pub fn node_name(pod: &Value) -> &str {
-    Some(text(pod, "/spec/nodeName")).filter(|node| !node.is_empty()).unwrap_or("no node yet")
+    Some(text(pod, "/spec/nodeName")).filter(|node| !node.is_empty()).unwrap_or("an unknown node")
 }
 
 fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
@@ -279,7 +279,7 @@ pub fn job_failed(job: &Value) -> Option<String> {
     let failed = condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))?;
     let (is, reason, message) = (text(failed, "/status"), text(failed, "/reason"), text(failed, "/message"));
     let why = if reason == "DeadlineExceeded" {
-        "its time was over (activeDeadlineSeconds)".to_owned()
+        "it reached its deadline (activeDeadlineSeconds)".to_owned()
     } else {
         format!("{reason}: {message}")
     };

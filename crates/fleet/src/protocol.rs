@@ -50,18 +50,18 @@ pub struct BeginTrial<W> {
     /// The first instant of its schedule.
     pub at: i64,
     /// Which part of the schedule is this pod's, counted from 0, and of how many.
-    pub slice: (u64, u64),
+    pub shard: (u64, u64),
     /// What is to be done.
     pub work: W,
 }
 
-/// A command as `attack --control` takes them, such as `rate 500/s`.
+/// A command as `attack --control-socket` takes them, such as `rate 500/s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlCommand {
     /// The command.
     pub line: String,
-    /// From when on in the run, in nanoseconds since its start: the same for all pods, so that their slices stay those of one schedule.
+    /// From when on in the run, in nanoseconds since its start: the same for all pods, so that their shards stay those of one schedule.
     pub from: u64,
 }
 
@@ -145,8 +145,8 @@ mod tests {
             (PodCommand::Ping(7), r#"{"ping":7}"#),
             (PodCommand::Stop, r#""stop""#),
             (
-                PodCommand::Begin(BeginTrial { trial: 1, at: 5, slice: (0, 4), work: () }),
-                r#"{"begin":{"trial":1,"at":5,"slice":[0,4],"work":null}}"#,
+                PodCommand::Begin(BeginTrial { trial: 1, at: 5, shard: (0, 4), work: () }),
+                r#"{"begin":{"trial":1,"at":5,"shard":[0,4],"work":null}}"#,
             ),
             (
                 PodCommand::Steer(ControlCommand { line: "rate 5/s".into(), from: 9 }),

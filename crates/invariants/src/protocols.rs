@@ -219,7 +219,9 @@ const WRITTEN: [&str; 13] = [
 
 fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeQuery<'_, '_>) {
     match &query.resource {
-        TreeResource::Response(TreeResponse::Text(known)) => MetadataServerKind::Gke.text(out, frame, known),
+        TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
+            MetadataServerKind::Gke.text(out, frame, known);
+        }
         TreeResource::Credential(CredentialQuery::AccessToken { scopes, alt }) => {
             assert!(scopes.as_str().bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
             assert!(!scopes.as_str().contains(['"', '\\', '%', ',']), "{scopes:?}");
@@ -232,7 +234,7 @@ fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeQuer
             );
             MetadataServerKind::Gke.id_token(out, frame, "j.w.t");
         }
-        TreeResource::Response(TreeResponse::Redirect(redirect)) => {
+        TreeResource::WithoutCredential(TreeResponse::Redirect(redirect)) => {
             assert!(redirect.path.ends_with('/') && !redirect.path.starts_with("//"), "{redirect:?}");
             MetadataServerKind::Gke.redirect(out, frame, redirect);
         }

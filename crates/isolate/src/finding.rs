@@ -43,7 +43,7 @@ pub struct MeasureResult {
     /// Probability of cells that differ so much if the two do not, adjusted for the other variants. As of the last look.
     pub p_difference: f64,
     /// The same of cells that differ so little if the two are as far apart as the margin.
-    pub p_equality: f64,
+    pub p_equivalence: f64,
     /// When it was decided, since the experiment began.
     pub decided_after: Option<Duration>,
 }
@@ -55,7 +55,7 @@ impl MeasureResult {
         ratio: None,
         cells: 0,
         p_difference: 1.0,
-        p_equality: 1.0,
+        p_equivalence: 1.0,
         decided_after: None,
     };
 

@@ -119,7 +119,7 @@ impl Differences {
     }
 
     /// p-value of equality: in time, and in failures where there are any.
-    pub(crate) fn p_equality(&self, margin: f64) -> f64 {
+    pub(crate) fn p_equivalence(&self, margin: f64) -> f64 {
         if self.hardly_answers() {
             return p_within(&self.failing, margin);
         }

@@ -69,7 +69,7 @@ impl InterimLook {
 
     /// The same about 99th percentiles.
     #[must_use]
-    pub fn tail_levels(self) -> SignificanceLevels {
+    pub fn p99_levels(self) -> SignificanceLevels {
         SignificanceLevels { difference: self.levels().difference / TAIL, ..self.levels() }
     }
 

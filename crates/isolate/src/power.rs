@@ -64,7 +64,7 @@ impl Forecast {
             needed(
                 TAIL * REQUEST / answers.sqrt(),
                 excess_effect(PLANNED_TAIL_EFFECT, NULL_DIFFERENCE),
-                InterimLook::FIRST.tail_levels(),
+                InterimLook::FIRST.p99_levels(),
             )
         });
         Self { effect, middle, tail }

@@ -250,14 +250,14 @@ impl Study {
         let told: Vec<_> = seen.iter().map(|seen| seen.p_difference(self.asked.margin)).collect();
         let measure = |finding: &VariantFinding| finding.middle;
         let p_difference = self.family(is_here, MeasureVerdict::Differs, measure, |at| told[at].0);
-        let p_equality =
-            self.family(is_here, MeasureVerdict::Equal, measure, |at| seen[at].p_equality(self.asked.margin));
+        let p_equivalence = self
+            .family(is_here, MeasureVerdict::Equal, measure, |at| seen[at].p_equivalence(self.asked.margin));
         for at in (0..seen.len()).filter(|&at| is_here[at]) {
             let finding = &mut self.findings[at];
             if finding.middle.verdict.is_decided() || seen[at].invalid().is_some() {
                 continue;
             }
-            decide(&mut finding.middle, look.levels(), (p_difference[at], p_equality[at]), self.spent);
+            decide(&mut finding.middle, look.levels(), (p_difference[at], p_equivalence[at]), self.spent);
             finding.differs_in_failing = finding.middle.verdict == MeasureVerdict::Differs && told[at].1;
         }
     }
@@ -266,14 +266,14 @@ impl Study {
         let measure = |finding: &VariantFinding| finding.tail;
         let p_difference = |at: usize| judge::p_beyond(&seen[at].tail, NULL_DIFFERENCE.ln_1p());
         let p_difference = self.family(is_here, MeasureVerdict::Differs, measure, p_difference);
-        let p_equality = |at: usize| judge::p_within(&seen[at].tail, TAIL_MARGIN.ln_1p());
-        let p_equality = self.family(is_here, MeasureVerdict::Equal, measure, p_equality);
+        let p_equivalence = |at: usize| judge::p_within(&seen[at].tail, TAIL_MARGIN.ln_1p());
+        let p_equivalence = self.family(is_here, MeasureVerdict::Equal, measure, p_equivalence);
         for at in (0..seen.len()).filter(|&at| is_here[at]) {
             let finding = &mut self.findings[at];
             if finding.tail.verdict.is_decided() || seen[at].invalid().is_some() {
                 continue;
             }
-            decide(&mut finding.tail, look.tail_levels(), (p_difference[at], p_equality[at]), self.spent);
+            decide(&mut finding.tail, look.p99_levels(), (p_difference[at], p_equivalence[at]), self.spent);
         }
     }
 
@@ -297,7 +297,7 @@ impl Study {
     fn describe(&self, group: usize, differences: &Differences, finding: &mut VariantFinding) {
         let look = self.groups[group].look;
         let family = self.findings.len();
-        let levels = [look.levels(), look.tail_levels()];
+        let levels = [look.levels(), look.p99_levels()];
         let middle = LocationEstimate::of(&differences.middle, levels[0].difference);
         let tail = LocationEstimate::of(&differences.tail, levels[1].difference);
         finding.failing = differences.failure_difference(look);
@@ -336,7 +336,7 @@ fn decide(
     (difference, equality): (f64, f64),
     spent: Duration,
 ) {
-    (measured.p_difference, measured.p_equality) = (difference, equality);
+    (measured.p_difference, measured.p_equivalence) = (difference, equality);
     if difference <= levels.difference {
         measured.verdict = MeasureVerdict::Differs;
     } else if equality <= levels.equality {

@@ -84,7 +84,9 @@ impl KubeconfigSelection {
     fn read_with(&self, variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, KubeAccessError> {
         let mut chosen = match (self.files(variable)?, &self.context) {
             (Some(files), context) => files.chosen(context.as_deref()),
-            (None, Some(name)) => Err(wrong(POD, format!("there is no kubeconfig, so no context {name:?}"))),
+            (None, Some(name)) => {
+                Err(wrong(POD, format!("cannot use context {name:?} without a kubeconfig")))
+            }
             (None, None) => in_pod(variable, pod),
         }?;
         if chosen.proxy.is_none() {
@@ -116,7 +118,7 @@ impl KubeconfigSelection {
         if variable("KUBERNETES_SERVICE_HOST").is_some() {
             return Ok(None);
         }
-        let looked = "there is no ~/.kube/config, KUBECONFIG names no file, and this is no pod";
+        let looked = "found no ~/.kube/config, no file in KUBECONFIG and no in-cluster credentials";
         Err(KubeAccessError { access: "a kubeconfig".into(), reason: looked.into() })
     }
 }
@@ -236,9 +238,9 @@ impl Files {
             }
         }
         match names.len() {
-            0 => format!("there are no {list}"),
-            1..=20 => format!("there are: {}", names.join(", ")),
-            more => format!("there are {more}, among them: {}", names[..20].join(", ")),
+            0 => format!("the kubeconfig has no {list}"),
+            1..=20 => format!("expected one of {}", names.join(", ")),
+            more => format!("expected one of {more}, among them {}", names[..20].join(", ")),
         }
     }
 
@@ -252,7 +254,7 @@ impl Files {
             }
         }
         let known = self.known("contexts");
-        Err(wrong(self.all(), format!("current-context: found nothing, and no context was named; {known}")))
+        Err(wrong(self.all(), format!("current-context: found nothing; give a context; {known}")))
     }
 
     fn chosen(&self, named: Option<&str>) -> Result<ResolvedContext, KubeAccessError> {
@@ -289,11 +291,11 @@ fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
     let by = |scheme: Scheme| BaseUrl::parse_with_scheme(url, &scheme).map(|base| (base, scheme));
     let (base, scheme) = by(Scheme::HTTPS)
         .or_else(|| by(Scheme::HTTP))
-        .ok_or_else(|| cluster.error_at("server", "expected an https URL, or an http one"))?;
+        .ok_or_else(|| cluster.error_at("server", "expected an https or http URL"))?;
     let roots = cluster.source("certificate-authority")?;
     let is_unverified = switch(cluster, "insecure-skip-tls-verify")?;
     if is_unverified && roots.is_some() {
-        let what = "a certificate-authority stands beside it, expected one of them";
+        let what = "found certificate-authority, too; expected one of the two";
         return Err(cluster.error_at("insecure-skip-tls-verify", what));
     }
     let endpoint = KubeEndpoint { base, name: cluster.server_name()?, roots, token: None, identity: None };
@@ -306,7 +308,7 @@ fn fits(chosen: &ResolvedContext, cluster: &KubeconfigSection<'_>) -> Result<(),
     let is_here = is_loopback(chosen.endpoint.base.host());
     if chosen.scheme == Scheme::HTTP && chosen.has_credentials() && !is_here {
         return Err(
-            cluster.error_at("server", "http would show the user's credentials on the way, expected https")
+            cluster.error_at("server", "expected https, because http would expose the user's credentials")
         );
     }
     Ok(())
@@ -320,7 +322,8 @@ fn switch(section: &KubeconfigSection<'_>, key: &str) -> Result<bool, String> {
     }
 }
 
-const PROXY: &str = "expected http://HOST:PORT; for a proxy by https or socks5, reach the server through a tunnel of your own";
+const PROXY: &str =
+    "expected http://HOST:PORT; for an https or socks5 proxy, use your own tunnel to the server";
 
 fn proxy(cluster: &KubeconfigSection<'_>) -> Result<Option<ConnectProxy>, String> {
     let Some(url) = cluster.text("proxy-url")? else { return Ok(None) };
@@ -388,7 +391,7 @@ fn identify(
     let (name, password) = (user.text("username")?, user.text("password")?);
     if name.or(password).is_some() {
         if chosen.endpoint.token.is_some() {
-            return Err(user.error_at("token", "a username stands beside it, expected one of them"));
+            return Err(user.error_at("token", "found username, too; expected one of the two"));
         }
         let header = basic(name.unwrap_or_default(), password.unwrap_or_default());
         chosen.basic = Some(header.ok_or_else(|| user.error_at("username", "expected no colon"))?);
@@ -403,7 +406,7 @@ fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>
     let mut headers = Vec::new();
     let mut add = |key: &str, name: &'static str, value: &str| {
         let value =
-            HeaderValue::from_str(value).map_err(|_| user.error_at(key, "expected what fits a header"))?;
+            HeaderValue::from_str(value).map_err(|_| user.error_at(key, "expected a valid header value"))?;
         headers.push((HeaderName::from_static(name), value));
         Ok::<_, String>(())
     };
@@ -415,9 +418,10 @@ fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>
     }
     headers.extend(extra(user)?);
     if name.is_none() && !headers.is_empty() {
-        return Err(
-            user.error_at("as", "found nothing, expected a user beside as-uid, as-groups or as-user-extra")
-        );
+        return Err(user.error_at(
+            "as",
+            "found nothing, expected a user together with as-uid, as-groups or as-user-extra",
+        ));
     }
     Ok(headers)
 }
@@ -440,7 +444,7 @@ fn extra(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>,
         .remove(b'`')
         .remove(b'|')
         .remove(b'~');
-    let expected = || user.error_at("as-user-extra", "expected a table of lists of texts");
+    let expected = || user.error_at("as-user-extra", "expected a map of string lists");
     let table = match user.value.get("as-user-extra") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => value.as_object().ok_or_else(expected)?,
@@ -578,7 +582,7 @@ mod tests {
         fs::create_dir(world.path("pod")).unwrap();
         fs::write(world.path("pod/namespace"), "shop").unwrap();
         assert_eq!(world.read(None).unwrap().namespace, "shop");
-        assert!(world.reason(Some("x")).contains("no kubeconfig, so no context \"x\""));
+        assert!(world.reason(Some("x")).contains("cannot use context \"x\" without a kubeconfig"));
         let own = json!({"current-context": "x", "contexts": [context("x", "reef", "me")],
             "clusters": [cluster("reef", "https://h")], "users": [user("me", "t")]});
         world.write(".kube/config", &own);
@@ -596,11 +600,14 @@ mod tests {
         world.write("b", &json!({"contexts": [context("y", "reef", "me"), context("z", "reef", "me")]}));
         world.list(&["a", "b"]);
         let reason = world.reason(Some("w"));
-        assert!(reason.ends_with("contexts[\"w\"]: found nothing; there are: x, y, z"), "{reason}");
+        assert!(reason.ends_with("contexts[\"w\"]: found nothing; expected one of x, y, z"), "{reason}");
         let reason = world.reason(None);
         assert!(reason.contains("current-context: found nothing") && reason.ends_with("x, y, z"), "{reason}");
         let reason = world.reason(Some("x"));
-        assert!(reason.ends_with("clusters[\"reef\"]: found nothing; there are no clusters"), "{reason}");
+        assert!(
+            reason.ends_with("clusters[\"reef\"]: found nothing; the kubeconfig has no clusters"),
+            "{reason}"
+        );
     }
 
     #[test]
@@ -638,7 +645,11 @@ mod tests {
         assert_eq!(to("http://proxy:8001", json!({})).unwrap(), Scheme::HTTP);
         for user in [json!({"token": "t"}), json!({"tokenFile": "t"}), json!({"username": "me"})] {
             let reason = to("http://proxy:8001", user).unwrap_err().to_string();
-            assert!(reason.contains("clusters[\"reef\"].cluster.server: http would show"), "{reason}");
+            assert!(
+                reason
+                    .contains("clusters[\"reef\"].cluster.server: expected https, because http would expose"),
+                "{reason}"
+            );
         }
     }
 
@@ -694,15 +705,11 @@ mod tests {
             json!({"exec": exec})
         };
         for (cluster, user, place) in [
-            (
-                json!({"server": "ftp://h"}),
-                json!({}),
-                "cluster.server: expected an https URL, or an http one",
-            ),
+            (json!({"server": "ftp://h"}), json!({}), "cluster.server: expected an https or http URL"),
             (
                 json!({"server": "https://h", "insecure-skip-tls-verify": true, "certificate-authority": "5318008"}),
                 json!({}),
-                "cluster.insecure-skip-tls-verify: a certificate-authority stands beside it",
+                "cluster.insecure-skip-tls-verify: found certificate-authority, too",
             ),
             (
                 json!({"server": "https://h", "insecure-skip-tls-verify": "5318008"}),
@@ -717,7 +724,7 @@ mod tests {
             (
                 server.clone(),
                 json!({"token": "5318008", "username": "me"}),
-                "user.token: a username stands beside it",
+                "user.token: found username, too",
             ),
             (server.clone(), json!({"username": "a:5318008"}), "user.username: expected no colon"),
             (server.clone(), json!({"as-uid": "5318008"}), "user.as: found nothing"),
@@ -729,9 +736,9 @@ mod tests {
             (
                 server.clone(),
                 json!({"as": "a", "as-user-extra": ["5318008"]}),
-                "user.as-user-extra: expected a table",
+                "user.as-user-extra: expected a map",
             ),
-            (server.clone(), json!({"exec": "5318008"}), "user.exec: expected a table"),
+            (server.clone(), json!({"exec": "5318008"}), "user.exec: expected a map"),
             (
                 server.clone(),
                 exec(json!({"apiVersion": "5318008"})),
@@ -742,7 +749,7 @@ mod tests {
             (
                 server.clone(),
                 exec(json!({"env": [{"name": "5318008"}]})),
-                "user.exec.env: expected a list of tables",
+                "user.exec.env: expected a list of maps",
             ),
             (server, exec(json!({"interactiveMode": null})), "user.exec.interactiveMode: expected Never"),
         ] {

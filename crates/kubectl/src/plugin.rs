@@ -72,7 +72,7 @@ impl CredentialPlugin {
         let value = match user.value.get("exec") {
             None | Some(Value::Null) => return Ok(None),
             Some(value) if value.is_object() => value,
-            Some(_) => return Err(user.error_at("exec", "expected a table")),
+            Some(_) => return Err(user.error_at("exec", "expected a map")),
         };
         let exec = KubeconfigSection { value, path: format!("{}.exec", user.path), folder: user.folder };
         let said = exec.required("apiVersion")?;
@@ -106,7 +106,7 @@ impl CredentialPlugin {
     pub(crate) async fn run(&self, clock: &Clock) -> Result<PluginCredential, String> {
         let is_terminal = io::stdin().is_terminal();
         if self.mode == InteractiveMode::Always && !is_terminal {
-            return Err(self.wrong("interactiveMode", "Always, and standard input is no terminal"));
+            return Err(self.wrong("interactiveMode", "Always needs a terminal on standard input"));
         }
         let is_interactive = is_terminal && self.mode != InteractiveMode::Never;
         let mut command = Command::new(&self.command);
@@ -116,7 +116,7 @@ impl CredentialPlugin {
         let child = command.stdout(Stdio::piped()).spawn().map_err(|error| self.not_run(&error))?;
         let ended = run_with_timeout(clock, LONGEST, finished(child)).await;
         let ended =
-            ended.map_err(|_| self.wrong("command", &format!("gave no credentials in {LONGEST:?}")))?;
+            ended.map_err(|_| self.wrong("command", &format!("wrote no credentials within {LONGEST:?}")))?;
         let (status, text) = ended.map_err(|error| self.not_run(&error))?;
         // Before its end, which the closed pipe may have been.
         if text.expose().len() > MAX_FILE_BYTES {
@@ -147,7 +147,7 @@ impl CredentialPlugin {
         let said: ExecCredential =
             serde_json::from_slice(text).map_err(|_| unread("wrote no ExecCredential in JSON"))?;
         if said.kind != "ExecCredential" || said.version != self.version {
-            return Err(unread(&format!("wrote something else than an ExecCredential of {}", self.version)));
+            return Err(unread(&format!("wrote something other than an ExecCredential of {}", self.version)));
         }
         let status = said.status.ok_or_else(|| unread("wrote no status"))?;
         let secret = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Secret::new);
@@ -166,7 +166,7 @@ impl CredentialPlugin {
     }
 
     fn not_run(&self, error: &io::Error) -> String {
-        self.hinted(&format!("cannot be run: {error}"))
+        self.hinted(&format!("cannot run: {error}"))
     }
 
     fn hinted(&self, what: &str) -> String {
@@ -200,7 +200,7 @@ struct ExecCredentialStatus {
 }
 
 fn variables(exec: &KubeconfigSection<'_>) -> Result<Vec<(String, Secret<String>)>, String> {
-    let expected = || exec.error_at("env", "expected a list of tables, each with a name and a value");
+    let expected = || exec.error_at("env", "expected a list of maps, each with name and value");
     let items = match exec.value.get("env") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(value) => value.as_array().ok_or_else(expected)?,

@@ -126,10 +126,7 @@ impl KubeconfigTransport {
         let way = match (self.way_by(&credential, kept.as_ref()), kept.as_ref()) {
             (Ok(way), _) => way,
             (Err(reason), Some(kept)) => {
-                warn!(
-                    reason,
-                    "the credentials for the API server cannot be read again; the last ones are used"
-                );
+                warn!(reason, "cannot re-read the credentials for the API server; using the previous ones");
                 kept.way.clone()
             }
             (Err(reason), None) => return Err(self.wrong(reason)),

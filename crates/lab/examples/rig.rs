@@ -36,9 +36,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         travel: TransportOptions::default(),
         style: RequestFraming::default(),
         cpus: 2,
-        spin: None,
+        busy_poll: None,
     };
-    let spacing = if said("poisson") { ArrivalSpacing::Poisson(1) } else { ArrivalSpacing::Even };
+    let spacing = if said("poisson") { ArrivalSpacing::Poisson(1) } else { ArrivalSpacing::Constant };
     let mut rig = LocalDriver::new(kit, spacing, late)?;
     let calibration = rig.calibrate();
     println!("{:?} in {:.2?}: {}", calibration.max_rate, calibration.took, calibration.explanation);
@@ -109,16 +109,16 @@ fn searched(search: &mut RateSearch, rig: &mut LocalDriver) {
 }
 
 fn line(trial: &RateTrial) -> String {
-    let RateTrial { spec: offer, seen, evidence, verdict: vote, began, .. } = trial;
+    let RateTrial { spec: offer, seen, evidence, verdict, began, .. } = trial;
     format!(
-        "{:7.1?} {:9} {:9.1}/s {:5.2?} {:?}, {:.0} in flight at the end, {:.4} errors, {:.3} ms {}",
+        "{:7.1?} {:9} {:9.1}/s {:5.2?} {:?}, {:.0} in flight at the end, {:.2} % errors, mean of the last responses {:.3} ms {}",
         began,
         format!("{:?}", offer.purpose),
         offer.rate,
         seen.took,
-        vote,
+        verdict,
         evidence.to,
-        evidence.errors.value(),
+        1e2 * evidence.errors.value(),
         1e3 * evidence.latency.unwrap_or_default(),
         seen.invalid.as_deref().unwrap_or_default()
     )

@@ -71,9 +71,9 @@ impl<'s> RunningTrial<'s> {
 
     /// Waits for the next interval, so long at most, and looks at the machine when it is time to.
     pub fn wait(&mut self, patience: Duration) -> TrialProgress {
-        match self.trial.next_interval(patience.min(self.machine.max_wait(now(self.clock)))) {
+        match self.trial.next_interval(patience.min(self.machine.next_interval_timeout(now(self.clock)))) {
             CollectorEvent::Interval(_) => {
-                self.machine.sample(self.trial.interval(), self.trial.spun(), now(self.clock));
+                self.machine.sample(self.trial.interval(), self.trial.busy_poll(), now(self.clock));
                 TrialProgress::Interval
             }
             CollectorEvent::Timeout => {

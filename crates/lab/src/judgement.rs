@@ -13,12 +13,12 @@ use crate::selfcheck;
 use crate::verdict::{GeneratorVerdict, VerdictReason, worst};
 use seawall_probe::{FindingGrade, MachineFinding};
 
-/// What is to be thought of a trial. As data it is the verdict and its reasons; the rest stands elsewhere there.
+/// The judgement of a trial. A document holds the verdict and its reasons; the other fields stand elsewhere in it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Judgement {
-    /// How far the trial's figures can be trusted.
-    pub verdict: GeneratorVerdict,
-    /// Why no further.
+    /// How far the figures of the trial can be trusted.
+    pub generator_verdict: GeneratorVerdict,
+    /// The reasons why the verdict is worse than valid.
     #[serde(rename = "findings")]
     pub reasons: Vec<VerdictReason>,
     /// Every check of the machine, the passed ones included; none where there is no machine, as in a simulation.
@@ -41,26 +41,26 @@ impl Judgement {
         let reasons: Vec<_> =
             selfcheck::of_run(outcome).into_iter().chain(machine.iter().filter_map(against)).collect();
         let missed = objectives.map(|objectives| objectives.missed(summary)).unwrap_or_default();
-        Self { verdict: worst(&reasons), reasons, machine, missed }
+        Self { generator_verdict: worst(&reasons), reasons, machine, missed }
     }
 
     /// Of a trial that is known by what spoke against its generator, such as one that took place elsewhere.
     #[must_use]
     pub fn from_reasons(reasons: Vec<VerdictReason>) -> Self {
-        Self { verdict: worst(&reasons), reasons, machine: Vec::new(), missed: Vec::new() }
+        Self { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), missed: Vec::new() }
     }
 
     /// Whether the objectives hold; none where the generator was the limit, for then nothing can be said about the target.
     #[must_use]
     pub fn holds(&self) -> Option<bool> {
-        (self.verdict != GeneratorVerdict::GeneratorLimited).then_some(self.missed.is_empty())
+        (self.generator_verdict != GeneratorVerdict::GeneratorLimited).then_some(self.missed.is_empty())
     }
 }
 
 /// What a finding about the machine says against the trial: nothing, unless it held the generator up.
 fn against(finding: &MachineFinding) -> Option<VerdictReason> {
     let verdict = match finding.grade {
-        FindingGrade::Fine | FindingGrade::Noted | FindingGrade::Untested => return None,
+        FindingGrade::Ok | FindingGrade::Info | FindingGrade::Unknown => return None,
         FindingGrade::Degraded => GeneratorVerdict::Degraded,
         FindingGrade::Invalid => GeneratorVerdict::GeneratorLimited,
     };
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// A trial of one second whose own figures are sound, and in which nothing was sent.
+    /// A valid trial of one second, in which nothing was sent.
     fn outcome() -> RunOutcome {
         RunOutcome::from_stats(LoadStats::default(), SECOND)
     }
@@ -90,10 +90,10 @@ mod tests {
     fn only_what_held_the_generator_up_speaks_against_a_trial() {
         let of = |grade| {
             let judgement = judged(grade, "");
-            (judgement.verdict, judgement.reasons.len())
+            (judgement.generator_verdict, judgement.reasons.len())
         };
-        for fine in [FindingGrade::Fine, FindingGrade::Noted, FindingGrade::Untested] {
-            assert_eq!(of(fine), (GeneratorVerdict::Sound, 0));
+        for grade in [FindingGrade::Ok, FindingGrade::Info, FindingGrade::Unknown] {
+            assert_eq!(of(grade), (GeneratorVerdict::Valid, 0));
         }
         assert_eq!(of(FindingGrade::Degraded), (GeneratorVerdict::Degraded, 1));
         assert_eq!(of(FindingGrade::Invalid), (GeneratorVerdict::GeneratorLimited, 1));

@@ -48,11 +48,12 @@ pub struct MachineMonitor<F> {
     next: Duration,
     /// Something was sent since the last look.
     unseen: bool,
-    spun: SpinTotals,
+    busy_poll: SpinTotals,
     watch: GeneratorMonitor<F>,
 }
 
-/// What each sending thread spun away since the trial began: at the first look, at the last one, and as told last.
+/// CPU time that each sending thread has spent on busy polling since the trial began: at the first look, at the last look, and as last
+/// reported.
 #[derive(Debug, Default)]
 struct SpinTotals {
     first: Vec<Nanos>,
@@ -91,14 +92,14 @@ impl<F: HostFiles> MachineMonitor<F> {
             warm_up: nanos(times.warm_up),
             next: at + SPACING,
             unseen: false,
-            spun: SpinTotals::default(),
+            busy_poll: SpinTotals::default(),
             watch: GeneratorMonitor::start(files, SENDERS, at),
         }
     }
 
     /// How long to wait for the next interval before [`Self::on_timeout`] must be called.
     #[must_use]
-    pub fn max_wait(&self, at: Duration) -> Duration {
+    pub fn next_interval_timeout(&self, at: Duration) -> Duration {
         self.first.map_or(PATIENCE, |first| first.saturating_sub(at))
     }
 
@@ -109,11 +110,11 @@ impl<F: HostFiles> MachineMonitor<F> {
         }
     }
 
-    /// An interval came, until whose end each thread had `spun` so much away since the trial began: looks at the sending
-    /// threads, unless they only wait for the last answers.
-    pub fn sample(&mut self, interval: &IntervalStats, spun: &[Nanos], at: Duration) {
-        self.spun.told.clear();
-        self.spun.told.extend_from_slice(spun);
+    /// Looks at the sending threads after an interval, unless they only wait for the last responses. `busy_poll` is the CPU time that
+    /// each thread spent on busy polling from the start of the trial until the end of the interval.
+    pub fn sample(&mut self, interval: &IntervalStats, busy_poll: &[Nanos], at: Duration) {
+        self.busy_poll.told.clear();
+        self.busy_poll.told.extend_from_slice(busy_poll);
         let sends = interval.stats.sent > 0;
         if self.is_warming_up(interval, at) {
             self.restart(at);
@@ -140,13 +141,13 @@ impl<F: HostFiles> MachineMonitor<F> {
 
     fn restart(&mut self, at: Duration) {
         self.watch.restart(at);
-        self.spun.restart();
+        self.busy_poll.restart();
         (self.first, self.next, self.unseen) = (None, at + SPACING, false);
     }
 
     fn look(&mut self, at: Duration) {
         self.watch.sample(at);
-        self.spun.look();
+        self.busy_poll.look();
         (self.next, self.unseen) = (at + SPACING, false);
     }
 
@@ -159,7 +160,7 @@ impl<F: HostFiles> MachineMonitor<F> {
             connections: outcome.total.connections,
             socket_failures: outcome.total.fault(RequestFault::Local(std::io::ErrorKind::Other)),
             in_flight_peak: outcome.total.in_flight_peak,
-            spun: self.spun.between(),
+            busy_poll: self.busy_poll.between(),
         };
         self.watch.finish(at, &run)
     }
@@ -224,22 +225,22 @@ mod tests {
         }
 
         /// One trial of the session, of ten intervals.
-        fn trial_of(&mut self, cadence: Duration, load: &Load) -> Judgement {
+        fn trial_of(&mut self, interval: Duration, load: &Load) -> Judgement {
             self.set();
             let mut machine = MachineMonitor::watch(&self.texts, self.now, TrialTimes::default());
             let mut total = LoadStats { sent: load.sent, ..LoadStats::default() };
-            (0..100).for_each(|_| total.clock_lag.record(load.late.as_nanos() as u64));
-            let cadence_ns = cadence.as_nanos() as u64;
+            (0..100).for_each(|_| total.scheduler_lag.record(load.late.as_nanos() as u64));
+            let interval_ns = interval.as_nanos() as u64;
             for at in 0..10 {
-                self.now += cadence;
+                self.now += interval;
                 self.on_cpu += load.on_cpu / 10;
                 self.throttled += load.throttled / 10;
                 self.set();
                 let stats = LoadStats { sent: load.sent / 10, ..LoadStats::default() };
-                let (from, to) = (at * cadence_ns, (at + 1) * cadence_ns);
+                let (from, to) = (at * interval_ns, (at + 1) * interval_ns);
                 machine.sample(&IntervalStats { from, to, stats }, &[0], self.now);
             }
-            let outcome = RunOutcome { total, scheduled: Some(1000), ..outcome_of(10 * cadence) };
+            let outcome = RunOutcome { total, scheduled: Some(1000), ..outcome_of(10 * interval) };
             let found = machine.finish(&outcome, self.now);
             Judgement::new(&outcome, &Summary::new(&outcome), found, None)
         }
@@ -269,7 +270,7 @@ mod tests {
             bench.set();
             let times = TrialTimes { start: SECOND * 30, warm_up: SECOND * warm_up };
             let mut machine = MachineMonitor::watch(&bench.texts, bench.now, times);
-            bench.now += machine.max_wait(bench.now);
+            bench.now += machine.next_interval_timeout(bench.now);
             assert_eq!(bench.now, times.start - LEAD, "looked once, just before the start");
             machine.on_timeout(bench.now);
             bench.now = times.start;
@@ -289,7 +290,7 @@ mod tests {
     /// Five seconds at 95 % of a link, and thirty of waiting for who reads the results, were 14 %.
     #[test]
     fn neither_the_last_answers_nor_the_reader_of_the_results_dilute_a_share() {
-        for (cadence, intervals) in [(SECOND, 5_u32), (SECOND / 20, 3)] {
+        for (interval, intervals) in [(SECOND, 5_u32), (SECOND / 20, 3)] {
             let bench = Bench::default();
             bench.set();
             let sent = |bytes: f64| {
@@ -302,12 +303,12 @@ mod tests {
             sent(0.0);
             let mut machine = MachineMonitor::watch(&bench.texts, Duration::ZERO, TrialTimes::default());
             for at in 1..=intervals {
-                sent((cadence * at).as_secs_f64() * 0.95e9 / 8.0);
-                machine.sample(&second(at.into(), 1000), &[0], cadence * at);
+                sent((interval * at).as_secs_f64() * 0.95e9 / 8.0);
+                machine.sample(&second(at.into(), 1000), &[0], interval * at);
             }
-            machine.sending_ended(cadence * intervals);
-            let found = machine.finish(&outcome_of(SECOND * 5), cadence * intervals + SECOND * 30);
-            assert_eq!(measured(&found, "bandwidth"), 95.0, "{cadence:?}");
+            machine.sending_ended(interval * intervals);
+            let found = machine.finish(&outcome_of(SECOND * 5), interval * intervals + SECOND * 30);
+            assert_eq!(measured(&found, "bandwidth"), 95.0, "{interval:?}");
         }
     }
 
@@ -319,14 +320,14 @@ mod tests {
         bench.set();
         let times = TrialTimes { start: Duration::ZERO, warm_up: SECOND * 20 };
         let mut machine = MachineMonitor::watch(&bench.texts, bench.now, times);
-        let mut spun = Duration::ZERO;
+        let mut busy_poll = Duration::ZERO;
         for to in 1..=40 {
             let counts = (21..=30).contains(&to);
             bench.now += SECOND;
             bench.on_cpu += SECOND * 95 / 100;
-            spun += if counts { SECOND / 100 } else { SECOND * 9 / 10 };
+            busy_poll += if counts { SECOND / 100 } else { SECOND * 9 / 10 };
             bench.set();
-            machine.sample(&second(to, if counts { 1000 } else { 0 }), &[nanos(spun)], bench.now);
+            machine.sample(&second(to, if counts { 1000 } else { 0 }), &[nanos(busy_poll)], bench.now);
         }
         machine.sending_ended(bench.now);
         let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
@@ -344,12 +345,12 @@ mod tests {
         let verdicts = [&SHORT_OF_CPU, &CALM, &CALM, &SHORT_OF_CPU, &CALM].map(|load| bench.trial(load));
         let [first, second, third, fourth, last] = &verdicts;
         for short in [first, fourth] {
-            assert_eq!(short.verdict, GeneratorVerdict::GeneratorLimited);
-            assert_eq!(checks(short), ["unsent", "thread-cpu", "cpu-throttling"]);
+            assert_eq!(short.generator_verdict, GeneratorVerdict::GeneratorLimited);
+            assert_eq!(checks(short), ["not-sent", "thread-cpu", "cpu-throttling"]);
             assert_eq!(short.holds(), None);
         }
         for calm in [second, third, last] {
-            assert_eq!((calm.verdict, &calm.reasons), (GeneratorVerdict::Sound, &Vec::new()));
+            assert_eq!((calm.generator_verdict, &calm.reasons), (GeneratorVerdict::Valid, &Vec::new()));
             assert_eq!(calm.holds(), Some(true));
         }
     }
@@ -361,7 +362,7 @@ mod tests {
             Load { on_cpu: Duration::from_millis(480), throttled: 0, late: Duration::ZERO, sent: 1000 };
         let judgement = Bench::default().trial_of(Duration::from_millis(50), &starved);
         assert_eq!(
-            (judgement.verdict, checks(&judgement)),
+            (judgement.generator_verdict, checks(&judgement)),
             (GeneratorVerdict::GeneratorLimited, vec!["thread-cpu".into()])
         );
     }

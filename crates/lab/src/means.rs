@@ -84,10 +84,10 @@ pub fn sender_threads(rate: f64, cpus: usize) -> usize {
     ((rate / RATE_PER_THREAD).ceil() as usize).clamp(1, cpus.max(1))
 }
 
-/// How long a wait may be spun away by so many threads. Spinning is for those who have a core to themselves and to whom nobody
-/// counts CPU time.
+/// The longest wait that so many threads may busy-poll. Threads may do that if each has a core of its own and no quota limits their CPU
+/// time.
 #[must_use]
-pub fn max_spin(threads: usize) -> Duration {
+pub fn max_busy_poll(threads: usize) -> Duration {
     let quotas = MachineSnapshot::take(&LocalFiles, Duration::ZERO).quotas;
     let free = quotas.is_ok_and(|quotas| quotas.is_empty()) && threads < available_cores();
     if free { SPIN } else { Duration::ZERO }

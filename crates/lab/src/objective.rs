@@ -1,7 +1,7 @@
 //! What a run is held to: `p99<100ms,errors<0.1%`.
 //!
 //! Latencies are response times (from the intended instant) over all offered hits, of which those without a good answer are
-//! slower than any bound ([`SloLatencies`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then that
+//! slower than any bound ([`LatenciesOfAllOffered`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then that
 //! says how many there may be, and the mean is that of the good answers. Errors are all offered hits without a good answer. Used by `attack --slo`, and by `find --slo` as the goal of a search.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::rate::duration;
-use seawall_load::summary::{SloLatencies, Summary};
+use seawall_load::summary::{LatenciesOfAllOffered, Summary};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 
 /// Conditions of which each must hold.
@@ -47,7 +47,7 @@ pub struct ObjectiveError(String);
 
 /// Conditions that a run can be held to, but no search.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{objective} cannot be searched for: {why}")]
+#[error("cannot search for the limit of {objective}: {why}")]
 pub struct UnsearchableObjective {
     objective: String,
     why: &'static str,
@@ -138,7 +138,7 @@ impl Quantile {
         }
     }
 
-    fn of(self, judged: &SloLatencies) -> Option<Nanos> {
+    fn of(self, judged: &LatenciesOfAllOffered) -> Option<Nanos> {
         match self {
             Self::P50 => judged.p50,
             Self::P90 => judged.p90,
@@ -154,7 +154,7 @@ impl Quantile {
 impl Objective {
     /// What is missed of it, where other objectives bound errors or do not.
     fn check(&self, summary: &Summary, has_error_bound: bool) -> Option<MissedObjective> {
-        let judged = &summary.judged;
+        let judged = &summary.slo;
         let (met, measured) = match *self {
             Self::Quantile { quantile, below } => in_time(quantile.of(judged), below, judged),
             Self::Mean { below } => {
@@ -173,9 +173,9 @@ impl Objective {
 }
 
 /// Whether a latency is below its bound, and what is to be said of it.
-fn in_time(latency: Option<Nanos>, below: Nanos, judged: &SloLatencies) -> (bool, String) {
+fn in_time(latency: Option<Nanos>, below: Nanos, judged: &LatenciesOfAllOffered) -> (bool, String) {
     let without =
-        || format!("{} of {} hits had no good answer", judged.offered - judged.good, judged.offered);
+        || format!("{} of {} requests had no good response", judged.offered - judged.good, judged.offered);
     let measured = |latency: Nanos| time(rounded(latency as f64, below as f64) as Nanos);
     (latency.is_some_and(|latency| latency < below), latency.map_or_else(without, measured))
 }
@@ -229,9 +229,11 @@ impl Objectives {
             match objective.sought()? {
                 Sought::Errors(share) if errors.is_none() => errors = Some(share),
                 Sought::Late(lateness) if late.is_none() => late = Some(lateness),
-                Sought::Errors(_) => return Err(objective.unsearchable("errors have a bound already")),
+                Sought::Errors(_) => {
+                    return Err(objective.unsearchable("errors already have an objective; keep one"));
+                }
                 Sought::Late(_) => {
-                    return Err(objective.unsearchable("one quantile makes a knee, and there is another"));
+                    return Err(objective.unsearchable("a search takes one latency objective; keep one"));
                 }
             }
         }
@@ -248,18 +250,18 @@ enum Sought {
 impl Objective {
     fn sought(&self) -> Result<Sought, UnsearchableObjective> {
         match *self {
-            Self::Errors { below } if below <= 0.0 || below >= 1.0 => Err(self.unsearchable(
-                "a share between 0 and 1 can be counted, and no trial shows that there are none",
-            )),
-            Self::Errors { below } => Ok(Sought::Errors(below)),
-            Self::Mean { .. } => {
-                Err(self.unsearchable("trials count who is late, and a mean is moved by one"))
+            Self::Errors { below } if below <= 0.0 || below >= 1.0 => {
+                Err(self.unsearchable("the share must be between 0 and 1, such as errors<0.1%"))
             }
-            Self::Quantile { below: 0, .. } => Err(self.unsearchable("nothing is quicker than that")),
+            Self::Errors { below } => Ok(Sought::Errors(below)),
+            Self::Mean { .. } => Err(self.unsearchable(
+                "a search needs a percentile such as p99, because trials count late responses",
+            )),
+            Self::Quantile { below: 0, .. } => Err(self.unsearchable("the duration must be above 0")),
             Self::Quantile { quantile, below } => {
                 let share = quantile.beyond().ok_or_else(|| {
                     self.unsearchable(
-                        "trials count who is late, and of a largest there is one: p99.99 is the highest",
+                        "a search needs a percentile up to p99.99, because trials count late responses",
                     )
                 })?;
                 Ok(Sought::Late(LatencyGoal { share, than: Duration::from_nanos(below) }))
@@ -334,7 +336,7 @@ mod tests {
     fn a_mean_alone_is_missed_while_one_request_fails() {
         let limited = summary(19, 181, 200, RequestFault::Timeout);
         let missed = missed_by("mean<1s", &limited);
-        assert_eq!(missed[0].measured, "181 of 200 hits had no good answer");
+        assert_eq!(missed[0].measured, "181 of 200 requests had no good response");
         assert_eq!(missed_by("mean<1s,errors<95%", &limited), []);
         assert_eq!(missed_by("mean<1s", &summary(200, 0, 200, RequestFault::Timeout)), []);
     }
@@ -375,7 +377,7 @@ mod tests {
         let [missed] = &missed_by("p50<2ms,p99<4s", &cut)[..] else { panic!("one of two") };
         assert_eq!(
             (missed.objective.as_str(), missed.measured.as_str()),
-            ("p99 < 4s", "97 of 200 hits had no good answer")
+            ("p99 < 4s", "97 of 200 requests had no good response")
         );
     }
 
@@ -399,12 +401,12 @@ mod tests {
         assert_eq!(goal("errors<0.1%"), Ok(SearchGoal::CLIFF));
         assert_eq!(goal("p99<250ms"), Ok(SearchGoal { late: Some(late), ..SearchGoal::CLIFF }));
         for (text, why) in [
-            ("mean<1s", "a mean"),
-            ("p99<1s,p90<1s", "there is another"),
+            ("mean<1s", "a percentile such as p99"),
+            ("p99<1s,p90<1s", "one latency objective"),
             ("errors<1%,errors<2%", "already"),
             ("errors<0%", "between 0 and 1"),
-            ("max<1s", "p99.99 is the highest"),
-            ("p99<0s", "quicker"),
+            ("max<1s", "a percentile up to p99.99"),
+            ("p99<0s", "above 0"),
         ] {
             assert!(goal(text).is_err_and(|error| error.contains(why)), "{text}");
         }

@@ -190,13 +190,13 @@ impl LocalDriver {
     ) -> Result<TrialObservation, SessionError> {
         let Some(schedule) = self.schedule(offer.rate) else {
             return Err(SessionError::Impossible(format!(
-                "nothing can be sent {} times a second",
+                "the rate {} requests/s is out of range",
                 offer.rate
             )));
         };
         let own = self.share.scale_trial(offer);
         let load = self.share.scale_load(offered(&own, &schedule));
-        let mut blocks = BlockBuilder::new(&schedule, load.slice, self.bound);
+        let mut blocks = BlockBuilder::new(&schedule, load.shard, self.bound);
         let (mut away, mut enough, mut no_port) = (OutageDetector::default(), false, 0);
         let Self { sessions, stop, observer, share, .. } = self;
         let carried = run_load(sessions.plain(own.rate)?, &load, stop, |progress| {
@@ -217,7 +217,7 @@ impl LocalDriver {
             enough
         })?;
         let fails = fails(&own, blocks.complete());
-        let lack = port_shortage(no_port, carried.outcome.total.done, fails, port_range());
+        let lack = port_shortage(no_port, carried.outcome.total.completed, fails, port_range());
         let against = self.against(&carried, own.most_in_flight, no_port);
         let invalid =
             join_reasons(lack.into_iter().chain(against).chain(blocks.tally().invalid_reason(fails)));
@@ -240,7 +240,7 @@ impl LocalDriver {
             return Ok(ExperimentObservation::default());
         };
         let Some(load) = experiments::load(&own, seed) else {
-            return Err(SessionError::Impossible("so much cannot be sent".into()));
+            return Err(SessionError::Impossible("the experiment's rate is out of range".into()));
         };
         let load = share.scale_load(load);
         let mut held = self.hold(own.variation.held)?;
@@ -332,17 +332,17 @@ impl LocalDriver {
             travel: Default::default(),
             style: RequestFraming::default(),
             cpus: senders,
-            spin: None,
+            busy_poll: None,
         };
         let mut session = kit.open(senders).ok()?;
-        let until = StopCondition { time: CALIBRATION.as_nanos() as Nanos, ..StopCondition::default() };
+        let until = StopCondition { stop_time: CALIBRATION.as_nanos() as Nanos, ..StopCondition::default() };
         let load = LoadSpec {
             until,
             drain_timeout: Some(PATIENCE),
             ..LoadSpec::new(ArrivalModel::Closed, CLIENTS * senders)
         };
         let carried =
-            run_load(&mut session, &load, &self.stop, |progress| progress.known_until > 2 * until.time)
+            run_load(&mut session, &load, &self.stop, |progress| progress.known_until > 2 * until.stop_time)
                 .ok()?;
         let figures = &carried.outcome;
         let seconds = Duration::from_nanos(figures.elapsed).as_secs_f64();
@@ -377,8 +377,10 @@ fn fails(offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
 /// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
 fn offered(offer: &TrialSpec, schedule: &Schedule) -> LoadSpec {
     let blocks = (offer.most.as_secs_f64() / BLOCK_SECONDS).ceil() as usize;
-    let until =
-        StopCondition { time: blocks::block_start(blocks.saturating_add(2)), ..StopCondition::default() };
+    let until = StopCondition {
+        stop_time: blocks::block_start(blocks.saturating_add(2)),
+        ..StopCondition::default()
+    };
     let room = offer.most_in_flight + (offer.rate * MARGIN).max(LEAST_MARGIN);
     let load = LoadSpec { until, ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), room as usize) };
     record_every_request(load, offer.drain)
@@ -404,7 +406,7 @@ pub(crate) fn run_load(
 ) -> Result<TrialResult, SessionError> {
     let mut carriage = RunningTrial::new(session.trial(load, None)?, load.warm_up);
     let control = carriage.control();
-    stop.attach(control.clone());
+    stop.set_running_load(control.clone());
     let clock = RunClock::start();
     let mut given_up = None;
     loop {
@@ -433,8 +435,9 @@ pub(crate) fn run_load(
 pub(crate) fn unanswered(load: &LoadSpec, progress: LoadProgress<'_>, ended: u64) -> u64 {
     match &load.arrivals {
         ArrivalModel::Open(schedule) => {
-            let due = schedule.hits_before(progress.known_until.min(load.until.time)).min(load.until.hits);
-            load.slice.count(due).saturating_sub(ended)
+            let due =
+                schedule.hits_before(progress.known_until.min(load.until.stop_time)).min(load.until.hits);
+            load.shard.count(due).saturating_sub(ended)
         }
         ArrivalModel::Closed => progress.control.in_flight() as u64,
     }
@@ -493,12 +496,13 @@ impl TargetDriver for LocalDriver {
             if self.stop.is_stopped() { None } else { self.calibrated().filter(|(rate, _)| *rate > 0.0) };
         let how = match found {
             Some((rate, senders)) => format!(
-                "{:.0} % of the {rate:.0} requests a second that {senders} sending thread(s) had answered by a server of our own on \
-                 loopback, which shares this machine; that is plain HTTP/1.1 on kept connections, and TLS, HTTP/2 and new \
-                 connections take more",
+                "{:.0} % of {rate:.0} requests/s, the highest rate that {senders} sending thread(s) reached against a test \
+                 server on this machine's loopback, with plain HTTP/1.1 and keep-alive; TLS, HTTP/2 and new connections \
+                 lower that rate",
                 100.0 * SHARE
             ),
-            None => "the generator could not be tried out; each trial is judged by itself".to_owned(),
+            None => "the generator's own limit could not be measured; each trial checks whether the generator keeps up"
+                .to_owned(),
         };
         Calibration {
             max_rate: found.map(|(rate, _)| rate * SHARE),

@@ -23,7 +23,10 @@ const LEAST_LAG: Nanos = SECOND / 1000;
 /// What the run's own figures say against the generator.
 #[must_use]
 pub fn of_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
-    [lag(outcome), unsent(outcome), stalled(outcome), unrecorded(outcome)].into_iter().flatten().collect()
+    [send_lag(outcome), not_sent(outcome), output_blocked(outcome), records_dropped(outcome)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// What the figures of a stretch of a run, sent by so many threads, say against the generator in it, in words.
@@ -31,10 +34,10 @@ pub fn of_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
 pub fn of_stretch(stretch: &IntervalStats, threads: usize) -> Vec<String> {
     let IntervalStats { from, to, stats } = stretch;
     let all = to.saturating_sub(*from).saturating_mul(threads as u64);
-    let stood = stats.stalled > all / 100;
+    let stood = stats.output_blocked > all / 100;
     let stood = stood.then(|| {
-        let stalled = Duration::from_nanos(stats.stalled);
-        format!("senders waited {stalled:.2?} for a slow reader of the results, more than 1 % of the time")
+        let stalled = Duration::from_nanos(stats.output_blocked);
+        format!("senders waited {stalled:.2?} for a slow reader of the results, above the limit of 1 % of the time")
     });
     lagged(stats).into_iter().chain(stood).collect()
 }
@@ -45,7 +48,7 @@ fn bound(good: &LatencyHistogram) -> Nanos {
     LEAST_LAG.max(good.quantile(0.5) / 20)
 }
 
-fn lag(outcome: &RunOutcome) -> Option<VerdictReason> {
+fn send_lag(outcome: &RunOutcome) -> Option<VerdictReason> {
     lagged(&outcome.total)
         .map(|measured| VerdictReason::new("send-lag", GeneratorVerdict::Degraded, measured))
 }
@@ -53,12 +56,12 @@ fn lag(outcome: &RunOutcome) -> Option<VerdictReason> {
 /// That requests went out later than does not matter, in words.
 fn lagged(stats: &LoadStats) -> Option<String> {
     // Of fewer, the 99th percentile is the largest, and one late send would speak for all.
-    let (share, name) = if stats.own_lag.count() < 100 { (0.5, "median") } else { (0.99, "p99") };
-    let own = stats.own_lag.quantile(share);
-    let bound = bound(&stats.class(OutcomeClass::Good).response);
+    let (share, name) = if stats.generator_lag.count() < 100 { (0.5, "median") } else { (0.99, "p99") };
+    let own = stats.generator_lag.quantile(share);
+    let bound = bound(&stats.class(OutcomeClass::Good).response_time);
     (own > bound).then(|| {
         let [own, bound] = [own, bound].map(Duration::from_nanos);
-        format!("{name} of the generator's own send lag {own:.2?}, more than {bound:.2?}")
+        format!("the generator's {name} send lag is {own:.2?}, above the limit of {bound:.2?}")
     })
 }
 
@@ -87,42 +90,44 @@ pub fn has_missed_sends(outcome: &RunOutcome) -> bool {
 
 /// Hits that were never sent although there was room for them in flight, or nobody can say whether there was: a bound in
 /// flight is reached as well by who comes too late to read the answers, and who does is late for his own clock.
-fn unsent(outcome: &RunOutcome) -> Option<VerdictReason> {
+fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
     let scheduled = outcome.scheduled?;
     let missed = missed(outcome)?;
     // Not the response time, which is long where hits wait for room.
-    let bound = bound(&outcome.total.class(OutcomeClass::Good).service);
-    let late = outcome.total.clock_lag.quantile(0.5);
+    let bound = bound(&outcome.total.class(OutcomeClass::Good).service_time);
+    let late = outcome.total.scheduler_lag.quantile(0.5);
     let was_late = late > bound;
-    let had_room = outcome.total.busy <= (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
+    let had_room =
+        outcome.total.saturated <= (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
     let unsent = outcome.unsent().saturating_sub(cut_off(outcome)) > scheduled / 100 && had_room;
     (was_late || unsent).then(|| {
         let [late, bound] = [late, bound].map(Duration::from_nanos);
-        let clock =
-            format!("; half of the time the generator was late by {late:.2?} or more, above {bound:.2?}");
+        let clock = format!("; the generator's median delay is {late:.2?}, above the limit of {bound:.2?}");
         let clock = if was_late { clock } else { String::new() };
-        let measured = format!("{missed} of {scheduled} hits were not sent in time, more than 1 %{clock}");
-        VerdictReason::new("unsent", GeneratorVerdict::GeneratorLimited, measured)
+        let measured =
+            format!("{missed} of {scheduled} requests were not sent in time, above the limit of 1 %{clock}");
+        VerdictReason::new("not-sent", GeneratorVerdict::GeneratorLimited, measured)
     })
 }
 
-fn stalled(outcome: &RunOutcome) -> Option<VerdictReason> {
-    let stalled = outcome.total.stalled;
+fn output_blocked(outcome: &RunOutcome) -> Option<VerdictReason> {
+    let stalled = outcome.total.output_blocked;
     let all = outcome.scheduled_for.saturating_mul(outcome.threads as u64);
     (stalled > all / 100).then(|| {
-        let measured =
-            format!("senders waited {stalled} ns for a slow reader of the results, more than 1 % of the run");
+        let measured = format!(
+            "senders waited {stalled} ns for a slow reader of the results, above the limit of 1 % of the run"
+        );
         VerdictReason::new("results", GeneratorVerdict::GeneratorLimited, measured)
     })
 }
 
-fn unrecorded(outcome: &RunOutcome) -> Option<VerdictReason> {
-    let lost = outcome.total.unrecorded;
+fn records_dropped(outcome: &RunOutcome) -> Option<VerdictReason> {
+    let lost = outcome.total.records_dropped;
     (lost > 0).then(|| {
         VerdictReason::new(
             "results",
             GeneratorVerdict::Degraded,
-            format!("{lost} results were lost to a slow reader"),
+            format!("{lost} results were dropped because their reader was slow"),
         )
     })
 }
@@ -146,52 +151,58 @@ mod tests {
     #[test]
     fn a_run_that_kept_up_has_nothing_against_it() {
         let mut total = LoadStats { sent: 1000, ..LoadStats::default() };
-        total.own_lag.record(900_000);
+        total.generator_lag.record(900_000);
         assert_eq!(checks(total), [""; 0]);
     }
 
     #[test]
     fn a_burst_without_end_overflowed_the_share_of_hits_not_sent() {
-        let endless = |busy| RunOutcome {
+        let endless = |saturated| RunOutcome {
             scheduled: Some(u64::MAX),
-            ..outcome(LoadStats { sent: 1000, stalled: u64::MAX / 2, busy, ..LoadStats::default() })
+            ..outcome(LoadStats {
+                sent: 1000,
+                output_blocked: u64::MAX / 2,
+                saturated,
+                ..LoadStats::default()
+            })
         };
-        let verdicts =
-            |busy| of_run(&endless(busy)).iter().map(|reason| reason.check.to_string()).collect::<Vec<_>>();
-        assert_eq!(verdicts(0), ["unsent", "results"]);
+        let verdicts = |saturated| {
+            of_run(&endless(saturated)).iter().map(|reason| reason.check.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(0), ["not-sent", "results"]);
         assert_eq!(verdicts(SECOND / 2), ["results"]);
     }
 
     #[test]
     fn lag_counts_when_it_is_the_generators() {
         let mut total = LoadStats { sent: 1000, ..LoadStats::default() };
-        total.lag.record(SECOND);
+        total.send_lag.record(SECOND);
         assert_eq!(checks(total.clone()), [""; 0], "hits waited for room, which is the target's doing");
-        total.own_lag.record(2_000_000);
+        total.generator_lag.record(2_000_000);
         assert_eq!(checks(total), ["send-lag"]);
     }
 
     #[test]
     fn one_late_send_of_five_does_not_speak_for_all() {
         let mut total = LoadStats { sent: 1000, ..LoadStats::default() };
-        (0..4).for_each(|_| total.own_lag.record(1_000));
-        total.own_lag.record(SECOND);
+        (0..4).for_each(|_| total.generator_lag.record(1_000));
+        total.generator_lag.record(SECOND);
         assert_eq!(checks(total.clone()), [""; 0]);
-        (0..5).for_each(|_| total.own_lag.record(SECOND));
+        (0..5).for_each(|_| total.generator_lag.record(SECOND));
         assert_eq!(checks(total), ["send-lag"], "most are late");
     }
 
     /// Held to 50m of CPU it sent a third, and 1 % of the time at the bound excused that.
     #[test]
     fn a_bound_in_flight_excuses_no_generator_that_was_late_for_its_own_clock() {
-        let missed = |clock_lag: Nanos, dropped: u64| {
-            let mut total = LoadStats { sent: 300, busy: SECOND * 9 / 10, ..LoadStats::default() };
-            (0..10).for_each(|_| total.clock_lag.record(clock_lag));
-            total.faults[RequestFault::Dropped.kind()] = dropped;
+        let missed = |scheduler_lag: Nanos, dropped: u64| {
+            let mut total = LoadStats { sent: 300, saturated: SECOND * 9 / 10, ..LoadStats::default() };
+            (0..10).for_each(|_| total.scheduler_lag.record(scheduler_lag));
+            total.failures[RequestFault::Dropped.kind()] = dropped;
             checks(total)
         };
         for dropped in [0, 700] {
-            assert_eq!(missed(SECOND / 20, dropped), ["unsent"]);
+            assert_eq!(missed(SECOND / 20, dropped), ["not-sent"]);
             assert_eq!(missed(100_000, dropped), [""; 0], "the target's doing");
         }
     }
@@ -199,7 +210,7 @@ mod tests {
     #[test]
     fn requests_that_were_given_up_made_any_lag_seem_little() {
         let mut total = LoadStats { sent: 1000, ..LoadStats::default() };
-        total.own_lag.record(SECOND);
+        total.generator_lag.record(SECOND);
         let timeout = FinishedRequest {
             target: 0,
             outcome: Err(RequestFault::Timeout),
@@ -226,7 +237,7 @@ mod tests {
             worst(&of_run(&outcome))
         };
         let early = Some(RunStopReason::Commanded);
-        assert_eq!(ended(158, early), GeneratorVerdict::Sound);
+        assert_eq!(ended(158, early), GeneratorVerdict::Valid);
         assert_eq!(ended(158, None), GeneratorVerdict::GeneratorLimited, "it had its grace");
         assert_eq!(
             ended(100, early),
@@ -239,6 +250,6 @@ mod tests {
     fn hits_not_sent_are_the_generators_fault_unless_the_bound_was_reached() {
         let total = LoadStats { sent: 900, ..LoadStats::default() };
         assert_eq!(worst(&of_run(&outcome(total.clone()))), GeneratorVerdict::GeneratorLimited);
-        assert_eq!(checks(LoadStats { busy: SECOND / 2, ..total }), [""; 0]);
+        assert_eq!(checks(LoadStats { saturated: SECOND / 2, ..total }), [""; 0]);
     }
 }

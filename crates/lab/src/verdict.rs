@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum GeneratorVerdict {
     /// The generator kept up.
-    Sound,
-    /// The generator coloured the figures.
+    Valid,
+    /// The generator's own delay is part of the figures.
     Degraded,
     /// The generator was the limit: the figures say nothing about the target's capacity.
     GeneratorLimited,
 }
 
-/// Why a verdict is worse than sound.
+/// A reason why a verdict is worse than valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictReason {
     /// A stable name.
@@ -35,8 +35,8 @@ impl VerdictReason {
     }
 }
 
-/// The worst verdict of all reasons; sound without any.
+/// The worst verdict of all reasons; valid without any.
 #[must_use]
 pub fn worst(reasons: &[VerdictReason]) -> GeneratorVerdict {
-    reasons.iter().map(|reason| reason.verdict).max().unwrap_or(GeneratorVerdict::Sound)
+    reasons.iter().map(|reason| reason.verdict).max().unwrap_or(GeneratorVerdict::Valid)
 }

@@ -26,15 +26,20 @@ fn rig(server: &Server, bound: Option<Duration>) -> LocalDriver {
     let request = PreparedRequest::new(&asked, &RequestFraming::default()).unwrap();
     let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
     let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
-    let kit =
-        SessionConfig { list, travel, style: RequestFraming::default(), cpus: 2, spin: Some(Duration::ZERO) };
-    LocalDriver::new(kit, ArrivalSpacing::Even, bound).unwrap()
+    let kit = SessionConfig {
+        list,
+        travel,
+        style: RequestFraming::default(),
+        cpus: 2,
+        busy_poll: Some(Duration::ZERO),
+    };
+    LocalDriver::new(kit, ArrivalSpacing::Constant, bound).unwrap()
 }
 
 fn offer(clients: u32, most: Duration) -> ClosedTrialSpec {
     let standard = ClosedCriteria { goal: SearchGoal::CLIFF, settle: 0.3, service: 0.001 };
     ClosedTrialSpec {
-        purpose: TrialPurpose::Narrow,
+        purpose: TrialPurpose::NarrowBracket,
         clients,
         pause: Duration::from_millis(1),
         least: most,

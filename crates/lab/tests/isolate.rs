@@ -11,7 +11,7 @@ use seawall_lab::find;
 use seawall_lab::find::answer::{ConnectionPolicy, FindOutcome as End, FindStopReason, ReportedArrivals};
 use seawall_lab::find::compare;
 use seawall_lab::find::progress::NoopWatcher;
-use seawall_lab::isolate::answer::{IsolateOutcome, IsolateReport, VariantVerdict};
+use seawall_lab::isolate::answer::{IsolateOutcome, IsolateReport, ReportedStopReason, VariantVerdict};
 use seawall_lab::isolate::bench::LocalVariantRunner;
 use seawall_lab::isolate::limits::{CapacityPlan, CapacitySearches, VariantCapacity};
 use seawall_lab::isolate::ways::{VariantLabel, VariantSetup};
@@ -142,11 +142,11 @@ fn the_way_that_is_slower_is_blamed_and_the_other_is_not_whether_interleaved_or_
         let said = [is_said(&answer, 0, VariantVerdict::Equal), is_said(&answer, 1, VariantVerdict::Slower)];
         if said == [true, true] {
             assert_eq!(answer.outcome, IsolateOutcome::Decided);
-            let gain = answer.variants[1].gain.unwrap();
-            assert!((-0.8..-0.2).contains(&gain.point), "half as much again: {gain:?}");
-            assert!(answer.took < 30.0);
+            let gain = answer.variants[1].time_saved_ratio.unwrap();
+            assert!((-0.8..-0.2).contains(&gain.estimate), "half as much again: {gain:?}");
+            assert!(answer.duration_seconds < 30.0);
         }
-        assert!(answer.reference.answers > 0 && answer.cells.len() >= 30, "{answer:?}");
+        assert!(answer.reference.responses > 0 && answer.time_buckets.len() >= 30, "{answer:?}");
     }
 }
 
@@ -159,11 +159,11 @@ fn what_was_measured_before_it_was_stopped_is_told() {
     let stop = bench.stop();
     let answer = isolate(&mut bench, &plan(&[Design::Interleaved], names), &mut |_, _| stop.stop());
     assert_eq!(
-        (answer.outcome, answer.cut.as_deref()),
-        (IsolateOutcome::Interrupted, Some("ended on request"))
+        (answer.outcome, answer.stop_reason, answer.stop_detail.as_deref()),
+        (IsolateOutcome::Interrupted, Some(ReportedStopReason::Signal), Some("stopped on request"))
     );
-    assert!(!answer.cells.is_empty(), "the first segment");
-    assert!(answer.took < 20.0 && answer.reference.answers > 0, "{answer:?}");
+    assert!(!answer.time_buckets.is_empty(), "the first segment");
+    assert!(answer.duration_seconds < 20.0 && answer.reference.responses > 0, "{answer:?}");
 }
 
 /// One connection has as much to carry as all of the reference's have, or it is not they that are compared.
@@ -178,7 +178,7 @@ fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let stop = bench.stop();
     let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_, _| stop.stop());
-    let of = |way| answer.cells.iter().filter(move |row| row.way == way).map(|row| row.requests);
+    let of = |way| answer.time_buckets.iter().filter(move |row| row.variant == way).map(|row| row.requests);
     assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
     assert!(of(0).count() >= 1, "{answer:?}");
 }
@@ -193,17 +193,21 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
     let mut plan = plan(&[Design::Interleaved], names);
     plan.config.times.segment = Duration::from_secs(18);
     let answer = isolate(&mut bench, &plan, &mut |_, _| ());
-    assert_eq!(answer.outcome, IsolateOutcome::Overloaded, "{answer:?}");
+    assert_eq!(
+        (answer.outcome, answer.stop_reason),
+        (IsolateOutcome::Overloaded, Some(ReportedStopReason::Overloaded)),
+        "{answer:?}"
+    );
     let hung = answer.overloaded_variant().unwrap();
-    assert_eq!((hung.way.name.as_str(), hung.way.answers), ("hung", 0));
+    assert_eq!((hung.way.name.as_str(), hung.way.responses), ("hung", 0));
     assert!(
-        hung.verdict.is_difference() || hung.gain.is_none(),
+        hung.verdict.is_difference() || hung.time_saved_ratio.is_none(),
         "no time of answers that there are none of: {hung:?}"
     );
     assert!(hung.way.all_failed() && hung.way.failures.is_empty());
-    let (cut, all) = (answer.cut.as_ref().unwrap(), hung.way.requests);
+    let (cut, all) = (answer.stop_detail.as_ref().unwrap(), hung.way.requests);
     assert!(
-        cut.starts_with(&format!("\"hung\" left {all} of {all} requests unanswered, and \"here\" ")),
+        cut.starts_with(&format!("\"hung\" left {all} of {all} requests without a response; \"here\" left ")),
         "{cut}"
     );
 }
@@ -221,8 +225,12 @@ const SHORT: Profile = Profile {
 
 /// The search of a way that may be offered so much.
 fn search(ways: usize, most: f64) -> CapacityPlan {
-    let connections =
-        ConnectionPolicy { keep_alive: true, most: None, requests: None, protocol: "http/1.1".to_owned() };
+    let connections = ConnectionPolicy {
+        keep_alive: true,
+        max_connections: None,
+        requests_per_connection: None,
+        protocol: "http/1.1".to_owned(),
+    };
     let plan = find::plan::FindPlan {
         goal: SearchGoal::CLIFF,
         profile: SHORT,
@@ -235,7 +243,7 @@ fn search(ways: usize, most: f64) -> CapacityPlan {
             uses_tls: false,
             has_host_name: false,
         },
-        arrivals: ReportedArrivals::Even,
+        arrivals: ReportedArrivals::Constant,
         connections,
         timeout: None,
         fingerprint: None,
@@ -260,23 +268,28 @@ fn the_way_with_a_limiter_breaks_below_the_other_and_is_worse() {
         limits.record(next, run);
     }
     let found = limits.finish();
-    let [here, limited] = &found.ways[..] else { panic!("{answer:?} {found:?}") };
+    let [here, limited] = &found.variants[..] else { panic!("{answer:?} {found:?}") };
     assert_eq!((here.name.as_str(), limited.name.as_str()), ("here", "limited"));
     let offered =
-        |limit: &VariantCapacity| limit.run.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
+        |limit: &VariantCapacity| limit.find.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
     // A machine that was busy all the time says so, and blames nobody.
     let doubted = |limit: &VariantCapacity| {
-        limit.run.outcome == End::GeneratorLimited
-            || limit.run.cut == Some(FindStopReason::Budget)
-            || limit.run.trials.iter().any(|trial| trial.invalid.is_some())
+        limit.find.outcome == End::GeneratorLimited
+            || limit.find.stop_reason == Some(FindStopReason::Budget)
+            || limit.find.trials.iter().any(|trial| trial.invalid_reason.is_some())
     };
     if !doubted(here) && !doubted(limited) {
-        let cliff = limited.run.cliff;
-        let breaks = cliff.upper.or(cliff.bad).unwrap();
-        assert!(breaks < 200.0 && cliff.good.is_none_or(|good| good < 115.0), "{cliff:?}");
-        let held = compare::highest_held_rate(&here.run).or(here.run.cliff.good);
-        assert!(held.is_some_and(|held| held > breaks), "{:?} {:?}", here.run.outcome, here.run.cliff);
-        assert!(found.has_lower_capacity(), "{:?}", limited.beside);
+        let cliff = limited.find.breaking_rate;
+        let breaks = cliff.upper.or(cliff.lowest_bad_rate).unwrap();
+        assert!(breaks < 200.0 && cliff.highest_good_rate.is_none_or(|good| good < 115.0), "{cliff:?}");
+        let held = compare::highest_held_rate(&here.find).or(here.find.breaking_rate.highest_good_rate);
+        assert!(
+            held.is_some_and(|held| held > breaks),
+            "{:?} {:?}",
+            here.find.outcome,
+            here.find.breaking_rate
+        );
+        assert!(found.has_lower_capacity(), "{:?}", limited.vs_reference);
     }
     assert!(offered(here) <= 800.0 && offered(limited) <= 800.0, "--max-rate");
 }
@@ -291,7 +304,7 @@ fn a_bench_that_was_stopped_ends_its_rigs_before_they_send() {
     let plan = search(1, 100.0).plans.remove(0);
     let run = find::find(&mut bench.driver(0, None).unwrap(), &plan, None, &mut NoopWatcher).unwrap();
     assert_eq!(
-        (run.cut, run.trials.len(), server.connections()),
+        (run.stop_reason, run.trials.len(), server.connections()),
         (Some(FindStopReason::Signal), 0, 0),
         "{names:?}"
     );

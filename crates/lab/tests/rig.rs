@@ -40,11 +40,11 @@ fn kit(method: &str, url: &str) -> SessionConfig {
     let request = PreparedRequest::new(&asked, &RequestFraming::default()).unwrap();
     let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
     let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
-    SessionConfig { list, travel, style: RequestFraming::default(), cpus: 1, spin: Some(Duration::ZERO) }
+    SessionConfig { list, travel, style: RequestFraming::default(), cpus: 1, busy_poll: Some(Duration::ZERO) }
 }
 
 fn rig(server: &Server) -> LocalDriver {
-    LocalDriver::new(kit("GET", &server.url("/")), ArrivalSpacing::Even, None).unwrap()
+    LocalDriver::new(kit("GET", &server.url("/")), ArrivalSpacing::Constant, None).unwrap()
 }
 
 /// One that ends at its end, or when it does damage.
@@ -59,7 +59,15 @@ fn offer(rate: f64, most: Duration) -> TrialSpec {
     };
     let drain = Duration::from_millis(200);
     let rule = StopRule::Whole(standard);
-    TrialSpec { purpose: TrialPurpose::Narrow, rate, least: most, most, rule, most_in_flight: 50.0, drain }
+    TrialSpec {
+        purpose: TrialPurpose::NarrowBracket,
+        rate,
+        least: most,
+        most,
+        rule,
+        most_in_flight: 50.0,
+        drain,
+    }
 }
 
 fn experiment(load: experiment::ExperimentLoad, variation: Variation) -> Experiment {
@@ -269,7 +277,7 @@ fn connections_are_held_beside_a_load_and_those_that_stand_are_counted() {
     let load = experiment::ExperimentLoad::Rate {
         rate: 20.0,
         lasts: Duration::from_millis(500),
-        spacing: experiment::RequestSpacing::Even,
+        spacing: experiment::RequestSpacing::Constant,
     };
     let watched =
         self::rig(&server).run_experiment(&experiment(load, Variation { held: 20, ..Variation::NONE }));
@@ -294,11 +302,18 @@ fn each_variation_is_what_the_server_sees() {
     let plain = watch(Variation::NONE);
     assert!(how(&plain, ObservedOutcome::Good) == 30 && plain.connections <= 10, "{plain:?}");
     assert!(
-        plain.requests.iter().all(|hit| hit.bytes == 2 && hit.connection.is_some_and(|by| by.number > 0))
+        plain
+            .requests
+            .iter()
+            .all(|hit| hit.bytes == 2 && hit.carrying_connection.is_some_and(|by| by.number > 0))
     );
     let anew = watch(Variation { keep_alive: Some(false), ..Variation::NONE });
     assert_eq!((how(&anew, ObservedOutcome::Good), anew.connections), (30, 30));
-    assert!(anew.requests.iter().all(|hit| hit.connection.is_some_and(|by| by.earlier_requests == 0)));
+    assert!(
+        anew.requests
+            .iter()
+            .all(|hit| hit.carrying_connection.is_some_and(|by| by.earlier_requests_on_connection == 0))
+    );
     let one = watch(Variation { connections: Some(1), ..Variation::NONE });
     assert_eq!((how(&one, ObservedOutcome::Good), one.connections), (30, 1));
     assert_eq!(how(&watch(Variation { head: true, ..Variation::NONE }), ObservedOutcome::Good), 30);
@@ -321,12 +336,13 @@ fn over_tls_hits_know_their_handshake_and_the_source_may_be_another() {
     kit.travel.tls =
         Some(TlsOptions { insecure: true, http2: false, ..TlsOptions::default() }.config().unwrap());
     assert!(kit.uses_tls() && !kit.has_host_name());
-    let mut rig = LocalDriver::new(kit, ArrivalSpacing::Even, None).unwrap();
+    let mut rig = LocalDriver::new(kit, ArrivalSpacing::Constant, None).unwrap();
     for another_source in [false, true] {
         let variation = Variation { another_source, keep_alive: Some(false), ..Variation::NONE };
         let watched = rig.run_experiment(&experiment(clients(20), variation));
         assert_eq!((how(&watched, ObservedOutcome::Good), watched.connections), (20, 20), "{watched:?}");
-        let shaken = watched.requests.iter().filter(|hit| hit.connection.is_some_and(|by| by.tls.is_some()));
+        let shaken =
+            watched.requests.iter().filter(|hit| hit.carrying_connection.is_some_and(|by| by.tls.is_some()));
         assert_eq!(shaken.count(), 20);
     }
 }
@@ -336,13 +352,14 @@ fn what_cannot_be_tried_is_said_in_words() {
     let server = Server::answering(OK).unwrap();
     let literal = Variation { literal: true, ..Variation::NONE };
     let watched = rig(&server).run_experiment(&experiment(clients(3), literal.clone()));
-    assert!(watched.impossible.unwrap().contains("no name") && watched.requests.is_empty());
-    let mut posting = LocalDriver::new(kit("POST", &server.url("/")), ArrivalSpacing::Even, None).unwrap();
+    assert!(watched.impossible.unwrap().contains("not a name") && watched.requests.is_empty());
+    let mut posting =
+        LocalDriver::new(kit("POST", &server.url("/")), ArrivalSpacing::Constant, None).unwrap();
     let head = Variation { head: true, ..Variation::NONE };
     assert!(posting.run_experiment(&experiment(clients(3), head)).impossible.unwrap().contains("GET"));
     let named = kit("GET", &format!("http://localhost:{}/", server.address().port()));
     assert!(named.has_host_name() && !named.uses_tls());
-    let watched = LocalDriver::new(named, ArrivalSpacing::Even, None)
+    let watched = LocalDriver::new(named, ArrivalSpacing::Constant, None)
         .unwrap()
         .run_experiment(&experiment(clients(3), literal));
     assert_eq!(
@@ -374,10 +391,10 @@ fn what_ends_without_an_answer_says_why() {
     );
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let mut rig =
-        LocalDriver::new(kit("GET", &format!("http://{nobody}/")), ArrivalSpacing::Even, None).unwrap();
+        LocalDriver::new(kit("GET", &format!("http://{nobody}/")), ArrivalSpacing::Constant, None).unwrap();
     let refused = rig.run_experiment(&experiment(bursts(5), Variation::NONE));
     assert_eq!((how(&refused, ObservedOutcome::Refused), refused.connections), (5, 0));
-    assert!(refused.requests.iter().all(|hit| hit.sent.is_none() && hit.connection.is_none()));
+    assert!(refused.requests.iter().all(|hit| hit.sent.is_none() && hit.carrying_connection.is_none()));
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl AccountingConfig {
     fn fate(
         &self,
         finished: &FinishedRequest,
-        own_lag: Nanos,
+        generator_lag: Nanos,
         retries: u32,
         carrier: Option<ConnectionTimings>,
     ) -> CompletedRequest {
@@ -56,7 +56,7 @@ impl AccountingConfig {
             target: finished.target,
             due: since(finished.due),
             sent: finished.sent.map(since),
-            own_lag,
+            generator_lag,
             end: since(finished.end),
             outcome: finished.outcome,
             bytes_in: finished.bytes_in,
@@ -67,14 +67,14 @@ impl AccountingConfig {
 
     fn carriage_of(&self, carrier: Option<ConnectionTimings>) -> RecordedConnection {
         let told = carrier.map_or(RecordedConnection::None, RecordedConnection::Timings);
-        if self.connection_timings { told } else { RecordedConnection::NotRecorded }
+        if self.connection_timings { told } else { RecordedConnection::ConnectionNotRecorded }
     }
 }
 
 /// What a thread hands to the collector.
 #[derive(Debug)]
 pub(crate) struct SenderReport {
-    pub(crate) shard: usize,
+    pub(crate) sender: usize,
     pub(crate) stats: Box<LoadStats>,
     /// What was counted before this instant is in them, or was handed over earlier.
     pub(crate) to: Nanos,
@@ -85,7 +85,7 @@ pub(crate) struct SenderReport {
 /// The way to the collector and back.
 #[derive(Debug)]
 pub(crate) struct CollectorLink {
-    pub(crate) shard: usize,
+    pub(crate) sender: usize,
     pub(crate) reports: Sender<SenderReport>,
     pub(crate) spare: Receiver<Box<LoadStats>>,
 }
@@ -136,7 +136,7 @@ impl Accounting {
         self.counting.end = self.counting.end.min(at);
     }
 
-    /// A hit is sent; there has been room since then, and with it so many are in flight. Returns its own lag: [`CompletedRequest::own_lag`].
+    /// A hit is sent; there has been room since then, and with it so many are in flight. Returns its generator lag: [`CompletedRequest::generator_lag`].
     #[inline]
     pub(crate) fn record_launch(
         &mut self,
@@ -152,9 +152,9 @@ impl Accounting {
         if self.counting.closed || hit.due < room_since {
             return 0;
         }
-        let own_lag = now.saturating_sub(hit.due);
-        self.stats.own_lag.record(own_lag);
-        own_lag
+        let generator_lag = now.saturating_sub(hit.due);
+        self.stats.generator_lag.record(generator_lag);
+        generator_lag
     }
 
     /// The warm-up is over when it is due.
@@ -165,7 +165,7 @@ impl Accounting {
 
     /// The in-flight bound has been reached since then.
     pub(crate) fn record_saturation(&mut self, since: Nanos, now: Nanos) {
-        self.stats.busy += now.saturating_sub(since.max(self.counting.warm_up));
+        self.stats.saturated += now.saturating_sub(since.max(self.counting.warm_up));
     }
 
     /// The transport has done something, and so many connections had been opened before.
@@ -187,10 +187,10 @@ impl Accounting {
     }
 
     /// The clock is looked at that should have been looked at then, and each `every` since.
-    pub(crate) fn record_clock_lag(&mut self, due: Nanos, now: Nanos, every: Nanos) {
+    pub(crate) fn record_scheduler_lag(&mut self, due: Nanos, now: Nanos, every: Nanos) {
         let all = (due..=now).step_by(usize::try_from(every).unwrap_or(usize::MAX));
         for due in all.filter(|&due| due >= self.counting.warm_up) {
-            self.stats.clock_lag.record(now - due);
+            self.stats.scheduler_lag.record(now - due);
         }
     }
 
@@ -206,7 +206,7 @@ impl Accounting {
     #[inline]
     fn late(&mut self, hit: Arrival, at: Nanos) {
         if !self.counting.closed {
-            self.stats.lag.record(at.saturating_sub(hit.due));
+            self.stats.send_lag.record(at.saturating_sub(hit.due));
         }
     }
 
@@ -233,21 +233,21 @@ impl Accounting {
         let request = supply.request(flight.original_request.as_ref().unwrap_or(&flight.request));
         let finished = finished(flight, request, outcome, end);
         if finished.sent.is_none() {
-            self.stats.unconnected += 1;
+            self.stats.no_connection += 1;
             self.late(flight.hit, end);
         }
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
-        self.stats.other_length += u64::from(other);
+        self.stats.length_mismatch += u64::from(other);
         self.count(&finished);
         if let Some(variant) = &request.origin.variant {
             self.stats.variants.count(&variant.name, &finished);
         }
         if self.counting.samples_per_outcome > 0 {
             let at = end.saturating_sub(self.counting.begins);
-            self.stats.evidence.keep(self.counting.samples_per_outcome, outcome, at, &flight.answer);
+            self.stats.sample_responses.keep(self.counting.samples_per_outcome, outcome, at, &flight.answer);
         }
         if self.counting.per_request_outcomes {
-            let (lag, retries) = (flight.own_lag, flight.retries);
+            let (lag, retries) = (flight.generator_lag, flight.retries);
             self.stats.fates.push(self.counting.fate(&finished, lag, retries, carrier(flight)));
         }
         if let Some(recorder) = &mut self.recorder {
@@ -329,15 +329,15 @@ impl Accounting {
     pub(crate) fn hand_over(&mut self, to: Nanos, ended: bool) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
-            self.stats.stalled += std::mem::take(&mut recorder.stalled);
-            self.stats.unrecorded += std::mem::take(&mut recorder.lost);
+            self.stats.output_blocked += std::mem::take(&mut recorder.output_blocked);
+            self.stats.records_dropped += std::mem::take(&mut recorder.lost);
         }
-        let CollectorLink { shard, reports: harvest, spare } = &self.collection;
+        let CollectorLink { sender, reports: harvest, spare } = &self.collection;
         let empty = if ended { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
             // The collector outlives the threads; without it nobody asks for figures.
-            let _ = harvest.send(SenderReport { shard: *shard, stats, to, ended });
+            let _ = harvest.send(SenderReport { sender: *sender, stats, to, ended });
         }
     }
 }

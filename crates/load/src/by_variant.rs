@@ -15,11 +15,11 @@ pub struct StatsByVariant(Vec<(String, VariantTotals)>);
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariantTotals {
-    /// Requests of which the outcome is known, those never sent included.
-    pub done: u64,
-    /// Answers from 200 to 399.
+    /// Requests whose outcome is known, including those that were never sent.
+    pub completed: u64,
+    /// Responses with a status from 200 to 399.
     pub good: u64,
-    /// Times of the good ones.
+    /// The times of requests with a good response.
     pub times: RequestTimes,
 }
 
@@ -38,12 +38,12 @@ impl StatsByVariant {
     pub(crate) fn count(&mut self, name: &str, finished: &FinishedRequest) {
         let good = finished.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
         let figures = self.of(name);
-        figures.done += 1;
+        figures.completed += 1;
         if good {
             figures.good += 1;
-            figures.times.response.record(finished.end.saturating_sub(finished.due));
+            figures.times.response_time.record(finished.end.saturating_sub(finished.due));
             let sent = finished.sent.unwrap_or(finished.end);
-            figures.times.service.record(finished.end.saturating_sub(sent));
+            figures.times.service_time.record(finished.end.saturating_sub(sent));
         }
     }
 
@@ -51,7 +51,7 @@ impl StatsByVariant {
     pub(crate) fn add(&mut self, other: &Self) {
         for (name, theirs) in &other.0 {
             let ours = self.of(name);
-            ours.done = ours.done.saturating_add(theirs.done);
+            ours.completed = ours.completed.saturating_add(theirs.completed);
             ours.good = ours.good.saturating_add(theirs.good);
             ours.times.add(&theirs.times);
         }
@@ -59,7 +59,9 @@ impl StatsByVariant {
 
     /// Of counts without times: name, requests done, good answers. None of more than are told apart.
     pub(crate) fn from_counts(counts: Vec<(String, u64, u64)>) -> Option<Self> {
-        let of = |(name, done, good)| (name, VariantTotals { done, good, times: RequestTimes::default() });
+        let of = |(name, done, good)| {
+            (name, VariantTotals { completed: done, good, times: RequestTimes::default() })
+        };
         (counts.len() <= MOST + 1).then(|| Self(counts.into_iter().map(of).collect()))
     }
 
@@ -102,6 +104,6 @@ mod tests {
         assert_eq!(sum.iter().count(), MOST + 1);
         assert_eq!(sum.iter().map(|(_, figures)| figures.good).sum::<u64>(), 2000);
         let (name, others) = sum.iter().last().unwrap();
-        assert_eq!((name, others.times.service.max()), (OTHERS, 2));
+        assert_eq!((name, others.times.service_time.max()), (OTHERS, 2));
     }
 }

@@ -27,8 +27,8 @@ pub enum CollectorEvent<'r> {
 pub(crate) struct Collector {
     harvest: Receiver<SenderReport>,
     threads: Vec<Thread>,
-    /// What each thread spun away, all along.
-    spun: Vec<Nanos>,
+    /// CPU time that each thread has spent on busy polling, since the start.
+    busy_poll: Vec<Nanos>,
     total: LoadStats,
     current: IntervalStats,
     /// `current` was told, and is to be begun anew.
@@ -58,9 +58,9 @@ impl Collector {
     ) -> Self {
         let thread = |spare| Thread { spare, to: 0, ended: false, peak: 0, highest: 0 };
         let current = IntervalStats { from: 0, to: 0, stats: *LoadStats::reserved() };
-        let spun = vec![0; spares.len()];
+        let busy_poll = vec![0; spares.len()];
         let threads = spares.into_iter().map(thread).collect();
-        Self { harvest, threads, spun, total, current, told: false, untouched: true }
+        Self { harvest, threads, busy_poll, total, current, told: false, untouched: true }
     }
 
     /// Waits for the next interval, but no longer than this for any thread.
@@ -100,9 +100,9 @@ impl Collector {
         &self.current
     }
 
-    /// What each thread spun away until the end of that interval.
-    pub(crate) fn spun(&self) -> &[Nanos] {
-        &self.spun
+    /// CPU time that each thread had spent on busy polling at the end of the last interval.
+    pub(crate) fn busy_poll(&self) -> &[Nanos] {
+        &self.busy_poll
     }
 
     /// Whether all was told.
@@ -126,12 +126,15 @@ impl Collector {
 
     /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
     /// need: the first to come is taken as it is, for the cleared figures of the last interval.
-    fn take(&mut self, SenderReport { shard, mut stats, to, ended }: SenderReport) {
-        let Some((thread, spun)) = self.threads.get_mut(shard).zip(self.spun.get_mut(shard)) else { return };
+    fn take(&mut self, SenderReport { sender, mut stats, to, ended }: SenderReport) {
+        let Some((thread, busy_poll)) = self.threads.get_mut(sender).zip(self.busy_poll.get_mut(sender))
+        else {
+            return;
+        };
         thread.peak = thread.peak.max(stats.in_flight_peak);
         thread.highest = thread.highest.max(thread.peak);
         (thread.to, thread.ended) = (to, ended);
-        *spun += stats.spun;
+        *busy_poll += stats.busy_poll;
         if std::mem::take(&mut self.untouched) {
             std::mem::swap(&mut self.current.stats, &mut *stats);
         } else {
@@ -183,9 +186,9 @@ mod tests {
     }
 
     /// What a thread that sent and had in flight so many hands over at the end of this second.
-    fn harvest(shard: usize, second: Nanos, sent: u64) -> SenderReport {
+    fn harvest(sender: usize, second: Nanos, sent: u64) -> SenderReport {
         let stats = LoadStats { sent, in_flight_peak: sent, ..LoadStats::default() };
-        SenderReport { shard, stats: Box::new(stats), to: second * SECOND, ended: false }
+        SenderReport { sender, stats: Box::new(stats), to: second * SECOND, ended: false }
     }
 
     /// Seconds and counts of everything that can be told by now.
@@ -219,27 +222,27 @@ mod tests {
         assert_eq!(told(&mut collector), [(0, 2, 19, 14)]);
     }
 
-    /// One that spun most of the time excused another that worked.
+    /// A thread that busy-polled most of the time excused another one that worked.
     #[test]
     fn what_threads_spun_away_is_told_of_each_until_the_end_of_the_interval() {
         let (mut collector, threads) = of(2);
-        let spinning = |shard, second, spun, ended| {
-            let mut harvest = harvest(shard, second, 1);
-            harvest.stats.spun = spun;
+        let spinning = |sender, second, busy_poll, ended| {
+            let mut harvest = harvest(sender, second, 1);
+            harvest.stats.busy_poll = busy_poll;
             SenderReport { ended, ..harvest }
         };
         [spinning(0, 1, 8, false), spinning(1, 1, 0, false)]
             .into_iter()
             .for_each(|harvest| threads.send(harvest).unwrap());
         assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Interval(_)));
-        assert_eq!((collector.spun(), collector.last().to), (&[8, 0][..], SECOND));
+        assert_eq!((collector.busy_poll(), collector.last().to), (&[8, 0][..], SECOND));
         [spinning(0, 2, 7, true), spinning(1, 2, 1, true)]
             .into_iter()
             .for_each(|harvest| threads.send(harvest).unwrap());
         assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Interval(_)));
-        assert_eq!((collector.spun(), collector.last().to), (&[15, 1][..], 2 * SECOND));
+        assert_eq!((collector.busy_poll(), collector.last().to), (&[15, 1][..], 2 * SECOND));
         assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Ended));
-        assert_eq!(collector.spun(), [15, 1], "and stays known");
+        assert_eq!(collector.busy_poll(), [15, 1], "and stays known");
     }
 
     #[test]

@@ -1,82 +1,90 @@
-//! What a run was asked to do, for whoever reads its results later: the plan without what it sends.
+//! The configuration of a run as data: the plan without what it sends. It stands in the documents of `attack`.
 //!
-//! Says nothing of headers, bodies and URLs, in which secrets may stand. Times are in nanoseconds; what has no bound is
-//! `null`.
+//! Headers, bodies and URLs are left out, because secrets may stand in them. Fields hold nanoseconds, and documents seconds. A bound
+//! that is not set is `null`.
 
 use serde::Serialize;
 
 use crate::clock::{Nanos, nanos};
 use crate::engine::{RunPlan, TransportOptions};
 use crate::schedule::{ArrivalModel, ArrivalSpacing, ProfileStage, RateShape};
-use crate::shard::SaturationPolicy;
+use crate::sender::SaturationPolicy;
 use crate::supply::RequestSource;
 
-/// The version of what is written as JSON about a run: the summary, and the lines of intervals. A field that changes its
-/// meaning or goes makes the next one; new fields do not.
-pub const SCHEMA: u32 = 1;
+/// The version of the documents that `attack` writes: the summary and the time series. A key that changes its meaning or goes makes
+/// the next version; a new key does not.
+pub const DOCUMENT_VERSION: u32 = 1;
 
-/// A plan, as data.
+/// The configuration of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunConfig {
-    /// Name of the attack.
+    /// The name of the attack.
     pub name: String,
-    /// How many targets there are; none where they are read during the run.
-    pub targets: Option<usize>,
-    /// The rate over time; none in a closed loop.
+    /// How many targets there are. `None` if they are read during the run.
+    pub target_count: Option<usize>,
+    /// The rate over time. `None` in a closed loop.
     pub stages: Option<Vec<StageConfig>>,
-    /// How hits are spread over the rate: `even`, or one such as `poisson seed 7` or `burst of 10`.
-    pub spacing: Option<String>,
-    /// The part of the hits that this generator sends, such as `2/3`.
-    pub slice: String,
-    /// After which no more is sent.
+    /// How requests are spaced: `constant`, or for example `poisson seed 7` or `burst of 10`. `None` in a closed loop.
+    pub arrivals: Option<String>,
+    /// The part of the requests that this generator sends, such as `2/3`.
+    pub shard: String,
+    /// Time after which nothing more is sent.
+    #[serde(rename = "duration_seconds", with = "crate::seconds")]
     pub duration: Option<Nanos>,
-    /// After how many hits of all slices no more is sent.
+    /// Number of requests of all shards after which nothing more is sent.
     pub requests: Option<u64>,
-    /// The beginning that is not counted.
+    /// The time at the start whose requests are not counted.
+    #[serde(rename = "warm_up_seconds", with = "crate::seconds")]
     pub warm_up: Nanos,
-    /// Most requests in flight, and clients of a closed loop.
-    pub in_flight: usize,
-    /// What happens to a hit that finds no room: `queue` or `drop`.
-    pub when_busy: &'static str,
-    /// Threads that send, at most.
+    /// Most requests in flight. In a closed loop: the number of clients.
+    pub max_in_flight: usize,
+    /// What happens to a request that is due when the in-flight bound is reached: `queue` or `drop`.
+    pub on_saturation: &'static str,
+    /// Most threads that send.
     pub threads: usize,
-    /// Waits shorter than this are spun away.
-    pub spin: Nanos,
-    /// How long an interval is.
-    pub cadence: Nanos,
+    /// A thread busy-polls waits shorter than this.
+    #[serde(rename = "busy_poll_seconds", with = "crate::seconds")]
+    pub busy_poll: Nanos,
+    /// The length of an interval.
+    #[serde(rename = "interval_seconds", with = "crate::seconds")]
+    pub interval: Nanos,
     /// How requests travel.
-    pub travel: ReportedTransport,
+    pub transport: ReportedTransport,
 }
 
-/// One stretch of the rate.
+/// One stage of the rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageConfig {
-    /// In the words of `--profile`, without its length.
+    /// The stage in the words of `--stages`, without its duration.
     pub shape: String,
-    /// How long it lasts.
-    pub length: Option<Nanos>,
+    /// How long the stage lasts. `None` if it has no end.
+    #[serde(rename = "duration_seconds", with = "crate::seconds")]
+    pub duration: Option<Nanos>,
 }
 
 /// The part of a [`TransportOptions`] that changes figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReportedTransport {
-    /// For a whole answer, from the send.
+    /// Time for a complete response, from the send.
+    #[serde(rename = "timeout_seconds", with = "crate::seconds")]
     pub timeout: Option<Nanos>,
-    /// For a whole answer, from the intended instant.
+    /// Time for a complete response, from the intended instant.
+    #[serde(rename = "deadline_seconds", with = "crate::seconds")]
     pub deadline: Option<Nanos>,
-    /// Redirects followed.
+    /// Most redirects that are followed.
     pub redirects: Option<u32>,
-    /// What a server lost by closing an idle connection is sent again.
+    /// A request is sent again if the server closed its idle connection.
     pub retries: bool,
     /// Connections are used again.
     pub keep_alive: bool,
     /// Most connections per origin.
     pub connections: Option<usize>,
-    /// Requests after which a connection is closed.
+    /// Number of requests after which a connection is closed.
     pub requests_per_connection: Option<u64>,
-    /// Age after which a connection carries no more.
-    pub connection_age: Option<Nanos>,
-    /// HTTP/2 may come out of a TLS handshake.
+    /// Age after which a connection carries no more requests.
+    #[serde(rename = "max_connection_age_seconds", with = "crate::seconds")]
+    pub max_connection_age: Option<Nanos>,
+    /// A TLS handshake may choose HTTP/2.
     pub http2: bool,
     /// HTTP/2 is spoken without TLS.
     pub h2c: bool,
@@ -86,7 +94,7 @@ impl RunConfig {
     /// Of a plan, before it runs.
     #[must_use]
     pub fn of(plan: &RunPlan) -> Self {
-        let (stages, spacing) = match &plan.load.arrivals {
+        let (stages, arrivals) = match &plan.load.arrivals {
             ArrivalModel::Closed => (None, None),
             ArrivalModel::Open(schedule) => (
                 Some(schedule.stages().map(|stage| told(&stage)).collect()),
@@ -95,25 +103,25 @@ impl RunConfig {
         };
         Self {
             name: plan.load.name.clone(),
-            targets: match &plan.setup.source {
+            target_count: match &plan.setup.source {
                 RequestSource::List(list) => Some(list.requests().len()),
                 RequestSource::Lazy(_) => None,
             },
             stages,
-            spacing,
-            slice: plan.load.slice.to_string(),
-            duration: bound(plan.load.until.time),
+            arrivals,
+            shard: plan.load.shard.to_string(),
+            duration: bound(plan.load.until.stop_time),
             requests: bound(plan.load.until.hits),
             warm_up: nanos(plan.load.warm_up),
-            in_flight: plan.load.in_flight.limit,
-            when_busy: match plan.load.in_flight.when_busy {
+            max_in_flight: plan.load.in_flight.limit,
+            on_saturation: match plan.load.in_flight.on_saturation {
                 SaturationPolicy::Queue => "queue",
                 SaturationPolicy::Drop => "drop",
             },
             threads: plan.setup.threads,
-            spin: nanos(plan.setup.spin),
-            cadence: nanos(plan.load.interval),
-            travel: ReportedTransport::of(&plan.setup.transport),
+            busy_poll: nanos(plan.setup.busy_poll),
+            interval: nanos(plan.load.interval),
+            transport: ReportedTransport::of(&plan.setup.transport),
         }
     }
 }
@@ -128,7 +136,7 @@ impl ReportedTransport {
             keep_alive: travel.keep_alive,
             connections: Some(travel.connections).filter(|&most| most != usize::MAX),
             requests_per_connection: bound(travel.requests_per_connection),
-            connection_age: travel.connection_age.map(nanos),
+            max_connection_age: travel.connection_age.map(nanos),
             http2: travel.http2.over_tls,
             h2c: travel.http2.clear,
         }
@@ -149,12 +157,12 @@ fn told(stage: &ProfileStage) -> StageConfig {
         }
         RateShape::Replay(offsets) => format!("replay of {} offsets", offsets.len()),
     };
-    StageConfig { shape, length: stage.length }
+    StageConfig { shape, duration: stage.length }
 }
 
 fn spelled(spacing: ArrivalSpacing) -> String {
     match spacing {
-        ArrivalSpacing::Even => "even".to_owned(),
+        ArrivalSpacing::Constant => "constant".to_owned(),
         ArrivalSpacing::Poisson(seed) => format!("poisson seed {seed}"),
         ArrivalSpacing::Burst(size) => format!("burst of {size}"),
     }
@@ -190,11 +198,11 @@ mod tests {
         assert!(!told.contains(secret), "{told}");
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
         let expected = serde_json::json!([
-            { "shape": "hold 50/s", "length": SECOND },
-            { "shape": "ramp 50/s to 100/s", "length": 2 * SECOND },
+            { "shape": "hold 50/s", "duration_seconds": 1 },
+            { "shape": "ramp 50/s to 100/s", "duration_seconds": 2 },
         ]);
         assert_eq!(told["stages"], expected);
-        assert_eq!((&told["spacing"], &told["slice"]), (&"poisson seed 7".into(), &"1/1".into()));
-        assert_eq!((&told["targets"], &told["requests"]), (&1.into(), &serde_json::Value::Null));
+        assert_eq!((&told["arrivals"], &told["shard"]), (&"poisson seed 7".into(), &"1/1".into()));
+        assert_eq!((&told["target_count"], &told["requests"]), (&1.into(), &serde_json::Value::Null));
     }
 }

@@ -11,7 +11,7 @@ use crate::clock::{Nanos, RunClock, SECOND};
 use crate::plan::LoadSpec;
 use crate::poller::SenderWaker;
 use crate::rate::RequestRate;
-use crate::schedule::{ArrivalModel, Schedule, ScheduleSlice};
+use crate::schedule::{ArrivalModel, Schedule, ScheduleShard};
 
 /// What the threads are told. Only ever rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +74,7 @@ pub(crate) struct ControlState {
     revision: AtomicU64,
     /// A lock, because it changes as a whole and rarely; threads take it only when the revision has moved.
     steered: Mutex<LiveSettings>,
-    slice: ScheduleSlice,
+    shard: ScheduleShard,
     wakers: Vec<SenderWaker>,
     clock: RunClock,
     pub(crate) gauges: Vec<Gauges>,
@@ -151,7 +151,7 @@ impl ControlState {
             over: AtomicUsize::new(0),
             revision: AtomicU64::new(0),
             steered: Mutex::new(steered),
-            slice: load.slice,
+            shard: load.shard,
             wakers,
             clock,
             gauges,
@@ -309,14 +309,14 @@ impl Control {
         self.is_ending() || self.0.is_over()
     }
 
-    /// Another rate from now on, of the whole where this run has a slice. False in a closed loop, which has none, and when nothing
+    /// Another rate from now on, of the whole where this run has a shard. False in a closed loop, which has none, and when nothing
     /// more is sent.
     #[must_use]
     pub fn set_rate(&self, rate: RequestRate) -> bool {
         self.set_rate_from(self.earliest_change(), rate)
     }
 
-    /// The same from that instant of the run on, whenever it is: generators that change at the same one go on sending slices of one
+    /// The same from that instant of the run on, whenever it is: generators that change at the same one go on sending shards of one
     /// schedule. Who hears of it [too late](Self::late_by) still changes from there on, so that no hit is sent twice or by nobody: what
     /// was due since then is late.
     #[must_use]
@@ -412,7 +412,7 @@ impl Control {
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };
         let told = self.0.ended().map(|(told, _)| told);
         let at = [end, told].into_iter().flatten().fold(at, Nanos::min);
-        Some(self.0.slice.count(schedule.hits_before(at).min(hits.unwrap_or(u64::MAX))))
+        Some(self.0.shard.count(schedule.hits_before(at).min(hits.unwrap_or(u64::MAX))))
     }
 
     /// The rate of this run's schedule at this moment, in hits per second; none in a closed loop.
@@ -420,7 +420,7 @@ impl Control {
     pub fn offered(&self) -> Option<f64> {
         match &*self.0.arrivals() {
             ArrivalModel::Open(schedule) => {
-                Some(schedule.rate_at(self.0.clock.now()) / self.0.slice.of() as f64)
+                Some(schedule.rate_at(self.0.clock.now()) / self.0.shard.of() as f64)
             }
             ArrivalModel::Closed => None,
         }
@@ -500,7 +500,7 @@ mod tests {
     #[test]
     fn what_is_steered_of_a_run_elsewhere_is_told_there_and_known_here() {
         let rate = |hits| RequestRate::new(hits, SECOND).unwrap();
-        let schedule = Schedule::constant(rate(100), ArrivalSpacing::Even);
+        let schedule = Schedule::constant(rate(100), ArrivalSpacing::Constant);
         let load = LoadSpec::new(ArrivalModel::Open(schedule), 10);
         let (changes, told) = channel();
         let run = RemoteControl::new(&load, RunClock::start(), 0, SECOND, changes);

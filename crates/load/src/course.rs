@@ -5,7 +5,7 @@ use crate::fault::{OutcomeClass, RequestFault};
 use crate::flights::InFlightKey;
 use crate::poller::EventPoller;
 use crate::schedule::Arrival;
-use crate::shard::SenderLoop;
+use crate::sender::SenderLoop;
 use crate::transport::pool::ConnectionPool;
 use crate::transport::retry::{RetryDecision, RetryPolicy, retry};
 use crate::transport::{RequestEvent, RequestLocation, TransportContext, TransportFailure};
@@ -20,11 +20,11 @@ impl SenderLoop {
         let Some((which, target)) = self.supply.select_request(hit.seq) else {
             return self.never_sent(hit, RequestFault::Template);
         };
-        let own_lag =
+        let generator_lag =
             self.accounting.record_launch(hit, now, self.progress.room_since, self.flights.len() + 1);
         let expires = deadline.min(now.saturating_add(self.rules.timeout));
         let key = self.flights.insert(hit, which, target, expires);
-        self.flights.get_mut(key).own_lag = own_lag;
+        self.flights.get_mut(key).generator_lag = generator_lag;
         self.run_transport(|pool, now, desk| pool.assign(key, now, desk));
     }
 

@@ -11,7 +11,7 @@ use crate::clock::{Nanos, RunClock, SECOND};
 use crate::flights::InFlightTable;
 use crate::poller::{Event, EventPoller, SenderWaker, token};
 use crate::request::RequestFraming;
-use crate::shard::{SenderLoop, SenderTask};
+use crate::sender::{SenderLoop, SenderTask};
 use crate::stats::LoadStats;
 use crate::supply::SenderRequests;
 use crate::transport::TransportContext;

@@ -18,7 +18,7 @@ pub struct CompletedRequest {
     /// When its first byte left; none if it ended before that.
     pub sent: Option<Nanos>,
     /// How long it was due and had room before this machine came to send it; 0 in a closed loop, and for what waited for room.
-    pub own_lag: Nanos,
+    pub generator_lag: Nanos,
     /// Its last byte, or the failure.
     pub end: Nanos,
     /// The status of its complete answer, or why there is none.
@@ -41,7 +41,7 @@ impl CompletedRequest {
     /// When this machine came to send it: what it waited for a connection after that is not this machine's.
     #[must_use]
     pub fn launched(&self) -> Nanos {
-        self.due.saturating_add(self.own_lag)
+        self.due.saturating_add(self.generator_lag)
     }
 
     /// From the instant when it was due to its end.

@@ -115,12 +115,12 @@ impl From<&rustls::CertificateError> for CertificateFault {
 impl fmt::Display for CertificateFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Missing => "there is none",
-            Self::Untrusted => "nobody trusted issued it",
-            Self::Name => "it is for another name",
+            Self::Missing => "the server sent none",
+            Self::Untrusted => "its issuer is not trusted",
+            Self::Name => "it is valid for another name",
             Self::Expired => "it has expired",
             Self::NotYetValid => "it is not valid yet",
-            Self::Unusable => "it cannot be used, as that of a CA itself cannot",
+            Self::Unusable => "it is unusable (for example the certificate of a CA)",
         })
     }
 }
@@ -164,8 +164,8 @@ impl OutcomeClass {
     pub fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
-            Self::BadStatus => "refused",
-            Self::TimedOut => "timed out",
+            Self::BadStatus => "error-status",
+            Self::TimedOut => "timed-out",
             Self::Failed => "failed",
         }
     }
@@ -231,17 +231,17 @@ impl RequestFault {
 const NAMES: [&str; 21] = [
     "resolve",
     "connect",
-    "local",
+    "local-resource",
     "tls",
     "proxy",
-    "broken",
+    "connection-broken",
     "closed-early",
-    "cut",
-    "head",
-    "body",
+    "truncated",
+    "invalid-head",
+    "invalid-body",
     "http2",
     "redirects",
-    "location",
+    "invalid-location",
     "timeout",
     "deadline",
     "shed",
@@ -249,7 +249,7 @@ const NAMES: [&str; 21] = [
     "aborted",
     "template",
     "refused-stream",
-    "unconnected",
+    "no-connection",
 ];
 
 impl From<ResponseError> for RequestFault {
@@ -268,38 +268,40 @@ impl fmt::Display for RequestFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resolve(NameFault::NoHost) => f.write_str("lookup: no such host"),
-            Self::Resolve(NameFault::NoAnswer) => f.write_str("lookup: no answer from any DNS server"),
-            Self::Resolve(NameFault::Busy) => f.write_str("lookup: too many names await an answer"),
+            Self::Resolve(NameFault::NoAnswer) => f.write_str("lookup: no response from any DNS server"),
+            Self::Resolve(NameFault::Busy) => f.write_str("lookup: too many lookups wait for a response"),
             Self::Resolve(NameFault::System) => {
-                f.write_str("lookup: no such host, or no answer from the system's DNS servers")
+                f.write_str("lookup: no such host, or no response from the system's DNS servers")
             }
             Self::Connect(kind) => write!(f, "connect: {kind}"),
-            Self::Local(kind) => write!(f, "no socket to be had here: {kind}"),
-            Self::Source(source, kind) => write!(f, "no socket to be had from {source}: {kind}"),
+            Self::Local(kind) => write!(f, "cannot open a socket on this machine: {kind}"),
+            Self::Source(source, kind) => write!(f, "cannot open a socket on {source}: {kind}"),
             Self::Tls(TlsFault::Certificate(why)) => {
-                write!(f, "tls: the server's certificate is refused: {why}")
+                write!(f, "tls: rejected the server's certificate: {why}")
             }
             Self::Tls(TlsFault::Alert) => f.write_str("tls: the server sent an alert"),
             Self::Tls(TlsFault::Closed) => f.write_str("tls: EOF during the handshake"),
             Self::Tls(TlsFault::Protocol) => f.write_str("tls: protocol error"),
-            Self::Proxy(0) => f.write_str("proxy: no answer to CONNECT"),
-            Self::Proxy(status) => write!(f, "proxy: tunnel refused with status {status}"),
+            Self::Proxy(0) => f.write_str("proxy: no response to CONNECT"),
+            Self::Proxy(status) => write!(f, "proxy: CONNECT got status {status}"),
             Self::Broken(kind) => write!(f, "connection broken: {kind}"),
-            Self::ClosedEarly => f.write_str("EOF before the answer"),
-            Self::Truncated => f.write_str("unexpected EOF within the answer"),
+            Self::ClosedEarly => f.write_str("EOF before the response"),
+            Self::Truncated => f.write_str("unexpected EOF within the response"),
             Self::Head(error) => write!(f, "{error}"),
             Self::Body => f.write_str("malformed chunked body"),
             Self::Http2 => f.write_str("http2: stream or connection error"),
             Self::RefusedStream => f.write_str("http2: the server refused the stream"),
             Self::TooManyRedirects => f.write_str("stopped after too many redirects"),
-            Self::BadLocation => f.write_str("redirect to an unusable location"),
-            Self::Template => f.write_str("the filled template is no request"),
-            Self::Timeout => f.write_str("timeout: no complete answer in time (counted from the send)"),
+            Self::BadLocation => f.write_str("redirect with an invalid Location"),
+            Self::Template => f.write_str("the filled template is not a valid request"),
+            Self::Timeout => f.write_str("timeout: no complete response in time (counted from the send)"),
             Self::NoConnection => f.write_str("timeout: no connection in time"),
-            Self::Deadline => f.write_str("deadline: no complete answer in time (counted from the schedule)"),
-            Self::Shed => f.write_str("shed: its deadline passed before it could be sent"),
+            Self::Deadline => {
+                f.write_str("deadline: no complete response in time (counted from the scheduled send)")
+            }
+            Self::Shed => f.write_str("shed: the deadline passed before the send"),
             Self::Dropped => f.write_str("dropped: too many requests in flight"),
-            Self::Aborted => f.write_str("aborted: the run was ended before the answer"),
+            Self::Aborted => f.write_str("aborted: the run ended before the response"),
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct InFlightRequest {
     /// Index of its target in the statistics.
     pub(crate) target: usize,
     /// How long this machine was too late to send it.
-    pub(crate) own_lag: Nanos,
+    pub(crate) generator_lag: Nanos,
     /// When the first byte of its request left.
     pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
@@ -122,7 +122,7 @@ impl InFlightTable {
             request: RequestRef::Listed(0),
             original_request: None,
             target: 0,
-            own_lag: 0,
+            generator_lag: 0,
             sent: None,
             first_byte: None,
             carrier: None,

@@ -1,7 +1,7 @@
 //! Exact figures from one instant of a run to another, as data: to be written down, read again, and added up.
 //!
 //! What everybody is fed with who shows a run while it goes on: the live view, Prometheus, the HDR log. Intervals add up in two
-//! directions: *along* the run, one after the other, and *across* generators that each sent a slice of one schedule from one
+//! directions: *along* the run, one after the other, and *across* generators that each sent a shard of one schedule from one
 //! start on. Both lose nothing: histograms are sums.
 //!
 //! Where there is little room for them, such as in the log of a pod, they are told as [`CompactInterval`] ones.
@@ -21,17 +21,19 @@ use crate::stats::LoadStats;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "brief::IntervalJson")]
 pub struct IntervalStats {
-    /// When it begins, since the run did.
+    /// The start of the interval, counted from the start of the run.
+    #[serde(rename = "start_seconds", with = "crate::seconds")]
     pub from: Nanos,
-    /// When it ends: what was counted then is in the next one.
+    /// The end of the interval, counted from the start of the run. Figures of that instant are in the next interval.
+    #[serde(rename = "end_seconds", with = "crate::seconds")]
     pub to: Nanos,
-    /// What was counted in it, by when it happened.
+    /// The figures of what happened in the interval.
     pub stats: LoadStats,
 }
 
 /// Intervals that do not follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an interval that begins at {found} ns follows one that ends at {expected} ns")]
+#[error("an interval begins at {found} ns, but the interval before it ends at {expected} ns")]
 pub struct IntervalGap {
     /// Where the next one had to begin.
     pub expected: Nanos,
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
     use crate::clock::SECOND;
     use crate::fault::RequestFault;
-    use crate::schedule::ScheduleSlice;
+    use crate::schedule::ScheduleShard;
     use crate::stats::FinishedRequest;
 
     /// What becomes of a hit, whoever sends it: good, bad, failed, not connected or dropped, some of it slow.
@@ -162,27 +164,23 @@ mod tests {
         }
         if let Some(sent) = finished.sent {
             stats.sent += 1;
-            stats.lag.record(sent - finished.due);
-            stats.own_lag.record(sent - finished.due);
+            stats.send_lag.record(sent - finished.due);
+            stats.generator_lag.record(sent - finished.due);
         }
         stats.connections += u64::from(finished.target == 3);
-        stats.busy += finished.end % 7;
+        stats.saturated += finished.end % 7;
     }
 
-    /// What a generator tells that sends this slice.
-    fn measured(slice: ScheduleSlice, hits: u64, seed: u64, cadence: Nanos) -> Vec<IntervalStats> {
-        let mine = (0..hits).filter(|&seq| slice.thread_of(seq, 1).is_some()).map(|seq| finished(seq, seed));
+    /// What a generator tells that sends this shard.
+    fn measured(shard: ScheduleShard, hits: u64, seed: u64, length: Nanos) -> Vec<IntervalStats> {
+        let mine = (0..hits).filter(|&seq| shard.thread_of(seq, 1).is_some()).map(|seq| finished(seq, seed));
         let mine: Vec<_> = mine.collect();
-        let last = mine.iter().map(|finished| finished.end / cadence + 1).max().unwrap_or(0);
+        let last = mine.iter().map(|finished| finished.end / length + 1).max().unwrap_or(0);
         let mut told: Vec<_> = (0..last)
-            .map(|at| IntervalStats {
-                from: at * cadence,
-                to: (at + 1) * cadence,
-                stats: LoadStats::default(),
-            })
+            .map(|at| IntervalStats { from: at * length, to: (at + 1) * length, stats: LoadStats::default() })
             .collect();
         for finished in &mine {
-            let at = usize::try_from(finished.end / cadence).unwrap();
+            let at = usize::try_from(finished.end / length).unwrap();
             count(&mut told[at].stats, finished, hits * SECOND / 100);
         }
         told
@@ -224,7 +222,7 @@ mod tests {
     #[test]
     fn figures_that_contradict_themselves_are_refused() {
         let mut stats = LoadStats::default();
-        stats.lag.record(1_000_000);
+        stats.send_lag.record(1_000_000);
         stats.record_finished(&finished(1, 1));
         stats.outcomes.count(&finished(1, 1));
         let good = json(&IntervalStats { from: 0, to: 1, stats });
@@ -236,7 +234,7 @@ mod tests {
             ("\"hdr\":\"", "\"hdr\":\"A"),
             ("\"sent\":", "\"shent\":"),
             ("\"target\":", "\"target\":9"),
-            ("\"response\":", "\"respond\":"),
+            ("\"response_time\":", "\"respond_time\":"),
         ] {
             let bad = good.replacen(told, other, 1);
             assert_ne!(bad, good, "{told}");
@@ -248,21 +246,21 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]
-        fn what_slices_measured_is_merged_what_the_whole_measures(
+        fn what_shards_measured_is_merged_what_the_whole_measures(
             seed: u64,
             hits in 1..400_u64,
             of in 1..6_u64,
-            cadence in (1..40_u64).prop_map(|steps| steps * SECOND / 20),
+            length in (1..40_u64).prop_map(|steps| steps * SECOND / 20),
         ) {
-            let whole = measured(ScheduleSlice::default(), hits, seed, cadence);
-            let slices: Vec<_> = (0..of).map(|index| measured(ScheduleSlice::new(index, of).unwrap(), hits, seed, cadence)).collect();
-            let merged = merge(slices).unwrap();
+            let whole = measured(ScheduleShard::default(), hits, seed, length);
+            let shards: Vec<_> = (0..of).map(|index| measured(ScheduleShard::new(index, of).unwrap(), hits, seed, length)).collect();
+            let merged = merge(shards).unwrap();
             prop_assert_eq!(&merged, &whole);
 
-            // Whatever the cadence of each, all of it is there.
+            // Whatever the interval of each, all of it is there.
             let mixed = (0..of).map(|index| {
-                let cadence = cadence * (1 + index % 3);
-                measured(ScheduleSlice::new(index, of).unwrap(), hits, seed, cadence)
+                let length = length * (1 + index % 3);
+                measured(ScheduleShard::new(index, of).unwrap(), hits, seed, length)
             });
             prop_assert_eq!(total(&merge(mixed.collect()).unwrap()), total(&whole));
         }
@@ -273,7 +271,7 @@ mod tests {
             for seq in 0..hits {
                 count(&mut stats, &finished(seq, seed), SECOND);
             }
-            (stats.in_flight_peak, stats.retried, stats.stalled) = (seed, seed / 3, seed / 5);
+            (stats.in_flight_peak, stats.retried, stats.output_blocked) = (seed, seed / 3, seed / 5);
             stats.tls.record(seed >> 1);
             let interval = IntervalStats { from, to: from.saturating_add(length), stats };
             let read: IntervalStats = serde_json::from_str(&json(&interval)).unwrap();

@@ -73,7 +73,7 @@ impl RunOutcome {
     #[must_use]
     pub fn boundary(&self) -> UnfinishedRequests {
         let aborted = self.total.fault(RequestFault::Aborted);
-        UnfinishedRequests { backlog: self.unsent(), late: self.total.after, aborted }
+        UnfinishedRequests { backlog: self.unsent(), late: self.total.after_schedule, aborted }
     }
 
     /// Hits that the schedule made due; in a closed loop those that there was room for.
@@ -87,5 +87,5 @@ impl RunOutcome {
 #[must_use]
 pub fn handed_out(total: &LoadStats) -> u64 {
     let never_sent = RequestFault::NEVER_SENT.map(|fault| total.fault(fault));
-    never_sent.into_iter().fold(total.sent.saturating_add(total.unconnected), u64::saturating_add)
+    never_sent.into_iter().fold(total.sent.saturating_add(total.no_connection), u64::saturating_add)
 }

@@ -1,7 +1,7 @@
 //! Outcomes by target and status, in a few wide buckets: what a metrics endpoint shows while a run goes on.
 //!
 //! [`crate::stats`] tells four classes of outcome apart and keeps fine histograms of each; a scraper wants the exact
-//! status and eleven buckets. Filled by the shards only if [`crate::plan::LoadSpec::by_outcome`] asks for it. Knows no
+//! status and eleven buckets. Filled by the senders only if [`crate::plan::LoadSpec::by_outcome`] asks for it. Knows no
 //! names: the caller has the list of targets. Bounded in every direction, because a server chooses its statuses.
 
 mod json;
@@ -53,7 +53,7 @@ pub struct OutcomeCounts {
     /// Response times of those that were sent, by [`BOUNDS`]; not cumulative.
     pub buckets: [u64; BOUNDS.len() + 1],
     /// The sum of those response times, in nanoseconds.
-    pub nanos: u128,
+    pub total_time: u128,
     /// Bytes of response bodies.
     pub bytes_in: u64,
     /// Bytes of request bodies.
@@ -79,7 +79,7 @@ impl TargetOutcomes {
         if was_sent {
             let response = finished.end.saturating_sub(finished.due);
             outcome.bytes_out += if finished.sent.is_some() { finished.bytes_out } else { 0 };
-            outcome.nanos += u128::from(response);
+            outcome.total_time += u128::from(response);
             outcome.buckets[BOUNDS.partition_point(|&bound| bound < response)] += 1;
         }
     }
@@ -151,7 +151,7 @@ impl OutcomeCounts {
         let buckets = self.buckets.iter_mut().zip(other.buckets);
         buckets.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
         self.count = self.count.saturating_add(other.count);
-        self.nanos = self.nanos.saturating_add(other.nanos);
+        self.total_time = self.total_time.saturating_add(other.total_time);
         self.bytes_in = self.bytes_in.saturating_add(other.bytes_in);
         self.bytes_out = self.bytes_out.saturating_add(other.bytes_out);
     }
@@ -162,7 +162,7 @@ impl OutcomeCounts {
     }
 
     fn new(kind: RequestOutcome) -> Self {
-        Self { kind, count: 0, buckets: [0; BOUNDS.len() + 1], nanos: 0, bytes_in: 0, bytes_out: 0 }
+        Self { kind, count: 0, buckets: [0; BOUNDS.len() + 1], total_time: 0, bytes_in: 0, bytes_out: 0 }
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         one.count(&finished(0, Ok(200), SECOND));
         let mut sum = one.clone();
         sum.add(&one);
-        assert_eq!(sum.iter().map(|(_, one)| (one.count, one.nanos)).next(), Some((2, 2_000_000_000)));
+        assert_eq!(sum.iter().map(|(_, one)| (one.count, one.total_time)).next(), Some((2, 2_000_000_000)));
         sum.clear();
         assert_eq!(sum.iter().map(|(_, one)| one.count).collect::<Vec<_>>(), [0]);
     }

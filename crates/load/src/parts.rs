@@ -10,9 +10,9 @@ use crate::clock::RunClock;
 use crate::control::ControlState;
 use crate::plan::LoadSpec;
 use crate::recorder::{RecordBatch, Recorder, SlowOutputPolicy, WriterTimeout};
-use crate::schedule::{ScheduleCursor, ScheduleSlice, SequenceCounter, StopCondition};
+use crate::schedule::{ScheduleCursor, ScheduleShard, SequenceCounter, StopCondition};
+use crate::sender::{SenderConfig, SenderTask};
 use crate::session::share;
-use crate::shard::{SenderConfig, SenderTask};
 use crate::stats::LoadStats;
 use crate::supply::SenderRequests;
 use crate::transport::exchange::CaptureOptions;
@@ -26,7 +26,7 @@ pub(crate) struct SenderTaskBuilder {
     clock: RunClock,
     shared: Arc<ControlState>,
     until: StopCondition,
-    slice: ScheduleSlice,
+    shard: ScheduleShard,
     turn: SequenceCounter,
     rules: SenderConfig,
     counting: AccountingConfig,
@@ -56,8 +56,8 @@ impl SenderTaskBuilder {
             clock,
             shared,
             until: load.until,
-            slice: load.slice,
-            turn: SequenceCounter::of(load.slice),
+            shard: load.shard,
+            turn: SequenceCounter::of(load.shard),
             counting: load.accounting_config(rules.begins),
             rules,
             keep,
@@ -80,7 +80,7 @@ impl SenderTaskBuilder {
         // One box is on its way while the other is being filled.
         let _ = spare_sender.send(LoadStats::reserved());
         self.spares.push(spare_sender);
-        let collection = CollectorLink { shard: index, reports: self.to_collector.clone(), spare };
+        let collection = CollectorLink { sender: index, reports: self.to_collector.clone(), spare };
         SenderTask {
             index,
             trial: self.trial,
@@ -98,14 +98,14 @@ impl SenderTaskBuilder {
 
     /// What is read during the run is dealt out beforehand, every n-th request to a thread.
     fn cursor(&self, index: u64, supply: &SenderRequests) -> ScheduleCursor {
-        let (first, stride) = self.slice.thread(index, self.size as u64);
+        let (first, stride) = self.shard.thread(index, self.size as u64);
         let cursor = ScheduleCursor::new(self.shared.arrivals(), self.until, first, stride);
         if supply.is_read_ahead() { cursor } else { cursor.with_shared_counter(self.turn.clone()) }
     }
 
     fn recorder(&self) -> Option<Recorder> {
-        let (full, when_full) = self.batches.as_ref()?;
+        let (full, on_slow_output) = self.batches.as_ref()?;
         let patience = WriterTimeout::new(Arc::clone(&self.shared), self.clock);
-        Some(Recorder::new(full.clone(), *when_full, patience))
+        Some(Recorder::new(full.clone(), *on_slow_output, patience))
     }
 }

@@ -17,8 +17,8 @@ use crate::recorder::SlowOutputPolicy;
 use crate::request::{Origin, RequestFraming};
 use crate::resolve::DialOptions;
 use crate::results::ResultFormat;
-use crate::schedule::{ArrivalModel, ScheduleSlice, StopCondition};
-use crate::shard::{SaturationPolicy, SenderConfig};
+use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
+use crate::sender::{SaturationPolicy, SenderConfig};
 use crate::supply::RequestSource;
 use crate::variant::VariantProtocol;
 
@@ -35,7 +35,7 @@ pub struct RunPlan {
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long they are unless something else is asked for.
-const CADENCE: Duration = Duration::from_secs(1);
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// More lateness of this machine than this at the very end is not made up for.
 pub const DEFAULT_GRACE: Duration = Duration::from_millis(100);
@@ -66,9 +66,9 @@ pub struct SessionSetup {
     pub framing: RequestFraming,
     /// Threads that send; no more are started than there are connections to share.
     pub threads: usize,
-    /// Waits shorter than this are spun away instead of slept, because a sleep ends late. Zero under a CPU quota, which
-    /// spinning uses up, and where no core is left for the target.
-    pub spin: Duration,
+    /// A thread busy-polls waits shorter than this, because a sleep ends late. Zero under a CPU quota, which busy polling uses up, and
+    /// where no core is left for the target.
+    pub busy_poll: Duration,
 }
 
 impl SessionSetup {
@@ -80,7 +80,7 @@ impl SessionSetup {
             transport: TransportOptions::default(),
             framing: RequestFraming::default(),
             threads: 1,
-            spin: Duration::ZERO,
+            busy_poll: Duration::ZERO,
         }
     }
 }
@@ -93,7 +93,7 @@ pub struct LoadSpec {
     /// When to send; the first hit is number 0 of the session's source.
     pub arrivals: ArrivalModel,
     /// The part of the arrivals that this run sends. Their rates, and the numbers in [`LoadSpec::until`], are those of the whole.
-    pub slice: ScheduleSlice,
+    pub shard: ScheduleShard,
     /// When the first instant of the schedule is, in nanoseconds since the Unix epoch; none is at once.
     pub start_at: Option<i64>,
     /// When to stop sending, apart from the schedule's own end and from [`crate::control::Control`].
@@ -115,7 +115,7 @@ pub struct LoadSpec {
     pub drain_timeout: Option<Duration>,
     /// [`crate::stats::LoadStats::outcomes`] are filled, for some nanoseconds per request.
     pub by_outcome: bool,
-    /// So many answers of each outcome are kept in [`crate::stats::LoadStats::evidence`], for a copy of each head and the start of each body.
+    /// So many answers of each outcome are kept in [`crate::stats::LoadStats::sample_responses`], for a copy of each head and the start of each body.
     pub samples_per_outcome: usize,
     /// Each interval has what became of every hit that ended in it ([`crate::stats::LoadStats::fates`]), for a hundred bytes each and as
     /// much time as a record takes to fill.
@@ -131,11 +131,11 @@ impl LoadSpec {
         Self {
             name: String::new(),
             arrivals,
-            slice: ScheduleSlice::default(),
+            shard: ScheduleShard::default(),
             start_at: None,
             until: StopCondition::default(),
             error_budget: None,
-            in_flight: InFlightLimit { limit: in_flight, when_busy: SaturationPolicy::Queue },
+            in_flight: InFlightLimit { limit: in_flight, on_saturation: SaturationPolicy::Queue },
             failure_pause: Duration::ZERO,
             warm_up: Duration::ZERO,
             grace: DEFAULT_GRACE,
@@ -143,7 +143,7 @@ impl LoadSpec {
             by_outcome: false,
             samples_per_outcome: 0,
             per_request_outcomes: false,
-            interval: CADENCE,
+            interval: DEFAULT_INTERVAL,
         }
     }
 
@@ -157,7 +157,7 @@ impl LoadSpec {
     pub(crate) fn sender_config(
         &self,
         travel: &TransportOptions,
-        spin: Duration,
+        busy_poll: Duration,
         begins: Nanos,
     ) -> SenderConfig {
         let closed = matches!(self.arrivals, ArrivalModel::Closed);
@@ -165,7 +165,7 @@ impl LoadSpec {
             begins,
             in_flight: self.in_flight.limit,
             // In a closed loop nothing is due before there is room: what is dropped then has no end.
-            when_busy: if closed { SaturationPolicy::Queue } else { self.in_flight.when_busy },
+            on_saturation: if closed { SaturationPolicy::Queue } else { self.in_flight.on_saturation },
             timeout: travel.timeout.map_or(Nanos::MAX, nanos),
             deadline: travel.deadline.map_or(Nanos::MAX, nanos),
             end: self.end().saturating_add(begins),
@@ -174,7 +174,7 @@ impl LoadSpec {
             pause: if closed { nanos(self.failure_pause) } else { 0 },
             redirects: travel.redirects,
             retries: travel.retries,
-            spin: nanos(spin),
+            busy_poll: nanos(busy_poll),
             interval: nanos(self.interval.max(MIN_INTERVAL)),
         }
     }
@@ -185,7 +185,7 @@ impl LoadSpec {
             ArrivalModel::Closed => None,
             ArrivalModel::Open(schedule) => schedule.end(),
         };
-        planned.unwrap_or(Nanos::MAX).min(self.until.time)
+        planned.unwrap_or(Nanos::MAX).min(self.until.stop_time)
     }
 
     /// What is written down of it, in the time of the session.
@@ -211,7 +211,7 @@ pub struct InFlightLimit {
     /// Most requests in flight.
     pub limit: usize,
     /// What happens to a hit that finds no room.
-    pub when_busy: SaturationPolicy,
+    pub on_saturation: SaturationPolicy,
 }
 
 /// How requests travel.
@@ -311,5 +311,5 @@ pub struct ResultsOutput {
     /// Each record says what carried it; gob has no place for that.
     pub connection_timings: bool,
     /// What a sender does when the output is slower than the run.
-    pub when_full: SlowOutputPolicy,
+    pub on_slow_output: SlowOutputPolicy,
 }

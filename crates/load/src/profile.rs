@@ -71,12 +71,12 @@ pub fn parse<R: BufRead>(
         let more = stage(sentence, &open)?;
         let endless = more.iter().any(|stage| stage.length.is_none());
         if endless && index + 1 < sentences.len() {
-            return Err(sense(sentence, "only the last stage may be without an end"));
+            return Err(sense(sentence, "only the last stage may have no end"));
         }
         stages.extend(more);
     }
     if stages.iter().all(|stage| stage.shape == PAUSE) {
-        return Err(sense(text, "nothing is ever sent"));
+        return Err(sense(text, "every stage is a pause"));
     }
     Ok(stages)
 }
@@ -104,7 +104,10 @@ fn stage<R: BufRead>(
         ["ramp", from, "to", to, "for", length] => {
             let (from, to) = (speed(sentence, from)?, speed(sentence, to)?);
             if from + to == 0.0 {
-                return Err(sense(sentence, "a ramp from nothing to nothing: a pause is `hold 0 for TIME`"));
+                return Err(sense(
+                    sentence,
+                    "a ramp needs a rate above 0; for a pause use `hold 0 for TIME`",
+                ));
             }
             Ok(vec![lasting(RateShape::Ramp { from, to }, time(length)?)])
         }
@@ -114,7 +117,7 @@ fn stage<R: BufRead>(
         ["sine", mean, "by", amplitude, "every", period, "for", length] => {
             let (mean, amplitude) = (rate(mean)?.per_second(), rate(amplitude)?.per_second());
             if amplitude > mean {
-                return Err(sense(sentence, "the amplitude may not exceed the mean: no rate is below 0"));
+                return Err(sense(sentence, "the amplitude must not exceed the mean"));
             }
             Ok(vec![lasting(
                 RateShape::Sine { mean, amplitude, period: nanos(time(period)?) },
@@ -164,7 +167,9 @@ fn steps(
     let rates = (0..=count as u64).map(|step| from + (to - from).signum() * by * step as f64);
     let stages = rates
         .map(|rate| RequestRate::from_per_second(rate).map(|rate| lasting(RateShape::Hold(rate), length)));
-    stages.collect::<Option<_>>().ok_or_else(|| sense(sentence, "a step is below one hit in 1000 s"))
+    stages
+        .collect::<Option<_>>()
+        .ok_or_else(|| sense(sentence, "a step must be at least one request in 1000 s"))
 }
 
 fn replay<R: BufRead>(
@@ -178,10 +183,11 @@ fn replay<R: BufRead>(
         let Some(word) = line.split_whitespace().next().filter(|word| !word.starts_with('#')) else {
             continue;
         };
-        let offset = offset(word)
-            .ok_or_else(|| bad(index + 1, format!("{word:?} is neither a duration nor milliseconds")))?;
+        let offset = offset(word).ok_or_else(|| {
+            bad(index + 1, format!("{word:?} is not an offset: expected milliseconds or a duration"))
+        })?;
         if offsets.last().is_some_and(|&last| last > offset) {
-            return Err(bad(index + 1, format!("{word} is before the line above it")));
+            return Err(bad(index + 1, format!("{word} is below the offset of the line before it")));
         }
         if offsets.len() == MOST_OFFSETS {
             return Err(bad(index + 1, format!("more than {MOST_OFFSETS} offsets")));
@@ -217,7 +223,7 @@ mod tests {
     }
 
     fn hits(text: &str) -> u64 {
-        let schedule = Schedule::new(read(text).unwrap(), ArrivalSpacing::Even);
+        let schedule = Schedule::new(read(text).unwrap(), ArrivalSpacing::Constant);
         schedule.hits_before(schedule.end().unwrap())
     }
 
@@ -245,13 +251,13 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert!(read("hover 5").unwrap_err().starts_with("\"hover 5\" is not a stage"));
-        assert!(read("hold 0 for 1s, hold 0 for 2s").unwrap_err().contains("nothing is ever sent"));
+        assert!(read("hold 0 for 1s, hold 0 for 2s").unwrap_err().contains("every stage is a pause"));
         assert!(read("hold x for 1s").unwrap_err().contains("\"x\" is not a rate"));
         assert!(read("hold 1 for 0s").unwrap_err().contains("above 0"));
         assert!(read("hold 1, hold 2 for 1s").unwrap_err().contains("only the last"));
         assert!(read("sine 1 by 2 every 1s for 1s").unwrap_err().contains("amplitude"));
         assert!(read("step 1 to 1000000 by 1 every 1s").unwrap_err().contains("steps"));
-        assert!(read("ramp 0 to 0/s for 1s").unwrap_err().contains("nothing"));
+        assert!(read("ramp 0 to 0/s for 1s").unwrap_err().contains("a rate above 0"));
         assert!(read("replay backwards").unwrap_err().starts_with("backwards:2: "));
         assert!(read("replay late").unwrap_err().starts_with("late:1: "), "its end was beyond all time");
         assert!(read("replay empty").unwrap_err().contains("no offsets"));

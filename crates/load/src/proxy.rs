@@ -52,7 +52,7 @@ enum Exception {
 
 /// A proxy that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no proxy of ours: expected http://[user:password@]host[:port]")]
+#[error("{0:?} is not a supported proxy: expected http://[user:password@]host[:port]")]
 pub struct ProxyError(String);
 
 impl ProxyRules {

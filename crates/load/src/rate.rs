@@ -23,7 +23,7 @@ pub enum RateParseError {
     #[error("{0:?} is not a rate: expected N or N/unit, such as 50, 0.5/s, 3/10s or 700/m")]
     Rate(String),
     /// More than the engine's arithmetic holds.
-    #[error("{0:?} is too large: a rate has at most 2^40 hits and a period of at most 30 days")]
+    #[error("{0:?} is too large: a rate has at most 2^40 requests and a period of at most 30 days")]
     RateTooLarge(String),
     /// Not a Go duration.
     #[error("{0:?} is not a duration: expected a number with a unit, such as 300ms, 1.5h or 1m30s")]

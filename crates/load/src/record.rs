@@ -50,28 +50,32 @@ pub struct Record {
 pub enum RecordedConnection {
     /// That is not written down.
     #[default]
-    NotRecorded,
+    ConnectionNotRecorded,
     /// It never had a connection.
     None,
     /// This; of several, because it was sent again or redirected, the last.
     Timings(ConnectionTimings),
 }
 
-/// The connection of a request as it was when it took it on, and the request's first byte.
+/// The connection of a request when it took the request on, and the request's first byte. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionTimings {
-    /// The connection's number in the run, from 1, in the order in which they were begun.
-    pub number: u64,
-    /// Requests that it was given before.
-    pub before: u64,
-    /// Nanoseconds since it last had something to carry, or was opened; 0 if it had something else to carry.
+    /// The number of the connection in the run, from 1, in the order in which connections were begun.
+    pub connection_id: u64,
+    /// Requests that the connection carried before this one.
+    pub reuse_count: u64,
+    /// Time since the connection last carried a request, or was opened. 0 if it carried another request.
+    #[serde(rename = "idle_seconds", with = "crate::seconds")]
     pub idle: u64,
-    /// Nanoseconds that connecting its socket took.
+    /// Time that the TCP handshake took.
+    #[serde(rename = "connect_seconds", with = "crate::seconds")]
     pub connect: u64,
-    /// Nanoseconds that its TLS handshake took; none without TLS.
+    /// Time that the TLS handshake took. `None` without TLS.
+    #[serde(rename = "tls_seconds", with = "crate::seconds")]
     pub tls: Option<u64>,
-    /// Nanoseconds from the first byte of the request to the first byte of the answer; none if there was none.
+    /// Time from the first byte of the request to the first byte of the response. `None` if no byte came.
+    #[serde(rename = "first_byte_seconds", with = "crate::seconds")]
     pub first_byte: Option<u64>,
 }
 
@@ -91,7 +95,7 @@ impl Record {
         self.method.clear();
         self.url.clear();
         self.headers.clear();
-        self.connection = RecordedConnection::NotRecorded;
+        self.connection = RecordedConnection::ConnectionNotRecorded;
     }
 
     /// True when vegeta counts it as a success: status 200..=399.

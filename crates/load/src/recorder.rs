@@ -82,17 +82,17 @@ pub(crate) struct Recorder {
     current: Option<RecordBatch>,
     full: Sender<RecordBatch>,
     empty: Receiver<RecordBatch>,
-    when_full: SlowOutputPolicy,
+    on_slow_output: SlowOutputPolicy,
     patience: WriterTimeout,
     /// Time spent waiting for the writer, and records lost to it.
-    pub(crate) stalled: Nanos,
+    pub(crate) output_blocked: Nanos,
     pub(crate) lost: u64,
 }
 
 impl Recorder {
     pub(crate) fn new(
         full: Sender<RecordBatch>,
-        when_full: SlowOutputPolicy,
+        on_slow_output: SlowOutputPolicy,
         patience: WriterTimeout,
     ) -> Self {
         let (home, empty) = channel();
@@ -101,7 +101,7 @@ impl Recorder {
             // The other end is in this function.
             let _ = home.send(RecordBatch { records, used: 0, bodies: 0, home: home.clone() });
         }
-        Self { current: None, full, empty, when_full, patience, stalled: 0, lost: 0 }
+        Self { current: None, full, empty, on_slow_output, patience, output_blocked: 0, lost: 0 }
     }
 
     /// Has the next record filled.
@@ -134,13 +134,13 @@ impl Recorder {
     fn batch(&mut self) -> Option<RecordBatch> {
         match self.empty.try_recv() {
             Ok(batch) => return Some(batch),
-            Err(TryRecvError::Empty) if self.when_full == SlowOutputPolicy::Wait => {}
+            Err(TryRecvError::Empty) if self.on_slow_output == SlowOutputPolicy::Wait => {}
             Err(_) => return None,
         }
         let clock = self.patience.clock;
         let since = clock.now();
         let batch = self.next_empty();
-        self.stalled += clock.now() - since;
+        self.output_blocked += clock.now() - since;
         batch
     }
 
@@ -159,7 +159,7 @@ impl Recorder {
 /// The thread that writes records.
 pub(crate) struct RecordWriter {
     pub(crate) batches: Sender<RecordBatch>,
-    pub(crate) when_full: SlowOutputPolicy,
+    pub(crate) on_slow_output: SlowOutputPolicy,
     /// What it comes to.
     pub(crate) written: Receiver<Result<u64, EncodeError>>,
 }
@@ -167,14 +167,14 @@ pub(crate) struct RecordWriter {
 impl RecordWriter {
     pub(crate) fn spawn(results: ResultsOutput, control: Control) -> io::Result<Self> {
         let ((batches, receiver), (sender, written)) = (channel(), channel());
-        let when_full = results.when_full;
+        let on_slow_output = results.on_slow_output;
         std::thread::Builder::new().name("results".into()).spawn(move || {
             // Nobody reads the results any more: there is no point in going on.
             let failed = || control.end_for_results();
             // A run that did not wait for the end does not ask.
             let _ = sender.send(write_all(&receiver, results.format, results.output, failed));
         })?;
-        Ok(Self { batches, when_full, written })
+        Ok(Self { batches, on_slow_output, written })
     }
 }
 

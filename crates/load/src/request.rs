@@ -71,7 +71,7 @@ pub enum RequestBuildError {
         reason: String,
     },
     /// A scheme that this engine does not speak.
-    #[error("bad URL {0:?}: only http and https are spoken here")]
+    #[error("bad URL {0:?}: expected http:// or https://")]
     Scheme(String),
     /// A header that HTTP does not allow.
     #[error("bad header {0:?}: a name must be a token, a value must have no control characters")]
@@ -129,7 +129,7 @@ impl PreparedRequest {
         if place.origin.tls && ServerName::try_from(place.origin.server_name()).is_err() {
             return Err(RequestBuildError::Url {
                 url: target.url.clone(),
-                reason: "no name that TLS knows".to_owned(),
+                reason: "the host is not a valid TLS server name".to_owned(),
             });
         }
         let speaks_http2 =

@@ -1,7 +1,7 @@
 //! Places of a closed loop that a failure has left and that stay empty for a while.
 //!
 //! A client that is refused at once and asks again at once loads a target that refuses a thousand times more than one that answers.
-//! One thread's; the shard counts them as it counts what is in flight. Knows no clock.
+//! One thread's; the sender counts them as it counts what is in flight. Knows no clock.
 
 use std::collections::VecDeque;
 

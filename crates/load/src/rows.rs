@@ -71,7 +71,7 @@ pub struct LiveRow {
     /// Times of the second.
     pub second: LatencyBreakdown,
     /// Times of the run so far.
-    pub cumulative: LatencyBreakdown,
+    pub run_so_far: LatencyBreakdown,
     /// Requests sent so far.
     pub sent: u64,
     /// Requests of which the outcome is known so far.
@@ -177,19 +177,19 @@ impl LiveRowBuilder {
     fn sum_up(&mut self, stats: &LoadStats, length: Nanos, now: RunStatus, due: Option<u64>) -> LiveRow {
         let per_second = |count: u64| count as f64 * SECOND as f64 / length as f64;
         let times = stats.all_times();
-        self.times.response.add(&times.response);
-        self.times.service.add(&times.service);
-        self.lag.add(&stats.lag);
+        self.times.response_time.add(&times.response_time);
+        self.times.service_time.add(&times.service_time);
+        self.lag.add(&stats.send_lag);
         self.sent += stats.sent;
-        self.done += stats.done;
+        self.done += stats.completed;
         LiveRow {
             now,
             length,
             offered: due.map(per_second),
             achieved: per_second(stats.ended()),
             good: per_second(stats.good()),
-            second: three(&times, &stats.lag),
-            cumulative: three(&self.times, &self.lag),
+            second: three(&times, &stats.send_lag),
+            run_so_far: three(&self.times, &self.lag),
             sent: self.sent,
             done: self.done,
             errors: self.failures(stats),
@@ -202,7 +202,7 @@ impl LiveRowBuilder {
             .iter()
             .filter(|(status, _)| OutcomeClass::of_status(*status) != OutcomeClass::Good);
         let statuses = statuses.map(|(status, count)| (status.to_string(), count));
-        let faults = stats.faults.iter().enumerate().filter(|(_, count)| **count > 0);
+        let faults = stats.failures.iter().enumerate().filter(|(_, count)| **count > 0);
         let faults = faults.map(|(kind, count)| (RequestFault::name(kind).to_owned(), *count));
         let fresh: BTreeMap<String, u64> = statuses.chain(faults).collect();
         for (kind, count) in &fresh {
@@ -223,7 +223,11 @@ impl LiveRowBuilder {
 }
 
 fn three(times: &RequestTimes, lag: &LatencyHistogram) -> LatencyBreakdown {
-    LatencyBreakdown { response: (&times.response).into(), service: (&times.service).into(), lag: lag.into() }
+    LatencyBreakdown {
+        response: (&times.response_time).into(),
+        service: (&times.service_time).into(),
+        lag: lag.into(),
+    }
 }
 
 /// The last rows; more than any terminal is wide.
@@ -293,14 +297,14 @@ mod tests {
         let late = row(20, 50, 300).unwrap();
         assert_eq!((late.length, late.achieved, late.good), (SECOND * 3 / 2, 200.0, 299.0 / 1.5));
         assert_eq!((late.sent, late.done, late.failed()), (500, 500, 21));
-        assert_eq!((late.second.response.count, late.cumulative.response.count), (300, 500));
+        assert_eq!((late.second.response.count, late.run_so_far.response.count), (300, 500));
     }
 
     #[test]
     fn failures_come_by_their_number() {
         let mut meter = LiveRowBuilder::default();
         let mut second = interval(0, SECOND, 3);
-        second.stats.faults[RequestFault::Timeout.kind()] = 6;
+        second.stats.failures[RequestFault::Timeout.kind()] = 6;
         let _ = meter.row(&second, RunStatus::default(), |_| None);
         second.to = 2 * SECOND;
         let row = meter.row(&second, RunStatus::default(), |_| None).unwrap();

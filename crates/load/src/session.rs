@@ -14,13 +14,13 @@ use std::time::Duration;
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Control, ControlState, RunCommand, RunStopReason};
 use crate::crew::{ReplyChannel, SenderCommand, SenderThread};
-use crate::evidence;
 use crate::parts::SenderTaskBuilder;
 use crate::plan::{LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions};
 use crate::poller::{EventPoller, SenderWaker};
 use crate::recorder::RecordWriter;
 use crate::request::{Origin, PreparedRequest, RequestFraming};
 use crate::resolve::{self, DialOptions, LookupRequest, LookupResult};
+use crate::response_samples;
 use crate::stats::{LatencyHistogram, LoadStats};
 use crate::supply::{RequestSource, split_source};
 use crate::tls;
@@ -35,16 +35,16 @@ use crate::trial::{LoadTrial, SessionRef, TrialState};
 #[derive(Debug, thiserror::Error)]
 pub enum TrialStartError {
     /// The system refused a thread or a descriptor.
-    #[error("the system refuses what a run needs: {0}")]
+    #[error("cannot start the run: {0}")]
     System(#[from] io::Error),
     /// The trial before has used them up.
-    #[error("targets that are read during the run serve one trial, and there has been one")]
+    #[error("targets that are read during the run (-lazy) serve only one trial")]
     TargetsUsedUp,
     /// The instant at which the trial was to start has passed, or is too near to be ready for it.
-    #[error("the run could be ready {0:.3?} after that instant at the earliest")]
+    #[error("the run is ready {0:.3?} after that instant at the earliest; give a later instant")]
     Late(Duration),
     /// It panicked, and has said why on standard error.
-    #[error("a thread of the session is gone")]
+    #[error("a sender thread panicked")]
     SenderDied,
 }
 
@@ -78,7 +78,7 @@ pub struct LoadSession {
     source: Option<RequestSource>,
     style: RequestFraming,
     travel: TransportOptions,
-    spin: Duration,
+    busy_poll: Duration,
     /// How long the names took that were looked up before the first trial, which counts them.
     lookups: LatencyHistogram,
     /// Trials begun.
@@ -92,7 +92,7 @@ impl LoadSession {
     /// # Errors
     /// [`TrialStartError::System`].
     pub fn open(setup: SessionSetup) -> Result<Self, TrialStartError> {
-        let SessionSetup { source, transport: travel, framing: style, threads, spin } = setup;
+        let SessionSetup { source, transport: travel, framing: style, threads, busy_poll } = setup;
         if let Some(config) = travel.tls.as_ref().filter(|_| source.may_need_tls()) {
             tls::seed(config);
         }
@@ -111,7 +111,7 @@ impl LoadSession {
         };
         let hands = (0..crew.size).map(|index| crew.hire(index)).collect::<Result<_, _>>()?;
         let (source, trials, total) = (Some(source), 0, LoadStats::default());
-        Ok(Self { hands, clock, source, style, travel, spin, lookups, trials, total })
+        Ok(Self { hands, clock, source, style, travel, busy_poll, lookups, trials, total })
     }
 
     /// Opens connections of every origin on the list before any hit asks for them, as many as are lacking to `each`, within
@@ -190,16 +190,16 @@ impl LoadSession {
         let max_body = results.as_ref().map_or(0, |results| results.max_body);
         let writer =
             results.map(|results| RecordWriter::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
-        let rules = load.sender_config(&self.travel, self.spin, begins);
+        let rules = load.sender_config(&self.travel, self.busy_poll, begins);
         let mut parts =
             SenderTaskBuilder::new(hands.len(), load, rules, keep, (self.clock, Arc::clone(&shared)));
         self.trials += 1;
         parts.trial = self.trials;
         parts.configure_records(max_body, records_carriage);
-        parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full));
+        parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.on_slow_output));
         // Not before: what is read is used up, and a load that came late may be asked for again.
         let source = next(&mut self.source)?;
-        let (supplies, exhausted) = split_source(source, &self.style, load.slice, &wakers)?;
+        let (supplies, exhausted) = split_source(source, &self.style, load.shard, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
             if !hand.send(SenderCommand::Trial(Box::new(parts.next(supply)))) {
                 shared.command(RunCommand::Abort, RunStopReason::Commanded);
@@ -291,9 +291,9 @@ fn making(travel: &TransportOptions, dial: Arc<DialOptions>) -> ConnectorConfig 
 }
 
 /// Bytes kept of each body; none where heads are not kept either.
-fn kept_of_bodies(results: Option<&ResultsOutput>, evidence: usize) -> Option<usize> {
-    let evidence = (evidence > 0).then_some(evidence::BODY);
-    results.map(|results| results.max_body).max(evidence)
+fn kept_of_bodies(results: Option<&ResultsOutput>, samples: usize) -> Option<usize> {
+    let sampled = (samples > 0).then_some(response_samples::BODY);
+    results.map(|results| results.max_body).max(sampled)
 }
 
 /// The addresses of everything on the list, looked up before the clock of the run starts.

@@ -5,7 +5,7 @@
 //! apart here, where each would cost a third of a megabyte per class, thread and box: results do, and [`TargetOutcomes`].
 //!
 //! Three figures stand side by side for every request: *service time* (from the real send), *response time* (from the
-//! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
+//! intended instant) and *send lag* (between the two). A request that timed out is in its histograms with the time at which
 //! it was given up. One that ended before it had a connection has a response time and no service time; one that was not
 //! even to be sent has neither and is only counted.
 
@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::by_variant::StatsByVariant;
 use crate::clock::Nanos;
-use crate::evidence::ResponseSamples;
 use crate::fate::CompletedRequest;
 use crate::fault::{OutcomeClass, RequestFault};
 use crate::outcomes::TargetOutcomes;
+use crate::response_samples::ResponseSamples;
 
 pub use answers::{FailureExample, StatusCounts};
 pub use histogram::LatencyHistogram;
@@ -30,89 +30,93 @@ pub use histogram::LatencyHistogram;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestTimes {
-    /// From the real send.
-    pub service: LatencyHistogram,
-    /// From the intended instant.
-    pub response: LatencyHistogram,
+    /// The time from the real send to the end.
+    pub service_time: LatencyHistogram,
+    /// The time from the intended instant to the end.
+    pub response_time: LatencyHistogram,
 }
 
 impl RequestTimes {
     pub(crate) fn add(&mut self, other: &Self) {
-        self.service.add(&other.service);
-        self.response.add(&other.response);
+        self.service_time.add(&other.service_time);
+        self.response_time.add(&other.response_time);
     }
 
     fn clear(&mut self) {
-        self.service.clear();
-        self.response.clear();
+        self.service_time.clear();
+        self.response_time.clear();
     }
 }
 
 /// Everything one thread measured in one stretch of time, or all threads in all of it.
 ///
-/// What is due in a warm-up is in none of it, and no other figure begins before its end, but two: [`LoadStats::spun`], which
-/// stands beside the CPU time of the whole trial, and the times of lookups and handshakes, most of which a warm-up is for.
+/// Requests that are due in the warm-up are excluded, and so is all that happens before its end, with two exceptions:
+/// [`LoadStats::busy_poll`], which stands beside the CPU time of the whole trial, and the times of lookups and handshakes, most of
+/// which a warm-up is for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadStats {
     /// Requests of which a first byte left.
     pub sent: u64,
-    /// Requests that were to be sent and ended before they had a connection.
-    pub unconnected: u64,
-    /// Requests of which the outcome is known, those never sent included.
-    pub done: u64,
-    /// Of the requests that were sent, those that ended after the schedule.
-    pub after: AfterSchedule,
-    /// Answers by status, `[0]` is 100.
+    /// Requests that never got a connection: they ended while they waited for one.
+    pub no_connection: u64,
+    /// Requests whose outcome is known, including those that were never sent.
+    pub completed: u64,
+    /// Sent requests that ended after the schedule.
+    pub after_schedule: AfterSchedule,
+    /// Responses by status, `[0]` is 100.
     pub statuses: StatusCounts,
-    /// Failures by [`RequestFault::kind`].
-    #[serde(with = "json::faults")]
-    pub faults: [u64; RequestFault::KINDS],
-    /// One failure of each kind, for its words.
-    #[serde(with = "json::examples")]
-    pub examples: [Option<FailureExample>; RequestFault::KINDS],
+    /// Failed requests by [`RequestFault::kind`].
+    #[serde(with = "json::failures")]
+    pub failures: [u64; RequestFault::KINDS],
+    /// The error text of one failure of each kind.
+    #[serde(with = "json::failure_examples")]
+    pub failure_examples: [Option<FailureExample>; RequestFault::KINDS],
     /// Bytes of response bodies.
     pub bytes_in: u64,
     /// Bytes of request bodies.
     pub bytes_out: u64,
     /// Connections opened, after the warm-up.
     pub connections: u64,
-    /// Requests sent again because the server had closed an idle connection, or had not looked at them.
+    /// Requests sent again because the server had closed an idle connection or had not looked at them.
     pub retried: u64,
     /// Redirects followed.
     pub redirects: u64,
-    /// Answers whose body length differs from the target's first: what ab calls a length failure.
-    pub other_length: u64,
-    /// Records that a slow reader cost (`--results drop`).
-    pub unrecorded: u64,
-    /// Time that senders stood still for a slow reader (`--results wait`).
-    pub stalled: Nanos,
+    /// Responses whose body length differs from the first response of their target; ab calls this a length failure.
+    pub length_mismatch: u64,
+    /// Records that were dropped because the results output blocked.
+    pub records_dropped: u64,
+    /// Time that sending threads waited because the results output blocked, summed over the threads.
+    #[serde(rename = "output_blocked_seconds", with = "crate::seconds")]
+    pub output_blocked: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
-    pub busy: Nanos,
-    /// CPU time spent waiting on purpose ([`crate::plan::SessionSetup::spin`]), summed over the threads, the warm-up included.
-    pub spun: Nanos,
+    #[serde(rename = "saturated_seconds", with = "crate::seconds")]
+    pub saturated: Nanos,
+    /// CPU time spent on busy polling, summed over the threads. The warm-up is included.
+    #[serde(rename = "busy_poll_seconds", with = "crate::seconds")]
+    pub busy_poll: Nanos,
     /// Most requests in flight at once. [`LoadStats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
     pub in_flight_peak: u64,
-    /// Real send minus intended send; of those that ended before they had a connection, what they waited for one.
-    pub lag: LatencyHistogram,
-    /// The part of the lag that is ours: of requests that had room when they were due. When an answer that made room could
-    /// have been read nobody knows, so those that waited for room say nothing of us.
-    pub own_lag: LatencyHistogram,
-    /// How late senders looked at their clock, ten times a second while they sent: who is late for that is late whatever is in
-    /// flight.
-    pub clock_lag: LatencyHistogram,
-    /// Name lookup, where one was made for a request.
+    /// The time from the intended to the real send. A request that never got a connection counts with its wait for one.
+    pub send_lag: LatencyHistogram,
+    /// The send lag of requests that had room when they were due: this generator caused it. Requests that waited for room are
+    /// excluded, because when the response that made room could have been read is unknown.
+    pub generator_lag: LatencyHistogram,
+    /// How late a sending thread looked at its clock, which it does ten times a second while it sends. The lag does not depend on
+    /// what is in flight.
+    pub scheduler_lag: LatencyHistogram,
+    /// Name lookups that were made for a request.
     pub lookup: LatencyHistogram,
     /// TCP handshake of each connection, those of the warm-up included.
     pub connect: LatencyHistogram,
     /// TLS handshake of each connection, those of the warm-up included.
     pub tls: LatencyHistogram,
-    /// From the send until the last byte of the request was handed to the system.
+    /// The time from the send until the last byte of the request was handed to the system.
     pub write: LatencyHistogram,
-    /// From the send to the first byte of the answer.
+    /// The time from the send to the first byte of the response.
     pub first_byte: LatencyHistogram,
-    /// From the first to the last byte of the answer.
+    /// The time from the first to the last byte of the response.
     pub body: LatencyHistogram,
     /// By target and status; empty unless the plan asks for it.
     pub outcomes: TargetOutcomes,
@@ -122,7 +126,7 @@ pub struct LoadStats {
     ///
     /// No part of the figures as data: what a server said may be secret, and intervals hold no head and no body.
     #[serde(skip)]
-    pub evidence: ResponseSamples,
+    pub sample_responses: ResponseSamples,
     /// What became of each hit that ended in an interval; empty unless the load asks for it, and in every sum of intervals. Threads
     /// one after the other, each in the order in which they ended.
     #[serde(skip)]
@@ -132,13 +136,13 @@ pub struct LoadStats {
     pub classes: [RequestTimes; 4],
 }
 
-/// What ended after the schedule did.
+/// Requests that ended after the schedule did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfterSchedule {
-    /// Requests that were sent and came to an end, well or badly.
-    pub ended: u64,
-    /// Those with a good answer.
+    /// Sent requests that ended, with or without a good response.
+    pub completed: u64,
+    /// Requests with a good response.
     pub good: u64,
 }
 
@@ -168,20 +172,20 @@ macro_rules! counters {
     ($stats:expr $(, $($borrowed:tt)+)?) => {
         [
             $($($borrowed)+)? $stats.sent,
-            $($($borrowed)+)? $stats.unconnected,
-            $($($borrowed)+)? $stats.done,
-            $($($borrowed)+)? $stats.after.ended,
-            $($($borrowed)+)? $stats.after.good,
+            $($($borrowed)+)? $stats.no_connection,
+            $($($borrowed)+)? $stats.completed,
+            $($($borrowed)+)? $stats.after_schedule.completed,
+            $($($borrowed)+)? $stats.after_schedule.good,
             $($($borrowed)+)? $stats.bytes_in,
             $($($borrowed)+)? $stats.bytes_out,
             $($($borrowed)+)? $stats.connections,
             $($($borrowed)+)? $stats.retried,
             $($($borrowed)+)? $stats.redirects,
-            $($($borrowed)+)? $stats.other_length,
-            $($($borrowed)+)? $stats.unrecorded,
-            $($($borrowed)+)? $stats.stalled,
-            $($($borrowed)+)? $stats.busy,
-            $($($borrowed)+)? $stats.spun,
+            $($($borrowed)+)? $stats.length_mismatch,
+            $($($borrowed)+)? $stats.records_dropped,
+            $($($borrowed)+)? $stats.output_blocked,
+            $($($borrowed)+)? $stats.saturated,
+            $($($borrowed)+)? $stats.busy_poll,
         ]
     };
 }
@@ -190,7 +194,7 @@ impl LoadStats {
     /// Counts one finished request.
     #[inline]
     pub fn record_finished(&mut self, finished: &FinishedRequest) {
-        self.done += 1;
+        self.completed += 1;
         self.bytes_in += finished.bytes_in;
         let class = match finished.outcome {
             Ok(status) => {
@@ -198,8 +202,8 @@ impl LoadStats {
                 OutcomeClass::of_status(status)
             }
             Err(fault) => {
-                self.faults[fault.kind()] += 1;
-                self.examples[fault.kind()].get_or_insert(FailureExample::Observed(fault));
+                self.failures[fault.kind()] += 1;
+                self.failure_examples[fault.kind()].get_or_insert(FailureExample::Observed(fault));
                 if !fault.was_sent() {
                     return;
                 }
@@ -207,9 +211,9 @@ impl LoadStats {
             }
         };
         let times = &mut self.classes[class as usize];
-        times.response.record(finished.end.saturating_sub(finished.due));
+        times.response_time.record(finished.end.saturating_sub(finished.due));
         let Some(sent) = finished.sent else { return };
-        times.service.record(finished.end.saturating_sub(sent));
+        times.service_time.record(finished.end.saturating_sub(sent));
         self.bytes_out += finished.bytes_out;
         if let Some(first) = finished.first_byte {
             self.first_byte.record(first.saturating_sub(sent));
@@ -234,15 +238,15 @@ impl LoadStats {
     /// Counts one that ended after the schedule, too.
     pub(crate) fn record_after_schedule(&mut self, finished: &FinishedRequest) {
         let good = finished.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
-        self.after.ended += u64::from(finished.sent.is_some());
-        self.after.good += u64::from(good);
+        self.after_schedule.completed += u64::from(finished.sent.is_some());
+        self.after_schedule.good += u64::from(good);
     }
 
     /// Requests that were sent and came to an end, well or badly.
     #[must_use]
     pub fn ended(&self) -> u64 {
         let never_sent = RequestFault::NEVER_SENT.into_iter().map(|fault| self.fault(fault));
-        never_sent.fold(self.done.saturating_sub(self.unconnected), u64::saturating_sub)
+        never_sent.fold(self.completed.saturating_sub(self.no_connection), u64::saturating_sub)
     }
 
     /// Complete answers with a status from 200 to 399.
@@ -255,7 +259,7 @@ impl LoadStats {
     /// Failures of one kind.
     #[must_use]
     pub fn fault(&self, fault: RequestFault) -> u64 {
-        self.faults[fault.kind()]
+        self.failures[fault.kind()]
     }
 
     /// Adds what another thread, or another second, measured, single hits not included. Sums end at what a counter holds: figures that were read may be
@@ -263,18 +267,18 @@ impl LoadStats {
     pub fn add(&mut self, other: &Self) {
         let counters = self.counters_mut().into_iter().zip(other.counters());
         counters.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
-        let faults = self.faults.iter_mut().zip(other.faults);
-        faults.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
+        let failures = self.failures.iter_mut().zip(other.failures);
+        failures.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
         self.statuses.add(&other.statuses);
-        for (ours, theirs) in self.examples.iter_mut().zip(&other.examples) {
+        for (ours, theirs) in self.failure_examples.iter_mut().zip(&other.failure_examples) {
             if ours.is_none() {
                 ours.clone_from(theirs);
             }
         }
         self.outcomes.add(&other.outcomes);
         self.variants.add(&other.variants);
-        self.evidence.add(&other.evidence);
+        self.sample_responses.add(&other.sample_responses);
         let theirs = other.histograms();
         self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.add(theirs));
         self.classes.iter_mut().zip(&other.classes).for_each(|(ours, theirs)| ours.add(theirs));
@@ -290,10 +294,10 @@ impl LoadStats {
     /// The largest of all counters, histograms not included: whoever reads figures can tell whether anybody measured them.
     #[must_use]
     pub fn largest(&self) -> u64 {
-        let own = self.counters().into_iter().chain(self.faults).chain([self.in_flight_peak]);
+        let own = self.counters().into_iter().chain(self.failures).chain([self.in_flight_peak]);
         let statuses = self.statuses.iter().map(|(_, count)| count);
         let outcomes = self.outcomes.iter().map(|(_, outcome)| outcome.largest());
-        let variants = self.variants.iter().map(|(_, figures)| figures.done.max(figures.good));
+        let variants = self.variants.iter().map(|(_, figures)| figures.completed.max(figures.good));
         own.chain(statuses).chain(outcomes).chain(variants).max().unwrap_or(0)
     }
 
@@ -305,10 +309,12 @@ impl LoadStats {
     }
 
     fn reserve(&mut self) {
-        let Self { lag, own_lag, connect, write, first_byte, body, .. } = self;
-        [lag, own_lag, connect, write, first_byte, body].into_iter().for_each(LatencyHistogram::reserve);
-        let RequestTimes { service, response } = &mut self.classes[OutcomeClass::Good as usize];
-        [service, response].into_iter().for_each(LatencyHistogram::reserve);
+        let Self { send_lag, generator_lag, connect, write, first_byte, body, .. } = self;
+        [send_lag, generator_lag, connect, write, first_byte, body]
+            .into_iter()
+            .for_each(LatencyHistogram::reserve);
+        let RequestTimes { service_time, response_time } = &mut self.classes[OutcomeClass::Good as usize];
+        [service_time, response_time].into_iter().for_each(LatencyHistogram::reserve);
     }
 
     /// Forgets everything and keeps the memory.
@@ -316,7 +322,7 @@ impl LoadStats {
         self.histograms_mut().into_iter().for_each(LatencyHistogram::clear);
         self.classes.iter_mut().for_each(RequestTimes::clear);
         let classes = std::mem::take(&mut self.classes);
-        let [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body] =
+        let [send_lag, generator_lag, scheduler_lag, lookup, connect, tls, write, first_byte, body] =
             self.histograms_mut().map(std::mem::take);
         let (mut outcomes, mut fates) = (std::mem::take(&mut self.outcomes), std::mem::take(&mut self.fates));
         outcomes.clear();
@@ -325,9 +331,9 @@ impl LoadStats {
             classes,
             outcomes,
             fates,
-            lag,
-            own_lag,
-            clock_lag,
+            send_lag,
+            generator_lag,
+            scheduler_lag,
             lookup,
             connect,
             tls,
@@ -349,13 +355,35 @@ impl LoadStats {
     }
 
     fn histograms(&self) -> [&LatencyHistogram; 9] {
-        let Self { lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
-        [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body]
+        let Self {
+            send_lag,
+            generator_lag,
+            scheduler_lag,
+            lookup,
+            connect,
+            tls,
+            write,
+            first_byte,
+            body,
+            ..
+        } = self;
+        [send_lag, generator_lag, scheduler_lag, lookup, connect, tls, write, first_byte, body]
     }
 
     fn histograms_mut(&mut self) -> [&mut LatencyHistogram; 9] {
-        let Self { lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
-        [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body]
+        let Self {
+            send_lag,
+            generator_lag,
+            scheduler_lag,
+            lookup,
+            connect,
+            tls,
+            write,
+            first_byte,
+            body,
+            ..
+        } = self;
+        [send_lag, generator_lag, scheduler_lag, lookup, connect, tls, write, first_byte, body]
     }
 }
 
@@ -381,7 +409,7 @@ mod tests {
         let mut stats = LoadStats::default();
         stats.record_finished(&finished(Ok(200), 0, 1_000, 1_500));
         let times = stats.class(OutcomeClass::Good);
-        assert_eq!((times.service.max(), times.response.max()), (500, 1_500));
+        assert_eq!((times.service_time.max(), times.response_time.max()), (500, 1_500));
     }
 
     #[test]
@@ -389,9 +417,9 @@ mod tests {
         let mut stats = LoadStats::default();
         stats.record_finished(&finished(Err(RequestFault::Timeout), 0, 0, 1_000));
         stats.record_finished(&finished(Err(RequestFault::Dropped), 0, 0, 0));
-        assert_eq!((stats.done, stats.all_times().response.count()), (2, 1));
+        assert_eq!((stats.completed, stats.all_times().response_time.count()), (2, 1));
         assert_eq!((stats.fault(RequestFault::Timeout), stats.fault(RequestFault::Dropped)), (1, 1));
-        assert_eq!(stats.class(OutcomeClass::TimedOut).response.max(), 1_000);
+        assert_eq!(stats.class(OutcomeClass::TimedOut).response_time.max(), 1_000);
     }
 
     #[test]
@@ -402,7 +430,7 @@ mod tests {
             ..finished(Err(RequestFault::NoConnection), 0, 0, 1_000)
         });
         let times = stats.class(OutcomeClass::TimedOut);
-        assert_eq!((times.response.max(), times.service.count(), stats.bytes_out), (1_000, 0, 0));
+        assert_eq!((times.response_time.max(), times.service_time.count(), stats.bytes_out), (1_000, 0, 0));
     }
 
     /// As whoever forges a file of intervals may say.
@@ -410,7 +438,7 @@ mod tests {
     fn sums_that_no_counter_holds_end_at_its_end() {
         let mut most = LoadStats {
             in_flight_peak: u64::MAX,
-            faults: [u64::MAX; RequestFault::KINDS],
+            failures: [u64::MAX; RequestFault::KINDS],
             ..LoadStats::default()
         };
         most.counters_mut().into_iter().for_each(|counter| *counter = u64::MAX);
@@ -418,8 +446,11 @@ mod tests {
         let mut sum = most.clone();
         sum.merge_concurrent(&most);
         sum.add(&most);
-        assert_eq!((sum.done, sum.spun, sum.good(), sum.ended()), (u64::MAX, u64::MAX, u64::MAX, 0));
-        assert_eq!((sum.in_flight_peak, sum.faults), (u64::MAX, most.faults));
+        assert_eq!(
+            (sum.completed, sum.busy_poll, sum.good(), sum.ended()),
+            (u64::MAX, u64::MAX, u64::MAX, 0)
+        );
+        assert_eq!((sum.in_flight_peak, sum.failures), (u64::MAX, most.failures));
         assert!(sum == most && sum.largest() == u64::MAX);
     }
 
@@ -434,9 +465,9 @@ mod tests {
         assert_eq!(stats.largest(), 7);
         (0..8).for_each(|_| stats.statuses.count(200));
         assert_eq!(stats.largest(), 8);
-        stats.faults[0] = 9;
+        stats.failures[0] = 9;
         assert_eq!(stats.largest(), 9);
-        stats.after.good = 10;
+        stats.after_schedule.good = 10;
         assert_eq!(stats.largest(), 10);
     }
 
@@ -444,14 +475,17 @@ mod tests {
     fn adding_is_exact_and_clearing_forgets() {
         let mut one = LoadStats::default();
         one.record_finished(&finished(Ok(200), 0, 0, 1_000));
-        one.lag.record(5);
+        one.send_lag.record(5);
         let mut sum = LoadStats::default();
         sum.record_finished(&finished(Ok(503), 0, 0, 2_000));
         sum.add(&one);
         assert_eq!(sum.statuses.iter().collect::<Vec<_>>(), [(200, 1), (503, 1)]);
-        assert_eq!((sum.done, sum.good(), sum.lag.count(), sum.all_times().service.count()), (2, 1, 1, 2));
+        assert_eq!(
+            (sum.completed, sum.good(), sum.send_lag.count(), sum.all_times().service_time.count()),
+            (2, 1, 1, 2)
+        );
         sum.clear();
-        assert_eq!((sum.done, sum.lag.count(), sum.all_times().service.count()), (0, 0, 0));
+        assert_eq!((sum.completed, sum.send_lag.count(), sum.all_times().service_time.count()), (0, 0, 0));
         assert_eq!(sum.statuses.iter().count(), 0);
     }
 }

@@ -1,7 +1,8 @@
-//! A run's figures as a person or a program wants them: rates, quantiles, counts. Whether to believe them others say.
+//! The summary of a run as data: rates, quantiles and counts. It does not judge whether the generator can be believed.
 //!
-//! Made once, at the end, of an [`RunOutcome`]; the search methods read the fields, the tool prints them. All times are in
-//! nanoseconds, all rates per second over [`Summary::duration`]: what ended in it counts, and what came after it is said apart.
+//! A summary is made once, at the end, of a [`RunOutcome`]. The search methods read its fields, the tool prints it. Fields hold
+//! nanoseconds, and the document of `attack --summary=json` seconds. Rates are per second over [`Summary::duration`]: requests that
+//! ended later are in no rate, but in [`Summary::after_schedule`].
 
 use std::collections::BTreeMap;
 
@@ -9,126 +10,130 @@ use serde::Serialize;
 
 use crate::by_variant::VariantTotals;
 use crate::clock::{Nanos, SECOND};
-use crate::evidence::ResponseSample;
 use crate::fault::{OutcomeClass, RequestFault};
 use crate::outcome::RunOutcome;
+use crate::response_samples::ResponseSample;
 use crate::stats::{AfterSchedule, FailureExample, LatencyHistogram, RequestTimes};
 
-/// Everything worth saying about a run.
+/// All figures of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     /// `open` or `closed`: latencies of the two do not compare (Schroeder et al., NSDI 2006).
     pub model: &'static str,
-    /// For how long hits were counted.
+    /// How long requests were counted.
+    #[serde(rename = "duration_seconds", with = "crate::seconds")]
     pub duration: Nanos,
-    /// The same with the wait for the last answers.
+    /// The duration and the wait for the last responses.
+    #[serde(rename = "elapsed_seconds", with = "crate::seconds")]
     pub elapsed: Nanos,
-    /// What the schedule asked for; in a closed loop what there was room for.
+    /// Requests per second that the schedule asked for. In a closed loop: requests for which a client was free.
     pub offered_rate: f64,
-    /// What was sent and came to an end, well or badly.
+    /// Sent requests per second that ended, with or without a good response.
     pub achieved_rate: f64,
-    /// What was answered with a status from 200 to 399.
-    pub good_rate: f64,
-    /// What came in the rest of [`Summary::elapsed`], and is in no rate.
-    pub after: AfterSchedule,
-    /// Hits that the schedule made due; in a closed loop those that there was room for.
+    /// Responses per second with a status from 200 to 399.
+    pub goodput: f64,
+    /// Requests that ended between the end of the schedule and the end of the run. They are in no rate.
+    pub after_schedule: AfterSchedule,
+    /// Requests that the schedule made due. In a closed loop: requests for which a client was free.
     pub offered: u64,
     /// Requests sent.
     pub sent: u64,
-    /// Answers from 200 to 399.
+    /// Responses with a status from 200 to 399.
     pub good: u64,
-    /// Hits due and not to be sent, dropped and shed ones included.
-    pub unsent: u64,
-    /// Hits that were to be sent and never had a connection.
-    pub unconnected: u64,
-    /// The share of offered hits that did not get a good answer, from 0 to 1.
+    /// Requests that were due and not sent, including those that were dropped or shed.
+    pub not_sent: u64,
+    /// Requests that never got a connection.
+    pub no_connection: u64,
+    /// The share of offered requests without a good response, from 0 to 1.
     pub error_ratio: f64,
-    /// Response times as objectives judge them.
-    pub judged: SloLatencies,
-    /// From the intended instant, all outcomes.
-    pub response: Latencies,
-    /// From the real send, all outcomes.
-    pub service: Latencies,
-    /// Between the two.
-    pub lag: Latencies,
-    /// That of requests that had room when they were due: the generator's own.
-    pub own_lag: Latencies,
-    /// How late the generator looked at its clock, ten times a second, whatever was in flight.
-    pub clock_lag: Latencies,
-    /// Response times by class, where there were any.
-    pub response_by_class: BTreeMap<&'static str, Latencies>,
-    /// Where the time went.
+    /// Response times as an SLO counts them.
+    pub slo: LatenciesOfAllOffered,
+    /// Times from the intended instant to the end, of all outcomes.
+    pub response_time: Latencies,
+    /// Times from the real send to the end, of all outcomes.
+    pub service_time: Latencies,
+    /// Times from the intended instant to the real send.
+    pub send_lag: Latencies,
+    /// The send lag of requests that had room when they were due: this generator caused it.
+    pub generator_lag: Latencies,
+    /// How late sending threads looked at their clock, ten times a second, whatever was in flight.
+    pub scheduler_lag: Latencies,
+    /// Response times by class of outcome, of classes that have any.
+    pub response_time_by_class: BTreeMap<&'static str, Latencies>,
+    /// Times of the steps of a request.
     pub phases: Phases,
-    /// Answers by status.
+    /// Responses by status.
     pub status_codes: BTreeMap<u16, u64>,
-    /// Failures by kind.
+    /// Failed requests by kind.
     pub failures: BTreeMap<&'static str, u64>,
-    /// One failure of each kind, in words.
+    /// The error text of one failure of each kind.
     pub failure_examples: BTreeMap<&'static str, String>,
-    /// Most requests in flight at once (the sum of each thread's most).
+    /// Most requests in flight at once (the sum of the peaks of all threads).
     pub in_flight_peak: u64,
     /// Connections opened.
     pub connections: u64,
-    /// Requests sent again after the server had closed an idle connection, or had not looked at them.
+    /// Requests sent again because the server had closed an idle connection or had not looked at them.
     pub retried: u64,
     /// Redirects followed.
     pub redirects: u64,
-    /// Answers with another length than the first of their target.
-    pub other_length: u64,
+    /// Responses whose body length differs from the first response of their target.
+    pub length_mismatch: u64,
     /// Bytes of response bodies.
     pub bytes_in: u64,
     /// Bytes of request bodies.
     pub bytes_out: u64,
-    /// Records lost to a slow reader.
-    pub unrecorded: u64,
-    /// Time that senders waited for a slow reader.
-    pub stalled: Nanos,
-    /// Figures of variants, where targets have any.
+    /// Records that were dropped because the results output blocked.
+    pub records_dropped: u64,
+    /// Time that sending threads waited because the results output blocked, summed over the threads.
+    #[serde(rename = "output_blocked_seconds", with = "crate::seconds")]
+    pub output_blocked: Nanos,
+    /// Figures by variant, for targets that have variants.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub variants: BTreeMap<String, VariantSummary>,
-    /// Some answers of each outcome, where the run was to keep any.
+    /// Some responses of each outcome, if the run was asked to keep any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub evidence: Vec<SampleText>,
+    pub sample_responses: Vec<SampleText>,
 }
 
-/// What became of the requests of a variant.
+/// The figures of one variant.
 #[derive(Debug, Clone, Serialize)]
 pub struct VariantSummary {
-    /// Requests of which the outcome is known.
-    pub done: u64,
-    /// Answers from 200 to 399.
+    /// Requests whose outcome is known.
+    pub completed: u64,
+    /// Responses with a status from 200 to 399.
     pub good: u64,
-    /// Those from the intended instant.
-    pub response: Latencies,
-    /// Those from the real send.
-    pub service: Latencies,
+    /// Times of good responses from the intended instant to the end.
+    pub response_time: Latencies,
+    /// Times of good responses from the real send to the end.
+    pub service_time: Latencies,
 }
 
 impl From<&VariantTotals> for VariantSummary {
     fn from(figures: &VariantTotals) -> Self {
-        let VariantTotals { done, good, times } = figures;
+        let VariantTotals { completed, good, times } = figures;
         Self {
-            done: *done,
+            completed: *completed,
             good: *good,
-            response: (&times.response).into(),
-            service: (&times.service).into(),
+            response_time: (&times.response_time).into(),
+            service_time: (&times.service_time).into(),
         }
     }
 }
 
-/// An answer as text; bytes that are none become U+FFFD.
+/// A response as text. Bytes that are not UTF-8 become U+FFFD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SampleText {
-    /// When the request ended, in run time.
+    /// The end of the request, counted from the start of the run.
+    #[serde(rename = "end_seconds", with = "crate::seconds")]
     pub at: Nanos,
-    /// The status; 0 without an answer.
+    /// The status; 0 without a response.
     pub status: u16,
-    /// The failure in words, if it is one.
+    /// The error text, if the request failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// The start of the head.
+    /// The start of the response head.
     pub head: String,
-    /// The start of the body.
+    /// The start of the response body.
     pub body: String,
 }
 
@@ -145,30 +150,37 @@ impl From<&ResponseSample> for SampleText {
     }
 }
 
-/// One distribution.
+/// The distribution of a time, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Latencies {
-    /// How many values.
+    /// How many values there are.
     pub count: u64,
-    /// The smallest.
+    /// The smallest value.
+    #[serde(rename = "min_seconds", with = "crate::seconds")]
     pub min: Nanos,
     /// The mean.
+    #[serde(rename = "mean_seconds", with = "crate::seconds")]
     pub mean: Nanos,
-    /// Half are no larger.
+    /// The median.
+    #[serde(rename = "p50_seconds", with = "crate::seconds")]
     pub p50: Nanos,
-    /// 90 % are no larger.
+    /// The 90th percentile.
+    #[serde(rename = "p90_seconds", with = "crate::seconds")]
     pub p90: Nanos,
-    /// 95 % are no larger.
+    /// The 95th percentile.
+    #[serde(rename = "p95_seconds", with = "crate::seconds")]
     pub p95: Nanos,
-    /// 99 % are no larger.
+    /// The 99th percentile.
+    #[serde(rename = "p99_seconds", with = "crate::seconds")]
     pub p99: Nanos,
-    /// 99.9 % are no larger.
-    #[serde(rename = "p99.9")]
+    /// The percentile 99.9.
+    #[serde(rename = "p99_9_seconds", with = "crate::seconds")]
     pub p999: Nanos,
-    /// 99.99 % are no larger.
-    #[serde(rename = "p99.99")]
+    /// The percentile 99.99.
+    #[serde(rename = "p99_99_seconds", with = "crate::seconds")]
     pub p9999: Nanos,
-    /// The largest.
+    /// The largest value.
+    #[serde(rename = "max_seconds", with = "crate::seconds")]
     pub max: Nanos,
 }
 
@@ -189,35 +201,43 @@ impl From<&LatencyHistogram> for Latencies {
     }
 }
 
-/// Response times over all offered hits, of which one without a good answer (failed, refused, given up, dropped, shed or
-/// never sent) is slower than any bound. A quantile is none where such a hit stands.
+/// Response times over all offered requests, in nanoseconds.
+///
+/// A request without a good response (failed, given up, dropped, shed or never sent) counts as slower than any limit. A quantile
+/// is `None` where such a request stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct SloLatencies {
-    /// Hits.
+pub struct LatenciesOfAllOffered {
+    /// Offered requests.
     pub offered: u64,
-    /// Those with a good answer.
+    /// Offered requests with a good response.
     pub good: u64,
-    /// The mean of the good answers.
+    /// The mean of the good responses.
+    #[serde(rename = "mean_seconds", with = "crate::seconds")]
     pub mean: Option<Nanos>,
-    /// Half are no slower.
+    /// The median.
+    #[serde(rename = "p50_seconds", with = "crate::seconds")]
     pub p50: Option<Nanos>,
-    /// 90 % are no slower.
+    /// The 90th percentile.
+    #[serde(rename = "p90_seconds", with = "crate::seconds")]
     pub p90: Option<Nanos>,
-    /// 95 % are no slower.
+    /// The 95th percentile.
+    #[serde(rename = "p95_seconds", with = "crate::seconds")]
     pub p95: Option<Nanos>,
-    /// 99 % are no slower.
+    /// The 99th percentile.
+    #[serde(rename = "p99_seconds", with = "crate::seconds")]
     pub p99: Option<Nanos>,
-    /// 99.9 % are no slower.
-    #[serde(rename = "p99.9")]
+    /// The percentile 99.9.
+    #[serde(rename = "p99_9_seconds", with = "crate::seconds")]
     pub p999: Option<Nanos>,
-    /// 99.99 % are no slower.
-    #[serde(rename = "p99.99")]
+    /// The percentile 99.99.
+    #[serde(rename = "p99_99_seconds", with = "crate::seconds")]
     pub p9999: Option<Nanos>,
-    /// None is slower.
+    /// The largest value.
+    #[serde(rename = "max_seconds", with = "crate::seconds")]
     pub max: Option<Nanos>,
 }
 
-impl SloLatencies {
+impl LatenciesOfAllOffered {
     fn new(good: &LatencyHistogram, offered: u64) -> Self {
         let offered = offered.max(good.count());
         // Of whole parts, because 0.999 times a count may be a hair above a rank.
@@ -240,20 +260,20 @@ impl SloLatencies {
     }
 }
 
-/// Where the time of a request went. Lookup, connect and TLS are per connection, the rest per request.
+/// Times of the steps of a request. Lookup, connect and TLS are per connection, the rest per request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Phases {
-    /// Name lookup.
+    /// Name lookups.
     pub lookup: Latencies,
-    /// TCP handshake.
+    /// TCP handshakes.
     pub connect: Latencies,
-    /// TLS handshake.
+    /// TLS handshakes.
     pub tls: Latencies,
-    /// From the send to the last byte of the request.
+    /// Times from the send to the last byte of the request.
     pub write: Latencies,
-    /// From the send to the first byte of the answer.
+    /// Times from the send to the first byte of the response.
     pub first_byte: Latencies,
-    /// From the first to the last byte of the answer.
+    /// Times from the first to the last byte of the response.
     pub body: Latencies,
 }
 
@@ -266,28 +286,28 @@ impl Summary {
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let offered = outcome.offered();
         let good = total.good();
-        let RequestTimes { service, response } = total.all_times();
+        let RequestTimes { service_time, response_time } = total.all_times();
         Self {
             model: if outcome.scheduled.is_some() { "open" } else { "closed" },
             duration: outcome.scheduled_for,
             elapsed: outcome.elapsed,
             offered_rate: per_second(offered),
-            achieved_rate: per_second(total.ended().saturating_sub(total.after.ended)),
-            good_rate: per_second(good.saturating_sub(total.after.good)),
-            after: total.after,
+            achieved_rate: per_second(total.ended().saturating_sub(total.after_schedule.completed)),
+            goodput: per_second(good.saturating_sub(total.after_schedule.good)),
+            after_schedule: total.after_schedule,
             offered,
             sent: total.sent,
             good,
-            unsent: offered.saturating_sub(total.sent).saturating_sub(total.unconnected),
-            unconnected: total.unconnected,
+            not_sent: offered.saturating_sub(total.sent).saturating_sub(total.no_connection),
+            no_connection: total.no_connection,
             error_ratio: if offered == 0 { 0.0 } else { 1.0 - good.min(offered) as f64 / offered as f64 },
-            judged: SloLatencies::new(&total.class(OutcomeClass::Good).response, offered),
-            response: (&response).into(),
-            service: (&service).into(),
-            lag: (&total.lag).into(),
-            own_lag: (&total.own_lag).into(),
-            clock_lag: (&total.clock_lag).into(),
-            response_by_class: by_class(outcome),
+            slo: LatenciesOfAllOffered::new(&total.class(OutcomeClass::Good).response_time, offered),
+            response_time: (&response_time).into(),
+            service_time: (&service_time).into(),
+            send_lag: (&total.send_lag).into(),
+            generator_lag: (&total.generator_lag).into(),
+            scheduler_lag: (&total.scheduler_lag).into(),
+            response_time_by_class: by_class(outcome),
             phases: Phases {
                 lookup: (&total.lookup).into(),
                 connect: (&total.connect).into(),
@@ -297,30 +317,30 @@ impl Summary {
                 body: (&total.body).into(),
             },
             status_codes: total.statuses.iter().collect(),
-            failures: failures(&total.faults),
-            failure_examples: examples(&total.examples),
+            failures: failures(&total.failures),
+            failure_examples: examples(&total.failure_examples),
             in_flight_peak: total.in_flight_peak,
             connections: total.connections,
             retried: total.retried,
             redirects: total.redirects,
-            other_length: total.other_length,
+            length_mismatch: total.length_mismatch,
             variants: total
                 .variants
                 .iter()
                 .map(|(name, figures)| (name.to_owned(), figures.into()))
                 .collect(),
-            evidence: total.evidence.iter().map(SampleText::from).collect(),
+            sample_responses: total.sample_responses.iter().map(SampleText::from).collect(),
             bytes_in: total.bytes_in,
             bytes_out: total.bytes_out,
-            unrecorded: total.unrecorded,
-            stalled: total.stalled,
+            records_dropped: total.records_dropped,
+            output_blocked: total.output_blocked,
         }
     }
 }
 
 fn by_class(outcome: &RunOutcome) -> BTreeMap<&'static str, Latencies> {
-    let times =
-        OutcomeClass::ALL.map(|class| (class.name(), Latencies::from(&outcome.total.class(class).response)));
+    let times = OutcomeClass::ALL
+        .map(|class| (class.name(), Latencies::from(&outcome.total.class(class).response_time)));
     times.into_iter().filter(|(_, latencies)| latencies.count > 0).collect()
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel}
 use crate::flights::RequestRef;
 use crate::poller::SenderWaker;
 use crate::request::{PreparedRequest, RequestBuildError, RequestFraming};
-use crate::schedule::ScheduleSlice;
+use crate::schedule::ScheduleShard;
 use crate::target::{TargetError, TargetReader, Weight};
 use crate::template::{Template, TemplateReader};
 
@@ -218,7 +218,7 @@ pub enum RequestInputError {
 pub(crate) fn split_source(
     source: RequestSource,
     style: &RequestFraming,
-    slice: ScheduleSlice,
+    shard: ScheduleShard,
     wakers: &[SenderWaker],
 ) -> io::Result<(Vec<SenderRequests>, Option<Receiver<InputEnd>>)> {
     let intake = match source {
@@ -231,7 +231,7 @@ pub(crate) fn split_source(
         wakers.iter().map(|waker| Feed::new(style, waker.clone())).unzip();
     let (sender, exhausted) = channel();
     std::thread::Builder::new().name("targets".into()).spawn(move || {
-        if let Some(exhausted) = feed_all(intake, &feeds, slice) {
+        if let Some(exhausted) = feed_all(intake, &feeds, shard) {
             // Before the feeds are dropped, so that a thread that ends for it ends after it. A trial that has ended does not ask.
             let _ = sender.send(exhausted);
         }
@@ -417,11 +417,11 @@ pub(crate) struct InputEnd {
     pub(crate) mistake: Option<TargetError>,
 }
 
-/// Reads the whole input, request `k` for the thread of hit `k`, if that is in this slice. None when the threads ended
+/// Reads the whole input, request `k` for the thread of hit `k`, if that is in this shard. None when the threads ended
 /// first.
-fn feed_all(mut intake: RequestReader, feeds: &[Feed], slice: ScheduleSlice) -> Option<InputEnd> {
+fn feed_all(mut intake: RequestReader, feeds: &[Feed], shard: ScheduleShard) -> Option<InputEnd> {
     for requests in 0.. {
-        let thread = slice.thread_of(requests, feeds.len() as u64);
+        let thread = shard.thread_of(requests, feeds.len() as u64);
         let feed = thread.and_then(|thread| feeds.get(usize::try_from(thread).ok()?));
         let mistake = match intake.next_request() {
             Ok(Some((request, ..))) => {

@@ -150,13 +150,15 @@ fn certificates(file: &Path, files: &InputFiles) -> Result<Vec<CertificateDer<'s
     let text = files.read(file).map_err(|error| bad(file, &pem::Error::Io(error)))?;
     let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let certificates = read.map_err(|error| bad(file, &error))?;
-    if certificates.is_empty() { Err(bad(file, &"no certificate in it")) } else { Ok(certificates) }
+    if certificates.is_empty() { Err(bad(file, &"the file has no certificate")) } else { Ok(certificates) }
 }
 
 fn private_key(file: &Path, files: &InputFiles) -> Result<PrivateKeyDer<'static>, TlsOptionsError> {
     let text = files.read(file).map_err(|error| bad(file, &pem::Error::Io(error)))?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-        pem::Error::NoItemsFound => bad(file, &"no private key in it; --key names the file that has it"),
+        pem::Error::NoItemsFound => {
+            bad(file, &"the file has no private key; give the file of the key with --key")
+        }
         error => bad(file, &error),
     })
 }
@@ -232,7 +234,7 @@ mod tests {
         assert!(missing.config().unwrap_err().to_string().starts_with("/does/not/exist: "));
         let empty = tempfile::NamedTempFile::new().unwrap();
         let empty = TlsOptions { roots: vec![empty.path().to_owned()], ..TlsOptions::default() };
-        assert!(empty.config().unwrap_err().to_string().ends_with(": no certificate in it"));
+        assert!(empty.config().unwrap_err().to_string().ends_with(": the file has no certificate"));
     }
 
     #[test]
@@ -264,7 +266,10 @@ mod tests {
             .config()
             .unwrap_err()
             .to_string();
-        assert!(said.ends_with(": no private key in it; --key names the file that has it"), "{said}");
+        assert!(
+            said.ends_with(": the file has no private key; give the file of the key with --key"),
+            "{said}"
+        );
     }
 
     #[test]

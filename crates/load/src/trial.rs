@@ -16,7 +16,7 @@ use crate::parts::SenderTaskBuilder;
 use crate::plan::LoadSpec;
 use crate::recorder::{self, WriterTimeout};
 use crate::results::EncodeError;
-use crate::schedule::{ArrivalModel, ScheduleSlice, StopCondition};
+use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
 use crate::session::LoadSession;
 use crate::stats::LoadStats;
 use crate::supply::InputEnd;
@@ -42,7 +42,7 @@ pub(crate) struct TrialState {
     /// When the schedule ends.
     end: Nanos,
     until: StopCondition,
-    slice: ScheduleSlice,
+    shard: ScheduleShard,
     /// Threads that have a part in it.
     threads: usize,
     collector: Collector,
@@ -74,11 +74,11 @@ impl LoadTrial<'_> {
         self.course.collector.last()
     }
 
-    /// CPU time that each thread spun away ([`SessionSetup::spin`](crate::plan::SessionSetup::spin)) from the start until the end of that
-    /// interval, in the order of the numbers that the threads have in their names.
+    /// CPU time that each thread spent on busy polling ([`SessionSetup::busy_poll`](crate::plan::SessionSetup::busy_poll)) from the start
+    /// until the end of that interval, in the order of the numbers that the threads have in their names.
     #[must_use]
-    pub fn spun(&self) -> &[Nanos] {
-        self.course.collector.spun()
+    pub fn busy_poll(&self) -> &[Nanos] {
+        self.course.collector.busy_poll()
     }
 
     /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a
@@ -123,7 +123,7 @@ impl TrialState {
             warm_up: nanos(load.warm_up),
             end: load.end(),
             until: load.until,
-            slice: load.slice,
+            shard: load.shard,
             threads: spares.len(),
             collector: Collector::new(harvest, spares, beforehand),
             written: None,
@@ -189,7 +189,7 @@ impl TrialState {
     fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };
-        let hits = |at| self.slice.count(schedule.hits_before(at).min(self.until.hits));
+        let hits = |at| self.shard.count(schedule.hits_before(at).min(self.until.hits));
         Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(self.collector.reported_total())))
     }
 }

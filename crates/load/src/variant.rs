@@ -63,10 +63,10 @@ pub enum VariantError {
     #[error("a variant needs a name of 1 to {MOST_NAME} bytes")]
     Name,
     /// Nowhere to go.
-    #[error("{0:?} is no address: expected host:port, an IPv6 address in brackets")]
+    #[error("{0:?} is not an address: expected host:port, an IPv6 address in brackets")]
     Address(String),
     /// No certificate has it.
-    #[error("{0:?} is no name that TLS knows")]
+    #[error("{0:?} is not a valid TLS server name")]
     ServerName(String),
     /// A proxy that cannot be used.
     #[error(transparent)]
@@ -163,10 +163,10 @@ mod tests {
             (r#"{"name":"a","address":"b"}"#, "host:port"),
             (r#"{"name":"a","address":"::1:80"}"#, "brackets"),
             (r#"{"name":"a","address":"b:0"}"#, "host:port"),
-            (r#"{"name":"a","server_name":"b c"}"#, "no name that TLS knows"),
+            (r#"{"name":"a","server_name":"b c"}"#, "is not a valid TLS server name"),
             (r#"{"name":"a","keepalive":"yes"}"#, "expected a boolean"),
             (r#"{"name":"a","protocol":"http3"}"#, "unknown variant"),
-            (r#"{"name":"a","proxy":"ftp://b"}"#, "no proxy of ours"),
+            (r#"{"name":"a","proxy":"ftp://b"}"#, "not a supported proxy"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

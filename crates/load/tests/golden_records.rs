@@ -77,7 +77,7 @@ fn golden() -> Vec<Record> {
         method: "GET".into(),
         url: " leading space".into(),
         headers: ResponseHeaders::default(),
-        connection: RecordedConnection::NotRecorded,
+        connection: RecordedConnection::ConnectionNotRecorded,
     };
     let refused = Record {
         seq: 3,

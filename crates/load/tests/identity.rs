@@ -34,9 +34,16 @@ fn headers() -> impl Strategy<Value = ResponseHeaders> {
 fn carriage() -> impl Strategy<Value = RecordedConnection> {
     let times = (any::<Option<u64>>(), any::<Option<u64>>());
     let by = (any::<[u64; 4]>(), times).prop_map(|([number, before, idle, connect], (tls, first_byte))| {
-        RecordedConnection::Timings(ConnectionTimings { number, before, idle, connect, tls, first_byte })
+        RecordedConnection::Timings(ConnectionTimings {
+            connection_id: number,
+            reuse_count: before,
+            idle,
+            connect,
+            tls,
+            first_byte,
+        })
     });
-    prop_oneof![Just(RecordedConnection::NotRecorded), Just(RecordedConnection::None), by]
+    prop_oneof![Just(RecordedConnection::ConnectionNotRecorded), Just(RecordedConnection::None), by]
 }
 
 fn record() -> impl Strategy<Value = Record> {
@@ -78,7 +85,7 @@ fn there_and_back(format: ResultFormat, records: &[Record]) -> Vec<Record> {
 proptest! {
     #[test]
     fn gob_returns_every_record(records in vec(record(), 1..4)) {
-        let untold = |record: &Record| Record { connection: RecordedConnection::NotRecorded, ..record.clone() };
+        let untold = |record: &Record| Record { connection: RecordedConnection::ConnectionNotRecorded, ..record.clone() };
         let expected: Vec<Record> = records.iter().map(untold).collect();
         prop_assert_eq!(there_and_back(ResultFormat::Gob, &records), expected);
     }

@@ -126,7 +126,7 @@ fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
         let mut plan = some("GET", url, "", 1);
         plan.setup.transport.tls = Some(tls.config().unwrap());
         let outcome = run(plan);
-        (outcome.total.good(), outcome.total.examples.into_iter().flatten().next())
+        (outcome.total.good(), outcome.total.failure_examples.into_iter().flatten().next())
     };
     assert_eq!(good(&https(&server)), (1, None));
     let elsewhere = format!("https://{}/", server.address());
@@ -299,7 +299,7 @@ fn without_tls_http2_is_spoken_when_it_is_known_and_statuses_are_what_they_are()
     let server = Http2Server::start(None, 100, usize::MAX, answer);
     let outcome = run(h2c(&server, "/missing", 20, 4));
     assert_eq!(outcome.total.statuses.iter().collect::<Vec<_>>(), [(404, 20)]);
-    assert_eq!(outcome.total.class(OutcomeClass::BadStatus).response.count(), 20);
+    assert_eq!(outcome.total.class(OutcomeClass::BadStatus).response_time.count(), 20);
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn a_timed_out_stream_is_reset_and_its_connection_stays() {
 fn a_server_that_says_goodbye_gets_its_requests_on_a_new_connection() {
     let server = Http2Server::start(None, 100, 10, answer);
     let outcome = run(h2c(&server, "/", 50, 1));
-    assert_eq!(outcome.total.good(), 50, "{:?}", outcome.total.faults);
+    assert_eq!(outcome.total.good(), 50, "{:?}", outcome.total.failures);
     assert!(server.connections() >= 4, "{}", server.connections());
 }
 
@@ -388,7 +388,7 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
             plan.setup.transport.http2 = Http2Options { clear: true, ..Http2Options::default() };
             plan.setup.transport.connections = connections;
             let outcome = run(plan);
-            assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.faults);
+            assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.failures);
         };
         // A hundred streams are begun before the server has said that it takes ten.
         let refusing = Http2Server::start(None, 10, usize::MAX, answer);

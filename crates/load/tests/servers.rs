@@ -21,8 +21,8 @@ use seawall_load::recorder::SlowOutputPolicy;
 use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::resolve::AddressLifetime;
 use seawall_load::results::{Decoder, EncodeError, ResultFormat};
-use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleSlice, StopCondition};
-use seawall_load::shard::SaturationPolicy;
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
+use seawall_load::sender::SaturationPolicy;
 use seawall_load::stats::{AfterSchedule, LoadStats};
 use seawall_load::summary::Summary;
 use seawall_load::supply::{RequestList, RequestReader, RequestSource};
@@ -49,12 +49,12 @@ fn some(server: &Server, requests: u64) -> RunPlan {
 }
 
 fn open(server: &Server, rate: &str, length: Duration) -> RunPlan {
-    let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Even);
+    let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Constant);
     let mut plan = RunPlan::new(source("GET", &server.url("/x"), ""), ArrivalModel::Open(schedule));
     // No test here may depend on how fast this machine is.
     plan.load.in_flight.limit = 10_000;
     plan.load.grace = Duration::from_secs(10);
-    plan.load.until = StopCondition { time: nanos(length), ..StopCondition::default() };
+    plan.load.until = StopCondition { stop_time: nanos(length), ..StopCondition::default() };
     plan
 }
 
@@ -92,7 +92,7 @@ fn told(
         output: Box::new(sink.clone()),
         max_body: 1 << 20,
         connection_timings: carriage,
-        when_full: SlowOutputPolicy::Wait,
+        on_slow_output: SlowOutputPolicy::Wait,
     };
     let mut running = engine::start(plan, Some(results)).unwrap();
     let mut intervals = Vec::new();
@@ -128,7 +128,7 @@ fn a_connection_is_used_again() {
     let server = Server::answering(OK).unwrap();
     let (outcome, records) = recorded(some(&server, 100));
     assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 100)], 1));
-    assert_eq!((outcome.total.sent, outcome.total.done, outcome.total.bytes_in), (100, 100, 200));
+    assert_eq!((outcome.total.sent, outcome.total.completed, outcome.total.bytes_in), (100, 100, 200));
     assert!(records.iter().map(|record| record.seq).eq(0..100));
     let last = &records[99];
     assert_eq!((last.code, last.method.as_str(), last.url.as_str()), (200, "GET", server.url("/x").as_str()));
@@ -151,7 +151,8 @@ fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
         plan.setup.transport.requests_per_connection = 3;
         let (_, records) = recorded_as(format, true, plan);
         let carriers = carriers(&records);
-        let told: Vec<_> = carriers.iter().map(|carrier| (carrier.number, carrier.before)).collect();
+        let told: Vec<_> =
+            carriers.iter().map(|carrier| (carrier.connection_id, carrier.reuse_count)).collect();
         assert_eq!(told, [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)], "{format:?}");
         assert!(carriers[..3].iter().all(|carrier| carrier.connect == carriers[0].connect));
         assert!(carriers.iter().all(|carrier| carrier.connect > 0 && carrier.tls.is_none()));
@@ -166,7 +167,8 @@ fn a_record_says_for_how_long_its_connection_had_been_idle() {
     let server = Server::answering(OK).unwrap();
     let (_, records) = recorded_as(ResultFormat::Json, true, open(&server, "20", Duration::from_millis(150)));
     let ends: Vec<_> = records.iter().map(Record::end_unix_ns).collect();
-    for (at, carrier) in carriers(&records).iter().enumerate().filter(|(_, carrier)| carrier.before > 0) {
+    for (at, carrier) in carriers(&records).iter().enumerate().filter(|(_, carrier)| carrier.reuse_count > 0)
+    {
         // What took longer than the distance of two had its connection for itself until then.
         let between = (records[at].timestamp.unix_ns() - ends[at - 1]).max(0) as u64;
         // Sent when it was due or later.
@@ -201,13 +203,13 @@ fn an_exact_rate_makes_exactly_its_hits() {
             "due to the nanosecond"
         );
     }
-    assert_eq!(outcome.total.lag.count(), 500);
+    assert_eq!(outcome.total.send_lag.count(), 500);
 }
 
 #[test]
 fn the_offered_rate_is_the_one_that_was_asked_for() {
     let server = Server::answering(OK).unwrap();
-    for (spacing, hits) in [(ArrivalSpacing::Even, 5), (ArrivalSpacing::Burst(3), 6)] {
+    for (spacing, hits) in [(ArrivalSpacing::Constant, 5), (ArrivalSpacing::Burst(3), 6)] {
         let mut plan = open(&server, "50", Duration::from_millis(100));
         let ArrivalModel::Open(schedule) = &mut plan.load.arrivals else { unreachable!("an open loop") };
         *schedule = Schedule::constant("50".parse().unwrap(), spacing);
@@ -236,7 +238,7 @@ fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     control.abort();
     let outcome = running.finish();
     assert_eq!((outcome.scheduled, outcome.scheduled_for, outcome.unsent()), (Some(10), SECOND / 10, 0));
-    assert_eq!(outcome.total.after, AfterSchedule { ended: 10, good: 0 });
+    assert_eq!(outcome.total.after_schedule, AfterSchedule { completed: 10, good: 0 });
 }
 
 /// It went on sending, with nobody to stop it.
@@ -259,7 +261,7 @@ fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
         output,
         max_body: 0,
         connection_timings: false,
-        when_full: SlowOutputPolicy::Wait,
+        on_slow_output: SlowOutputPolicy::Wait,
     };
     let running = engine::start(plan, Some(results)).unwrap();
     while running.control().in_flight() < 5 {
@@ -313,11 +315,14 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
     }
     drop(closed);
     let outcome = running.finish();
-    assert_eq!((outcome.total.good(), outcome.total.after), (10, AfterSchedule { ended: 10, good: 10 }));
+    assert_eq!(
+        (outcome.total.good(), outcome.total.after_schedule),
+        (10, AfterSchedule { completed: 10, good: 10 })
+    );
     let summary = Summary::new(&outcome);
-    assert_eq!((summary.offered_rate, summary.achieved_rate, summary.good_rate), (100.0, 0.0, 0.0));
+    assert_eq!((summary.offered_rate, summary.achieved_rate, summary.goodput), (100.0, 0.0, 0.0));
     let closed = run(some(&Server::answering(OK).unwrap(), 20));
-    assert_eq!((closed.total.ended(), closed.total.after), (20, AfterSchedule::default()));
+    assert_eq!((closed.total.ended(), closed.total.after_schedule), (20, AfterSchedule::default()));
 }
 
 #[test]
@@ -351,7 +356,7 @@ fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_genera
     });
     let server = server.unwrap();
     for (threads, spacing) in
-        [(1, ArrivalSpacing::Even), (3, ArrivalSpacing::Even), (2, ArrivalSpacing::Burst(50))]
+        [(1, ArrivalSpacing::Constant), (3, ArrivalSpacing::Constant), (2, ArrivalSpacing::Burst(50))]
     {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
         plan.load.arrivals = ArrivalModel::Open(Schedule::constant("1000".parse().unwrap(), spacing));
@@ -372,7 +377,7 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
     let plan = |threads| {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
         plan.setup.source = lazy(&server, 50);
-        plan.load.in_flight = InFlightLimit { limit: 2, when_busy: SaturationPolicy::Drop };
+        plan.load.in_flight = InFlightLimit { limit: 2, on_saturation: SaturationPolicy::Drop };
         plan.setup.transport.timeout = Some(Duration::from_millis(200));
         plan.setup.threads = threads;
         plan
@@ -380,10 +385,14 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
     for threads in [1, 2] {
         let outcome = run(plan(threads));
         let ended = outcome.total.sent + outcome.total.fault(RequestFault::Dropped);
-        assert_eq!((outcome.scheduled, ended, outcome.total.done), (Some(50), 50, 50), "{threads} threads");
+        assert_eq!(
+            (outcome.scheduled, ended, outcome.total.completed),
+            (Some(50), 50, 50),
+            "{threads} threads"
+        );
         let (outcome, records) = recorded(plan(threads));
         assert_eq!(
-            (outcome.scheduled, outcome.total.done, records.len()),
+            (outcome.scheduled, outcome.total.completed, records.len()),
             (Some(50), 50, 50),
             "{threads} threads"
         );
@@ -439,7 +448,7 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
     let server = Server::answering(OK).unwrap();
     for _ in 0..60 {
         let mut plan = open(&server, "100000", Duration::from_secs(60));
-        (plan.setup.threads, plan.load.in_flight.when_busy) = (2, SaturationPolicy::Drop);
+        (plan.setup.threads, plan.load.in_flight.on_saturation) = (2, SaturationPolicy::Drop);
         plan.load.in_flight.limit = 2;
         let running = engine::start(plan, None).unwrap();
         let control = running.control();
@@ -449,10 +458,10 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
         control.drain();
         let outcome = running.finish();
         assert!(
-            outcome.scheduled >= Some(outcome.total.done),
+            outcome.scheduled >= Some(outcome.total.completed),
             "{:?} {}",
             outcome.scheduled,
-            outcome.total.done
+            outcome.total.completed
         );
     }
 }
@@ -479,9 +488,9 @@ fn an_early_close_is_a_failure_with_its_time_and_never_an_answer() {
     let server = Server::start(|mut peer, _| peer.request().map(|_| ())).unwrap();
     let (outcome, records) = recorded(some(&server, 4));
     assert_eq!((outcome.total.good(), outcome.total.fault(RequestFault::ClosedEarly)), (0, 4));
-    assert_eq!(outcome.total.class(OutcomeClass::Failed).response.count(), 4);
-    assert_eq!(outcome.total.class(OutcomeClass::Good).response.count(), 0);
-    assert!(records.iter().all(|record| record.code == 0 && record.error == "EOF before the answer"));
+    assert_eq!(outcome.total.class(OutcomeClass::Failed).response_time.count(), 4);
+    assert_eq!(outcome.total.class(OutcomeClass::Good).response_time.count(), 0);
+    assert!(records.iter().all(|record| record.code == 0 && record.error == "EOF before the response"));
 }
 
 #[test]
@@ -611,12 +620,12 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
         output,
         max_body: 1,
         connection_timings: false,
-        when_full: SlowOutputPolicy::Wait,
+        on_slow_output: SlowOutputPolicy::Wait,
     };
     let outcome = engine::start(plan, Some(results)).unwrap().finish();
     let told: Vec<_> = outcome
         .total
-        .evidence
+        .sample_responses
         .iter()
         .map(|sample| (sample.status, sample.fault, String::from_utf8_lossy(&sample.body).into_owned()))
         .collect();
@@ -626,7 +635,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
         (200, Some(RequestFault::Truncated), "cut".into()),
     ];
     assert_eq!(told, [three.clone(), three].concat());
-    let second = outcome.total.evidence.iter().nth(1).unwrap();
+    let second = outcome.total.sample_responses.iter().nth(1).unwrap();
     assert_eq!(second.head, b"Content-Length: 4\r\nRetry-After: 7\r\n");
     let csv = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
     // One byte of "hi" and of "late".
@@ -646,7 +655,10 @@ fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
     let server = Server::answering("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n").unwrap();
     let (outcome, records) = recorded(some(&server, 1));
     assert_eq!(records[0].error, "429 Too Many Requests");
-    assert_eq!((outcome.total.good(), outcome.total.class(OutcomeClass::BadStatus).response.count()), (0, 1));
+    assert_eq!(
+        (outcome.total.good(), outcome.total.class(OutcomeClass::BadStatus).response_time.count()),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -698,23 +710,27 @@ fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
     plan.setup.transport.timeout = Some(Duration::from_millis(50));
     let outcome = run(plan);
     let times = outcome.total.class(OutcomeClass::TimedOut);
-    assert_eq!((times.service.count(), outcome.total.done), (2, 2));
-    assert!(times.service.min() >= 49_900_000, "{} within the histogram's 0.1 %", times.service.min());
+    assert_eq!((times.service_time.count(), outcome.total.completed), (2, 2));
+    assert!(
+        times.service_time.min() >= 49_900_000,
+        "{} within the histogram's 0.1 %",
+        times.service_time.min()
+    );
 }
 
 #[test]
 fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "2000", Duration::from_millis(300));
-    plan.load.in_flight = InFlightLimit { limit: 5, when_busy: SaturationPolicy::Queue };
+    plan.load.in_flight = InFlightLimit { limit: 5, on_saturation: SaturationPolicy::Queue };
     plan.setup.transport.timeout = Some(Duration::from_millis(100));
     let outcome = run(plan);
     assert_eq!(outcome.total.in_flight_peak, 5);
     assert!(outcome.total.sent >= 5 && outcome.total.sent <= 20, "{}", outcome.total.sent);
-    assert_eq!((outcome.scheduled, outcome.total.done), (Some(600), outcome.total.sent));
+    assert_eq!((outcome.scheduled, outcome.total.completed), (Some(600), outcome.total.sent));
     assert!(outcome.elapsed < SECOND, "the backlog was not sent after the end");
     assert!(
-        outcome.total.all_times().response.max() > outcome.total.all_times().service.max(),
+        outcome.total.all_times().response_time.max() > outcome.total.all_times().service_time.max(),
         "waiting for room is in the response time"
     );
 }
@@ -723,21 +739,21 @@ fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
 fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
-    plan.load.in_flight = InFlightLimit { limit: 3, when_busy: SaturationPolicy::Drop };
+    plan.load.in_flight = InFlightLimit { limit: 3, on_saturation: SaturationPolicy::Drop };
     plan.setup.transport.timeout = Some(Duration::from_secs(1));
     let (outcome, records) = recorded(plan);
     assert_eq!(
         (outcome.total.sent, outcome.total.fault(RequestFault::Dropped), records.len()),
         (3, 197, 200)
     );
-    assert_eq!(outcome.total.all_times().response.count(), 3, "what was never sent has no latency");
+    assert_eq!(outcome.total.all_times().response_time.count(), 3, "what was never sent has no latency");
 }
 
 #[test]
 fn a_closed_loop_that_was_to_drop_dropped_for_ever() {
     let server = Server::answering(OK).unwrap();
     let mut plan = some(&server, 10);
-    plan.load.in_flight.when_busy = SaturationPolicy::Drop;
+    plan.load.in_flight.on_saturation = SaturationPolicy::Drop;
     assert_eq!(statuses(&run(plan)), [(200, 10)]);
 }
 
@@ -753,7 +769,7 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     control.drain();
     let outcome = running.finish();
     assert!(outcome.stop_reason == Some(RunStopReason::Commanded) && outcome.total.sent > 0);
-    assert_eq!(outcome.total.done, outcome.total.sent);
+    assert_eq!(outcome.total.completed, outcome.total.sent);
     assert_eq!(statuses(&outcome), [(200, outcome.total.sent)]);
 
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
@@ -767,7 +783,7 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     let outcome = running.finish();
     assert!(outcome.total.sent > 0);
     // Some may not have had their connections yet.
-    assert_eq!(outcome.total.fault(RequestFault::Aborted), outcome.total.sent + outcome.total.unconnected);
+    assert_eq!(outcome.total.fault(RequestFault::Aborted), outcome.total.sent + outcome.total.no_connection);
 }
 
 /// An output whose reader stands still until the other end is dropped.
@@ -786,7 +802,7 @@ impl Write for Stuck {
 #[test]
 fn an_abort_ends_a_run_whose_results_nobody_reads() {
     let server = Server::answering(OK).unwrap();
-    for when_full in [SlowOutputPolicy::Wait, SlowOutputPolicy::Drop] {
+    for on_slow_output in [SlowOutputPolicy::Wait, SlowOutputPolicy::Drop] {
         let (reader, stuck) = channel();
         let output = Box::new(Stuck(stuck));
         let results = ResultsOutput {
@@ -794,7 +810,7 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
             output,
             max_body: 0,
             connection_timings: false,
-            when_full,
+            on_slow_output,
         };
         let running = engine::start(open(&server, "1000", Duration::from_secs(60)), Some(results)).unwrap();
         let control = running.control();
@@ -905,7 +921,7 @@ fn the_warm_up_is_sent_and_not_counted() {
     plan.load.warm_up = Duration::from_millis(100);
     let (outcome, records) = recorded(plan);
     assert_eq!(
-        (outcome.scheduled, outcome.total.sent, outcome.total.done, records.len()),
+        (outcome.scheduled, outcome.total.sent, outcome.total.completed, records.len()),
         (Some(100), 100, 100, 100)
     );
 }
@@ -928,9 +944,9 @@ fn what_happens_in_the_warm_up_is_in_no_figure_of_what_follows() {
     plan.setup.transport.timeout = Some(Duration::from_millis(350));
     let RunOutcome { total, elapsed, scheduled, .. } = run(plan);
     assert!(server.connections() > 1);
-    assert_eq!((scheduled, total.done, total.in_flight_peak), (Some(0), 0, 0));
+    assert_eq!((scheduled, total.completed, total.in_flight_peak), (Some(0), 0, 0));
     assert_eq!((total.redirects, total.retried, total.connections), (0, 0, 0));
-    assert!(total.busy <= elapsed, "{} of {elapsed}", total.busy);
+    assert!(total.saturated <= elapsed, "{} of {elapsed}", total.saturated);
     assert!(total.connect.count() > 1, "the times of handshakes are of all of them");
 }
 
@@ -980,7 +996,7 @@ fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
         plan.setup.transport.connections = 1;
         plan.setup.transport.timeout = Some(Duration::from_millis(110));
         let outcome = run(plan);
-        assert_eq!(outcome.total.done, 2);
+        assert_eq!(outcome.total.completed, 2);
         outcome.total.good() == 1
     };
     assert!((0..10).any(|_| served()));
@@ -993,7 +1009,7 @@ fn a_run_ends_when_its_errors_are_spent() {
     plan.load.error_budget = Some(ErrorBudget::Share(0.5));
     let outcome = run(plan);
     assert_eq!(outcome.stop_reason, Some(RunStopReason::ErrorBudget));
-    assert_eq!(outcome.total.done, outcome.total.sent);
+    assert_eq!(outcome.total.completed, outcome.total.sent);
     assert!(outcome.total.sent >= 100 && outcome.elapsed < 30 * SECOND);
 }
 
@@ -1229,14 +1245,11 @@ fn a_source_address_of_another_machine_is_an_error_of_each_request_that_names_it
     plan.setup.transport.requests_per_connection = 1;
     plan.setup.transport.sources = vec![NOWHERE, loopback(2)];
     let (outcome, records) = recorded(plan);
-    assert_eq!((outcome.total.good(), outcome.total.done), (3, 6));
+    assert_eq!((outcome.total.good(), outcome.total.completed), (3, 6));
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 3]);
     for record in records {
-        let expected = if record.seq % 2 == 0 {
-            "no socket to be had from 192.0.2.1: address not available"
-        } else {
-            ""
-        };
+        let expected =
+            if record.seq % 2 == 0 { "cannot open a socket on 192.0.2.1: address not available" } else { "" };
         assert_eq!(record.error, expected, "{}", record.seq);
     }
 }
@@ -1255,7 +1268,7 @@ fn a_source_address_of_the_other_family_is_passed_over_or_is_an_error() {
     plan.setup.transport.sources = vec![six];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), callers.lock().unwrap().len()), (0, 4));
-    assert!(records.iter().all(|record| record.error == "no socket to be had from ::1: unsupported"));
+    assert!(records.iter().all(|record| record.error == "cannot open a socket on ::1: unsupported"));
 }
 
 #[test]
@@ -1361,13 +1374,18 @@ fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
             let end = record.end_unix_ns() - i128::from(outcome.began_unix_ns);
             i128::from(from) <= end && (end < i128::from(interval.to) || is_last)
         });
-        assert_eq!(interval.stats.done, ended.count() as u64, "from {from} to {}", interval.to);
+        assert_eq!(interval.stats.completed, ended.count() as u64, "from {from} to {}", interval.to);
         let read: IntervalStats = serde_json::from_str(&serde_json::to_string(interval).unwrap()).unwrap();
         assert_eq!(read, *interval);
         sum.add(&interval.stats);
         from = interval.to;
     }
-    assert!(intervals.len() > 2 && sum.done == 210, "{} intervals of {}", intervals.len(), sum.done);
+    assert!(
+        intervals.len() > 2 && sum.completed == 210,
+        "{} intervals of {}",
+        intervals.len(),
+        sum.completed
+    );
     sum.in_flight_peak = outcome.total.in_flight_peak;
     assert_eq!(sum, LoadStats { lookup: sum.lookup.clone(), ..outcome.total });
 }
@@ -1384,14 +1402,14 @@ fn hits(records: &[Record]) -> Vec<(u64, i128, String, u16)> {
 fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
     let server = Server::answering(OK).unwrap();
     let now = RunClock::start().unix_ns(0);
-    let slices =
-        [(1, 1), (1, 3), (2, 3), (3, 3)].map(|(number, of)| ScheduleSlice::new(number - 1, of).unwrap());
+    let shards =
+        [(1, 1), (1, 3), (2, 3), (3, 3)].map(|(number, of)| ScheduleShard::new(number - 1, of).unwrap());
     let start_at = now + 1_000_000_000;
-    let generators = slices.map(|slice| {
+    let generators = shards.map(|shard| {
         let mut plan = open(&server, "500", Duration::from_millis(400));
         plan.setup.source = around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).setup.source;
-        (plan.setup.threads, plan.load.slice, plan.load.start_at) =
-            (slice.of() as usize, slice, Some(start_at));
+        (plan.setup.threads, plan.load.shard, plan.load.start_at) =
+            (shard.of() as usize, shard, Some(start_at));
         std::thread::spawn(move || recorded(plan))
     });
     let [(whole, all), thirds @ ..] = generators.map(|generator| generator.join().unwrap());
@@ -1413,8 +1431,8 @@ fn three_generators_that_read_one_input_send_each_line_once() {
         let reader = TargetReader::new("x", input, target::TargetFormat::Http, TargetDefaults::default());
         let mut plan = some(&server, u64::MAX);
         plan.setup.source = RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None));
-        (plan.setup.threads, plan.load.in_flight.limit, plan.load.slice) =
-            (2, 2, ScheduleSlice::new(index, 3).unwrap());
+        (plan.setup.threads, plan.load.in_flight.limit, plan.load.shard) =
+            (2, 2, ScheduleShard::new(index, 3).unwrap());
         let (outcome, records) = recorded(plan);
         assert!(outcome.input_error.is_none());
         records
@@ -1431,6 +1449,6 @@ fn a_start_that_has_passed_is_refused_and_nothing_is_sent() {
     let mut plan = open(&server, "500", Duration::from_millis(400));
     plan.load.start_at = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
     let refused = engine::start(plan, None).err().unwrap().to_string();
-    assert!(refused.starts_with("the run could be ready 1."), "{refused}");
+    assert!(refused.starts_with("the run is ready 1."), "{refused}");
     assert_eq!(server.connections(), 0);
 }

@@ -15,7 +15,7 @@ use seawall_load::fate::CompletedRequest;
 use seawall_load::fault::RequestFault;
 use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::schedule::{
-    self, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleSlice, StopCondition,
+    self, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleShard, StopCondition,
 };
 use seawall_load::supply::{RequestList, RequestReader, RequestSource};
 use seawall_load::target::{self, Target, TargetDefaults, TargetReader, Weight};
@@ -49,7 +49,7 @@ fn closed(hits: u64, clients: usize) -> LoadSpec {
 
 /// So many hits, of which nothing that takes long is the generator's fault.
 fn paced(hits: u64, rate: &str) -> LoadSpec {
-    let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Even);
+    let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Constant);
     let until = StopCondition { hits, ..StopCondition::default() };
     LoadSpec { until, grace: Duration::from_secs(10), ..LoadSpec::new(ArrivalModel::Open(schedule), 64) }
 }
@@ -124,12 +124,12 @@ fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
     trial.control().abort();
     let first = trial.finish();
     let boundary = first.boundary();
-    assert_eq!((boundary.aborted, boundary.backlog, boundary.late.ended), (5, 0, 5));
+    assert_eq!((boundary.aborted, boundary.backlog, boundary.late.completed), (5, 0, 5));
     drop(closed_gate);
     let second = run(&mut session, &paced(7, "1000"));
-    assert_eq!((second.total.done, second.total.good()), (7, 7));
+    assert_eq!((second.total.completed, second.total.good()), (7, 7));
     assert_eq!(second.boundary().aborted, 0);
-    assert_eq!((session.total().done, session.total().fault(RequestFault::Aborted)), (12, 5));
+    assert_eq!((session.total().completed, session.total().fault(RequestFault::Aborted)), (12, 5));
 }
 
 /// Hits that nobody was left to send were blamed on the generator.
@@ -137,7 +137,7 @@ fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
 fn a_rate_that_is_changed_after_the_last_hit_makes_no_more_of_them() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
-    let until_end = StopCondition { time: 3600 * SECOND, ..StopCondition::default() };
+    let until_end = StopCondition { stop_time: 3600 * SECOND, ..StopCondition::default() };
     let trial = session.trial(&LoadSpec { until: until_end, ..paced(1, "1/1h") }, None).unwrap();
     until(|| trial.control().is_over());
     assert!(!trial.control().set_rate("1000".parse().unwrap()), "the next would be due at the end");
@@ -232,7 +232,7 @@ fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remember
     let mut session = LoadSession::open(plan.split().0).unwrap();
     let first = run(&mut session, &closed(PLACES as u64, 1));
     assert_eq!(
-        (first.total.done, first.total.redirects),
+        (first.total.completed, first.total.redirects),
         (PLACES as u64, PLACES as u64),
         "nobody listens there"
     );
@@ -297,7 +297,7 @@ fn with_hits(session: &mut LoadSession, load: &LoadSpec) -> (RunOutcome, Vec<Com
         let interval = trial.interval();
         let own = interval.stats.fates.clone();
         assert!(load.per_request_outcomes || own.is_empty(), "only who asks for hits gets them");
-        assert_eq!(own.len() as u64, if load.per_request_outcomes { interval.stats.done } else { 0 });
+        assert_eq!(own.len() as u64, if load.per_request_outcomes { interval.stats.completed } else { 0 });
         assert!(own.iter().all(|fate| fate.due <= fate.end && fate.end <= interval.to));
         hits.extend(own);
     }
@@ -329,12 +329,12 @@ fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
     assert_eq!(due, (0..300).map(|seq| seq * SECOND / 1000).collect::<Vec<_>>(), "in the time of the trial");
     assert!(hits.iter().all(|fate| fate.is_good() && fate.bytes_in == 2 && fate.sent >= Some(fate.due)));
     let carried = |fate: &CompletedRequest| {
-        fate.carrier.is_some_and(|carrier| carrier.number > 0 && carrier.first_byte.is_some())
+        fate.carrier.is_some_and(|carrier| carrier.connection_id > 0 && carrier.first_byte.is_some())
     };
     assert!(hits.iter().all(carried), "although nothing is recorded");
-    assert!(hits.iter().any(|fate| fate.carrier.is_some_and(|carrier| carrier.before > 0)));
-    assert!(hits.iter().all(|fate| fate.sent >= Some(fate.launched())), "its own lag is part of that");
-    assert_eq!(hits.iter().map(|fate| fate.own_lag).max(), Some(outcome.total.own_lag.max()));
+    assert!(hits.iter().any(|fate| fate.carrier.is_some_and(|carrier| carrier.reuse_count > 0)));
+    assert!(hits.iter().all(|fate| fate.sent >= Some(fate.launched())), "the generator lag is part of that");
+    assert_eq!(hits.iter().map(|fate| fate.generator_lag).max(), Some(outcome.total.generator_lag.max()));
     let (outcome, hits) = with_hits(&mut session, &paced(10, "1000"));
     assert_eq!((hits.len(), outcome.total.good()), (0, 10));
 }
@@ -345,13 +345,13 @@ fn what_waits_for_room_has_no_lag_of_its_own() {
     let mut session = open(list(&[server.url("/")]));
     let by_hit = LoadSpec { per_request_outcomes: true, ..closed(20, 2) };
     let (_, hits) = with_hits(&mut session, &by_hit);
-    assert!(hits.len() == 20 && hits.iter().all(|fate| fate.own_lag == 0), "clients are never late");
+    assert!(hits.len() == 20 && hits.iter().all(|fate| fate.generator_lag == 0), "clients are never late");
     let mut crowded = LoadSpec { per_request_outcomes: true, ..paced(200, "1000000") };
     crowded.in_flight.limit = 1;
     let (outcome, hits) = with_hits(&mut session, &crowded);
-    let own = hits.iter().filter(|fate| fate.own_lag > 0).count() as u64;
+    let own = hits.iter().filter(|fate| fate.generator_lag > 0).count() as u64;
     let late = hits.iter().filter(|fate| fate.sent > Some(fate.due)).count() as u64;
-    assert!(own <= outcome.total.own_lag.count() && own < late, "{own} of {late}");
+    assert!(own <= outcome.total.generator_lag.count() && own < late, "{own} of {late}");
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn hits_that_found_nobody_are_told_with_the_reason_and_without_a_carrier() {
     let mut session = open(list(&[format!("http://{nobody}/")]));
     let (outcome, hits) =
         with_hits(&mut session, &LoadSpec { per_request_outcomes: true, ..paced(5, "1000") });
-    assert_eq!((outcome.total.done, hits.len()), (5, 5));
+    assert_eq!((outcome.total.completed, hits.len()), (5, 5));
     let refused = Err(RequestFault::Connect(std::io::ErrorKind::ConnectionRefused));
     assert!(hits.iter().all(|fate| fate.outcome == refused && fate.sent.is_none() && fate.carrier.is_none()));
 }
@@ -448,7 +448,7 @@ fn a_client_that_was_refused_waits_before_it_asks_again() {
     let pause = Duration::from_millis(20);
     let clock = RunClock::start();
     let outcome = run(&mut session, &LoadSpec { failure_pause: pause, ..closed(12, 2) });
-    assert_eq!((outcome.total.done, outcome.total.good()), (12, 0));
+    assert_eq!((outcome.total.completed, outcome.total.good()), (12, 0));
     // Two of them send six each, and wait five times between.
     assert!(clock.now() >= 5 * 20 * SECOND / 1000, "{}", clock.now());
 }
@@ -484,7 +484,7 @@ fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
     stopped.control().drain();
     assert!(stopped.finish().stop_reason.is_some());
     for load in [closed(u64::MAX, 2), paced(u64::MAX, "1000")] {
-        let until = StopCondition { time: SECOND / 5, ..load.until };
+        let until = StopCondition { stop_time: SECOND / 5, ..load.until };
         let trial = session.trial(&LoadSpec { until, ..load }, None).unwrap();
         trial.control().pause();
         let outcome = trial.finish();
@@ -492,12 +492,12 @@ fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
     }
 }
 
-/// When the hits of a slice were due whose rate was changed from an instant on, of which it heard when `hears` says so.
+/// When the hits of a shard were due whose rate was changed from an instant on, of which it heard when `hears` says so.
 fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bool) -> Vec<Nanos> {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let load = LoadSpec {
-        slice: ScheduleSlice::new(index, 2).unwrap(),
+        shard: ScheduleShard::new(index, 2).unwrap(),
         per_request_outcomes: true,
         ..paced(700, "500")
     };
@@ -520,8 +520,8 @@ fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bo
 }
 
 #[test]
-fn slices_whose_rate_changes_at_one_instant_stay_slices_of_one_schedule() {
-    let schedule = Schedule::constant("500".parse().unwrap(), ArrivalSpacing::Even);
+fn shards_whose_rate_changes_at_one_instant_stay_shards_of_one_schedule() {
+    let schedule = Schedule::constant("500".parse().unwrap(), ArrivalSpacing::Constant);
     // Far enough ahead for whoever starts two threads on a busy machine.
     let from = SECOND;
     for to in ["2000", "250"] {

@@ -64,7 +64,7 @@ fn open(server: &Server) -> LoadSession {
 /// Closed loops and rates take turns.
 fn load(trial: usize, until: impl Fn(bool) -> StopCondition) -> LoadSpec {
     let closed = trial.is_multiple_of(2);
-    let rate = || Schedule::constant("4000".parse().unwrap(), ArrivalSpacing::Even);
+    let rate = || Schedule::constant("4000".parse().unwrap(), ArrivalSpacing::Constant);
     let arrivals = if closed { ArrivalModel::Closed } else { ArrivalModel::Open(rate()) };
     // No test here may depend on how fast this machine is.
     let grace = Duration::from_secs(10);
@@ -79,15 +79,23 @@ fn results(trial: usize) -> Option<ResultsOutput> {
         output,
         max_body: 0,
         connection_timings: false,
-        when_full: SlowOutputPolicy::Wait,
+        on_slow_output: SlowOutputPolicy::Wait,
     };
     trial.is_multiple_of(10).then_some(results)
 }
 
 /// What must be the same, added up.
 fn figures(stats: &LoadStats) -> [u64; 7] {
-    let LoadStats { sent, done, bytes_in, retried, lag, .. } = stats;
-    [*sent, *done, stats.good(), *bytes_in, *retried, lag.count(), stats.all_times().response.count()]
+    let LoadStats { sent, completed, bytes_in, retried, send_lag, .. } = stats;
+    [
+        *sent,
+        *completed,
+        stats.good(),
+        *bytes_in,
+        *retried,
+        send_lag.count(),
+        stats.all_times().response_time.count(),
+    ]
 }
 
 fn sum(outcomes: &[RunOutcome]) -> [u64; 7] {
@@ -129,5 +137,5 @@ fn two_hundred_trials_on_warm_connections_open_none_and_leave_nothing_behind() {
 #[test]
 #[ignore = "takes more than three minutes"]
 fn two_hundred_trials_of_a_second_on_warm_connections_open_none_and_leave_nothing_behind() {
-    keeps_its_connections(|_| StopCondition { time: SECOND, ..StopCondition::default() });
+    keeps_its_connections(|_| StopCondition { stop_time: SECOND, ..StopCondition::default() });
 }

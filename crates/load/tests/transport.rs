@@ -120,8 +120,8 @@ impl Protocol {
     fn open(self, server: &Server, rate: &str, length: Duration) -> RunPlan {
         let mut plan = self.plan(server, u64::MAX, 10_000);
         plan.load.arrivals =
-            ArrivalModel::Open(Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Even));
-        plan.load.until = StopCondition { time: nanos(length), ..StopCondition::default() };
+            ArrivalModel::Open(Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Constant));
+        plan.load.until = StopCondition { stop_time: nanos(length), ..StopCondition::default() };
         plan.load.grace = Duration::from_secs(10);
         plan
     }
@@ -214,7 +214,7 @@ fn run(plan: RunPlan) -> RunOutcome {
 
 /// What went wrong, and how often.
 fn faults(outcome: &RunOutcome) -> Vec<(&'static str, u64)> {
-    let all = outcome.total.faults.iter().enumerate().filter(|(_, count)| **count > 0);
+    let all = outcome.total.failures.iter().enumerate().filter(|(_, count)| **count > 0);
     all.map(|(kind, count)| (RequestFault::name(kind), *count)).collect()
 }
 
@@ -260,7 +260,7 @@ fn one_connection_carries_what_is_answered() {
 /// A reset, an early close and a cut answer were something else over HTTP/2.
 #[test]
 fn one_end_of_a_connection_has_one_name() {
-    let ends = [(Act::Reset, "broken"), (Act::Close, "closed-early"), (Act::Cut, "cut")];
+    let ends = [(Act::Reset, "connection-broken"), (Act::Close, "closed-early"), (Act::Cut, "truncated")];
     for protocol in FOUR {
         for (end, name) in ends {
             let server = protocol.server(move |_, _| end);
@@ -294,7 +294,7 @@ fn a_connection_that_retires_makes_way_once_its_last_request_is_given_up() {
         let outcome = run(plan);
         let lost = 160 - outcome.total.good();
         assert!((1..=8).contains(&lost), "{protocol:?}: {lost} of those that waited beside it at most");
-        assert_eq!(outcome.total.done, 160);
+        assert_eq!(outcome.total.completed, 160);
     }
 }
 
@@ -307,7 +307,7 @@ fn a_connection_for_one_request_ends_when_that_is_given_up() {
         plan.setup.transport.keep_alive = false;
         plan.setup.transport.timeout = Some(Duration::from_millis(60));
         let (most, outcome) = most_connections(plan);
-        assert_eq!(outcome.total.class(OutcomeClass::TimedOut).response.count(), 60, "{protocol:?}");
+        assert_eq!(outcome.total.class(OutcomeClass::TimedOut).response_time.count(), 60, "{protocol:?}");
         assert!(most <= 12, "{protocol:?}: {most} connections for 6 in flight");
     }
 }
@@ -355,7 +355,7 @@ fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
 
 /// Aborts a run once its schedule is over and one hit is under way, as far as it tells.
 fn aborted_with_one_left(plan: RunPlan) -> RunOutcome {
-    let over = plan.load.until.time;
+    let over = plan.load.until.stop_time;
     let mut running = engine::start(plan, None).unwrap();
     let control = running.control();
     // What is told is up to a tenth of a second old.
@@ -378,13 +378,17 @@ fn hits_that_waited_for_a_connection_that_never_came_were_not_sent() {
         let outcome = run(plan);
         let total = &outcome.total;
         let waited = total.fault(RequestFault::NoConnection);
-        assert_eq!((total.done, total.unconnected, outcome.unsent()), (20, waited, 0), "{protocol:?}");
+        assert_eq!((total.completed, total.no_connection, outcome.unsent()), (20, waited, 0), "{protocol:?}");
         assert_eq!(total.sent + waited, 20, "{protocol:?}");
         assert!(waited >= 10, "{protocol:?}: {waited}");
         let times = total.class(OutcomeClass::TimedOut);
-        assert_eq!((times.service.count(), times.response.count()), (total.sent, 20), "{protocol:?}");
-        assert_eq!(total.lag.count(), 20, "{protocol:?}");
-        assert!(total.lag.max() >= SECOND / 5, "{protocol:?}: {}", total.lag.max());
+        assert_eq!(
+            (times.service_time.count(), times.response_time.count()),
+            (total.sent, 20),
+            "{protocol:?}"
+        );
+        assert_eq!(total.send_lag.count(), 20, "{protocol:?}");
+        assert!(total.send_lag.max() >= SECOND / 5, "{protocol:?}: {}", total.send_lag.max());
     }
 }
 
@@ -396,8 +400,8 @@ fn a_handshake_that_never_ends_is_no_answer_that_never_came() {
         let mut plan = protocol.plan(&mute, 3, 3);
         plan.setup.transport.timeout = Some(Duration::from_millis(50));
         let outcome = run(plan);
-        let name = if protocol.tls { "unconnected" } else { "timeout" };
-        assert_eq!((faults(&outcome), outcome.total.done), (vec![(name, 3)], 3), "{protocol:?}");
+        let name = if protocol.tls { "no-connection" } else { "timeout" };
+        assert_eq!((faults(&outcome), outcome.total.completed), (vec![(name, 3)], 3), "{protocol:?}");
         assert_eq!(outcome.total.sent, if protocol.tls { 0 } else { 3 }, "{protocol:?}");
     }
 }
@@ -410,7 +414,7 @@ fn whoever_waits_takes_the_connection_that_is_there_first() {
         let mut plan = protocol.open(&server, "2000", Duration::from_millis(100));
         plan.setup.transport.connections = 3;
         let outcome = run(plan);
-        assert_eq!((outcome.total.good(), outcome.total.done), (200, 200), "{protocol:?}");
+        assert_eq!((outcome.total.good(), outcome.total.completed), (200, 200), "{protocol:?}");
         assert!(server.connections() <= 3, "{protocol:?}");
     }
 }

@@ -9,7 +9,7 @@ use seawall_load::fault::RequestFault;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::request::RequestFraming;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule};
-use seawall_load::shard::SaturationPolicy;
+use seawall_load::sender::SaturationPolicy;
 use seawall_load::supply::{RequestReader, RequestSource};
 use seawall_load::target::{TargetDefaults, TargetFormat, TargetReader};
 use seawall_load::tls::TlsOptions;
@@ -58,14 +58,14 @@ fn variants_of_one_url_share_no_connection() {
 fn what_was_never_sent_is_among_the_requests_of_its_variant() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = plan(&[(&server.url("/"), r#"{"name":"slow"}"#)], 10);
-    let schedule = Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Even);
+    let schedule = Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Constant);
     plan.load.arrivals = ArrivalModel::Open(schedule);
-    plan.load.in_flight.when_busy = SaturationPolicy::Drop;
+    plan.load.in_flight.on_saturation = SaturationPolicy::Drop;
     plan.setup.transport.timeout = Some(Duration::from_millis(500));
     let total = run(plan).total;
     assert!(total.fault(RequestFault::Dropped) > 0);
-    let told: Vec<_> = total.variants.iter().map(|(name, figures)| (name, figures.done)).collect();
-    assert_eq!((told, total.done), (vec![("slow", 10)], 10));
+    let told: Vec<_> = total.variants.iter().map(|(name, figures)| (name, figures.completed)).collect();
+    assert_eq!((told, total.completed), (vec![("slow", 10)], 10));
 }
 
 /// What the run had switched off stayed off.
@@ -128,5 +128,5 @@ fn what_a_certificate_must_be_is_the_variants_to_say() {
     plan.setup.transport.tls = Some(TlsOptions::default().config().unwrap());
     let outcome = run(plan);
     let tls = (0..RequestFault::KINDS).find(|kind| RequestFault::name(*kind) == "tls").unwrap();
-    assert_eq!((outcome.total.good(), outcome.total.faults[tls]), (2, 2));
+    assert_eq!((outcome.total.good(), outcome.total.failures[tls]), (2, 2));
 }

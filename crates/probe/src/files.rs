@@ -105,9 +105,9 @@ impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(path) => write!(f, "{path} does not exist here"),
-            Self::Refused(path, kind) => write!(f, "{path} cannot be read: {kind}"),
-            Self::Irregular(path) => write!(f, "{path} is no regular file, and is not read"),
-            Self::Malformed(path) => write!(f, "{path} is not in the form that is known"),
+            Self::Refused(path, kind) => write!(f, "cannot read {path}: {kind}"),
+            Self::Irregular(path) => write!(f, "{path} is not a regular file"),
+            Self::Malformed(path) => write!(f, "{path} has an unknown format"),
             Self::Absent(why) => f.write_str(why),
         }
     }

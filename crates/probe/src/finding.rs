@@ -8,33 +8,33 @@ use crate::files::ProbeError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingGrade {
-    /// Nothing wrong.
-    Fine,
-    /// Worth knowing, and not the generator's doing.
-    Noted,
-    /// Could not be tested.
-    Untested,
-    /// It coloured the figures.
+    /// Nothing is wrong.
+    Ok,
+    /// Something explains the figures, and the generator did not cause it.
+    Info,
+    /// The check could not be made.
+    Unknown,
+    /// The generator's own delay is part of the figures.
     Degraded,
-    /// It made the figures say nothing about the target.
+    /// The generator was the limit: the figures say nothing about the target.
     Invalid,
 }
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MachineFinding {
-    /// A stable name.
+    /// The stable name of the check.
     pub id: &'static str,
-    /// What it means.
-    #[serde(rename = "verdict")]
+    /// The result of the check.
+    #[serde(rename = "status")]
     pub grade: FindingGrade,
-    /// What was measured, in `unit`.
+    /// The measured value, in `unit`.
     pub measured: Option<f64>,
-    /// The value above which the grade would be worse than fine, in `unit`.
+    /// The value above which the status is worse than ok, in `unit`.
     pub limit: Option<f64>,
-    /// Of both.
+    /// The unit of `measured` and `limit`.
     pub unit: &'static str,
-    /// One sentence with the numbers and what to do.
+    /// A sentence with the numbers and what to do.
     pub text: String,
 }
 
@@ -55,9 +55,9 @@ impl CheckDefinition {
         MachineFinding { id, grade, measured: Some(measured), limit: Some(limit), unit, text }
     }
 
-    pub(crate) fn untested(&self, why: &ProbeError) -> MachineFinding {
+    pub(crate) fn unknown(&self, why: &ProbeError) -> MachineFinding {
         let Self { id, unit, limit } = *self;
         let text = format!("could not be tested: {why}");
-        MachineFinding { id, grade: FindingGrade::Untested, measured: None, limit: Some(limit), unit, text }
+        MachineFinding { id, grade: FindingGrade::Unknown, measured: None, limit: Some(limit), unit, text }
     }
 }

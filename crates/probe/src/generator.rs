@@ -33,9 +33,9 @@ pub struct RunActivity {
     pub socket_failures: u64,
     /// Most requests in flight at once.
     pub in_flight_peak: u64,
-    /// CPU time that each sending thread spent waiting on purpose, for punctuality's sake, between the first and the last sample;
-    /// by the number that its name ends with. One that is not told of has spun nothing away.
-    pub spun: Vec<Duration>,
+    /// CPU time that each sending thread spent on busy polling between the first and the last sample, by the number at the end of its
+    /// name. A thread without an entry did not busy-poll.
+    pub busy_poll: Vec<Duration>,
 }
 
 /// Watches the generator during a run.

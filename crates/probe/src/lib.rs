@@ -5,7 +5,7 @@
 //! ([`generator`]) compare snapshots with thresholds whose source is named, and answer with [`MachineFinding`]s.
 //!
 //! Knows neither the load engine nor HTTP: what a run did comes in as plain numbers. What cannot be read is
-//! said to be untested, never to be fine.
+//! reported as unknown, never as ok.
 
 pub mod files;
 pub mod finding;

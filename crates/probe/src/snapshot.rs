@@ -123,7 +123,7 @@ pub fn quotas(files: &dyn HostFiles, process: u32) -> ProbeResult<Vec<GroupQuota
     let own = format!("/proc/{process}/cgroup");
     // From within a namespace of groups, those beside it are shown as ways out of it (cgroup_namespaces(7)).
     if read_parsed(files, &own, |text| Some(text.contains("/..")))? {
-        return Err(ProbeError::Absent("its control group is outside of what is shown here"));
+        return Err(ProbeError::Absent("the process's control group is outside this mount"));
     }
     Groups::of(files, &own).quotas(files)
 }
@@ -146,7 +146,7 @@ impl Groups {
         let home = |controller| {
             let (memberships, mounts) = texts.as_ref().map_err(ProbeError::clone)?;
             let home = ProcessCgroup::find(memberships, mounts, controller)
-                .ok_or(ProbeError::Absent("the control group is not mounted here"))?;
+                .ok_or(ProbeError::Absent("the control group is not mounted"))?;
             // Missing files below mean that there is no limit, so the directory itself must be there.
             files.size(&home.directory).map_err(|error| ProbeError::new(&home.directory, &error))?;
             Ok(home)

@@ -62,16 +62,14 @@ fn asked(words: &[String]) -> Option<Asked> {
 
 /// Pairs of runs of one plant, and of a plant and a slower one: what `compare` says of them.
 fn compared(asked: &Asked) {
-    println!(
-        "| after | pairs | better % | worse % | cannot tell % | refused % | interval holds the ratio % |"
-    );
+    println!("| after | pairs | better % | worse % | undecided % | refused % | interval holds the ratio % |");
     println!("|---|---|---|---|---|---|---|");
     for (share, name) in [(1.0, "the same"), (0.9, "10 % less"), (0.95, "5 % less"), (0.97, "3 % less")] {
         let plants = plants(asked, |class| class != SimulatedClass::Credits);
         let said = each(&plants, |(class, plant)| vec![pair(asked, *class, *plant, share)]);
         let told = |change| percent(said.iter().map(|said| said.is_ok_and(|said| said.change == change)));
         let [better, worse, unknown] =
-            [LimitChange::Better, LimitChange::Worse, LimitChange::CannotTell].map(told);
+            [LimitChange::Better, LimitChange::Worse, LimitChange::Undecided].map(told);
         let refused = percent(said.iter().map(Result::is_err));
         let stated = said.iter().flatten().map(|said| said.ratio);
         let holds = percent(stated.map(|ratio| ratio.lower <= share && share <= ratio.upper));
@@ -169,7 +167,7 @@ fn closed_detail(score: &ClosedScore) {
             trial.spec.purpose,
             trial.spec.clients,
             trial.seen.took.as_secs_f64(),
-            trial.verdict,
+            trial.trial_verdict,
             trial.failure_mode,
             e.errors.value(),
             e.errors.of,

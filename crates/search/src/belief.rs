@@ -254,7 +254,7 @@ impl<'w> LimitPosterior<'w> {
             }
             if weight > 0.0 && share.of > 0.0 {
                 // A curve that promises less precision must not win by that: quasi-likelihood with its own normaliser.
-                let doubted = share.inflated_by(shape.doubt);
+                let doubted = share.inflation_with_doubt(shape.doubt);
                 let (most, rate) = (share.max_ln_likelihood(), witness.evidence.rate.ln());
                 for (ln, theta) in ln.iter_mut().zip(grid) {
                     let (is, is_not) = shape.at(rate - theta);

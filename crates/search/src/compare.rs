@@ -57,8 +57,8 @@ pub enum LimitChange {
     Better,
     /// The cliff is lower.
     Worse,
-    /// The runs do not tell.
-    CannotTell,
+    /// The runs show neither.
+    Undecided,
 }
 
 /// The change, and by how much.
@@ -110,7 +110,7 @@ pub fn compare(before: &ComparedRun, after: &ComparedRun) -> Result<Comparison, 
     } else if ratio.lower > 1.0 {
         LimitChange::Better
     } else {
-        LimitChange::CannotTell
+        LimitChange::Undecided
     };
     Ok(Comparison { change, ratio })
 }
@@ -161,14 +161,14 @@ mod tests {
     fn a_change_is_told_by_an_interval_that_leaves_one_out() {
         let before = run(950.0, 1000.0, 1050.0);
         for (point, change) in
-            [(1000.0, LimitChange::CannotTell), (900.0, LimitChange::Worse), (1120.0, LimitChange::Better)]
+            [(1000.0, LimitChange::Undecided), (900.0, LimitChange::Worse), (1120.0, LimitChange::Better)]
         {
             let after = run(0.95 * point, point, 1.05 * point);
             let told = compare(&before, &after).unwrap();
             assert_eq!(told.change, change, "{point}");
             let ratio = told.ratio;
             let holds_one = ratio.lower <= 1.0 && ratio.upper >= 1.0;
-            assert_eq!(holds_one, change == LimitChange::CannotTell, "{ratio:?}");
+            assert_eq!(holds_one, change == LimitChange::Undecided, "{ratio:?}");
             assert!(ratio.lower < point / 1000.0 && point / 1000.0 < ratio.upper, "{ratio:?}");
         }
     }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn of_a_wide_bracket_all_counts() {
         let before = run(950.0, 1000.0, 1050.0);
-        for (after, change) in [(900.0, LimitChange::CannotTell), (400.0, LimitChange::Worse)] {
+        for (after, change) in [(900.0, LimitChange::Undecided), (400.0, LimitChange::Worse)] {
             let told = compare(&before, &run(0.8 * after, after, 1.3 * after)).unwrap();
             assert_eq!(told.change, change, "{after}: {:?}", told.ratio);
         }
@@ -198,7 +198,7 @@ mod tests {
                 IncomparableRuns::Connections,
             ),
             (
-                ComparedRun { outcome: Some(SearchOutcome::Capped), ..before.clone() },
+                ComparedRun { outcome: Some(SearchOutcome::NoLimitFound), ..before.clone() },
                 IncomparableRuns::NotFound,
             ),
             (ComparedRun { cliff: None, ..before.clone() }, IncomparableRuns::NotFound),

@@ -83,7 +83,7 @@ impl Proportion {
 
     /// The inflation for who compares it with a curve about which the logarithm of the odds varies by so much.
     #[must_use]
-    pub fn inflated_by(self, doubt: f64) -> f64 {
+    pub fn inflation_with_doubt(self, doubt: f64) -> f64 {
         let value = self.value();
         self.inflation + doubt * self.of * value * (1.0 - value)
     }

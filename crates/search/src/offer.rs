@@ -6,30 +6,30 @@ use crate::evidence::TrialEvidence;
 use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, sum};
 use crate::vote::{TrialCriteria, TrialVerdict};
 
-/// What an offer is for.
+/// The purpose of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TrialPurpose {
-    /// How quick the target is with next to nothing to do.
+    /// Measures how fast the target is at very low load.
     Baseline,
-    /// Doubling until it breaks.
-    Ladder,
-    /// Spends what a bucket has saved up, so that the next offer meets it empty. Not a trial of a rate.
-    Arm,
-    /// Narrows the cliff's bracket.
-    Narrow,
-    /// Holds the lower bound for longer.
+    /// Doubles the rate until the target breaks.
+    Ramp,
+    /// Empties a token bucket, so that the next offer finds it empty. Not a trial of a rate.
+    BurstDrain,
+    /// Narrows the bracket of the cliff.
+    NarrowBracket,
+    /// Holds the lower bound of the bracket for longer.
     Confirm,
-    /// Repeats a rate after silence, because two trials contradict each other.
-    Retest,
-    /// Single requests until the target is itself again. Not a trial of a rate.
-    Probe,
-    /// Repeats a rate at once, because it held for a while and then broke.
-    Again,
-    /// Above the bracket after silence: is the target as weak when it is rested?
-    Cold,
-    /// Narrows the knee's bracket.
-    Knee,
-    /// More than it can take, and then less: does it recover?
+    /// Repeats a rate after a pause, because two trials contradict each other.
+    RepeatAfterIdle,
+    /// Sends single requests until the target is as fast as before. Not a trial of a rate.
+    RecoveryProbe,
+    /// Repeats a rate at once, because the target held it for a while and then broke.
+    RepeatNow,
+    /// Offers a rate above the bracket after a pause, to see whether an idle target bears more.
+    AfterIdle,
+    /// Narrows the bracket of the knee.
+    LatencyBreakingRate,
+    /// Overloads the target, then offers less, to see whether the target recovers.
     Recovery,
 }
 

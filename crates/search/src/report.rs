@@ -17,13 +17,13 @@ pub enum SearchOutcome {
     /// It is, and after overload the target stays weaker than it was before.
     Metastable,
     /// The highest rate that may be offered is below the cliff.
-    Capped,
+    NoLimitFound,
     /// The highest rate that the generator can offer is below the cliff, or trials cannot be believed.
     GeneratorLimited,
     /// The target fails with next to nothing to do; or as much far below the highest rate as there, so that no rate is to blame.
     UnstableBaseline,
-    /// Nobody is there any more, and nobody came back.
-    Gone,
+    /// The target stopped answering and did not come back.
+    TargetDied,
     /// Somebody ended it.
     Interrupted,
 }

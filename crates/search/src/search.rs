@@ -1,14 +1,14 @@
-//! The procedure: baseline, ladder, trials that narrow the brackets, a look at the rested target, the knee, recovery.
+//! The procedure: baseline, ramp, trials that narrow the brackets, a look at the rested target, the knee, recovery.
 //!
 //! Says what it wants next ([`RateSearch::next_step`]) and is told what came of it ([`RateSearch::record_trial`], [`RateSearch::record_pause`]); between the
 //! two it does nothing, and [`RateSearch::report`] says at any moment what is known. What was learnt and why each step is there stands
-//! in docs/find-search.md. [`ladder`] begins, [`narrow`] decides about rates, [`told`] what follows of a trial, [`doubts`]
+//! in docs/find-search.md. [`ramp`] begins, [`narrow`] decides about rates, [`told`] what follows of a trial, [`doubts`]
 //! about trials that contradict each other, [`away`] about a target that has gone, [`unkept`] whether there is a limit at all, [`recovery`] ends and reports.
 
 mod away;
 mod doubts;
-mod ladder;
 mod narrow;
+mod ramp;
 mod recovery;
 mod told;
 mod unkept;
@@ -59,7 +59,7 @@ impl RateBounds {
         if generator < max_rate {
             (generator, SearchOutcome::GeneratorLimited)
         } else {
-            (max_rate, SearchOutcome::Capped)
+            (max_rate, SearchOutcome::NoLimitFound)
         }
     }
 }
@@ -68,7 +68,7 @@ impl RateBounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Baseline,
-    Ladder,
+    Ramp,
     Narrow,
     Knee,
     Recovery,
@@ -222,7 +222,7 @@ impl RateSearch {
     fn plan(&mut self) {
         match self.phase {
             Phase::Baseline => self.plan_baseline(),
-            Phase::Ladder => self.plan_rung(),
+            Phase::Ramp => self.plan_ramp_step(),
             Phase::Narrow => self.plan_cliff(),
             Phase::Knee => self.plan_knee(),
             Phase::Recovery => self.plan_recovery(),
@@ -233,15 +233,18 @@ impl RateSearch {
     fn learn(&mut self, purpose: TrialPurpose) {
         match purpose {
             TrialPurpose::Baseline => self.learn_baseline(),
-            TrialPurpose::Ladder => self.learn_rung(),
-            TrialPurpose::Confirm if self.phase == Phase::Ladder => self.learn_held(),
-            TrialPurpose::Narrow | TrialPurpose::Confirm | TrialPurpose::Knee | TrialPurpose::Cold => {
+            TrialPurpose::Ramp => self.learn_ramp_step(),
+            TrialPurpose::Confirm if self.phase == Phase::Ramp => self.learn_held(),
+            TrialPurpose::NarrowBracket
+            | TrialPurpose::Confirm
+            | TrialPurpose::LatencyBreakingRate
+            | TrialPurpose::AfterIdle => {
                 self.learn_trial();
             }
-            TrialPurpose::Again => self.learn_repeat(),
-            TrialPurpose::Retest => self.learn_retest(),
-            TrialPurpose::Probe => self.learn_calm(),
-            TrialPurpose::Arm => {}
+            TrialPurpose::RepeatNow => self.learn_repeat(),
+            TrialPurpose::RepeatAfterIdle => self.learn_retest(),
+            TrialPurpose::RecoveryProbe => self.learn_calm(),
+            TrialPurpose::BurstDrain => {}
             TrialPurpose::Recovery => self.learn_recovery(),
         }
     }
@@ -337,6 +340,9 @@ const DRAIN: Duration = Duration::from_millis(600);
 fn counts(purpose: TrialPurpose) -> bool {
     !matches!(
         purpose,
-        TrialPurpose::Baseline | TrialPurpose::Arm | TrialPurpose::Probe | TrialPurpose::Recovery
+        TrialPurpose::Baseline
+            | TrialPurpose::BurstDrain
+            | TrialPurpose::RecoveryProbe
+            | TrialPurpose::Recovery
     )
 }

@@ -30,8 +30,8 @@ pub enum FailureMode {
     BoundedQueue,
     /// Answers are slow.
     Queueing,
-    /// Nobody is there any more, whenever so much is sent.
-    Dying,
+    /// The target stops answering whenever it gets this rate.
+    Crashing,
 }
 
 impl FailureMode {

@@ -20,7 +20,7 @@ impl Planted {
     /// It does not start, or says something else than where it answers.
     pub fn start(program: &str, plant: &str) -> io::Result<Self> {
         let mut command = Command::new(program);
-        command.args(["emulate", "server", "--listen", "127.0.0.1:0", "--json", "--plant", plant]);
+        command.args(["emulate", "server", "--listen", "127.0.0.1:0", "--json", "--fault", plant]);
         let mut planted = Self { child: command.stdout(Stdio::piped()).spawn()?, url: String::new() };
         let mut line = String::new();
         let said = planted.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;

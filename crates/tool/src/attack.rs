@@ -32,6 +32,7 @@ use anyhow::{Context as _, ensure};
 use seawall_lab::carry::{RunningTrial, TrialResult};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
+use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::control::RunStopReason;
 use seawall_load::engine::{LoadSession, RunPlan, TrialStartError};
 use seawall_load::files::InputFiles;
@@ -89,7 +90,7 @@ fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<Ex
     let (clients, pods) = (plan.load.in_flight.limit as u64, asked.pods());
     ensure!(
         clients >= pods,
-        "{clients} in flight at most are fewer than {pods} pods, each of which has one at least"
+        "the limit of {clients} requests in flight is below the number of pods, {pods}: each pod needs at least one"
     );
     let asked = asked.with_duration(plan.load.ends().map(Duration::from_nanos));
     if asked.records == on::RecordDestination::Local {
@@ -108,7 +109,7 @@ fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<Ex
     // What fills the terminal shows news of pods itself, and whoever reads on finds them below it.
     let pods = PodTracker::new(!beside.live.is_view());
     let records = results.map(PodRecords::new);
-    let run = DistributedAttack::begin(crew, &plan.load, pods, records, asked.when_pod_fails)?;
+    let run = DistributedAttack::begin(crew, &plan.load, pods, records, asked.on_pod_loss)?;
     let signals = signals.listen(run.control())?;
     run_to_end(args, beside, Box::new(run), &signals)
 }
@@ -133,10 +134,10 @@ impl AttackOutputs {
         Ok(Self {
             metrics: metrics(args, plan)?,
             live: LiveSetup::of(args, plan)?,
-            page_server: args.page.map(PageServer::bind).transpose()?,
-            control_socket: args.control.as_deref().map(ControlSocket::bind).transpose()?,
+            page_server: args.live_page.map(PageServer::bind).transpose()?,
+            control_socket: args.control_socket.as_deref().map(ControlSocket::bind).transpose()?,
             log: args.hdr.as_deref().map(PendingHdrLog::create).transpose()?,
-            intervals: args.intervals.as_deref().map(IntervalsWriter::create).transpose()?,
+            intervals: args.timeseries.as_deref().map(IntervalsWriter::create).transpose()?,
             metadata: RunMetadata::of(plan),
             facts: facts::of(args, plan),
             is_endless: is_endless(plan),
@@ -266,7 +267,9 @@ fn report(
             summary::text(judgement, summary) + &pods::table(pods) + &machine::notes(machine)
         }
         SummaryFormat::Json => {
-            serde_json::to_string(&machine::AttackReport { about, judgement, summary, machine, pods })? + "\n"
+            let (kind, version) = ("attack", DOCUMENT_VERSION);
+            let report = machine::AttackReport { kind, version, about, judgement, summary, machine, pods };
+            serde_json::to_string(&report)? + "\n"
         }
         SummaryFormat::None => summary::warnings(judgement, summary),
     };
@@ -296,7 +299,7 @@ fn check_results(
             let _ = writeln!(stderr(), "seawall: results are incomplete: {}", EncodeError::Unread);
             Ok(false)
         }
-        Err(error) => Err(error).context("results could not be written"),
+        Err(error) => Err(error).context("cannot write the results"),
         Ok(_) => Ok(true),
     }
 }
@@ -323,5 +326,5 @@ fn exit_code(judgement: &Judgement, early: Option<RunStopReason>, signal: Option
         let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured);
     }
     let spent = early == Some(RunStopReason::ErrorBudget);
-    if holds && !spent { 0 } else { exit::OBJECTIVE_MISSED }
+    if holds && !spent { 0 } else { exit::SLO_MISSED }
 }

@@ -16,7 +16,7 @@ use rustix::event::{Timespec, poll};
 use rustix::termios::tcgetwinsize;
 use seawall_core::{Clock, file};
 use seawall_doctor::{
-    ALL, CheckContext, DoctorCheck, DoctorFinding, DoctorVerdict, HttpUrl, NetworkFetcher, checked_name,
+    ALL, CheckContext, DoctorCheck, DoctorFinding, DoctorStatus, HttpUrl, NetworkFetcher, checked_name,
 };
 use seawall_probe::LocalFiles;
 
@@ -39,7 +39,7 @@ pub(crate) struct DoctorArgs {
     json: Option<PathBuf>,
     /// A name that the programs here look up, as they spell it: what its lookup takes is measured; may be given several times
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
-    name: Vec<String>,
+    lookup: Vec<String>,
     /// The resolver's configuration [default: /etc/resolv.conf]
     #[arg(long, value_name = "FILE")]
     resolv_conf: Option<String>,
@@ -49,26 +49,27 @@ pub(crate) struct DoctorArgs {
 }
 
 fn place(url: &str) -> Result<HttpUrl, &'static str> {
-    HttpUrl::of_url(url).ok_or("it is no URL such as http://127.0.0.1:9901")
+    HttpUrl::of_url(url).ok_or("expected a URL such as http://127.0.0.1:9901")
 }
 
 fn check(name: &str) -> Result<&'static DoctorCheck, String> {
     let known = || ALL.iter().map(|check| check.id).collect::<Vec<_>>().join(", ");
     let found = ALL.iter().find(|check| check.id == name);
-    found.ok_or_else(|| format!("no check is called so; there are: {}", known()))
+    found.ok_or_else(|| format!("unknown check: expected one of {}", known()))
 }
 
 const HELP: &str = "\
-Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns, what sidecar asks Envoy, and what \
-identity asks metadata servers, as SDKs do and where their variables send them (GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, \
-AWS_CONTAINER_CREDENTIALS_FULL_URI, IDENTITY_ENDPOINT and the like; those of Azure's Service Fabric, Arc and Cloud Shell are named, and not asked); no credential is shown. A check takes five seconds at most. What it may not see (it needs no root, and without \
-it sees less) is said to be unknown, with where to look.
+Looks at the machine, pod or container that it runs in, and changes nothing. It sends only DNS questions (check dns), requests to Envoy's \
+admin address (sidecar), and requests to metadata servers (identity). Those go where SDKs send them, also as set in \
+GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_CONTAINER_CREDENTIALS_FULL_URI, IDENTITY_ENDPOINT and the like. The servers of \
+Azure's Service Fabric, Arc and Cloud Shell are named, but get no request. No credential is shown. A check takes five seconds at most. \
+Root is not needed; without root, doctor sees less. What it cannot see is reported as unknown, with where to look.
 
-Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine could not be seen, 1 if a \
-file cannot be used, 2 on a flag, a check or a value that does not exist.
+Exit code: 0 nothing is wrong; 9 an error (it does harm now, or nearly); 10 a warning and no error; 8 nothing wrong was found, but something \
+could not be seen; 1 a file cannot be used; 2 a flag, a check or a value does not exist.
 
 Example: seawall doctor
-         seawall doctor dns --name api.example.com
+         seawall doctor dns --lookup api.example.com
          seawall doctor identity
          seawall doctor sidecar --envoy-admin http://127.0.0.1:9901
          seawall doctor ports --json -";
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let beside = args.json.as_deref().is_some_and(is_stdout);
     let width = width(beside);
     let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found, width), beside))?;
-    let worst = found.iter().map(|finding| finding.verdict).max().unwrap_or(DoctorVerdict::Ok);
+    let worst = found.iter().map(|finding| finding.status).max().unwrap_or(DoctorStatus::Ok);
     if let Some(draft) = draft {
         draft.commit(&DoctorReport::new(worst, &found).to_json()?)?;
     }
@@ -130,7 +131,7 @@ fn examine(
         files: &LocalFiles,
         wait: &wait,
         now: &now,
-        names: &args.name,
+        names: &args.lookup,
         resolv_conf: args.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf"),
         web: &NetworkFetcher { now: &now },
         wall: &|| clock.wall(),
@@ -177,12 +178,12 @@ fn show(text: &str, beside: bool) -> anyhow::Result<()> {
     }
 }
 
-fn code(worst: DoctorVerdict) -> u8 {
+fn code(worst: DoctorStatus) -> u8 {
     match worst {
-        DoctorVerdict::Ok => exit::FOUND,
-        DoctorVerdict::CannotTell => exit::CANNOT_TELL,
-        DoctorVerdict::Warning => exit::WARNED,
-        DoctorVerdict::Fault => exit::FAULT,
+        DoctorStatus::Ok => exit::SUCCESS,
+        DoctorStatus::Unknown => exit::UNDECIDED,
+        DoctorStatus::Warning => exit::DOCTOR_WARNING,
+        DoctorStatus::Error => exit::DOCTOR_ERROR,
     }
 }
 
@@ -203,14 +204,13 @@ mod tests {
     #[test]
     fn a_check_that_is_not_known_is_refused_with_those_that_are() {
         let refused = check("port").err().unwrap();
-        assert!(refused.starts_with("no check is called so; there are: ports, "), "{refused}");
+        assert!(refused.starts_with("unknown check: expected one of ports, "), "{refused}");
     }
 
     #[test]
     fn the_worst_finding_is_the_exit_code() {
         let codes =
-            [DoctorVerdict::Ok, DoctorVerdict::CannotTell, DoctorVerdict::Warning, DoctorVerdict::Fault]
-                .map(code);
+            [DoctorStatus::Ok, DoctorStatus::Unknown, DoctorStatus::Warning, DoctorStatus::Error].map(code);
         assert_eq!(codes, [0, 8, 10, 9]);
     }
 }

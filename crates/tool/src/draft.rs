@@ -81,7 +81,7 @@ fn special(place: &Path) -> std::io::Result<File> {
     let at_once = i32::try_from(OFlags::NONBLOCK.bits()).map_err(std::io::Error::other)?;
     let opened = OpenOptions::new().write(true).custom_flags(at_once).open(place);
     let file = opened.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NXIO) => std::io::Error::other("it is a pipe that nobody reads: start the reader first"),
+        Some(Errno::NXIO) => std::io::Error::other("the pipe has no reader: start the reader first"),
         _ => error,
     })?;
     // What is written there waits for its reader as usual.
@@ -205,7 +205,7 @@ mod tests {
         let place = room.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &place, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let error = format!("{:#}", AtomicFile::create(&place).unwrap_err());
-        assert!(error.contains("pipe: it is a pipe that nobody reads"), "{error}");
+        assert!(error.contains("pipe: the pipe has no reader"), "{error}");
         // Open to both sides, so that neither waits for the other.
         let mut reader = OpenOptions::new().read(true).write(true).open(&place).unwrap();
         AtomicFile::create(&place).unwrap().commit("whole").unwrap();

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &FindArgs, cpus: Option<NonZero<usize>>) -> anyhow::Resu
     }
     let (order, kit) =
         plan::plan(args, cpus.map_or_else(plan::available_cores, NonZero::get), &Read::default())?;
-    let page = args.page.map(crate::page::PageServer::bind).transpose()?;
+    let page = args.live_page.map(crate::page::PageServer::bind).transpose()?;
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
     let progress = FindProgress::to_stderr()?;
@@ -79,8 +79,8 @@ fn from_pods(
     asked: &DistributedOptions,
     files: &Read,
 ) -> anyhow::Result<ExitCode> {
-    ensure!(order.closed.is_none(), "--closed: pods offer rates, and no clients that wait for answers");
-    let page = args.page.map(crate::page::PageServer::bind).transpose()?;
+    ensure!(order.closed.is_none(), "--closed-loop does not work with --on: pods send at rates");
+    let page = args.live_page.map(crate::page::PageServer::bind).transpose()?;
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let drafts = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
     let crew = match crew::acquire_pods(asked, &args.command_context(), files)? {
@@ -88,8 +88,8 @@ fn from_pods(
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
     let progress = FindProgress::to_stderr()?;
-    let most = asked.most_pods.map_or(crew.fleet.size(), |most| most as usize);
-    let pods = FindPodGroup::new(crew, asked.when_pod_fails, most, progress.observer());
+    let most = asked.max_pods.map_or(crew.fleet.size(), |most| most as usize);
+    let pods = FindPodGroup::new(crew, asked.on_pod_loss, most, progress.observer());
     let (stop, bound) = (pods::stop_callback(&pods.stop()), kit.latency_bound);
     let site = SearchSetup {
         ground: Box::new(pods),
@@ -101,12 +101,12 @@ fn from_pods(
     carry_out(&order, site, page, drafts, progress).map(ExitCode::from)
 }
 
-const WHOLE: &str = "--page: the run of --from has nothing left to do, so that there is nothing to follow: --html writes its page";
+const WHOLE: &str = "--live-page: the run of --resume is complete; use --html to write its page";
 
 /// Whether the run that is continued is at its end.
 fn is_complete(order: &FindCommandPlan) -> anyhow::Result<bool> {
     let whole = order.previous.as_ref().map(|before| has_nothing_left(&order.plan, before));
-    Ok(whole.transpose().context("--from")?.unwrap_or(false))
+    Ok(whole.transpose().context("--resume")?.unwrap_or(false))
 }
 
 /// The run on a ground, whatever that is; answers with the exit code.
@@ -134,7 +134,7 @@ fn carry_out(
         None => find(&mut ground, &order.plan, order.previous.as_ref(), &mut watcher),
     };
     watcher.0.end();
-    let mut answer = found.context("--from")?;
+    let mut answer = found.context("--resume")?;
     // A whole run has had its word already.
     if order.previous.as_ref() != Some(&answer) {
         ground.add_server_evidence(&mut answer, order.previous.as_ref());
@@ -180,14 +180,14 @@ fn read_earlier_report(path: &Path) -> anyhow::Result<FindReport> {
 
 /// A signal that cut a run off comes first; then how it ended.
 fn code(answer: &FindReport, signal: Option<i32>) -> u8 {
-    match (signal, answer.cut, answer.outcome) {
+    match (signal, answer.stop_reason, answer.outcome) {
         (Some(signal), Some(FindStopReason::Signal), _) => exit::from_signal(signal),
-        (_, _, FindOutcome::Found) => exit::FOUND,
+        (_, _, FindOutcome::Found) => exit::SUCCESS,
         (_, _, FindOutcome::Metastable) => exit::METASTABLE,
-        (_, _, FindOutcome::Capped) => exit::CAPPED,
+        (_, _, FindOutcome::NoLimitFound) => exit::NO_LIMIT_FOUND,
         (_, _, FindOutcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
-        (_, _, FindOutcome::UnstableBaseline) => exit::UNSTABLE,
-        (_, _, FindOutcome::Gone) => exit::GONE,
-        (_, _, FindOutcome::Interrupted) => exit::CANNOT_TELL,
+        (_, _, FindOutcome::UnstableBaseline) => exit::UNSTABLE_BASELINE,
+        (_, _, FindOutcome::TargetDied) => exit::TARGET_DIED,
+        (_, _, FindOutcome::Interrupted) => exit::UNDECIDED,
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &IsolateArgs, cpus: Option<NonZero<usize>>) -> anyhow::R
         return from_pods(args, &asked.with_duration(Some(args.budget())), &files);
     }
     let order = plan::plan(args, cpus.map_or_else(available_cores, NonZero::get), &Read::default())?;
-    let page = args.page.map(PageServer::bind).transpose()?;
+    let page = args.live_page.map(PageServer::bind).transpose()?;
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
     carry_out(order, page, files, args.is_comparison()).map(ExitCode::from)
 }
@@ -65,13 +65,13 @@ fn from_pods(args: &IsolateArgs, asked: &on::DistributedOptions, read: &Read) ->
     if on::print_if_dry_run(asked, &args.command_context(), read)? {
         return Ok(ExitCode::SUCCESS);
     }
-    let page = args.page.map(PageServer::bind).transpose()?;
+    let page = args.live_page.map(PageServer::bind).transpose()?;
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
     let crew = match crew::acquire_pods(asked, &args.command_context(), read)? {
         AcquireOutcome::Ready(crew, _) => crew,
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
-    let mut pods = IsolatePods::new(*crew, asked.when_pod_fails);
+    let mut pods = IsolatePods::new(*crew, asked.on_pod_loss);
     let stop = pods.stop();
     let button = stop.clone();
     let signals = TerminationSignals::listen(Box::new(move || stop.stop()), files.temporary_paths())?;
@@ -104,8 +104,8 @@ fn carry_out(
         .map(|site| SearchPage::open(site, empty_report(&plan), stop_callback(bench.stop())))
         .transpose()?;
     let answer = compared(&mut bench, &plan, searches.as_ref(), page.as_mut());
-    let find = searches.map(|searches| limits::search(&bench, &searches, &answer, page.as_mut()));
-    ended(answer.with_capacity_report(find), page, files, &signals, is_comparison)
+    let capacity = searches.map(|searches| limits::search(&bench, &searches, &answer, page.as_mut()));
+    ended(answer.with_capacity_report(capacity), page, files, &signals, is_comparison)
 }
 
 /// What the comparison comes to, of which is told while it goes on.
@@ -154,8 +154,9 @@ fn show(answer: &IsolateReport, files: ReportFiles) -> anyhow::Result<()> {
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
     let text = columns.map_or_else(|| screen::text(answer), |columns| screen::text_within(answer, columns));
-    let json =
-        || Ok(format!("{}\n", serde_json::to_string_pretty(answer).context("cannot be written as JSON")?));
+    let json = || {
+        Ok(format!("{}\n", serde_json::to_string_pretty(answer).context("cannot encode the report as JSON")?))
+    };
     let written = files.write(json, || Ok(page::render(answer)));
     if has_stdout {
         let _ = stderr().lock().write_all(text.as_bytes());
@@ -172,7 +173,7 @@ fn show(answer: &IsolateReport, files: ReportFiles) -> anyhow::Result<()> {
 fn doing(plan: &IsolatePlan, study: &Study) -> ActivityText {
     let (spent, budget) = (study.spent(), format_wait(plan.config.budget.as_secs_f64()));
     let cells = pluralize(study.cells().count() as u64, "cell");
-    let ways = pluralize(plan.config.designs.len() as u64, "way");
+    let ways = pluralize(plan.config.designs.len() as u64, "variant");
     let decided = study.decided_count();
     Box::new(move |since| {
         let spent = format_wait((spent + since).as_secs_f64());
@@ -195,34 +196,34 @@ fn tell(plan: &IsolatePlan, study: &Study, is_live: bool) {
 /// A signal comes first; then how it ended.
 fn code(answer: &IsolateReport, signal: Option<i32>, is_comparison: bool) -> u8 {
     let is_worse = answer.variants.iter().any(|way| {
-        matches!(way.verdict, VariantVerdict::Slower | VariantVerdict::TailSlower | VariantVerdict::FailsMore)
+        matches!(way.verdict, VariantVerdict::Slower | VariantVerdict::P99Slower | VariantVerdict::MoreErrors)
     });
     let is_unlike = answer
         .variants_with_verdict(VariantVerdict::Equal)
         .any(|way| screen::suspicious_tail(answer, way).is_some());
-    let is_untold = answer.find.as_ref().is_some_and(|found| !found.is_conclusive());
+    let is_untold = answer.capacity.as_ref().is_some_and(|found| !found.is_conclusive());
     let is_interrupted = answer.outcome == IsolateOutcome::Interrupted
-        || answer.find.as_ref().is_some_and(CapacityReport::is_interrupted);
-    let bears_less = answer.find.as_ref().is_some_and(CapacityReport::has_lower_capacity);
+        || answer.capacity.as_ref().is_some_and(CapacityReport::is_interrupted);
+    let bears_less = answer.capacity.as_ref().is_some_and(CapacityReport::has_lower_capacity);
     match (signal, answer.outcome) {
         (Some(signal), _) if is_interrupted => exit::from_signal(signal),
         // The searches are held beside each other, however the comparison ended.
-        _ if is_comparison && bears_less => exit::OBJECTIVE_MISSED,
+        _ if is_comparison && bears_less => exit::SLO_MISSED,
         // Where a tail is lacking the middle is told all the same.
         (_, IsolateOutcome::Decided | IsolateOutcome::Undecided) if is_comparison && is_worse => {
-            exit::OBJECTIVE_MISSED
+            exit::SLO_MISSED
         }
         // What the one build answers at this rate, and the other does not, is no matter of the rate.
         (_, IsolateOutcome::Overloaded) if is_comparison && answer.overloaded_variant().is_some() => {
-            exit::OBJECTIVE_MISSED
+            exit::SLO_MISSED
         }
         // Whoever lets a build through for this must not let one of a thousand slow requests through, nor a limit that nobody knows.
-        (_, IsolateOutcome::Decided) if is_comparison && (is_unlike || is_untold) => exit::CANNOT_TELL,
-        (_, IsolateOutcome::Decided) => exit::FOUND,
+        (_, IsolateOutcome::Decided) if is_comparison && (is_unlike || is_untold) => exit::UNDECIDED,
+        (_, IsolateOutcome::Decided) => exit::SUCCESS,
         (_, IsolateOutcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
         (_, IsolateOutcome::Undecided | IsolateOutcome::Overloaded | IsolateOutcome::Interrupted) => {
-            exit::CANNOT_TELL
+            exit::UNDECIDED
         }
-        (_, IsolateOutcome::Failed) => exit::BAD_INPUT,
+        (_, IsolateOutcome::Failed) => exit::ERROR,
     }
 }

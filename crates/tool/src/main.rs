@@ -37,7 +37,7 @@ struct Cli {
     /// Most cores to send with: `attack` starts no more threads than that by itself [default: all]
     #[arg(long, value_name = "N")]
     cpus: Option<NonZero<usize>>,
-    /// Vegeta's profile of itself, which is refused: this word must not be mistaken for the load profile of `attack`
+    /// Vegeta's profile of itself, which is refused: it is not the load over time of `attack`
     #[arg(long, value_name = "KIND", hide = true)]
     profile: Option<String>,
     #[command(subcommand)]
@@ -75,15 +75,15 @@ fn main() -> ExitCode {
         let text = wrap::clean_lines(&format!("{error:#}"));
         // Nobody may read it any more; the exit code says it, too.
         let _ = writeln!(stderr(), "seawall: {text}");
-        ExitCode::from(exit::BAD_INPUT)
+        ExitCode::from(exit::ERROR)
     })
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     ensure!(
         cli.profile.is_none(),
-        "-profile before the command is vegeta's profile of itself, which seawall does not write: use perf record. \
-         The load profile is a flag of attack: seawall attack --profile …"
+        "-profile (vegeta's profile of itself) is not supported: use perf record. For load over time use seawall \
+         attack --stages …"
     );
     match cli.command {
         Command::Attack(args) => attack::run(&args, cli.cpus),
@@ -101,29 +101,29 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 /// Exit codes; `--help` of each command lists those it uses.
 mod exit {
     /// `find` has found a cliff, `isolate` has told all ways apart or equal, a comparison of two runs nothing worse, `doctor` nothing wrong.
-    pub(crate) const FOUND: u8 = 0;
+    pub(crate) const SUCCESS: u8 = 0;
     /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
-    pub(crate) const BAD_INPUT: u8 = 1;
-    /// The target missed an objective, spent its errors, or breaks at a lower rate than it did; of `isolate --a --b`, b is slower, fails more or breaks at a lower rate.
-    pub(crate) const OBJECTIVE_MISSED: u8 = 3;
+    pub(crate) const ERROR: u8 = 1;
+    /// The target missed an objective, spent its errors, or breaks at a lower rate than it did; of `isolate --a --b`, b is slower, has more errors or breaks at a lower rate.
+    pub(crate) const SLO_MISSED: u8 = 3;
     /// The generator was the limit: nothing can be said about the target.
     pub(crate) const GENERATOR_LIMITED: u8 = 4;
     /// Nothing broke up to the highest rate that might be offered.
-    pub(crate) const CAPPED: u8 = 5;
+    pub(crate) const NO_LIMIT_FOUND: u8 = 5;
     /// The target fails with next to nothing to do.
-    pub(crate) const UNSTABLE: u8 = 6;
+    pub(crate) const UNSTABLE_BASELINE: u8 = 6;
     /// A cliff was found, and after overload the target does not recover by itself.
     pub(crate) const METASTABLE: u8 = 7;
     /// What was measured does not tell: the time was over before a limit was found, or two runs overlap, or ways that `isolate` compares are not
     /// told in the time that there was, or
     /// `doctor` could not see all that it looks at.
-    pub(crate) const CANNOT_TELL: u8 = 8;
+    pub(crate) const UNDECIDED: u8 = 8;
     /// `doctor` found what does harm, or is next to it.
-    pub(crate) const FAULT: u8 = 9;
+    pub(crate) const DOCTOR_ERROR: u8 = 9;
     /// `doctor` found what will do harm under load.
-    pub(crate) const WARNED: u8 = 10;
+    pub(crate) const DOCTOR_WARNING: u8 = 10;
     /// The target died during the run, and did not come back.
-    pub(crate) const GONE: u8 = 11;
+    pub(crate) const TARGET_DIED: u8 = 11;
 
     /// The shell's convention for a program that a signal ended.
     pub(crate) fn from_signal(signal: i32) -> u8 {

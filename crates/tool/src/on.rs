@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use seawall_fleet::manifest;
 use seawall_load::files::InputFiles;
 
-pub(crate) use self::args::{DistributedArgs, WhenPodFails};
+pub(crate) use self::args::{DistributedArgs, OnPodLoss};
 pub(crate) use self::asked::{
     CommandContext, DistributedAction, DistributedOptions, LoadCommand, RecordDestination, STDOUT,
 };

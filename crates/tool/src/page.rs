@@ -1,4 +1,4 @@
-//! `--page`: a run as a page in the browser while it goes on, served to whoever on this machine has its link.
+//! `--live-page`: a run as a page in the browser while it goes on, served to whoever on this machine has its link.
 //!
 //! Knows HTTP and who may ask; what is shown and what the buttons do is its [`PageContent`]'s. [`door`] decides about requests by pure
 //! functions, [`server`] answers those that it lets in, [`events`] is the stream of one page. It has a thread of its own with a
@@ -68,8 +68,8 @@ impl FromStr for Loopback {
         })?;
         if !address.ip().is_loopback() {
             return Err(format!(
-                "{address} is reached by other machines, and who reaches the page with its link steers the run: expected a \
-                 loopback address such as 127.0.0.1:0 (from elsewhere: ssh -L)"
+                "other machines can reach {address}, and the page's link controls the run: expected a loopback address \
+                 such as 127.0.0.1:0 (for remote access use ssh -L)"
             ));
         }
         Ok(Self(address))
@@ -89,7 +89,7 @@ impl PageServer {
     /// # Errors
     /// The address, and what is wrong with it.
     pub(crate) fn bind(Loopback(address): Loopback) -> anyhow::Result<Self> {
-        let cannot = || format!("--page: cannot listen on {address}");
+        let cannot = || format!("--live-page: cannot listen on {address}");
         let listener = TcpListener::bind(address).with_context(cannot)?;
         listener.set_nonblocking(true).with_context(cannot)?;
         let door = PageAuth::new(listener.local_addr().with_context(cannot)?, PageToken::generate()?);
@@ -118,14 +118,14 @@ impl PageServer {
     fn serve<C: PageContent>(self, content: C) -> anyhow::Result<PageFeed<C::News>> {
         let (news, feed) = channel(NEWS);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("cannot serve --page")?;
+        let runtime = runtime.context("cannot serve --live-page")?;
         let serve = move || {
             // The senders come first; a page a moment late is none the worse.
             let _ = rustix::process::nice(10);
             tokio::task::LocalSet::new().block_on(&runtime, self.answer(content, feed));
         };
         let thread = std::thread::Builder::new().name("page".into()).spawn(serve);
-        Ok(PageFeed::to(news, Some(thread.context("cannot serve --page")?)))
+        Ok(PageFeed::to(news, Some(thread.context("cannot serve --live-page")?)))
     }
 
     async fn answer<C: PageContent>(self, content: C, feed: Receiver<C::News>) {
@@ -194,10 +194,10 @@ mod tests {
             assert_eq!(text.parse(), Ok(Loopback(address.parse().unwrap())), "{text}");
         }
         for (text, why) in [
-            ("0.0.0.0:0", "is reached by other machines"),
-            ("[::]:80", "is reached by other machines"),
-            ("[::ffff:127.0.0.1]:80", "is reached by other machines"),
-            ("10.0.0.1:80", "is reached by other machines"),
+            ("0.0.0.0:0", "other machines can reach"),
+            ("[::]:80", "other machines can reach"),
+            ("[::ffff:127.0.0.1]:80", "other machines can reach"),
+            ("10.0.0.1:80", "other machines can reach"),
             ("127.0.0.1", "is not an address with a port"),
             (":8080", "is not an address with a port"),
             ("localhost", "is not an address with a port"),

@@ -116,9 +116,7 @@ impl PlotArgs {
             0 => Ok(PlotInputs::Others(inputs)),
             all if all == inputs.len() => Ok(PlotInputs::Curves(inputs)),
             _ => {
-                bail!(
-                    "some of these files hold results and some what came of several rates: one picture is of one kind"
-                )
+                bail!("the files mix results with documents of find or attack: give one kind")
             }
         }
     }
@@ -126,7 +124,7 @@ impl PlotArgs {
     /// Curves are drawn as a picture, whatever the default.
     fn curves(&self, inputs: Vec<InputSource>) -> anyhow::Result<ExitCode> {
         let html = matches!(self.format, Some(Format::Html)) || self.output.ends_with(".html");
-        ensure!(!html, "curves are a picture (.svg); the page of one search is what find --html writes");
+        ensure!(!html, "curves need an .svg output; for the page of a search use find --html");
         Output::open(&self.output)?.write(&curves::render(&self.title, inputs)?, false)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -139,7 +137,7 @@ impl PlotArgs {
             (None, None | Some("html" | "htm")) => Format::Html,
             (None, Some("svg")) => Format::Svg,
             (None, Some(other)) => bail!(
-                "plot makes .html and .svg, and {} ends in .{other}: name it so, or say -format=html or -format=svg",
+                "{} ends in .{other}: expected .html or .svg, or give -format=html or -format=svg",
                 self.output
             ),
         })

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &PodArgs) -> ExitCode {
     let voice = Arc::new(PodOutput);
     run_pod(args, &voice).unwrap_or_else(|error| {
         voice.send_failure(format!("{error:#}"));
-        ExitCode::from(exit::BAD_INPUT)
+        ExitCode::from(exit::ERROR)
     })
 }
 
@@ -75,20 +75,20 @@ fn run_pod(args: &PodArgs, voice: &Arc<PodOutput>) -> anyhow::Result<ExitCode> {
         Command::Attack(attack) => sending::run(*attack, cpus, place, voice),
         Command::Find(find) => searching::run(*find, cpus, place, voice),
         Command::Isolate(isolate) => comparing::run(&isolate, cpus, place, voice),
-        _ => bail!("pods carry out attack, find and isolate, and no other command"),
+        _ => bail!("a pod runs attack, find or isolate only"),
     }
 }
 
 /// Its place.
 fn index() -> anyhow::Result<u64> {
     let told = std::env::var(INDEX_VARIABLE).with_context(|| INDEX_VARIABLE)?;
-    told.parse().with_context(|| format!("{INDEX_VARIABLE}: {told:?} is no place among pods"))
+    told.parse().with_context(|| format!("{INDEX_VARIABLE}: {told:?} is not a pod index"))
 }
 
 fn command(file: &Path) -> anyhow::Result<Cli> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let words: Vec<String> = serde_json::from_slice(&text)
-        .with_context(|| format!("{} is no list of arguments", file.display()))?;
+        .with_context(|| format!("{} is not a list of arguments", file.display()))?;
     let words = std::iter::once("seawall".to_owned()).chain(words).map(OsString::from);
     Ok(Cli::try_parse_from(flags::normalise(words))?)
 }
@@ -123,7 +123,7 @@ fn serve<W: DeserializeOwned + Send + 'static>(
     }
     let why = hand.exit_reason().unwrap_or(PodExitReason::Requested);
     if why == PodExitReason::HeartbeatLost {
-        voice.send_failure(format!("nobody was heard for {} s", place.heartbeat.as_secs_f64()));
+        voice.send_failure(format!("received no heartbeat for {} s", place.heartbeat.as_secs_f64()));
     }
     ExitCode::from(ears::exit_code(why))
 }

@@ -89,8 +89,8 @@ HDR logs (as HdrHistogram's tools write them, in nanoseconds) can be given inste
 several add up exactly, and -type=text or hdrplot reports them by tag. Given beside results, they
 add lag and service time to the page.
 
-Intervals (`attack --intervals FILE`) can be given instead of results; files with one start, of
-generators that sent slices of one run, add up exactly: each slice once, all of one plan. html counts
+Intervals (`attack --timeseries FILE`) can be given instead of results; files with one start, of
+generators that sent shards of one run, add up exactly: each shard once, all of one plan. html counts
 hits that were never sent among the requests, which no results hold. text and summary are the lines
 of the attack's own summary, json its object with each file's first line under generators; hist and
 hdrplot count the response times of what was sent, hist to 0.1 % of a bound; html draws the run, and
@@ -160,7 +160,7 @@ pub(crate) fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
     match (&kind, results.is_empty(), logs.is_empty()) {
         (_, _, true) | (ReportKind::Html, false, _) => {}
         (_, true, _) => return logs::run(&kind, &args, logs),
-        _ => bail!("HDR logs and results together make a picture only: use -type=html or `seawall plot`"),
+        _ => bail!("HDR logs together with results need -type=html or `seawall plot`"),
     }
     let sum = ReportData::new(&kind, &args, &results);
     let inputs = input::merged(results);
@@ -196,7 +196,7 @@ pub(crate) fn report_problems(problems: &[String]) -> ExitCode {
 }
 
 /// Said of an input that was not read to its end.
-const KEPT: &str = "what came before it is kept";
+const KEPT: &str = "the report keeps the records before it";
 
 /// Says what makes a report less than it seems to be, and gives the exit code.
 fn warn_and_exit_code(problems: impl Iterator<Item = String>) -> ExitCode {
@@ -204,7 +204,7 @@ fn warn_and_exit_code(problems: impl Iterator<Item = String>) -> ExitCode {
     for problem in problems {
         // Nobody may read it any more; the exit code says it, too.
         let _ = writeln!(stderr(), "seawall: {problem}");
-        code = ExitCode::from(crate::exit::BAD_INPUT);
+        code = ExitCode::from(crate::exit::ERROR);
     }
     code
 }

@@ -1,4 +1,4 @@
-//! `--page` of a search, of `find` or `isolate`: the offline page of what is known so far, one line that says what is being done, and one button that ends it.
+//! `--live-page` of a search, of `find` or `isolate`: the offline page of what is known so far, one line that says what is being done, and one button that ends it.
 //!
 //! [`SearchPage`] is where news go: handed to the page's thread without waiting. Each says everything, so that one for which there is no room is made up
 //! for by the next; they come with the steps of a search, which take a second or more. [`SearchPageContent`] lives in that thread and does what is dear, the
@@ -171,7 +171,7 @@ impl<A: AnswerPage> PageContent for SearchPageContent<A> {
     }
 
     fn report(&self) -> anyhow::Result<Option<String>> {
-        let note = (!self.is_over).then_some("Saved while the run went on: this is what was known then.");
+        let note = (!self.is_over).then_some("Saved during the run: an interim result.");
         self.known.offline_page(note).map(Some)
     }
 
@@ -183,7 +183,7 @@ impl<A: AnswerPage> PageContent for SearchPageContent<A> {
                 self.is_ending.set(true);
                 "ok stop".to_owned()
             }
-            other => format!("error: {other:?} is not a command: there is stop"),
+            other => format!("error: {other:?} is not a command: expected stop"),
         }
     }
 }

@@ -90,16 +90,16 @@ fn a_run_without_a_summary_warns_of_no_more_than_was_not_sent() {
     let output = seawall(&format!("{closed} --summary=none"), &get(&server));
     // Of the generator, which may be short of CPU, it may say that hits were late.
     let warned = |output: &Output| {
-        ["panicked", "hits of the schedule"].iter().any(|words| text(&output.stderr).contains(words))
+        ["panicked", "requests of the schedule"].iter().any(|words| text(&output.stderr).contains(words))
     };
     assert!(!warned(&output), "{}", text(&output.stderr));
     let output = seawall(&format!("{closed} --summary=json"), &get(&server));
     let summary = summary(&output);
     assert_eq!(
-        (&summary["offered"], &summary["sent"], &summary["unsent"]),
+        (&summary["offered"], &summary["sent"], &summary["not_sent"]),
         (&10.into(), &0.into(), &10.into())
     );
-    let late = "attack -rate=1 -max-workers=1 --when-busy=drop -duration=1000000001ns -timeout=1500ms";
+    let late = "attack -rate=1 -max-workers=1 --on-saturation=drop -duration=1000000001ns -timeout=1500ms";
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let output = seawall(&format!("{late} -output=none --summary=none"), &get(&silent));
     assert!(!warned(&output), "{}", text(&output.stderr));
@@ -108,7 +108,7 @@ fn a_run_without_a_summary_warns_of_no_more_than_was_not_sent() {
 #[test]
 fn a_warm_up_longer_than_the_profile_measured_nothing_and_said_nothing() {
     let server = Server::answering(OK).unwrap();
-    let words = "attack --warm-up=1s --output=none --profile=hold,10/s,for,100ms";
+    let words = "attack --warm-up=1s --output=none --stages=hold,10/s,for,100ms";
     let words: Vec<String> = words.split(' ').map(|word| word.replace(',', " ")).collect();
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     command.args(&words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -117,7 +117,7 @@ fn a_warm_up_longer_than_the_profile_measured_nothing_and_said_nothing() {
     let _ = child.stdin.take().unwrap().write_all(&get(&server));
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = "seawall: --warm-up must be shorter than --profile, or nothing is measured\n";
+    let said = "seawall: --warm-up must be shorter than --stages\n";
     assert_eq!(text(&output.stderr), said);
 }
 
@@ -136,7 +136,7 @@ fn every_mistake_in_the_flags_is_said_at_once() {
     let output = seawall("attack -rate=0 --requests 0 -header nonsense -key x -laddr 192.0.2.1", b"");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    for part in ["-max-workers", "--requests", "\"nonsense\"", "-cert", "sent from 192.0.2.1"] {
+    for part in ["-max-workers", "--requests", "\"nonsense\"", "-cert", "cannot send from 192.0.2.1"] {
         assert!(said.contains(part), "{said}");
     }
 }
@@ -144,30 +144,29 @@ fn every_mistake_in_the_flags_is_said_at_once() {
 /// `--concurrency` silently won.
 #[test]
 fn flags_that_contradict_each_other_are_refused() {
-    for contradiction in
-        ["-rate=50 --concurrency=4", "-max-workers=4 --concurrency=4", "-rate=50 --profile=x"]
+    for contradiction in ["-rate=50 --concurrency=4", "-max-workers=4 --concurrency=4", "-rate=50 --stages=x"]
     {
         let output = seawall(&format!("attack {contradiction} -duration=1s"), b"");
         assert_eq!(output.status.code(), Some(2), "{contradiction}");
         assert!(text(&output.stderr).contains("cannot be used with"), "{}", text(&output.stderr));
     }
     for closed in ["--concurrency=4", "-rate=0 -max-workers=4"] {
-        let output = seawall(&format!("attack {closed} --arrivals=poisson --when-busy=drop"), b"");
+        let output = seawall(&format!("attack {closed} --arrivals=poisson --on-saturation=drop"), b"");
         assert_eq!(output.status.code(), Some(1), "{closed}");
         let said = text(&output.stderr);
-        assert!(said.contains("--arrivals") && said.contains("--when-busy"), "{said}");
+        assert!(said.contains("--arrivals") && said.contains("--on-saturation"), "{said}");
     }
 }
 
 #[test]
-fn a_slice_that_is_none_and_one_that_nobody_joins_are_refused() {
+fn a_shard_that_is_none_and_one_that_nobody_joins_are_refused() {
     for (flags, code, said) in [
-        ("--slice=4/3", 2, "\"4/3\" is not a slice"),
-        ("--slice=1/3", 1, "--slice of a rate needs --start-at"),
-        ("--slice=1/3 --concurrency=4", 1, "a closed loop without --requests or -lazy"),
-        ("--cadence=49ms", 2, "intervals of 49ms are too short: expected 50ms or more"),
+        ("--shard=4/3", 2, "\"4/3\" is not a shard"),
+        ("--shard=1/3", 1, "--shard with a rate needs the same --start-at"),
+        ("--shard=1/3 --concurrency=4", 1, "a closed loop needs --requests or -lazy"),
+        ("--interval=49ms", 2, "an interval of 49ms is too short: expected at least 50ms"),
         ("--start-at=tomorrow", 2, "\"tomorrow\" is not an instant"),
-        ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the run could be ready"),
+        ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the run is ready"),
     ] {
         let output =
             seawall(&format!("attack {flags} -duration=1s -output=none"), b"GET http://127.0.0.1:9/");
@@ -182,31 +181,40 @@ fn a_run_as_json_says_what_it_was_where_and_when() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     let words = format!(
-        "attack -rate=100 -duration=300ms -name=n -output=none -summary=json -live=none --cadence=50ms --intervals={path}"
+        "attack -rate=100 -duration=300ms -name=n -output=none -summary=json -live=none --interval=50ms --timeseries={path}"
     );
     let output = seawall(&words, &get(&server));
     let summary = summary(&output);
     let lines = std::fs::read_to_string(path).unwrap();
     let (about, intervals) = lines.split_once('\n').unwrap();
     let about: Value = serde_json::from_str(about).unwrap();
-    for field in ["schema", "start", "configuration", "host"] {
+    assert_eq!((&about["kind"], &summary["kind"]), (&"timeseries".into(), &"attack".into()));
+    for field in ["version", "start", "config", "host"] {
         assert!(!about[field].is_null() && about[field] == summary[field], "{field} of {about}");
     }
-    assert_eq!(about.as_object().unwrap().len(), 4);
-    assert_eq!(about["configuration"]["stages"][0]["shape"], "hold 100/s");
+    assert_eq!(about.as_object().unwrap().len(), 5);
+    assert_eq!(about["config"]["stages"][0]["shape"], "hold 100/s");
     assert!(seawall_load::results::rfc3339::parse(about["start"].as_str().unwrap()).is_some());
     let (intervals, end) = intervals.trim_end().rsplit_once('\n').unwrap();
     let end: Value = serde_json::from_str(end).unwrap();
-    assert_eq!((&end["scheduled"], &end["duration"]), (&30.into(), &summary["duration"]), "{end}");
-    assert_eq!((&end["elapsed"], &end["findings"]), (&summary["elapsed"], &summary["findings"]), "{end}");
+    assert_eq!(
+        (&end["offered"], &end["duration_seconds"]),
+        (&30.into(), &summary["duration_seconds"]),
+        "{end}"
+    );
+    assert_eq!(
+        (&end["elapsed_seconds"], &end["findings"]),
+        (&summary["elapsed_seconds"], &summary["findings"]),
+        "{end}"
+    );
     let intervals = intervals.lines().map(|line| serde_json::from_str::<IntervalStats>(line).unwrap());
     let merged = merge(vec![intervals.collect()]).unwrap();
     let mut whole = IntervalStats::default();
     merged.iter().for_each(|interval| whole.extend(interval).unwrap());
     assert_eq!((whole.stats.sent, whole.stats.good()), (30, 30));
     assert_eq!(
-        whole.stats.class(OutcomeClass::Good).response.max(),
-        summary["response"]["max"].as_u64().unwrap()
+        whole.stats.class(OutcomeClass::Good).response_time.max() as f64 / 1e9,
+        summary["response_time"]["max_seconds"].as_f64().unwrap()
     );
 }
 
@@ -216,10 +224,10 @@ fn two_generators_send_one_run_between_them() {
     let start = RunClock::start().unix_ns(1_500_000_000);
     let start = Rfc3339::new(ZonedTimestamp::from_unix_ns(start, Zone::Utc)).unwrap();
     let files = tempfile::tempdir().unwrap();
-    let parts = ["1/2", "2/2"].map(|slice| {
-        let file = files.path().join(slice.replace('/', "-")).to_str().unwrap().to_owned();
+    let parts = ["1/2", "2/2"].map(|shard| {
+        let file = files.path().join(shard.replace('/', "-")).to_str().unwrap().to_owned();
         let words = format!(
-            "attack -rate=100 -duration=500ms --slice={slice} --start-at={start} -output={file} -live=none -summary=none"
+            "attack -rate=100 -duration=500ms --shard={shard} --start-at={start} -output={file} -live=none -summary=none"
         );
         let targets = get(&server);
         (file, std::thread::spawn(move || seawall(&words, &targets)))
@@ -265,8 +273,9 @@ fn a_closed_loop_sends_its_requests_and_no_more() {
         (&summary["model"], &summary["sent"], &summary["good"]),
         (&"closed".into(), &200.into(), &200.into())
     );
-    assert!(summary["response"]["p99"].as_u64().unwrap() >= summary["response"]["p50"].as_u64().unwrap());
-    for key in ["offered_rate", "achieved_rate", "good_rate", "verdict", "lag", "service"] {
+    let quantile = |key| summary["response_time"][key].as_f64().unwrap();
+    assert!(quantile("p99_seconds") >= quantile("p50_seconds"));
+    for key in ["offered_rate", "achieved_rate", "goodput", "generator_verdict", "send_lag", "service_time"] {
         assert!(!summary[key].is_null(), "{key}");
     }
     assert_eq!(heads.lock().unwrap().len(), 200);
@@ -280,7 +289,7 @@ fn a_closed_loop_sends_its_requests_and_no_more() {
 fn results_say_what_carried_them_only_if_they_are_to_and_reports_read_both() {
     let server = Server::answering(OK).unwrap();
     let words = "attack --requests 3 --concurrency 1 --requests-per-connection 2 -live=none --summary=none";
-    for (flags, columns) in [("-to=csv", 12), ("-to=csv --with-connections", 18)] {
+    for (flags, columns) in [("-to=csv", 12), ("-to=csv --connection-timings", 18)] {
         let output = seawall(&format!("{words} {flags}"), &get(&server));
         let lines = text(&output.stdout);
         assert!(lines.lines().all(|line| line.split(',').count() == columns), "{flags}: {lines}");
@@ -289,12 +298,12 @@ fn results_say_what_carried_them_only_if_they_are_to_and_reports_read_both() {
         let json = seawall("encode -to=json", &output.stdout);
         let told: Vec<_> = text(&json.stdout)
             .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap()["connection"]["number"].as_u64())
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["connection"]["connection_id"].as_u64())
             .collect();
         let expected = if columns == 18 { [Some(1), Some(1), Some(2)] } else { [None; 3] };
         assert_eq!(told, expected, "{flags}");
     }
-    let refused = seawall(&format!("{words} --with-connections -to=gob"), b"");
+    let refused = seawall(&format!("{words} --connection-timings -to=gob"), b"");
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("-to=json or -to=csv"), "{}", text(&refused.stderr));
 }
@@ -311,16 +320,13 @@ fn the_summary_has_the_figures_of_variants_and_the_answers_that_were_kept() {
     };
     let words = "attack --requests 4 --concurrency 1 -format=json -output=none --summary=json -live=none";
     let input = target("a") + &target("b");
-    let told = summary(&seawall(&format!("{words} --evidence 1"), input.as_bytes()));
-    assert_eq!((&told["variants"]["a"]["done"], &told["variants"]["b"]["good"]), (&2.into(), &0.into()));
-    let evidence = told["evidence"].as_array().unwrap();
-    assert_eq!(
-        (evidence.len(), &evidence[0]["status"], &evidence[0]["body"]),
-        (1, &404.into(), &"no".into())
-    );
-    assert!(evidence[0]["head"].as_str().unwrap().contains("X-Why: gone\r\n"));
+    let told = summary(&seawall(&format!("{words} --sample-responses 1"), input.as_bytes()));
+    assert_eq!((&told["variants"]["a"]["completed"], &told["variants"]["b"]["good"]), (&2.into(), &0.into()));
+    let samples = told["sample_responses"].as_array().unwrap();
+    assert_eq!((samples.len(), &samples[0]["status"], &samples[0]["body"]), (1, &404.into(), &"no".into()));
+    assert!(samples[0]["head"].as_str().unwrap().contains("X-Why: gone\r\n"));
     let untold = summary(&seawall(words, input.as_bytes()));
-    assert!(untold.get("evidence").is_none());
+    assert!(untold.get("sample_responses").is_none());
 }
 
 #[test]
@@ -381,7 +387,7 @@ fn an_objective_does_not_hold_where_nothing_was_answered() {
     let output = seawall(words, format!("GET http://{dead}/\n").as_bytes());
     assert!(matches!(output.status.code(), Some(3 | 4)), "{output:?}");
     if output.status.code() == Some(3) {
-        let said = "seawall: missed p99 < 20s: 100 of 100 hits had no good answer\n";
+        let said = "seawall: missed p99 < 20s: 100 of 100 requests had no good response\n";
         assert!(text(&output.stderr).ends_with(said), "{}", text(&output.stderr));
     }
     let slow = Server::start(|mut peer, _| {
@@ -459,7 +465,7 @@ fn what_would_need_more_open_files_than_there_are_waits() {
         let _ = attack.stdin.take().unwrap().write_all(&targets);
         let output = attack.wait_with_output().unwrap();
         let failures = &summary(&output)["failures"];
-        assert!(failures["timeout"].is_u64() && failures["local"].is_null(), "{flags}: {failures}");
+        assert!(failures["timeout"].is_u64() && failures["local-resource"].is_null(), "{flags}: {failures}");
     }
 }
 
@@ -507,7 +513,7 @@ fn interrupted_twice(end: &str) {
     }
     let code = attack.wait().unwrap().code();
     assert!(matches!(code, Some(143 | 130)), "{code:?}: {errors:?}");
-    assert_eq!(errors.keys().collect::<Vec<_>>(), ["aborted: the run was ended before the answer"]);
+    assert_eq!(errors.keys().collect::<Vec<_>>(), ["aborted: the run ended before the response"]);
 }
 
 #[test]
@@ -519,7 +525,7 @@ fn the_second_signal_ends_a_run_whose_results_nobody_reads() {
     let server = server.unwrap();
     for policy in ["wait", "drop"] {
         let mut attack =
-            start(&format!("attack -rate=100 -duration=60s -to=csv -live=none --when-full={policy}"));
+            start(&format!("attack -rate=100 -duration=60s -to=csv -live=none --on-slow-output={policy}"));
         attack.stdin.take().unwrap().write_all(&get(&server)).unwrap();
         let mut said = String::new();
         let mut results = BufReader::new(attack.stdout.take().unwrap());
@@ -558,7 +564,7 @@ fn say(control: &UnixStream, line: &str) -> String {
 fn steered(flags: &str, server: &Server, directory: &Path) -> (Child, UnixStream) {
     let path = directory.join("control");
     let mut attack =
-        start(&format!("attack -output=none --summary=json --control {} {flags}", path.display()));
+        start(&format!("attack -output=none --summary=json --control-socket {} {flags}", path.display()));
     attack.stdin.take().unwrap().write_all(&get(server)).unwrap();
     loop {
         // It serves only once there is an attack to steer.
@@ -628,13 +634,13 @@ fn whoever_steers_has_so_many_connections_and_so_long_a_line() {
     assert!(others.iter().all(|other| say(other, "status").starts_with("ok ")));
     let mut refused = String::new();
     UnixStream::connect(&path).unwrap().read_to_string(&mut refused).unwrap();
-    assert_eq!(refused, "error: there are 8 clients already: expected one to leave\n");
+    assert_eq!(refused, "error: 8 clients are connected, which is the limit: close one\n");
     let long = others.pop().unwrap();
     assert_eq!(say(&long, &"x".repeat(255)).find("is not a command"), Some(7 + 257 + 1));
-    assert_eq!(say(&long, &"x".repeat(256)), "error: a line too long: expected 256 bytes at most\n");
+    assert_eq!(say(&long, &"x".repeat(256)), "error: the line is too long: expected at most 256 bytes\n");
     assert_eq!((&long).read(&mut [0]).unwrap(), 0, "and it is over");
     say(&control, "stop");
-    // Sound or not: on a busy machine the generator may have been the limit.
+    // Valid or not: on a busy machine the generator may have been the limit.
     assert!(matches!(attack.wait_with_output().unwrap().status.code(), Some(0 | 4)));
 }
 
@@ -644,9 +650,13 @@ fn a_path_that_another_attack_listens_at_is_refused_before_anything_is_sent() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
     let _listener = UnixListener::bind(&path).unwrap();
-    let output = seawall(&format!("attack -rate=1 --control {}", path.display()), &get(&server));
+    let output = seawall(&format!("attack -rate=1 --control-socket {}", path.display()), &get(&server));
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("another program listens there"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("another program listens at the socket"),
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(heads.lock().unwrap().len(), 0);
 }
 
@@ -654,8 +664,8 @@ fn a_path_that_another_attack_listens_at_is_refused_before_anything_is_sent() {
 #[test]
 fn a_disk_that_is_full_costs_the_files_and_not_what_was_measured() {
     let server = Server::answering(OK).unwrap();
-    let load = "attack -rate=100 -duration=300ms --cadence=50ms -output=none -live=none --summary=json";
-    let files = "--intervals=/dev/full --hdr=/dev/full";
+    let load = "attack -rate=100 -duration=300ms --interval=50ms -output=none -live=none --summary=json";
+    let files = "--timeseries=/dev/full --hdr=/dev/full";
     let done = seawall(&format!("{load} {files}"), &get(&server));
     assert_eq!((done.status.code(), &summary(&done)["offered"]), (Some(1), &30.into()));
     let said = text(&done.stderr);
@@ -669,10 +679,10 @@ fn a_disk_that_fills_up_during_a_run_leaves_what_was_written_and_its_summary() {
     let file = place.path().join("run");
     // The about is in the file, and not all of forty intervals.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
-    let load = "attack -rate=200 -duration=2s --cadence=50ms -output=none -live=none --summary=json";
+    let load = "attack -rate=200 -duration=2s --interval=50ms -output=none -live=none --summary=json";
     let mut command = Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_seawall")]).args(load.split_whitespace());
-    command.arg(format!("--intervals={}", file.display()));
+    command.arg(format!("--timeseries={}", file.display()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let done = fed(command.spawn().unwrap(), &get(&server));
     let said = text(&done.stderr);
@@ -680,7 +690,7 @@ fn a_disk_that_fills_up_during_a_run_leaves_what_was_written_and_its_summary() {
     assert_eq!((done.status.code(), &summary(&done)["offered"]), (Some(1), &400.into()));
     let written = std::fs::read_to_string(&file).unwrap();
     let about: Value = serde_json::from_str(written.lines().next().unwrap()).unwrap();
-    assert_eq!(about["schema"], 1);
+    assert_eq!(about["version"], 1);
 }
 
 /// The line that comes last was left out.
@@ -692,12 +702,12 @@ fn a_summary_that_cannot_be_written_costs_no_end_of_the_intervals() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     command.args(["attack", "-rate=100", "-duration=100ms", "-output=none", "-live=none"]);
-    command.arg(format!("--intervals={}", file.display()));
+    command.arg(format!("--timeseries={}", file.display()));
     command.stdin(Stdio::piped()).stdout(full).stderr(Stdio::piped());
     let done = fed(command.spawn().unwrap(), &get(&server));
     assert_eq!(done.status.code(), Some(1));
     assert!(text(&done.stderr).contains("cannot write the summary: No space left"));
     let last: Value =
         serde_json::from_str(std::fs::read_to_string(&file).unwrap().lines().last().unwrap()).unwrap();
-    assert_eq!(last["scheduled"], 10);
+    assert_eq!(last["offered"], 10);
 }

@@ -42,16 +42,16 @@ fn set(setting: &str, value: &str) {
     std::fs::write(format!("/proc/sys/net/{setting}"), value).unwrap();
 }
 
-/// What a check finds under a name: the verdict and the whole of it.
+/// What a check finds under a name: the status and the whole of it.
 fn finding(check: &str, id: &str) -> (String, Value) {
     let output = seawall(&format!("doctor {check} --json -"));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut findings = report["findings"].as_array().unwrap().iter();
     let finding = findings.find(|finding| finding["id"] == id).unwrap().clone();
-    (finding["verdict"].as_str().unwrap().to_owned(), finding)
+    (finding["status"].as_str().unwrap().to_owned(), finding)
 }
 
-fn verdict(check: &str, id: &str) -> String {
+fn status(check: &str, id: &str) -> String {
     finding(check, id).0
 }
 
@@ -63,7 +63,7 @@ fn checks_are_listed_and_one_that_is_not_known_is_refused() {
     let refused = seawall("doctor port");
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("'port'") && said.contains("no check is called so; there are: ports"), "{said}");
+    assert!(said.contains("'port'") && said.contains("unknown check: expected one of ports"), "{said}");
 }
 
 /// It ended with 1 and a message, as if a file could not be used.
@@ -84,10 +84,10 @@ fn a_reader_that_has_seen_enough_is_no_mistake_and_the_verdict_is_the_exit_code(
 
 #[test]
 fn a_name_that_cannot_be_looked_up_is_refused_before_anything_is_asked() {
-    let refused = seawall("doctor dns --name a.example --name a..b");
+    let refused = seawall("doctor dns --lookup a.example --lookup a..b");
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0));
     let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("'a..b'") && said.contains("no name that can be looked up"), "{said}");
+    assert!(said.contains("'a..b'") && said.contains("not a valid name"), "{said}");
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn a_name_server_to_which_there_is_no_way_is_told_with_the_systems_word() {
     let room = tempfile::tempdir().unwrap();
     let configuration = room.path().join("resolv.conf");
     std::fs::write(&configuration, "nameserver 10.0.0.7\n").unwrap();
-    let check = format!("dns --name a.example --resolv-conf {}", configuration.display());
+    let check = format!("dns --lookup a.example --resolv-conf {}", configuration.display());
     for id in ["dns.servers", "dns.lookup"] {
-        let (verdict, found) = finding(&check, id);
-        assert_eq!(verdict, "fault", "{found}");
+        let (status, found) = finding(&check, id);
+        assert_eq!(status, "error", "{found}");
         assert!(found["reason"].as_str().unwrap().contains("network unreachable"), "{found}");
     }
 }
@@ -128,9 +128,9 @@ fn a_name_server_to_which_there_is_no_way_is_told_with_the_systems_word() {
 fn findings_are_written_for_programs_and_shown_beside_them() {
     let output = seawall("doctor ports --json -");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], 1);
-    let worst = report["verdict"].as_str().unwrap();
-    let code = [("ok", 0), ("cannot-tell", 8), ("fault", 9), ("warning", 10)]
+    assert_eq!((&report["kind"], &report["version"]), (&"doctor".into(), &1.into()));
+    let worst = report["status"].as_str().unwrap();
+    let code = [("ok", 0), ("unknown", 8), ("error", 9), ("warning", 10)]
         .into_iter()
         .find(|(name, _)| *name == worst);
     assert_eq!(output.status.code(), code.map(|(_, code)| code));
@@ -143,29 +143,29 @@ fn a_range_of_ports_that_is_short_and_used_up_is_found_in_the_kernel_and_a_usual
     {
         return;
     }
-    assert_eq!(verdict("ports", "ports.range"), "ok");
+    assert_eq!(status("ports", "ports.range"), "ok");
     set("ipv4/ip_local_port_range", "20000 20299");
     set("ipv4/tcp_tw_reuse", "0");
-    assert_eq!(verdict("ports", "ports.range"), "warning");
+    assert_eq!(status("ports", "ports.range"), "warning");
     let listener = TcpListener::bind("127.0.0.1:1000").unwrap();
     let open = |_| {
         let client = TcpStream::connect("127.0.0.1:1000").unwrap();
         (client, listener.accept().unwrap())
     };
     let mut held: Vec<_> = (0..100).map(open).collect();
-    assert_eq!(verdict("ports", "ports.use"), "ok");
+    assert_eq!(status("ports", "ports.use"), "ok");
     held.extend((0..180).map(open));
-    let (verdict, found) = finding("ports", "ports.use");
-    assert_eq!((verdict.as_str(), found["measured"][0]["value"].as_f64()), ("fault", Some(280.0)));
+    let (status, found) = finding("ports", "ports.use");
+    assert_eq!((status.as_str(), found["measurements"][0]["value"].as_f64()), ("error", Some(280.0)));
     assert!(found["fix"].as_str().unwrap().starts_with("share connections"), "{found}");
     // Closed by the clients first, which keep the ports.
     for (client, accepted) in held {
         drop(client);
         drop(accepted);
     }
-    let (verdict, found) = finding("ports", "ports.use");
-    assert_eq!((verdict.as_str(), found["measured"][2]["value"].as_f64()), ("fault", Some(280.0)));
-    assert!(found["reason"].as_str().unwrap().contains("5 new connections a second"), "{found}");
+    let (status, found) = finding("ports", "ports.use");
+    assert_eq!((status.as_str(), found["measurements"][2]["value"].as_f64()), ("error", Some(280.0)));
+    assert!(found["reason"].as_str().unwrap().contains("5 new connections/s"), "{found}");
 }
 
 #[test]
@@ -174,14 +174,14 @@ fn a_listener_that_accepts_nothing_is_found_in_the_kernel_and_one_that_does_is_n
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:1000").unwrap();
-    let verdicts = || ["sockets.listen", "sockets.backlog"].map(|id| verdict("sockets", id));
+    let statuses = || ["sockets.listen", "sockets.backlog"].map(|id| status("sockets", id));
     let clients: Vec<_> = (0..5).map(|_| TcpStream::connect("127.0.0.1:1000").unwrap()).collect();
-    assert_eq!(verdicts(), ["ok", "warning"]);
+    assert_eq!(statuses(), ["ok", "warning"]);
     let accepted: Vec<_> = clients.iter().map(|_| listener.accept().unwrap()).collect();
-    assert_eq!(verdicts(), ["ok", "ok"]);
+    assert_eq!(statuses(), ["ok", "ok"]);
     drop(accepted);
     set("core/somaxconn", "16");
-    assert_eq!(verdicts(), ["ok", "warning"]);
+    assert_eq!(statuses(), ["ok", "warning"]);
 }
 
 /// Answers at port 53 until the test ends: names of the cluster do not exist, each other has an address.
@@ -217,19 +217,20 @@ fn a_lookup_of_a_pod_takes_eight_questions_on_the_wire_and_with_a_dot_behind_the
     let text = "nameserver 127.0.0.1\nsearch shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
     std::fs::write(&configuration, text).unwrap();
     let look_up = |name: &str| {
-        let check = format!("dns --name {name} --resolv-conf {}", configuration.display());
+        let check = format!("dns --lookup {name} --resolv-conf {}", configuration.display());
         // A machine so busy that an answer was late is asked again.
         let mut told = (0..100).map(|_| finding(&check, "dns.lookup"));
-        let is_late =
-            |found: &Value| found["reason"].as_str().is_some_and(|why| why.contains("had no answer within"));
-        let (verdict, found) = told.find(|(_, found)| !is_late(found)).unwrap();
-        (verdict, found["measured"][0]["value"].as_f64())
+        let is_late = |found: &Value| {
+            found["reason"].as_str().is_some_and(|why| why.contains("got no response within"))
+        };
+        let (status, found) = told.find(|(_, found)| !is_late(found)).unwrap();
+        (status, found["measurements"][0]["value"].as_f64())
     };
     assert_eq!(look_up("api.example.com"), ("warning".to_owned(), Some(8.0)));
     assert_eq!(look_up("api.example.com."), ("ok".to_owned(), Some(2.0)));
 }
 
-/// Nobody was asked, and it was a fault.
+/// Nobody was asked, and it was an error.
 #[test]
 fn where_no_name_server_is_named_the_one_on_this_machine_is_asked() {
     if !is_inside("where_no_name_server_is_named_the_one_on_this_machine_is_asked") {
@@ -238,9 +239,9 @@ fn where_no_name_server_is_named_the_one_on_this_machine_is_asked() {
     let room = tempfile::tempdir().unwrap();
     let configuration = room.path().join("resolv.conf");
     std::fs::write(&configuration, "# none\n").unwrap();
-    let check = format!("dns --name api.example.com --resolv-conf {}", configuration.display());
-    let (verdict, found) = finding(&check, "dns.servers");
-    assert!(verdict == "fault" && found["fix"].as_str().unwrap().starts_with("name one"), "{found}");
+    let check = format!("dns --lookup api.example.com --resolv-conf {}", configuration.display());
+    let (status, found) = finding(&check, "dns.servers");
+    assert!(status == "error" && found["fix"].as_str().unwrap().starts_with("set a name server"), "{found}");
     serve_names();
     let (_, found) = finding(&check, "dns.servers");
     assert!(
@@ -272,7 +273,7 @@ fn envoy(room: &std::path::Path, workers: u32, limits: &str) -> Running {
     command.args(["--log-level", "error", "--use-dynamic-base-id"]).stdin(Stdio::null());
     let running = Running(command.spawn().unwrap());
     until_true("Envoy's admin port", || TcpStream::connect("127.0.0.1:15000").is_ok());
-    until_true("Envoy to be live", || verdict("sidecar", "sidecar.envoy") == "ok");
+    until_true("Envoy to be live", || status("sidecar", "sidecar.envoy") == "ok");
     running
 }
 
@@ -304,11 +305,11 @@ fn one_worker_and_narrow_limits_are_found_in_a_real_envoy_and_wide_ones_are_fine
     assert_eq!(seawall("doctor sidecar").status.code(), Some(0), "no sidecar is no complaint");
     let room = tempfile::tempdir().unwrap();
     let server = TcpListener::bind("127.0.0.1:1000").unwrap();
-    let verdicts = || {
+    let statuses = || {
         let output = seawall("doctor sidecar --json -");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let findings = report["findings"].as_array().unwrap().iter();
-        let told = findings.filter(|finding| finding["verdict"] != "ok");
+        let told = findings.filter(|finding| finding["status"] != "ok");
         told.map(|finding| finding["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     // A request holds the only connection, a second waits for it, a third is refused.
@@ -334,7 +335,7 @@ fn one_worker_and_narrow_limits_are_found_in_a_real_envoy_and_wide_ones_are_fine
         [refused, told.recv().unwrap(), told.recv().unwrap()]
     });
     assert_eq!(answers, ["HTTP/1.1 503 Service Unavailable", "HTTP/1.1 200 OK", "HTTP/1.1 200 OK"]);
-    let told = verdicts();
+    let told = statuses();
     assert!(told.starts_with(&["sidecar.workers".to_owned(), "sidecar.pending".to_owned()]), "{told:?}");
     drop(narrow);
     let _wide = envoy(room.path(), 2, "{max_connections: 1024}");
@@ -343,7 +344,7 @@ fn one_worker_and_narrow_limits_are_found_in_a_real_envoy_and_wide_ones_are_fine
         answers_together(&server, 2);
         assert!(clients.into_iter().all(|client| client.join().unwrap() == "HTTP/1.1 200 OK"));
     });
-    assert_eq!(verdicts(), Vec::<String>::new());
+    assert_eq!(statuses(), Vec::<String>::new());
 }
 
 /// An emulated cloud that ends with the test; it answers when this returns.
@@ -376,12 +377,12 @@ fn identity(environment: &[(&str, &str)]) -> Vec<(String, String)> {
     // What the emulated clouds' tokens and keys begin with.
     assert!(["ya29.", "ASIA", "eyJ"].iter().all(|begin| !said.contains(begin)), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let findings = report["findings"].as_array().unwrap().iter().filter(|finding| finding["verdict"] != "ok");
+    let findings = report["findings"].as_array().unwrap().iter().filter(|finding| finding["status"] != "ok");
     let word = |finding: &Value, name: &str| finding[name].as_str().unwrap().to_owned();
     // A machine so busy that an answer was late is no fault of the server.
     findings
         .filter(|finding| finding["id"] != "identity.latency")
-        .map(|finding| (word(finding, "id"), word(finding, "verdict")))
+        .map(|finding| (word(finding, "id"), word(finding, "status")))
         .collect()
 }
 
@@ -394,14 +395,14 @@ fn emulated_metadata_servers_are_found_where_sdks_find_them_with_what_they_lend(
     assert_eq!(identity(&[]), [], "no server is no complaint");
     let pod = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
     let told = |all: &[(&str, &str)]| -> Vec<(String, String)> {
-        all.iter().map(|(id, verdict)| ((*id).to_owned(), (*verdict).to_owned())).collect()
+        all.iter().map(|(id, status)| ((*id).to_owned(), (*status).to_owned())).collect()
     };
     let google = emulated("google", "127.0.0.1:1001", "", room.path());
     let google_host = ("GCE_METADATA_HOST", "127.0.0.1:1001");
     assert_eq!(identity(&[google_host]), []);
     assert_eq!(identity(&[google_host, pod]), told(&[("identity.node", "warning")]));
     drop(google);
-    assert_eq!(identity(&[google_host]), told(&[("identity.servers", "fault")]));
+    assert_eq!(identity(&[google_host]), told(&[("identity.servers", "error")]));
     let short = emulated("google", "127.0.0.1:1002", "--token-lifetime 200s", room.path());
     assert_eq!(identity(&[("GCE_METADATA_HOST", "127.0.0.1:1002")]), told(&[("identity.life", "warning")]));
     drop(short);
@@ -413,5 +414,5 @@ fn emulated_metadata_servers_are_found_where_sdks_find_them_with_what_they_lend(
     assert_eq!(identity(&[pod]), told(&[("identity.node", "warning")]));
     drop(aws);
     let _thrashing = emulated("aws", "169.254.169.254:80", "--session-lifetime 15m", room.path());
-    assert_eq!(identity(&[]), told(&[("identity.life", "fault")]));
+    assert_eq!(identity(&[]), told(&[("identity.life", "error")]));
 }

@@ -215,7 +215,10 @@ fn an_issuer_and_its_token_fit_an_emulated_google() {
         let (key, jwks) = (format!("{issuer}/key.pem"), format!("{issuer}/jwks.json"));
         assert_eq!((mode(key.as_ref()), mode(jwks.as_ref())), (0o600, 0o644));
         let again = run(&["issuer", "--directory", &issuer]);
-        assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("not replaced"));
+        assert!(
+            !again.status.success()
+                && String::from_utf8_lossy(&again.stderr).contains("delete it, or give another --directory")
+        );
 
         let token = file("token");
         let minted = run(&[
@@ -276,7 +279,7 @@ fn bad_flags_and_files_are_named() {
     for (args, part) in [
         (&["google"][..], "--jwks"),
         (&["google", "--jwks", "/nonexistent/jwks.json"], "/nonexistent/jwks.json"),
-        (&["google", "--jwks", broken], "no RSA and no P-256 key"),
+        (&["google", "--jwks", broken], "neither an RSA nor a P-256 key"),
         (&["google", "--jwks", broken, "--throttle", "0"], "RATE:BURST"),
         (&["google", "--jwks", broken, "--error-rate", "2"], "share from 0 to 1"),
         (&["google", "--jwks", broken, "--allow", "reef"], "NAMESPACE/SERVICEACCOUNT=EMAIL"),
@@ -292,7 +295,7 @@ fn bad_flags_and_files_are_named() {
 #[test]
 fn a_server_of_plants_says_what_is_true_of_it_and_ends_with_zero() {
     for signal in ["TERM", "INT"] {
-        let plants = ["--plant", "pool,workers=4,service=20ms", "--plant", "rate-limiter,rate=0.01,bucket=3"];
+        let plants = ["--fault", "pool,workers=4,service=20ms", "--fault", "rate-limiter,rate=0.01,bucket=3"];
         let server = Emulator::start("server", &[&plants[..], &["--seed", "7"]].concat());
         let told = &server.ready;
         assert_eq!(told["classes"], serde_json::json!(["pool-saturation", "rate-limiter"]));
@@ -310,13 +313,13 @@ fn a_server_of_plants_says_what_is_true_of_it_and_ends_with_zero() {
 fn what_cannot_be_planted_is_told_at_once_and_nothing_listens() {
     let bad = [
         "server",
-        "--plant",
+        "--fault",
         "pool,workers=0,colour=red",
-        "--plant",
+        "--fault",
         "tsunami",
-        "--plant",
+        "--fault",
         "dns",
-        "--plant",
+        "--fault",
         "dns",
     ];
     let refused = run(&bad);
@@ -324,17 +327,17 @@ fn what_cannot_be_planted_is_told_at_once_and_nothing_listens() {
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
     for part in [
         "pool: workers=\"0\" is not a whole number from 1 to",
-        "pool has no \"colour\"; it has workers, service",
-        "\"tsunami\" is no plant; there are rate-limiter,",
-        "dns can be planted once",
+        "pool has no parameter \"colour\": expected one of workers, service",
+        "\"tsunami\" is not a fault: expected one of rate-limiter,",
+        "dns can be given only once",
     ] {
         assert!(said.contains(part), "{said}");
     }
     for args in [
-        &["server", "--random", "--class", "generator"][..],
-        &["server", "--random", "--plant", "pool"],
-        &["server", "--class", "dns"],
-        &["server", "--service", "soon"],
+        &["server", "--random", "--cause", "generator"][..],
+        &["server", "--random", "--fault", "pool"],
+        &["server", "--cause", "dns"],
+        &["server", "--service-time", "soon"],
     ] {
         assert_eq!(run(args).status.code(), Some(2), "{args:?}");
     }
@@ -350,7 +353,7 @@ fn the_same_seed_plants_the_same() {
     assert_eq!(planted(&["--seed", "11"]), planted(&["--seed", "11"]));
     let seeds: Vec<_> = (1..6).map(|seed| planted(&["--seed", &seed.to_string()])).collect();
     assert!(seeds.iter().any(|plants| *plants != seeds[0]));
-    let both = planted(&["--seed", "3", "--class", "concurrency-cap", "--class", "delaying-limiter"]);
+    let both = planted(&["--seed", "3", "--cause", "concurrency-cap", "--cause", "delaying-limiter"]);
     let classes: Vec<_> = both.as_array().unwrap().iter().map(|plant| plant["class"].clone()).collect();
     assert_eq!(classes, ["concurrency-cap", "delaying-limiter"]);
 }
@@ -369,9 +372,9 @@ fn what_can_be_planted_is_listed_and_every_cause_that_is_a_target_s_is_there() {
     planted.sort_unstable();
     known.sort_unstable();
     assert_eq!(planted, known);
-    for example in listed.lines().filter_map(|line| line.trim().strip_prefix("--plant '")?.strip_suffix('\''))
+    for example in listed.lines().filter_map(|line| line.trim().strip_prefix("--fault '")?.strip_suffix('\''))
     {
-        let server = Emulator::start("server", &["--plant", example]);
+        let server = Emulator::start("server", &["--fault", example]);
         assert_eq!(server.ready["plants"][0]["plant"], example);
     }
 }

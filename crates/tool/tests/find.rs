@@ -44,19 +44,20 @@ const URL: &str = "http://127.0.0.1:9/";
 #[test]
 fn options_that_contradict_each_other_are_named_all_at_once() {
     let said = refused(&format!("find {URL} --quick --thorough --budget 5s -targets=x -timeout=0"));
-    for part in ["--quick and --thorough", "--budget must be 20s or more", "a URL and -targets", "-timeout=0"]
+    for part in
+        ["--quick and --thorough", "--budget must be at least 20s", "a URL and -targets", "-timeout=0"]
     {
         assert!(said.contains(part), "{part}: {said}");
     }
     for (words, part) in [
-        ("http://a/ --json x --html x", "two files"),
-        ("http://a/ --json x --html ./x", "two files"),
-        ("http://a/ --json - --html -", "two files"),
-        ("http://a/ --max-rate 100/h", "--max-rate must be 1/s or more"),
-        ("http://a/ --closed --max-rate 5", "--max-clients bounds the clients"),
-        ("http://a/ --closed --arrivals poisson", "users who do not wait"),
-        ("http://a/ --closed --from a.json", "is not continued"),
-        ("http://a/ --max-clients 5", "--max-clients is for --closed"),
+        ("http://a/ --json x --html x", "two different files"),
+        ("http://a/ --json x --html ./x", "two different files"),
+        ("http://a/ --json - --html -", "two different files"),
+        ("http://a/ --max-rate 100/h", "--max-rate must be at least 1/s"),
+        ("http://a/ --closed-loop --max-rate 5", "use --max-clients"),
+        ("http://a/ --closed-loop --arrivals poisson", "--arrivals poisson does not apply"),
+        ("http://a/ --closed-loop --resume a.json", "--resume cannot continue a run with --closed-loop"),
+        ("http://a/ --max-clients 5", "--max-clients needs --closed-loop"),
         ("http://a/ -redirects=-2", "-redirects must be"),
         ("http://a/ -header nonsense", "nonsense"),
     ] {
@@ -72,7 +73,7 @@ fn a_comparison_takes_no_other_flag() {
         "http://a/",
         "--quick",
         "--json c.json",
-        "--closed",
+        "--closed-loop",
         "--insecure",
         "--seed 7",
         "--timeout 5s",
@@ -80,7 +81,7 @@ fn a_comparison_takes_no_other_flag() {
         "--arrivals poisson",
         "--redirects 3",
         "--targets x",
-        "--page 127.0.0.1:0",
+        "--live-page 127.0.0.1:0",
     ] {
         let output = seawall(&format!("find {words} --compare a.json b.json"), Path::new("."));
         assert_eq!(output.status.code(), Some(2), "{words}");
@@ -91,10 +92,10 @@ fn a_comparison_takes_no_other_flag() {
 #[test]
 fn a_goal_that_no_search_can_look_for_is_refused_with_the_reason() {
     for (slo, part) in [
-        ("mean<1s", "mean < 1s cannot be searched for"),
-        ("p99<1s,p50<1s", "there is another"),
+        ("mean<1s", "cannot search for the limit of mean < 1s"),
+        ("p99<1s,p50<1s", "a search takes one latency objective"),
         ("errors<0%", "between 0 and 1"),
-        ("max<1s", "p99.99 is the highest"),
+        ("max<1s", "a percentile up to p99.99"),
     ] {
         let said = refused(&format!("find {URL} --slo {slo}"));
         assert!(said.contains(part), "{slo}: {said}");
@@ -107,22 +108,25 @@ fn a_goal_that_no_search_can_look_for_is_refused_with_the_reason() {
 #[test]
 fn targets_files_and_rates_that_are_none_are_refused() {
     let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("cut.json"), "{\"schema\":1,").unwrap();
-    std::fs::write(place.path().join("later.json"), "{\"schema\":2}").unwrap();
+    std::fs::write(place.path().join("cut.json"), "{\"kind\":\"find\",\"version\":1,").unwrap();
+    std::fs::write(place.path().join("later.json"), "{\"kind\":\"find\",\"version\":2}").unwrap();
+    std::fs::write(place.path().join("isolate.json"), "{\"kind\":\"isolate\",\"version\":1}").unwrap();
     for (words, part) in [
         ("find ftp://a/", "ftp"),
         ("find -targets=missing", "cannot read missing"),
-        ("find http://a/ --from missing.json", "cannot read missing.json"),
-        ("find http://a/ --from cut.json", "nothing that find --json has written"),
-        ("find http://a/ --from later.json", "is of schema 2, and this version reads schema 1"),
+        ("find http://a/ --resume missing.json", "cannot read missing.json"),
+        ("find http://a/ --resume cut.json", "not a document of find --json"),
+        ("find http://a/ --resume later.json", "version 2; this program reads version 1"),
+        ("find http://a/ --resume isolate.json", "\"kind\" is \"isolate\", expected \"find\""),
+        ("find --compare isolate.json isolate.json", "\"kind\" is \"isolate\", expected \"find\""),
         ("find http://a/ --json nowhere/run.json", "cannot write nowhere/run.json"),
         ("find --compare cut.json later.json", "cut.json"),
         (
-            "find http://a/ --metrics https://a/metrics",
-            "--metrics: https://a/metrics: metrics are fetched over http://",
+            "find http://a/ --server-metrics https://a/metrics",
+            "--server-metrics: https://a/metrics: expected an http:// URL",
         ),
-        ("find http://a/ --cgroup missing", "--cgroup: missing does not exist here"),
-        ("find http://a/ --cgroup .", "--cgroup: . has no file of a control group's"),
+        ("find http://a/ --server-cgroup missing", "--server-cgroup: missing does not exist here"),
+        ("find http://a/ --server-cgroup .", "--server-cgroup: . has no control group files"),
         ("find", "no targets"),
     ] {
         let output = seawall(words, place.path());
@@ -134,14 +138,20 @@ fn targets_files_and_rates_that_are_none_are_refused() {
 }
 
 /// A run as it is written, with this cliff.
-fn run(lower: f64, point: f64, upper: f64) -> String {
+fn run(lower: f64, estimate: f64, upper: f64) -> String {
     format!(
-        r#"{{"schema":1,"outcome":"found","cut":null,"asked":{{"target":"http://a/","targets":1,"goal":{{"errors":0.001,"late":null}},
-        "profile":"quick","arrivals":"even","max_rate":null,"connections":{{"keep_alive":true,"most":null,"requests":null,"protocol":"http/1.1"}},
-        "timeout":30.0}},"generator":{{"most":null,"how":""}},"cliff":{{"lower":{lower},"upper":{upper},"point":{point},"good":{lower},
-        "good_for":2.0,"bad":{upper}}},"knee":{{"lower":null,"upper":null,"point":null,"good":null,"good_for":null,"bad":null}},"fails":"queueing",
-        "goodput":100.0,"burst":null,"depletion":null,"allowance":null,"recovery":{{"calm":null,"holds":true}},"cause":null,"also":[],"ties":[],
-        "excluded":[],"untested":[],"experiments":[],"trials":[],"grants":[],"took":60.0}}"#
+        r#"{{"kind":"find","version":1,"outcome":"found","stop_reason":null,
+        "config":{{"target":"http://a/","target_count":1,"slo":{{"max_error_ratio":0.001,"latency":null}},"effort":"quick","arrivals":"constant",
+            "max_rate":null,"connections":{{"keep_alive":true,"max_connections":null,"requests_per_connection":null,"protocol":"http/1.1"}},
+            "timeout_seconds":30.0}},
+        "generator_capacity":{{"max_rate":null,"method":""}},
+        "breaking_rate":{{"lower":{lower},"upper":{upper},"estimate":{estimate},
+            "highest_good_rate":{lower},"held_seconds":2.0,"lowest_bad_rate":{upper}}},
+        "latency_breaking_rate":{{"lower":null,"upper":null,"estimate":null,
+            "highest_good_rate":null,"held_seconds":null,"lowest_bad_rate":null}},
+        "failure_mode":"queueing","goodput":100.0,"burst_requests":null,"quota_exhaustion":null,"untested_burst":null,
+        "recovery":{{"time_seconds":null,"is_recovered":true}},"cause":null,"other_causes":[],"ambiguous_causes":[],
+        "excluded_causes":[],"undecided_causes":[],"experiments":[],"trials":[],"budget_log":[],"duration_seconds":60.0}}"#
     )
 }
 
@@ -155,19 +165,19 @@ fn two_runs_are_a_gate_by_the_exit_code_and_by_the_first_word() {
     put("worse", run(880.0, 900.0, 920.0));
     put("vague", run(700.0, 950.0, 1300.0));
     put("interrupted", run(980.0, 1000.0, 1020.0).replace("\"found\"", "\"interrupted\""));
-    put("other", run(980.0, 1000.0, 1020.0).replace("\"even\"", "\"poisson\""));
+    put("other", run(980.0, 1000.0, 1020.0).replace("\"constant\"", "\"poisson\""));
     for (after, code, word) in [
-        ("same", 0, "the same within a tenth"),
+        ("same", 0, "the same within 10 %"),
         ("better", 0, "better"),
         ("worse", 3, "worse"),
-        ("vague", 8, "cannot tell"),
+        ("vague", 8, "undecided"),
     ] {
         let output = seawall(&format!("find --compare before {after}"), place.path());
         assert_eq!(output.status.code(), Some(code), "{after}: {}", text(&output.stderr));
         let said = text(&output.stdout);
         assert!(said.starts_with(word) && said.contains("980 to 1,020 /s") && said.contains('%'), "{said}");
     }
-    for (after, part) in [("interrupted", "found no cliff"), ("other", "another --arrivals")] {
+    for (after, part) in [("interrupted", "has neither a cliff"), ("other", "they differ in --arrivals")] {
         let output = seawall(&format!("find --compare before {after}"), place.path());
         assert_eq!(output.status.code(), Some(1), "{after}");
         assert!(text(&output.stderr).contains(part), "{after}: {}", text(&output.stderr));
@@ -180,12 +190,13 @@ fn a_cap_that_was_held_is_better_than_a_cliff_below_it_and_a_cliff_below_it_is_w
     let place = tempfile::tempdir().unwrap();
     let put = |name: &str, run: String| std::fs::write(place.path().join(name), run).unwrap();
     let capped = |held: f64| {
-        let run = run(held, held, held).replace("\"found\"", "\"capped\"");
-        let (begin, rest) = run.split_once("\"cliff\":").unwrap();
+        let run = run(held, held, held).replace("\"found\"", "\"no-limit-found\"");
+        let (begin, rest) = run.split_once("\"breaking_rate\":").unwrap();
         let (_, end) = rest.split_once('}').unwrap();
-        let cliff =
-            format!(r#"{{"lower":null,"upper":null,"point":null,"good":{held},"good_for":8.0,"bad":null}}"#);
-        format!("{begin}\"cliff\":{cliff}{end}")
+        let cliff = format!(
+            r#"{{"lower":null,"upper":null,"estimate":null,"highest_good_rate":{held},"held_seconds":8.0,"lowest_bad_rate":null}}"#
+        );
+        format!("{begin}\"breaking_rate\":{cliff}{end}")
     };
     put("capped", capped(1000.0));
     put("slow", run(780.0, 800.0, 820.0));
@@ -193,13 +204,13 @@ fn a_cap_that_was_held_is_better_than_a_cliff_below_it_and_a_cliff_below_it_is_w
     put("beyond", run(1180.0, 1200.0, 1220.0));
     put("elsewhere", run(780.0, 800.0, 820.0).replace("http://a/", "http://b/"));
     for (before, after, code, begins, part) in [
-        ("slow", "capped", 0, "better: the cliff by at least +", "at least 1,000 /s"),
-        ("capped", "slow", 3, "worse: the cliff by at least -", "780 to 820 /s"),
-        ("near", "capped", 0, "not worse: the cliff by at least ", "at least 1,000 /s"),
-        ("capped", "near", 8, "cannot tell: ", " at most"),
-        ("beyond", "capped", 8, "cannot tell: ", "1,180 to 1,220 /s"),
-        ("capped", "capped", 0, "not worse: both held 1,000/s; ", "do not tell"),
-        ("slow", "elsewhere", 0, "the same", "another target: http://a/ before, http://b/ after"),
+        ("slow", "capped", 0, "better: cliff change: at least +", "at least 1,000 /s"),
+        ("capped", "slow", 3, "worse: cliff change: at most -", "780 to 820 /s"),
+        ("near", "capped", 0, "not worse: cliff change: at least ", "at least 1,000 /s"),
+        ("capped", "near", 8, "undecided: ", " at most"),
+        ("beyond", "capped", 8, "undecided: ", "1,180 to 1,220 /s"),
+        ("capped", "capped", 0, "not worse: both sustained 1,000/s; ", "neither run reached its limit"),
+        ("slow", "elsewhere", 0, "the same", "target differs: http://a/ before, http://b/ after"),
     ] {
         let output = seawall(&format!("find --compare {before} {after}"), place.path());
         let said = text(&output.stdout);
@@ -211,7 +222,7 @@ fn a_cap_that_was_held_is_better_than_a_cliff_below_it_and_a_cliff_below_it_is_w
 #[test]
 fn a_number_of_clients_that_is_none_is_told_what_is_expected() {
     for number in ["0", "-1", "many"] {
-        let output = seawall(&format!("find {URL} --closed --max-clients {number}"), Path::new("."));
+        let output = seawall(&format!("find {URL} --closed-loop --max-clients {number}"), Path::new("."));
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("expected a whole number from 1 to 4294967295"), "{said}");
@@ -222,19 +233,24 @@ fn a_number_of_clients_that_is_none_is_told_what_is_expected() {
 #[test]
 fn a_run_is_not_continued_another_way_nor_with_other_requests() {
     let place = tempfile::tempdir().unwrap();
-    let put = |name: &str, by: &str, requests: &str| {
-        let sent =
-            format!(r#""sent":{{"by":{by},"certificate":null,"requests":"{requests}","settings":""}}"#);
-        let run = run(980.0, 1000.0, 1020.0).replace("\"timeout\":30.0", &format!("\"timeout\":30.0,{sent}"));
+    let put = |name: &str, via: &str, requests: &str| {
+        let sent = format!(
+            r#""request_fingerprint":{{"via":{via},"certificate_digest":null,"requests_digest":"{requests}","settings":""}}"#
+        );
+        let timeout = "\"timeout_seconds\":30.0";
+        let run = run(980.0, 1000.0, 1020.0).replace(timeout, &format!("{timeout},{sent}"));
         std::fs::write(place.path().join(name), run).unwrap();
     };
     put("socket", "\"at ng/sock\"", "");
     put("other", "null", "12345678");
     for (words, part) in [
-        ("--from socket", "its requests went at ng/sock, and these would go to the target itself"),
-        ("--from socket --unix-socket elsewhere", "went at ng/sock, and these would go at elsewhere"),
-        ("--from socket --connect-to a:80:127.0.0.1:9", "these would go at 127.0.0.1:9"),
-        ("--from other --header X:y", "another set of requests (targets, --header"),
+        (
+            "--resume socket",
+            "the earlier requests went at ng/sock, but these would go directly to the target",
+        ),
+        ("--resume socket --unix-socket elsewhere", "went at ng/sock, but these would go at elsewhere"),
+        ("--resume socket --connect-to a:80:127.0.0.1:9", "these would go at 127.0.0.1:9"),
+        ("--resume other --header X:y", "another set of requests (targets, --header"),
     ] {
         let output = seawall(&format!("find http://a/ {words}"), place.path());
         let said = text(&output.stderr);
@@ -272,15 +288,17 @@ fn a_real_target_is_searched_up_to_the_highest_rate_and_the_run_is_written_whole
     // On a machine that had no time for the trials they say nothing, and the generator is what is told of.
     let (code, outcome, word) = match output.status.code() {
         Some(4) => (4, "generator-limited", "GENERATOR-LIMITED"),
-        _ => (5, "capped", "CAPPED"),
+        _ => (5, "no-limit-found", "NO LIMIT FOUND"),
     };
     assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
-    assert_eq!((&run["schema"], &run["outcome"], &run["cut"]), (&1.into(), &outcome.into(), &Value::Null));
-    assert!(run["cliff"]["upper"].is_null() && run["cliff"]["bad"].is_null(), "{}", run["cliff"]);
+    assert_eq!((&run["kind"], &run["version"]), (&"find".into(), &1.into()));
+    assert_eq!((&run["outcome"], &run["stop_reason"]), (&outcome.into(), &Value::Null));
+    let limit = &run["breaking_rate"];
+    assert!(limit["upper"].is_null() && limit["lowest_bad_rate"].is_null(), "{limit}");
     let trials = run["trials"].as_array().unwrap();
     assert!(trials.len() > 1 && trials.iter().all(|trial| trial["rate"].as_f64().unwrap() <= 100.0));
     assert!(trials.iter().all(|trial| !trial["blocks"].as_array().unwrap().is_empty()), "{trials:?}");
-    assert_eq!(run["server_side"], Value::Array(Vec::new()), "nothing was asked of its own side");
+    assert_eq!(run["server_metrics"], Value::Array(Vec::new()), "nothing was asked of its own side");
     assert!(std::fs::read_to_string(place.path().join("run.html")).unwrap().contains(word));
     assert!(text(&output.stdout).starts_with(word));
 }
@@ -294,29 +312,29 @@ fn a_signal_stops_the_load_and_what_is_known_is_written_down() {
     let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The first trial is under way, or about to be; on a machine without a moment to spare there may be no other.
     let mut told = BufReader::new(run.stderr.take().unwrap()).lines();
-    assert!(told.by_ref().any(|line| line.unwrap().contains("looking at the generator")));
+    assert!(told.by_ref().any(|line| line.unwrap().contains("measuring the generator")));
     kill_process(Pid::from_child(&run), Signal::INT).unwrap();
     let rest = thread::spawn(move || told.for_each(drop));
     let output = run.wait_with_output().unwrap();
     rest.join().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stdout));
     let run = json(place.path());
-    assert_eq!((&run["outcome"], &run["cut"]), (&"interrupted".into(), &"signal".into()));
-    assert_eq!(run["trials"].as_array().unwrap().last().unwrap()["interrupted"], true);
+    assert_eq!((&run["outcome"], &run["stop_reason"]), (&"interrupted".into(), &"signal".into()));
+    assert_eq!(run["trials"].as_array().unwrap().last().unwrap()["is_interrupted"], true);
     assert!(std::fs::read_to_string(place.path().join("run.html")).unwrap().contains("INTERRUPTED"));
     assert!(text(&output.stdout).starts_with("INTERRUPTED"));
 }
 
 /// It was told as a limit of 1.1/s, found, and a comparison failed for that.
 #[test]
-fn a_target_that_dies_during_a_search_is_gone() {
+fn a_target_that_dies_during_a_search_is_the_outcome_target_died() {
     let (mut server, place) = (planted(WIDE), tempfile::tempdir().unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     let words = format!("find {} --max-rate 100 --json run.json", server.url);
     command.args(words.split_whitespace()).current_dir(place.path());
     let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = BufReader::new(run.stderr.take().unwrap()).lines();
-    assert!(told.by_ref().any(|line| line.unwrap().contains("ladder")));
+    assert!(told.by_ref().any(|line| line.unwrap().contains("ramp")));
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     let rest = thread::spawn(move || told.for_each(drop));
@@ -324,9 +342,10 @@ fn a_target_that_dies_during_a_search_is_gone() {
     rest.join().unwrap();
     assert_eq!(output.status.code(), Some(11), "{}", text(&output.stdout));
     let run = json(place.path());
-    assert_eq!((&run["outcome"], &run["cause"]), (&"gone".into(), &Value::Null));
-    assert!(run["cliff"]["upper"].is_null() && run["cliff"]["bad"].is_null(), "{}", run["cliff"]);
-    assert!(text(&output.stdout).starts_with("GONE"));
+    assert_eq!((&run["outcome"], &run["cause"]), (&"target-died".into(), &Value::Null));
+    let limit = &run["breaking_rate"];
+    assert!(limit["upper"].is_null() && limit["lowest_bad_rate"].is_null(), "{limit}");
+    assert!(text(&output.stdout).starts_with("TARGET DIED"));
 }
 
 #[test]
@@ -337,7 +356,7 @@ fn of_who_insists_with_a_second_signal_no_draft_is_left() {
     command.args(words.split_whitespace()).current_dir(place.path()).env_remove("http_proxy");
     let mut run = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = BufReader::new(run.stderr.take().unwrap()).lines();
-    assert!(told.by_ref().any(|line| line.unwrap().contains("looking at the generator")));
+    assert!(told.by_ref().any(|line| line.unwrap().contains("measuring the generator")));
     for signal in [Signal::INT, Signal::TERM] {
         kill_process(Pid::from_child(&run), signal).unwrap();
     }
@@ -362,7 +381,7 @@ fn a_signal_ends_the_first_look_at_a_target_that_is_silent() {
     drop(held);
     assert_eq!(output.status.code(), Some(143), "{}{}", text(&output.stdout), text(&output.stderr));
     let run = json(place.path());
-    assert_eq!((&run["cut"], &run["trials"]), (&"signal".into(), &Value::Array(Vec::new())));
+    assert_eq!((&run["stop_reason"], &run["trials"]), (&"signal".into(), &Value::Array(Vec::new())));
 }
 
 #[test]
@@ -428,7 +447,7 @@ fn a_target_that_answers_everything_with_an_error_has_an_unstable_baseline() {
     assert_eq!(json(place.path())["outcome"], outcome);
     let output = seawall(&words.replace("run.json", "-"), place.path());
     let run: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(run["schema"], 1, "nothing else is on standard output");
+    assert_eq!(run["kind"], "find", "nothing else is on standard output");
     assert!(text(&output.stderr).contains("errors below 0.1 %"), "what is shown: {}", text(&output.stderr));
     assert!(!place.path().join("-").exists());
 }
@@ -469,7 +488,7 @@ fn a_search_that_runs_out_of_ports_says_so_and_blames_neither_the_target_nor_the
         ip link set lo up
         echo 20000 20299 >/proc/sys/net/ipv4/ip_local_port_range
         echo 0 >/proc/sys/net/ipv4/tcp_tw_reuse
-        $0 emulate server --listen 127.0.0.1:0 --ready-file ready --plant ports >plant &
+        $0 emulate server --listen 127.0.0.1:0 --ready-file ready --fault ports >plant &
         trap 'kill $!; wait' EXIT
         for at in $(seq 600); do test -s ready && break; sleep 0.1; done
         address=$(grep -o '127.0.0.1:[0-9]*' ready | head -n 1)
@@ -482,15 +501,15 @@ fn a_search_that_runs_out_of_ports_says_so_and_blames_neither_the_target_nor_the
     let run: Value = serde_json::from_slice(&std::fs::read(place.path().join("run.json")).unwrap()).unwrap();
     let (cause, trials) = (&run["cause"], run["trials"].as_array().unwrap());
     assert_eq!(run["outcome"], "generator-limited");
-    let why = trials.iter().filter_map(|trial| trial["invalid"].as_str()).next_back().unwrap();
-    if !why.contains("no free port") {
+    let why = trials.iter().filter_map(|trial| trial["invalid_reason"].as_str()).next_back().unwrap();
+    if !why.contains("no free local port") {
         // A machine so busy that it could not send either has said that.
-        return assert_eq!(cause["class"], "generator", "{why}");
+        return assert_eq!(cause["name"], "generator", "{why}");
     }
-    assert!(why.contains("(ephemeral range 20000-20299 towards one destination"), "{why}");
-    assert_eq!(cause["class"], "ports", "{run}");
+    assert!(why.contains("(ephemeral range 20000-20299 to one destination"), "{why}");
+    assert_eq!(cause["name"], "ports", "{run}");
     let (signs, tried) = (cause["evidence"].as_array().unwrap(), run["experiments"].as_array().unwrap());
     // A machine so busy that its experiments cannot be believed says so of them.
-    let doubted = tried.iter().any(|tried| tried["says"].as_str().unwrap().starts_with("nothing"));
-    assert!(doubted || signs.iter().any(|sign| sign["by"] == "another source"), "{cause}");
+    let doubted = tried.iter().any(|tried| tried["result"].as_str().unwrap().starts_with("no result"));
+    assert!(doubted || signs.iter().any(|sign| sign["experiment"] == "another source"), "{cause}");
 }

@@ -63,7 +63,7 @@ fn scene() -> (tempfile::TempDir, Server) {
     (place, server)
 }
 
-const ATTACK: &str = "attack -targets=targets -output=none -live=none -summary=json --cadence=50ms";
+const ATTACK: &str = "attack -targets=targets -output=none -live=none -summary=json --interval=50ms";
 
 /// Attacks, and gives the summary; whether this machine could keep up is nothing to us.
 fn attack(flags: &str, place: &Path) -> Value {
@@ -77,7 +77,7 @@ fn a_report_of_intervals_says_what_the_attack_said_of_itself() {
     let (place, _server) = scene();
     let place = place.path();
     for load in ["-rate=200 -duration=500ms --warm-up=100ms", "--concurrency=2 --requests=60"] {
-        let summary = attack(&format!("{load} --intervals=run"), place);
+        let summary = attack(&format!("{load} --timeseries=run"), place);
         let report = json("report -type=json run", place);
         for (key, figure) in summary.as_object().unwrap() {
             match key.as_str() {
@@ -89,7 +89,8 @@ fn a_report_of_intervals_says_what_the_attack_said_of_itself() {
                     };
                     assert_eq!(but_lookup(figure), but_lookup(&report["phases"]));
                 }
-                "configuration" | "host" => assert_eq!(*figure, report["generators"][0][key], "{key}"),
+                "config" | "host" => assert_eq!(*figure, report["generators"][0][key], "{key}"),
+                "kind" => assert_eq!(report[key], "report"),
                 "in_flight_peak" | "machine" => {}
                 _ => assert_eq!(*figure, report[key], "{key} of {load}"),
             }
@@ -104,15 +105,15 @@ fn a_report_of_intervals_says_what_the_attack_said_of_itself() {
 }
 
 #[test]
-fn slices_of_two_generators_are_one_run() {
+fn shards_of_two_generators_are_one_run() {
     let (place, _server) = scene();
     let place = place.path();
     let start = RunClock::start().unix_ns(2_000_000_000);
     let start = Rfc3339::new(ZonedTimestamp::from_unix_ns(start, Zone::Utc)).unwrap().to_string();
     let summaries = std::thread::scope(|scope| {
-        let one = |slice: &'static str, file: &'static str| {
+        let one = |shard: &'static str, file: &'static str| {
             let flags =
-                format!("-rate=100 -duration=500ms --start-at={start} --slice={slice} --intervals={file}");
+                format!("-rate=100 -duration=500ms --start-at={start} --shard={shard} --timeseries={file}");
             scope.spawn(move || attack(&flags, place))
         };
         [one("1/2", "a"), one("2/2", "b")].map(|generator| generator.join().unwrap())
@@ -122,12 +123,15 @@ fn slices_of_two_generators_are_one_run() {
     for key in ["offered", "sent", "good", "bytes_in", "connections"] {
         assert_eq!(report[key], sum(key), "{key}");
     }
-    assert_eq!((&report["offered"], &report["duration"]), (&50.into(), &500_000_000.into()));
+    assert_eq!((&report["offered"], &report["duration_seconds"]), (&50.into(), &0.5.into()));
     assert_eq!(report["generators"].as_array().unwrap().len(), 2);
     let half = seawall("report -type=json b", place);
     let told: Value = serde_json::from_slice(&half.stdout).unwrap();
     assert_eq!((half.status.code(), &told["offered"]), (Some(1), &summaries[1]["offered"]));
-    assert_eq!(text(&half.stderr), "seawall: slice 1/2 is missing beside b: the report is of the others\n");
+    assert_eq!(
+        text(&half.stderr),
+        "seawall: shard 1/2 is missing besides b: the report covers the given shards only\n"
+    );
     // On a busy machine not all are sent before the schedule is over.
     let timed = sum("sent");
     assert_eq!(report["buckets"]["0"], timed);
@@ -146,12 +150,12 @@ fn slices_of_two_generators_are_one_run() {
 
 /// Both were added up, to twice the run or to one that nobody made.
 #[test]
-fn a_slice_that_is_there_twice_and_another_plan_are_refused_and_both_files_named() {
-    const WHOLE: &str = "\"slice\":\"1/1\"";
-    const HALF: (&str, &str) = (WHOLE, "\"slice\":\"2/2\"");
+fn a_shard_that_is_there_twice_and_another_plan_are_refused_and_both_files_named() {
+    const WHOLE: &str = "\"shard\":\"1/1\"";
+    const HALF: (&str, &str) = (WHOLE, "\"shard\":\"2/2\"");
     let (place, _server) = scene();
     let place = place.path();
-    attack("-rate=100 -duration=100ms --intervals=run", place);
+    attack("-rate=100 -duration=100ms --timeseries=run", place);
     let whole = std::fs::read_to_string(place.join("run")).unwrap();
     let written = |name: &str, changes: &[(&str, &str)]| {
         let changed = changes.iter().fold(whole.clone(), |text, (old, new)| {
@@ -160,21 +164,24 @@ fn a_slice_that_is_there_twice_and_another_plan_are_refused_and_both_files_named
         });
         std::fs::write(place.join(name), changed).unwrap();
     };
-    written("half", &[(WHOLE, "\"slice\":\"1/2\"")]);
+    written("half", &[(WHOLE, "\"shard\":\"1/2\"")]);
     written("copy", &[]);
-    written("other-half", &[HALF, ("\"in_flight\":", "\"in_flight\":1"), ("\"threads\":", "\"threads\":1")]);
-    written("quarter", &[(WHOLE, "\"slice\":\"3/4\"")]);
+    written(
+        "other-half",
+        &[HALF, ("\"max_in_flight\":", "\"max_in_flight\":1"), ("\"threads\":", "\"threads\":1")],
+    );
+    written("quarter", &[(WHOLE, "\"shard\":\"3/4\"")]);
     written("slower", &[HALF, ("hold 100/s", "hold 77/s")]);
-    written("warm", &[HALF, ("\"warm_up\":0", "\"warm_up\":1")]);
+    written("warm", &[HALF, ("\"warm_up_seconds\":0", "\"warm_up_seconds\":1")]);
     written("named", &[HALF, ("\"name\":\"\"", "\"name\":\"x\"")]);
-    let plan = "begin at one instant and are not of one plan: ";
+    let plan = "begin at the same instant but have different plans: ";
     for (files, expected) in [
         ("run run", "run is given twice".to_owned()),
-        ("run copy", "run is slice 1/1 of the run and copy slice 1/1: the same hits".to_owned()),
-        ("run half", "run is slice 1/1 of the run and half slice 1/2: the same hits".to_owned()),
-        ("other-half half quarter", "half is slice 1/2 of the run and quarter slice 3/4".to_owned()),
+        ("run copy", "run is shard 1/1 of the run and copy is shard 1/1: the shards overlap".to_owned()),
+        ("run half", "run is shard 1/1 of the run and half is shard 1/2: the shards overlap".to_owned()),
+        ("other-half half quarter", "half is shard 1/2 of the run and quarter is shard 3/4".to_owned()),
         ("half slower", format!("half and slower {plan}stages [")),
-        ("half warm", format!("half and warm {plan}warm_up 0 and 1\n")),
+        ("half warm", format!("half and warm {plan}warm_up_seconds 0 and 1\n")),
         ("half named", format!("half and named {plan}name \"\" and \"x\"\n")),
     ] {
         for kind in ["json", "html"] {
@@ -189,7 +196,7 @@ fn a_slice_that_is_there_twice_and_another_plan_are_refused_and_both_files_named
 fn generators_of_a_closed_loop_add_up_undivided() {
     let (place, _server) = scene();
     let place = place.path();
-    attack("--concurrency=1 -duration=50ms --intervals=one", place);
+    attack("--concurrency=1 -duration=50ms --timeseries=one", place);
     std::fs::copy(place.join("one"), place.join("other")).unwrap();
     let [one, both] = ["one", "one other"].map(|files| json(&format!("report -type=json {files}"), place));
     assert_eq!(both["sent"], 2 * one["sent"].as_u64().unwrap());
@@ -200,13 +207,13 @@ fn generators_of_a_closed_loop_add_up_undivided() {
 fn of_a_closed_loop_it_is_said_that_nothing_was_due() {
     let (place, _server) = scene();
     let place = place.path();
-    attack("--concurrency=1 --requests=50 --intervals=one", place);
+    attack("--concurrency=1 --requests=50 --timeseries=one", place);
     let data = page("report -type=html one", place);
     let left_out = data["charts"]["leftOut"].as_array().unwrap();
     let why =
         |name: &str| left_out.iter().find(|one| one["name"].as_str().unwrap().starts_with(name)).unwrap();
-    for name in ["Rate over time: offered", "Lag of the generator"] {
-        assert!(why(name)["why"].as_str().unwrap().starts_with("In a closed loop"), "{left_out:?}");
+    for name in ["Rate over time: offered", "Send lag of the generator"] {
+        assert!(why(name)["why"].as_str().unwrap().starts_with("A closed loop"), "{left_out:?}");
     }
 }
 
@@ -232,7 +239,7 @@ fn a_page_of_intervals_leaves_out_the_offered_rate_over_time_and_no_error() {
     let (place, _server) = scene();
     let place = place.path();
     for file in ["one", "other"] {
-        attack(&format!("-rate=200 -duration=500ms --intervals={file}"), place);
+        attack(&format!("-rate=200 -duration=500ms --timeseries={file}"), place);
     }
     let data = page("report -type=html one", place);
     assert_eq!(left_out(&data), ["Rate over time: offered"]);
@@ -250,7 +257,7 @@ fn runs_of_different_starts_are_compared_and_not_added_up() {
     let (place, _server) = scene();
     let place = place.path();
     for file in ["before", "after"] {
-        attack(&format!("-name=same -rate=100 -duration=200ms --intervals={file}"), place);
+        attack(&format!("-name=same -rate=100 -duration=200ms --timeseries={file}"), place);
     }
     let said = refused("report -type=text before after", place);
     assert!(
@@ -266,18 +273,24 @@ fn runs_of_different_starts_are_compared_and_not_added_up() {
 fn what_needs_single_results_names_the_file_and_itself() {
     let (place, _server) = scene();
     let place = place.path();
-    attack("-rate=100 -duration=100ms --intervals=run --hdr=log", place);
+    attack("-rate=100 -duration=100ms --timeseries=run --hdr=log", place);
     let results = ["-targets=targets -rate=100 -duration=100ms -live=none -summary=none -output=results"];
     assert!(seawall(&format!("attack {}", results[0]), place).status.code().is_some_and(|code| code != 1));
     for (words, expected) in [
-        ("encode -to=csv run", "run holds intervals, and `seawall encode` needs single results"),
-        ("plot run", "run holds intervals, and `seawall plot` needs single results"),
-        ("report -type=text -every=1s run", "-every is for results as they come in, and run holds intervals"),
+        ("encode -to=csv run", "run holds intervals, but `seawall encode` needs single results"),
+        ("plot run", "run holds intervals, but `seawall plot` needs single results"),
+        (
+            "report -type=text -every=1s run",
+            "run holds intervals, but -every needs single results of a running attack",
+        ),
         (
             "report -type=json results run",
-            "run holds intervals and results results: one report is of one kind",
+            "run holds intervals and results holds results: give inputs of one kind",
         ),
-        ("report -type=html run log", "run holds intervals and log an HDR log: one report is of one kind"),
+        (
+            "report -type=html run log",
+            "run holds intervals and log holds an HDR log: give inputs of one kind",
+        ),
     ] {
         let said = refused(words, place);
         assert!(said.contains(expected), "{words}: {said}");
@@ -289,7 +302,7 @@ fn what_needs_single_results_names_the_file_and_itself() {
 fn what_is_nearly_a_file_of_intervals_is_named_for_what_it_is() {
     let (place, _server) = scene();
     let place = place.path();
-    let summary = seawall(&format!("{ATTACK} -rate=100 -duration=100ms --intervals=run"), place).stdout;
+    let summary = seawall(&format!("{ATTACK} -rate=100 -duration=100ms --timeseries=run"), place).stdout;
     let whole = std::fs::read_to_string(place.join("run")).unwrap();
     let (_, headless) = whole.split_once('\n').unwrap();
     let last = whole.lines().last().unwrap();
@@ -304,10 +317,10 @@ fn what_is_nearly_a_file_of_intervals_is_named_for_what_it_is() {
         std::fs::write(place.join(name), held).unwrap();
     }
     let holds_a_summary =
-        "holds a summary: `seawall report` reads results, and what `attack --intervals` writes";
+        "holds a summary: `seawall report` reads results and files of `attack --timeseries`";
     for (words, expected) in [
-        ("-type=text headless", "headless: line 1 does not say what the run is".to_owned()),
-        ("-type=html end", "end: line 1 does not say what the run is".to_owned()),
+        ("-type=text headless", "headless: line 1 does not describe the run".to_owned()),
+        ("-type=html end", "end: line 1 does not describe the run".to_owned()),
         ("-type=text empty run", "seawall: empty is empty\n".to_owned()),
         ("-type=text summary", format!("summary {holds_a_summary}")),
         ("-type=html run added-up", format!("added-up {holds_a_summary}")),
@@ -328,7 +341,7 @@ fn altered(lines: &[String], place: &Path) -> Output {
 fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_reported() {
     let (place, _server) = scene();
     let place = place.path();
-    attack("-rate=100 -duration=1s --intervals=run", place);
+    attack("-rate=100 -duration=1s --timeseries=run", place);
     let whole = std::fs::read_to_string(place.join("run")).unwrap();
     let lines: Vec<_> = whole.split_inclusive('\n').map(str::to_owned).collect();
     let last = lines.len();
@@ -341,25 +354,37 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
     for (lines, expected) in [
         (
             cut_at(last - 1, ""),
-            format!("altered: line {last} is missing: the last one says how the run ended"),
+            format!("altered: line {last} is missing: the last line must describe the end of the run"),
         ),
-        (cut_at(3, &lines[3][..40]), "altered: line 4 is no interval, and does not say how".to_owned()),
-        (cut_at(3, "{\"from\":1,\"to\":2}\n"), "altered: line 4 is no interval".to_owned()),
-        (cut_at(3, &lines[2]), "altered: line 4 does not follow: expected from ".to_owned()),
+        (
+            cut_at(3, &lines[3][..40]),
+            "altered: line 4 is neither an interval nor the end of the run".to_owned(),
+        ),
+        (
+            cut_at(3, "{\"start_seconds\":1,\"end_seconds\":2}\n"),
+            "altered: line 4 is neither an interval".to_owned(),
+        ),
+        (
+            cut_at(3, &lines[2]),
+            "altered: line 4 does not continue the line before it: expected an interval from ".to_owned(),
+        ),
         (
             [&lines[..], &["\n".to_owned()], &lines[..]].concat(),
-            format!("altered: line {} follows the one that says how the run ended", last + 2),
+            format!("altered: line {} follows the end of the run", last + 2),
         ),
     ] {
         let output = altered(&lines, place);
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
-        assert!(said.contains(&expected) && said.contains("what came before it is kept"), "{said}");
+        assert!(
+            said.contains(&expected) && said.contains("the report keeps the records before it"),
+            "{said}"
+        );
         assert!((1..=100).contains(&kept(&output)), "{}", text(&output.stdout));
     }
     for (first, expected) in [
-        (lines[0].replace("\"schema\":1", "\"schema\":2"), "altered: schema 2 is not known: expected 1"),
-        ("{\"schema\":1}\n".to_owned(), "altered: line 1 does not say what the run is"),
+        (lines[0].replace("\"version\":1,", "\"version\":2,"), "altered: unknown version 2: expected 1"),
+        ("{\"kind\":\"find\",\"version\":1}\n".to_owned(), "altered: line 1 does not describe the run"),
     ] {
         let output = altered(&[&[first], &lines[1..]].concat(), place);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
@@ -370,11 +395,15 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
 }
 
 /// An interval like another, but with the same number in every counter, and without times.
-fn forged(line: &str, from: usize, count: u64) -> String {
+fn forged(line: &str, from: u64, count: u64) -> String {
+    const TIME: &str = "a time";
+    let seconds = |nanos: u64| format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
     let mut interval: Value = serde_json::from_str(line).unwrap();
-    (interval["from"], interval["to"]) = (from.into(), (from + 1).into());
-    for figure in interval["stats"].as_object_mut().unwrap().values_mut() {
+    let stats = interval["stats"].as_object_mut().unwrap();
+    for (key, figure) in stats {
         match figure {
+            // No float holds it exactly.
+            _ if key.ends_with("_seconds") => *figure = TIME.into(),
             Value::Number(_) => *figure = count.into(),
             Value::Object(parts) if parts.contains_key("hdr") => *figure = Value::Null,
             Value::Object(parts) => parts.retain(|_, part| part.is_number()),
@@ -383,7 +412,9 @@ fn forged(line: &str, from: usize, count: u64) -> String {
         let parts = figure.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut);
         parts.for_each(|part| *part = count.into());
     }
-    interval.to_string() + "\n"
+    let stats = interval["stats"].to_string().replace(&format!("\"{TIME}\""), &seconds(count));
+    let [start, end] = [from, from + 1].map(seconds);
+    format!("{{\"start_seconds\":{start},\"end_seconds\":{end},\"stats\":{stats}}}\n")
 }
 
 /// Sums of forged counters ended a debug build, and began again at zero in a release.
@@ -392,7 +423,7 @@ fn counters_that_nobody_counted_are_refused_and_sums_of_the_largest_end_where_co
     const MOST: u64 = 1 << 53;
     let (place, _server) = scene();
     let place = place.path();
-    attack("-rate=100 -duration=200ms --intervals=run", place);
+    attack("-rate=100 -duration=200ms --timeseries=run", place);
     let whole = std::fs::read_to_string(place.join("run")).unwrap();
     let lines: Vec<_> = whole.split_inclusive('\n').map(str::to_owned).collect();
     for count in [MOST + 1, u64::MAX] {
@@ -400,7 +431,7 @@ fn counters_that_nobody_counted_are_refused_and_sums_of_the_largest_end_where_co
             altered(&[lines[0].clone(), forged(&lines[1], 0, 5), forged(&lines[1], 1, count)], place);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&format!("altered: line 3 counts {count} of something")), "{said}");
+        assert!(said.contains(&format!("altered: line 3 has a count of {count}")), "{said}");
         assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["sent"], 5);
     }
     let mut many = vec![lines[0].clone()];
@@ -415,7 +446,7 @@ fn counters_that_nobody_counted_are_refused_and_sums_of_the_largest_end_where_co
     }
     let halves = ["1/2", "2/2"];
     for (half, file) in halves.iter().zip(["one", "other"]) {
-        many[0] = lines[0].replace("\"slice\":\"1/1\"", &format!("\"slice\":\"{half}\""));
+        many[0] = lines[0].replace("\"shard\":\"1/1\"", &format!("\"shard\":\"{half}\""));
         std::fs::write(place.join(file), many.concat()).unwrap();
     }
     for kind in ["summary", "hist[0,1ms]", "hdrplot", "html"] {
@@ -434,13 +465,13 @@ fn hits_that_were_never_sent_are_requests_of_the_page() {
     })
     .unwrap();
     std::fs::write(place.join("targets"), format!("GET {}\n", silent.url("/"))).unwrap();
-    let summary = attack("-rate=100 -duration=200ms -max-workers=1 -timeout=1s --intervals=run", place);
-    assert_eq!((&summary["offered"], &summary["unsent"]), (&20.into(), &19.into()));
+    let summary = attack("-rate=100 -duration=200ms -max-workers=1 -timeout=1s --timeseries=run", place);
+    assert_eq!((&summary["offered"], &summary["not_sent"]), (&20.into(), &19.into()));
     let data = page("report -type=html run", place);
     let [run] = &data["runs"].as_array().unwrap()[..] else { panic!("{}", data["runs"]) };
     assert_eq!((&run["figures"]["requests"], &run["figures"]["timed"]), (&20.into(), &1.into()));
     assert_eq!((&run["figures"]["success"], &run["codes"]), (&0.0.into(), &serde_json::json!([[0, 20]])));
-    let unsent = serde_json::json!(["hits of the schedule that were not sent before its end", 19]);
+    let unsent = serde_json::json!(["requests of the schedule that were not sent before its end", 19]);
     assert_eq!(run["errors"][0], unsent, "{}", run["errors"]);
 
     // Nor are they gone where another generator's file is cut.
@@ -453,7 +484,7 @@ fn hits_that_were_never_sent_are_requests_of_the_page() {
         let output = seawall(&format!("report -type=json {files}"), place);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(
-            (output.status.code(), &report["offered"], &report["unsent"]),
+            (output.status.code(), &report["offered"], &report["not_sent"]),
             (Some(1), &21.into(), &19.into())
         );
     }

@@ -60,44 +60,52 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         (format!("{url} --experiment fifo"), &["cannot read fifo: is a FIFO"]),
         (
             format!("{url} --experiment empty.yaml"),
-            &["empty.yaml", "variants: found [], expected from 1 to 30 ways"],
+            &["empty.yaml", "variants: found [], expected from 1 to 30 variants"],
         ),
         (format!("{url} --experiment bad.yaml"), &["variants[0].address", "variants[1].design"]),
         (format!("{url} --experiment same.yaml"), &["variants[0].name: found \"reference\""]),
-        (format!("{url} --experiment body.yaml"), &["x: body: a GET has none"]),
+        (format!("{url} --experiment body.yaml"), &["x: body: a GET has no body"]),
         (
-            format!("{url} --vary proxy=http://nobody.invalid"),
-            &["no address was found for the proxy nobody.invalid:80"],
+            format!("{url} --factors proxy=http://nobody.invalid"),
+            &["found no address for the proxy nobody.invalid:80"],
         ),
         (
-            format!("{url} --vary connect-to=nobody.invalid:80"),
-            &["no address was found for nobody.invalid:80"],
+            format!("{url} --factors connect-to=nobody.invalid:80"),
+            &["found no address for nobody.invalid:80"],
         ),
-        (format!("{url} --vary connect-to=127.0.0.1:1"), &["cannot reach", "no load was sent"]),
+        (format!("{url} --factors connect-to=127.0.0.1:1"), &["cannot reach", "no load was sent"]),
         (
-            format!("{url} --vary name,body=1"),
-            &["--vary name: 127.0.0.1 is an address", "--vary body=1: a GET has no body"],
-        ),
-        (
-            format!("{url} --vary keep-alive --budget 5s -timeout=0"),
-            &["--budget must be 25s or more", "-timeout=0"],
-        ),
-        (format!("{url} --a {url} --b {url}"), &["--a and --b are the targets"]),
-        (format!("--a {url} --b {url} --vary keep-alive"), &["--a and --b are the whole experiment"]),
-        (format!("{url} --vary keep-alive --json x --html x"), &["two files"]),
-        (format!("{url} --vary keep-alive --json x --html ./x"), &["two files"]),
-        (
-            format!("{url} --vary keep-alive --slo errors<1% --max-rate 900/s"),
-            &["--slo is for --find", "--max-rate is for --find"],
+            format!("{url} --factors name,body=1"),
+            &["--factors name: 127.0.0.1 is an address", "--factors body=1: a GET has no body"],
         ),
         (
-            format!("{url} --vary keep-alive --find --slo mean<1s --max-rate 100/s --budget 60s"),
-            &["--budget must be 75s or more with --find", "--max-rate is below --rate", "--slo: "],
+            format!("{url} --factors keep-alive --budget 5s -timeout=0"),
+            &["--budget must be at least 25s", "-timeout=0"],
         ),
-        (format!("{url} --vary proxy=none"), &["around the proxy: there is no proxy to go around"]),
+        (format!("{url} --a {url} --b {url}"), &["give either --a and --b, or a URL or -targets"]),
+        (format!("--a {url} --b {url} --factors keep-alive"), &["give either --a and --b, or --factors"]),
+        (format!("{url} --factors keep-alive --json x --html x"), &["two different files"]),
+        (format!("{url} --factors keep-alive --json x --html ./x"), &["two different files"]),
+        (
+            format!("{url} --factors keep-alive --slo errors<1% --max-rate 900/s"),
+            &["--slo needs --capacity", "--max-rate needs --capacity"],
+        ),
+        (
+            format!("{url} --factors keep-alive --capacity --slo mean<1s --max-rate 100/s --budget 60s"),
+            &[
+                "--budget must be at least 75s with --capacity",
+                "--max-rate must be at least --rate",
+                "--slo: ",
+            ],
+        ),
+        (format!("{url} --factors proxy=none"), &["around the proxy: the reference uses no proxy"]),
         (
             format!("{url} --experiment tls.yaml"),
-            &["a: insecure is for https://", "b: server-name is for https://", "c: there is no proxy"],
+            &[
+                "a: insecure needs an https:// URL",
+                "b: server-name needs an https:// URL",
+                "c: the reference uses no proxy",
+            ],
         ),
     ] {
         let output = seawall(&format!("isolate {words}"), room.path());
@@ -106,9 +114,13 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         parts.iter().for_each(|part| assert!(said.contains(part), "{words}: {part}: {said}"));
     }
     assert!(asked.load(Ordering::SeqCst) <= 2, "one request tries a way, and that is all");
-    for value in
-        ["--margin 1%", "--vary nane", "--vary connections=0", "--vary source=x", "--vary proxy=ftp://x"]
-    {
+    for value in [
+        "--margin 1%",
+        "--factors nane",
+        "--factors connections=0",
+        "--factors source=x",
+        "--factors proxy=ftp://x",
+    ] {
         let output = seawall(&format!("isolate {url} {value}"), room.path());
         assert_eq!(output.status.code(), Some(2), "{value}: {}", text(&output.stderr));
     }
@@ -153,16 +165,20 @@ fn a_way_that_only_fails_is_told_with_what_it_answered_and_is_never_a_fast_one()
     let json: Value = serde_json::from_slice(&std::fs::read(room.path().join("a.json")).unwrap()).unwrap();
     let page = std::fs::read_to_string(room.path().join("a.html")).unwrap();
     let way = &json["variants"][0];
-    assert_eq!((way["verdict"].as_str(), &way["gain"]), (Some("fails-more"), &Value::Null), "{screen}");
-    assert_eq!((&way["failures"][0]["what"], &way["answers"]), (&"503".into(), &0.into()));
-    assert!(way["failures"][0]["count"].as_u64() >= way["requests"].as_u64());
-    assert!(screen.starts_with("b fails more: 100 % of requests\n"), "{screen}");
-    assert!(way["resent"].as_u64() > Some(0) && json["reference"]["resent"] == 0, "{way}");
-    assert!(
-        screen.contains("sent again, as the connection was closed (") && page.contains("<td>sent again"),
+    assert_eq!(
+        (way["verdict"].as_str(), &way["time_saved_ratio"]),
+        (Some("more-errors"), &Value::Null),
         "{screen}"
     );
-    assert!(screen.contains("Failed requests\n  b  all of them: 503 ("), "{screen}");
+    assert_eq!((&way["failures"][0]["reason"], &way["responses"]), (&"503".into(), &0.into()));
+    assert!(way["failures"][0]["count"].as_u64() >= way["requests"].as_u64());
+    assert!(screen.starts_with("b: more errors by 100 % of requests\n"), "{screen}");
+    assert!(way["retried"].as_u64() > Some(0) && json["reference"]["retried"] == 0, "{way}");
+    assert!(
+        screen.contains("retried after a closed connection (") && page.contains("<td>retried after"),
+        "{screen}"
+    );
+    assert!(screen.contains("Failed requests\n  b  all requests: 503 ("), "{screen}");
     assert!(page.contains("<h2>Failed requests</h2>") && page.contains("<line class=\"bar bad\""), "{page}");
 }
 
@@ -193,8 +209,9 @@ fn the_second_of_two_builds_is_told_to_be_slower_in_words_json_and_exit_code() {
         page.contains("<svg") && page.contains("</html>") && !page.contains("<script"),
         "a page without a script"
     );
-    assert_eq!((&json["schema"], &json["variants"][0]["name"]), (&1.into(), &"b".into()));
-    let cells = json["cells"].as_array().unwrap().len();
+    assert_eq!((&json["kind"], &json["version"]), (&"isolate".into(), &1.into()));
+    assert_eq!(json["variants"][0]["name"], "b");
+    let cells = json["time_buckets"].as_array().unwrap().len();
     assert!(cells >= 20 && screen.contains("99th percentile"), "{cells} rows; {screen}");
     // A machine that was busy all the time says so, and blames nobody.
     if json["outcome"] == "decided" {
@@ -202,9 +219,9 @@ fn the_second_of_two_builds_is_told_to_be_slower_in_words_json_and_exit_code() {
             (output.status.code(), json["variants"][0]["verdict"].as_str()),
             (Some(3), Some("slower"))
         );
-        assert!(screen.starts_with("b costs "), "{screen}");
+        assert!(screen.starts_with("b: slower by "), "{screen}");
     } else {
         assert!(matches!(output.status.code(), Some(4 | 8)), "{screen}");
-        assert!(!screen.contains("saves"), "{screen}");
+        assert!(!screen.contains("faster by"), "{screen}");
     }
 }

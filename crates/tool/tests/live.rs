@@ -259,7 +259,7 @@ fn a_person_sees_the_attack_changes_its_rate_and_stops_it() {
     desk.wait_for("achieved 100");
     desk.wait_for("Errors    none");
     desk.press("\x1b[A\x1b[A");
-    desk.wait_for("open loop at 100/s, changed by hand");
+    desk.wait_for("open loop at 100/s, changed manually");
     desk.wait_for("offered 121");
     desk.wait_for("achieved 121");
     desk.press("q");
@@ -279,7 +279,7 @@ fn ctrl_c_drains_and_again_ends_at_once() {
         desk.attack(&targets("ctrl_c", &server), &["-rate", "100", "--requests", "5", "-timeout", "0"]);
     desk.wait_for("in flight 5 of");
     desk.press("\x03");
-    desk.wait_for("stopping: waiting for 5 answers");
+    desk.wait_for("stopping: waiting for 5 responses");
     desk.press("\x03");
     desk.wait_for("aborted:5");
     assert_eq!(running.0.wait().unwrap().code(), Some(130));

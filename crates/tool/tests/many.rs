@@ -41,7 +41,7 @@ fn command(test: &str, server: &Server, flags: &[&str]) -> Command {
 }
 
 /// What a pod says that had no time to begin.
-const UNFIT: &str = "the load cannot begin then";
+const UNFIT: &str = "cannot start the load at that instant";
 
 /// One that is over, of which all pods have begun.
 fn over(mut command: impl FnMut() -> Command) -> Output {
@@ -182,14 +182,14 @@ fn a_pod_that_is_killed_is_named_with_its_share_and_the_verdict_says_that_less_w
     let name = format!("process {}", lost.as_raw_nonzero());
     let line = run.hears(&name);
     assert!(line.contains("signal 9"), "{line}");
-    run.hears("2 of 3 pods (gone: ");
+    run.hears("2 of 3 pods (lost: ");
     let (out, code, said) = run.end();
     let summary: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(code, 4, "{said}");
-    assert_eq!(summary["verdict"], "generator-limited", "{out}");
+    assert_eq!(summary["generator_verdict"], "generator-limited", "{out}");
     let reasons = summary["findings"].to_string();
     assert!(
-        reasons.contains("pod-gone")
+        reasons.contains("pod-lost")
             && reasons.contains(&name)
             && reasons.contains("% of the load is missing"),
         "{reasons}"
@@ -210,12 +210,12 @@ fn a_pod_that_somebody_else_has_end_tells_all_and_its_share_is_missing_from_then
     let lost = run.pods()[1];
     kill_process(lost, Signal::TERM).unwrap();
     let name = format!("process {}", lost.as_raw_nonzero());
-    run.hears("2 of 3 pods (gone: ");
+    run.hears("2 of 3 pods (lost: ");
     let (out, code, said) = run.end();
     let summary: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((code, &summary["verdict"]), (4, &Value::from("generator-limited")), "{said}");
+    assert_eq!((code, &summary["generator_verdict"]), (4, &Value::from("generator-limited")), "{said}");
     let reasons = summary["findings"].to_string();
-    assert!(reasons.contains("pod-gone") && reasons.contains(&name), "{reasons}");
+    assert!(reasons.contains("pod-lost") && reasons.contains(&name), "{reasons}");
     assert_eq!(summary["offered"], 360, "what was due is known: {out}");
     assert_eq!(
         summary["sent"].as_u64().unwrap(),
@@ -237,7 +237,7 @@ fn a_pod_that_stands_still_is_named_and_whole_again_when_it_goes_on() {
     kill_process(still, Signal::STOP).unwrap();
     run.hears(&format!("process {}: late", still.as_raw_nonzero()));
     kill_process(still, Signal::CONT).unwrap();
-    run.hears(&format!("process {}: tells again", still.as_raw_nonzero()));
+    run.hears(&format!("process {}: reports again", still.as_raw_nonzero()));
     let (out, _, said) = run.end();
     let summary: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(summary["sent"], 480, "{said}");
@@ -282,7 +282,7 @@ fn a_change_of_rate_leaves_each_hit_one_pod() {
     let mut run = Under::begun(|| {
         hits.lock().unwrap().clear();
         let _ = std::fs::remove_file(&socket);
-        let mut command = command("rate", &server, &["-rate", "60", "--requests", "900", "--control"]);
+        let mut command = command("rate", &server, &["-rate", "60", "--requests", "900", "--control-socket"]);
         command.arg(&socket).args(LINES);
         command
     });
@@ -308,26 +308,29 @@ fn the_load_ends_with_a_pod_where_that_is_asked_for() {
     let (server, _) = witness();
     let run = Under::begun(|| {
         let mut command =
-            command("end", &server, &["-rate", "60", "-duration", "1h", "--when-pod-fails", "end"]);
+            command("end", &server, &["-rate", "60", "-duration", "1h", "--on-pod-loss", "abort"]);
         command.args(LINES);
         command
     });
     kill_process(run.pods()[2], Signal::KILL).unwrap();
     let (out, code, said) = run.end();
     assert_eq!(code, 4, "{said}");
-    assert!(out.contains("pod-gone"), "{out}");
+    assert!(out.contains("pod-lost"), "{out}");
 }
 
 #[test]
 fn what_pods_cannot_do_is_named_before_anything_is_sent() {
     let (server, hits) = witness();
-    let output =
-        command("refused", &server, &["-lazy", "--evidence", "3", "--slice", "1/2", "--most-pods", "9"])
-            .output()
-            .unwrap();
+    let output = command(
+        "refused",
+        &server,
+        &["-lazy", "--sample-responses", "3", "--shard", "1/2", "--max-pods", "9"],
+    )
+    .output()
+    .unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for part in ["-lazy", "--evidence", "--slice", "--most-pods is for find"] {
+    for part in ["-lazy", "--sample-responses", "--shard", "--max-pods works with find only"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(hits.lock().unwrap().is_empty());
@@ -403,7 +406,7 @@ fn more_records_than_pods_can_tell_are_refused_with_the_ways_out() {
     let output = command("toomany", &server, &["-rate", "1000", "-duration", "1h"]).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for part in ["3600000 requests", "4 MiB each", "--volume", "--intervals", "-output=none"] {
+    for part in ["3600000 requests", "4 MiB per pod", "--volume", "--timeseries", "-output=none"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(hits.lock().unwrap().is_empty());
@@ -423,7 +426,7 @@ fn records_that_turn_out_to_be_too_many_are_told_in_the_end() {
     let output = over(|| command("cut", &server, &flags));
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("there are more records than the 4 MiB") && said.contains("--volume"), "{said}");
+    assert!(said.contains("a pod can send 4 MiB of records") && said.contains("--volume"), "{said}");
     assert!(!output.stdout.is_empty(), "what was told is written");
 }
 
@@ -435,7 +438,7 @@ fn in_a_real_browser_the_page_shows_each_pod_and_who_is_gone_and_the_saved_repor
     let (server, _) = witness();
     let run = Under::begun(|| {
         let mut command =
-            command("page", &server, &["-rate", "60", "-duration", "1h", "--page", "127.0.0.1:0"]);
+            command("page", &server, &["-rate", "60", "-duration", "1h", "--live-page", "127.0.0.1:0"]);
         command.args(LINES);
         command
     });
@@ -452,7 +455,7 @@ fn in_a_real_browser_the_page_shows_each_pod_and_who_is_gone_and_the_saved_repor
     browser.wait(&format!("document.querySelector('.alarm').textContent.includes('{name}')"));
     // With its problem it stands first.
     browser.wait(&format!(
-        "{ROWS}[0][0] === '{name}' && {ROWS}[0][1] === 'gone' && {ROWS}[0].at(-1).includes('signal 9')"
+        "{ROWS}[0][0] === '{name}' && {ROWS}[0][1] === 'lost' && {ROWS}[0].at(-1).includes('signal 9')"
     ));
     browser.wait("document.querySelector('.plot .lacking')");
     browser.click("document.querySelector('.pods th:nth-child(3) button')");
@@ -461,11 +464,10 @@ fn in_a_real_browser_the_page_shows_each_pod_and_who_is_gone_and_the_saved_repor
         "descending"
     );
 
-    browser.click(
-        "document.querySelector('.steer button[aria-label=\"Send nothing more and wait for answers\"]')",
-    );
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
-    browser.wait(&format!("{ROWS}.filter(row => row[1] === 'over').length === 2"));
+    browser
+        .click("document.querySelector('.steer button[aria-label=\"Stop sending and wait for responses\"]')");
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run has ended')");
+    browser.wait(&format!("{ROWS}.filter(row => row[1] === 'finished').length === 2"));
     let saved = "new Promise(done => { const real = URL.createObjectURL; \
                  URL.createObjectURL = blob => { blob.text().then(done); return real(blob); }; \
                  document.querySelector('.steer button[aria-label^=\"Save this report\"]').click(); })";
@@ -484,7 +486,7 @@ fn in_a_real_browser_the_page_shows_each_pod_and_who_is_gone_and_the_saved_repor
 
 /// All of them: the end of the last was taken for the end of the load, and nothing was missing of it.
 #[test]
-fn a_load_of_which_all_pods_are_lost_is_not_sound() {
+fn a_load_of_which_all_pods_are_lost_is_not_valid() {
     let (server, _) = witness();
     let run = Under::begun(|| {
         let words = ["--concurrency", "3", "-duration", "20s", "--slo", "errors<1%"];
@@ -497,8 +499,8 @@ fn a_load_of_which_all_pods_are_lost_is_not_sound() {
     }
     let (out, code, said) = run.end();
     let summary: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((code, &summary["verdict"]), (4, &Value::from("generator-limited")), "{said}");
-    assert!(summary["findings"].to_string().contains("3 of 3 pods were gone or late"), "{out}");
+    assert_eq!((code, &summary["generator_verdict"]), (4, &Value::from("generator-limited")), "{said}");
+    assert!(summary["findings"].to_string().contains("3 of 3 pods were lost or late"), "{out}");
 }
 
 /// A pod's share of them, which may be none, ended the load.

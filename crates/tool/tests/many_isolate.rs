@@ -84,13 +84,13 @@ fn a_way_that_is_slower_is_found_by_processes_interleaved_and_in_blocks() {
         // A machine that was busy all the time says so, and blames nobody.
         let word = json["variants"][0]["verdict"].as_str().unwrap();
         assert!(matches!(word, "slower" | "invalid" | "undecided"), "{word}: {}", text(&output.stderr));
-        assert!(!json["cells"].as_array().unwrap().is_empty(), "{json}");
+        assert!(!json["time_buckets"].as_array().unwrap().is_empty(), "{json}");
     }
 }
 
 #[test]
 fn a_process_that_is_killed_is_named_and_the_others_go_on_or_everything_ends() {
-    for (more, outcome) in [("", None), ("--when-pod-fails end", Some("failed"))] {
+    for (more, outcome) in [("", None), ("--on-pod-loss abort", Some("failed"))] {
         let ((server, _), room) = (planted(), TempDir::new().unwrap());
         let (a, b) = (server.url("/a"), server.url("/b"));
         let words =
@@ -99,7 +99,7 @@ fn a_process_that_is_killed_is_named_and_the_others_go_on_or_everything_ends() {
             seawall(&words, room.path()).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
-        while !line.contains("2 ways at") {
+        while !line.contains("2 variants at") {
             line.clear();
             assert!(said.read_line(&mut line).unwrap() > 0, "it ended");
         }
@@ -110,9 +110,9 @@ fn a_process_that_is_killed_is_named_and_the_others_go_on_or_everything_ends() {
         let mut rest = String::new();
         said.read_to_string(&mut rest).unwrap();
         child.wait().unwrap();
-        let (json, name) = (json(room.path()), format!("process {killed}: gone: ended by signal 9"));
+        let (json, name) = (json(room.path()), format!("process {killed}: lost: ended by signal 9"));
         assert!(rest.contains(&name), "{rest}");
-        assert!(json["generator"].to_string().contains(&name), "{json}");
+        assert!(json["generator_warnings"].to_string().contains(&name), "{json}");
         match outcome {
             Some(outcome) => assert_eq!(json["outcome"], outcome, "{json}"),
             None => assert_ne!(json["outcome"], "failed", "{json}"),
@@ -125,14 +125,17 @@ fn what_pods_cannot_do_is_said_before_any_load_and_names_are_looked_up_by_them()
     let ((server, counts), room) = (planted(), TempDir::new().unwrap());
     let url = server.url("/");
     for (words, part) in [
-        (format!("{url} --vary keep-alive --find --on processes"), "--find: pods compare ways"),
         (
-            format!("{url} --vary keep-alive --rate 20/s --on processes --pods 31"),
-            "--rate must be 31/s or more from 31 pods",
+            format!("{url} --factors keep-alive --capacity --on processes"),
+            "--capacity does not work with --on",
         ),
         (
-            "http://nobody.invalid/ --vary keep-alive --on processes --pods 2".to_owned(),
-            "no address was found for",
+            format!("{url} --factors keep-alive --rate 20/s --on processes --pods 31"),
+            "--rate must be at least 31/s from 31 pods",
+        ),
+        (
+            "http://nobody.invalid/ --factors keep-alive --on processes --pods 2".to_owned(),
+            "found no address for",
         ),
     ] {
         let output = run(&words, room.path());
@@ -140,7 +143,7 @@ fn what_pods_cannot_do_is_said_before_any_load_and_names_are_looked_up_by_them()
         assert!(output.status.code() == Some(1) && said.contains(part), "{words}: {said}");
     }
     assert_eq!(counts[0].load(Ordering::SeqCst), 0);
-    let words = "http://nobody.invalid/ --vary name,keep-alive --on kubernetes --image x --dry-run";
+    let words = "http://nobody.invalid/ --factors name,keep-alive --on kubernetes --image x --dry-run";
     let output = run(words, room.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("kind: Job"));

@@ -35,7 +35,7 @@ impl Attack {
         std::fs::write(&targets, format!("GET {}\n", server.url("/<b>token</b>"))).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
         command
-            .args(["attack", "-output", "none", "--page", "127.0.0.1:0", "-targets", &targets])
+            .args(["attack", "-output", "none", "--live-page", "127.0.0.1:0", "-targets", &targets])
             .args(flags);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
@@ -95,7 +95,7 @@ fn in_a_real_browser_the_page_draws_steers_survives_a_reload_and_becomes_the_rep
     let mut browser = Browser::open(profile.path(), (1200, 1000), &attack.url);
 
     let charts =
-        ["Response time by percentile", "Rate over time", "In flight over time", "Lag of the generator"];
+        ["Response time by percentile", "Rate over time", "In flight over time", "Send lag of the generator"];
     for name in charts {
         browser.wait(&has_drawn(name, 3));
     }
@@ -129,19 +129,19 @@ fn in_a_real_browser_the_page_draws_steers_survives_a_reload_and_becomes_the_rep
     let after = browser.wait("document.querySelector('.tiles b').textContent.replace(/\\D/g, '')");
     assert!(count(after) >= count(before));
 
-    browser.click(&button("Let nothing more be due for the time being; what was due already is still sent"));
+    browser.click(&button("Pause the schedule; requests that are already due are still sent"));
     browser.wait("document.querySelector('.steer').textContent.startsWith('Paused')");
     attack.hears("offered 0/s");
-    browser.click(&button("Send again"));
+    browser.click(&button("Resume sending"));
     browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
-    browser.click(&button("Send nothing more and wait for answers"));
+    browser.click(&button("Stop sending and wait for responses"));
     assert_eq!(attack.end().code(), Some(0));
 
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run has ended')");
     assert_eq!(
         browser.value(&format!(
             "{}.hidden",
-            button("Let nothing more be due for the time being; what was due already is still sent")
+            button("Pause the schedule; requests that are already due are still sent")
         )),
         true
     );
@@ -180,7 +180,7 @@ fn a_page_that_is_not_open_holds_up_no_end_and_buttons_speak_the_language_of_the
     attack.hears("offered 250/s");
     let report = attack.ask("GET", "/report.html", "");
     assert!(report.contains("content-disposition: attachment; filename=\"seawall-report.html\""), "{report}");
-    assert!(report.contains("Saved while the attack went on") && !report.contains("\"live\""));
+    assert!(report.contains("Saved during the attack") && !report.contains("\"live\""));
     assert!(attack.ask("POST", "/control", "stop").contains("ok ending "));
     assert_eq!(attack.end().code(), Some(0));
 }
@@ -203,9 +203,9 @@ fn at_the_end_the_page_says_what_report_says_of_the_intervals() {
         "2300ms",
         "--warm-up",
         "300ms",
-        "--cadence",
+        "--interval",
         "100ms",
-        "--intervals",
+        "--timeseries",
         &file,
     ];
     let attack = Attack::start("end", &server, &flags);
@@ -251,10 +251,10 @@ fn what_waits_for_an_answer_has_not_failed() {
 #[test]
 fn an_address_that_others_reach_is_refused_before_anything_is_sent() {
     let done = Command::new(env!("CARGO_BIN_EXE_seawall"))
-        .args(["attack", "--page", "0.0.0.0:0", "-targets", "/dev/null"])
+        .args(["attack", "--live-page", "0.0.0.0:0", "-targets", "/dev/null"])
         .output()
         .unwrap();
     let said = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(2));
-    assert!(said.contains("is reached by other machines") && said.contains("127.0.0.1:0"), "{said}");
+    assert!(said.contains("other machines can reach") && said.contains("127.0.0.1:0"), "{said}");
 }

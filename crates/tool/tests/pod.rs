@@ -92,9 +92,9 @@ impl Pod {
         self.orders.lock().unwrap().as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    /// The slice of a load that begins then.
-    fn begin(&self, at: i64, slice: (u64, u64)) {
-        self.order(&PodCommand::Begin(BeginTrial { trial: 1, at, slice, work: () }));
+    /// The shard of a load that begins then.
+    fn begin(&self, at: i64, shard: (u64, u64)) {
+        self.order(&PodCommand::Begin(BeginTrial { trial: 1, at, shard, work: () }));
     }
 
     /// What follows is nothing that a load asks for.
@@ -221,8 +221,16 @@ fn pods(words: &str, of: u64, connections: usize, server: &Server, files: &TempD
 fn counts(stats: &LoadStats) -> (u64, u64, u64, u64, u64, i128, Vec<(u16, u64)>) {
     let times = stats.all_times();
     let statuses = stats.statuses.iter().collect();
-    let LoadStats { sent, done, bytes_in, connections, .. } = *stats;
-    (sent, done, bytes_in, connections, times.response.count(), times.response.distribution().sum(), statuses)
+    let LoadStats { sent, completed, bytes_in, connections, .. } = *stats;
+    (
+        sent,
+        completed,
+        bytes_in,
+        connections,
+        times.response_time.count(),
+        times.response_time.distribution().sum(),
+        statuses,
+    )
 }
 
 /// What all of them told as one, which is what they told one by one.
@@ -272,7 +280,7 @@ fn a_rate_that_is_steered_changes_for_all_pods_at_one_instant() {
     let tales: Vec<_> = pods.iter().map(Pod::told).collect();
     assert_eq!(sorted(&hits), (0..500).collect::<Vec<_>>());
     assert_eq!(as_one(&tales).good(), 500);
-    let late = |tale: &Tale| tale.doubts.iter().any(|doubt| doubt.contains("later than the others"));
+    let late = |tale: &Tale| tale.doubts.iter().any(|doubt| doubt.contains("later than other pods"));
     assert!(!tales.iter().any(late));
 }
 
@@ -294,8 +302,8 @@ fn who_hears_of_a_change_too_late_says_by_how_much() {
         }
     }
     let said = |words: &str| doubts.iter().any(|doubt| doubt.contains(words));
-    assert!(said("changed its rate") && said("ms later than the others"), "{doubts:?}");
-    assert!(said("did not obey \"concurrency 10\": an open loop has no clients"), "{doubts:?}");
+    assert!(said("changed its rate") && said("ms later than other pods"), "{doubts:?}");
+    assert!(said("rejected \"concurrency 10\": an open loop has no clients"), "{doubts:?}");
 }
 
 #[test]
@@ -337,7 +345,10 @@ fn a_pod_that_hears_nobody_gives_its_load_up_and_says_so() {
     assert_eq!(tale.result.unwrap().early, Some(RunStopReason::Commanded));
     let (code, rest) = pod.ends();
     assert_eq!(code, Some(1));
-    assert!(matches!(&rest[..], [PodReport::Failed(why)] if why == "nobody was heard for 3 s"), "{rest:?}");
+    assert!(
+        matches!(&rest[..], [PodReport::Failed(why)] if why == "received no heartbeat for 3 s"),
+        "{rest:?}"
+    );
 }
 
 #[test]
@@ -360,9 +371,9 @@ fn what_cannot_be_done_is_said_and_nothing_is_sent() {
     for (words, expected) in [
         (&["attack", "-rate", "often", "-targets", "/nowhere"][..], "often"),
         (&["attack", "-targets", "/nowhere/at/all"], "cannot read /nowhere/at/all"),
-        (&["attack"], "targets must be in a file"),
-        (&["attack", "-targets", "x", "--slice", "1/2", "--start-at", "2027-01-31T12:00:00Z"], "--slice"),
-        (&["report", "x"], "attack, find and isolate"),
+        (&["attack"], "a pod needs a file of targets"),
+        (&["attack", "-targets", "x", "--shard", "1/2", "--start-at", "2027-01-31T12:00:00Z"], "--shard"),
+        (&["report", "x"], "attack, find or isolate"),
         (&["no-such-command"], "no-such-command"),
     ] {
         let (code, rest) = Pod::start(words, 0, 1, &files).ends();
@@ -377,7 +388,10 @@ fn an_instant_that_has_passed_is_refused_and_another_may_be_named() {
     let pods = pods("-rate 50 --requests 5 -output none", 1, 8, &server, &files);
     pods[0].begin(RunClock::start().unix_ns(0) - 5_000_000_000, (0, 1));
     let told = pods[0].next().unwrap();
-    assert!(matches!(&told, PodReport::Failed(why) if why.contains("cannot begin then")), "{told:?}");
+    assert!(
+        matches!(&told, PodReport::Failed(why) if why.contains("cannot start the load at that instant")),
+        "{told:?}"
+    );
     pods[0].begin(in_two_seconds(), (0, 1));
     assert_eq!(pods[0].told().result.unwrap().total.stats.good(), 5);
 }
@@ -414,13 +428,13 @@ fn searching(server: &Server, files: &TempDir) -> Vec<Pod> {
 fn both(pods: &[Pod], trial: u64, work: &SearchTask) {
     let at = in_two_seconds();
     for (index, pod) in (0..2).zip(pods) {
-        pod.order(&PodCommand::Begin(BeginTrial { trial, at, slice: (index, 2), work: work.clone() }));
+        pod.order(&PodCommand::Begin(BeginTrial { trial, at, shard: (index, 2), work: work.clone() }));
     }
 }
 
 fn offer(rate: f64, most: Duration) -> SearchTask {
     SearchTask::Offer(TrialSpec {
-        purpose: TrialPurpose::Ladder,
+        purpose: TrialPurpose::Ramp,
         rate,
         least: Duration::from_secs(1),
         most,

@@ -219,7 +219,7 @@ fn runs_of_other_loads_are_said_to_be_that() {
     let done = seawall(&["plot"]).arg(&input).output().unwrap();
     let page = text(&done.stdout);
     assert!(page.contains("\"otherLoad\":[false,false,true]"), "{}", text(&done.stderr));
-    assert!(page.contains("no change is called better or worse"));
+    assert!(page.contains("so changes are not judged"));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn the_outputs_name_says_what_is_drawn_or_is_refused() {
     std::fs::write(&output, "precious").unwrap();
     let done = seawall(&["plot", "-output"]).arg(&output).arg(&input).output().unwrap();
     assert_eq!(done.status.code(), Some(1));
-    assert!(text(&done.stderr).contains(".html and .svg"), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("expected .html or .svg"), "{}", text(&done.stderr));
     assert_eq!(std::fs::read_to_string(&output).unwrap(), "precious");
     let done = seawall(&["plot", "-format=svg", "-output"]).arg(&output).arg(&input).output().unwrap();
     assert!(done.status.success(), "{}", text(&done.stderr));
@@ -298,7 +298,7 @@ fn the_summary_counts_errors_and_tells_targets_apart() {
     assert_eq!(bars, [20, 20], "{summary}");
     assert!(summary.contains("2  503 Busy"), "{summary}");
     assert!(summary.contains("GET http://127.0.0.1/b"), "{summary}");
-    assert!(summary.contains("too few answers to tell"), "{summary}");
+    assert!(summary.contains("too few responses"), "{summary}");
 }
 
 /// A run of which most was never sent read as one that was all good.
@@ -306,7 +306,7 @@ fn the_summary_counts_errors_and_tells_targets_apart() {
 fn what_results_do_not_hold_is_said_where_figures_are_explained_and_only_there() {
     let input = scratch("unsent").join("in.json");
     std::fs::write(&input, results("a", 0, 10, 2)).unwrap();
-    let note = "were never sent and are not among them, so the schedule may have been longer";
+    let note = "were never sent and are missing here, so the schedule may have been longer";
     for (words, notes) in [
         (&["report", "-type=summary"][..], 1),
         (&["report", "-type=html"], 1),
@@ -330,7 +330,7 @@ fn hdr_logs_add_up_and_take_no_other_kind_of_report() {
     let done = seawall(&["report", "-type=hdrplot", log]).output().unwrap();
     assert!(text(&done.stdout).contains("14.057471     0.500000"), "{}", text(&done.stdout));
     let done = seawall(&["report", "-type=json", log]).output().unwrap();
-    assert!(text(&done.stderr).contains("holds times and nothing else"));
+    assert!(text(&done.stderr).contains("holds only times"));
 }
 
 /// `plot` left the named log aside and waited for results on standard input.
@@ -343,7 +343,7 @@ fn a_picture_of_hdr_logs_alone_is_refused_without_reading_standard_input() {
         let _ = child.stdin.take().unwrap().write_all(results("a", 0, 10, 3).as_bytes());
         let done = child.wait_with_output().unwrap();
         assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()), "{command:?}");
-        assert!(text(&done.stderr).contains("or give the run's results beside it"), "{command:?}");
+        assert!(text(&done.stderr).contains("or give the run's results together with it"), "{command:?}");
     }
 }
 
@@ -359,7 +359,7 @@ fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
     let done = seawall(&["plot"]).arg(&input).arg(&log).output().unwrap();
     assert_eq!(done.status.code(), Some(1));
     assert!(
-        text(&done.stderr).contains("1 intervals are of no run among the results"),
+        text(&done.stderr).contains("1 intervals belong to none of the runs in the results"),
         "{}",
         text(&done.stderr)
     );
@@ -367,9 +367,13 @@ fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
     let lags = page.split("\"name\":\"lag\"").nth(1).unwrap();
     let lags = lags.split_once("\"points\":[").unwrap().1.split_once("]]").unwrap().0;
     assert_eq!(lags.matches('[').count(), 1, "{lags}");
-    assert!(page.contains("attack --hdr FILE logs it"), "where lag comes from is not said");
+    assert!(page.contains("Log it with attack --hdr FILE"), "where lag comes from is not said");
     let done = seawall(&["report", "-type=text"]).arg(&input).arg(&log).output().unwrap();
-    assert!(text(&done.stderr).contains("make a picture only"), "{}", text(&done.stderr));
+    assert!(
+        text(&done.stderr).contains("HDR logs together with results need -type=html"),
+        "{}",
+        text(&done.stderr)
+    );
 }
 
 /// Refused connections are answers too: what `attack -hdr` logs is what its results hold, and a page takes both.

@@ -37,7 +37,7 @@ impl Search {
     fn start(words: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
-        command.args(words.split_whitespace()).args(["--page", "127.0.0.1:0"]);
+        command.args(words.split_whitespace()).args(["--live-page", "127.0.0.1:0"]);
         command.args(["--json", "run.json", "--html", "run.html"]).current_dir(place.path());
         command.env_remove("HTTP_PROXY").env_remove("http_proxy").stdin(Stdio::null());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -95,11 +95,11 @@ fn data(page: &str) -> Value {
 fn stop_on_the_page_of_find_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
     let server = planted(WIDE);
     let mut search = Search::start(&format!("find {}", server.url));
-    heard(&mut search.said, "looking at the generator");
+    heard(&mut search.said, "measuring the generator");
     let page = search.ask("GET", "/", "");
     assert!(page.contains("connect-src 'self'") && data(&page)["live"]["state"] == "running", "{page}");
     let refused = search.ask("POST", "/control", "rate 5/s");
-    assert!(refused.starts_with("HTTP/1.1 422 ") && refused.contains("there is stop"), "{refused}");
+    assert!(refused.starts_with("HTTP/1.1 422 ") && refused.contains("expected stop"), "{refused}");
     // On a machine without a moment to spare there may be no other trial.
     heard(&mut search.said, "baseline");
     let known = until("a trial", || {
@@ -109,13 +109,13 @@ fn stop_on_the_page_of_find_ends_it_with_what_a_signals_end_writes_and_the_page_
     assert!(known["live"]["doing"].as_str().unwrap().contains("/s"), "{}", known["live"]);
     assert!(!known["title"].as_str().unwrap().contains("INTERRUPTED"), "it goes on: {}", known["title"]);
     let saved = search.ask("GET", "/report.html", "");
-    assert!(saved.contains("Saved while the run went on") && data(&saved)["live"].is_null());
+    assert!(saved.contains("Saved during the run") && data(&saved)["live"].is_null());
 
     assert!(search.ask("POST", "/control", "stop").starts_with("HTTP/1.1 200 "));
     // Until the program ends: nobody closes it here.
     let told = last_event(&search.ask("GET", "/events", ""));
     let (code, run, html) = search.end();
-    assert_eq!((&run["outcome"], &run["cut"]), (&"interrupted".into(), &"signal".into()));
+    assert_eq!((&run["outcome"], &run["stop_reason"]), (&"interrupted".into(), &"signal".into()));
     assert_eq!(code, Some(8), "nobody sent a signal");
     assert_eq!((&told["live"]["state"], told["live"]["file"].as_str()), (&"over".into(), Some(&*html)));
     assert_eq!((&told["tables"], &told["title"]), (&data(&html)["tables"], &data(&html)["title"]));
@@ -137,7 +137,7 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
     browser.wait("document.querySelectorAll('.plot svg').length > 3");
     assert_eq!(browser.value("window.before"), true, "without being loaded again");
 
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run has ended')");
     assert_eq!(browser.value("document.querySelector('.steer button').hidden"), true);
     let saved = "new Promise(done => { const real = URL.createObjectURL; \
                  URL.createObjectURL = blob => { blob.text().then(done); return real(blob); }; \
@@ -153,31 +153,33 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
 #[test]
 fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_page_has_the_report() {
     let server = planted(WIDE);
-    let mut search = Search::start(&format!("isolate {} --vary keep-alive --tail --rate 40/s", server.url));
+    let mut search =
+        Search::start(&format!("isolate {} --factors keep-alive --until-p99 --rate 40/s", server.url));
     let page = search.ask("GET", "/", "");
-    assert!(page.contains("connect-src 'self'") && page.contains("nothing can be said yet"), "{page}");
+    assert!(page.contains("connect-src 'self'") && page.contains("nothing is decided yet"), "{page}");
     assert_eq!(data(&page)["live"]["state"], "running");
-    assert!(search.ask("POST", "/control", "pause").contains("there is stop"));
+    assert!(search.ask("POST", "/control", "pause").contains("expected stop"));
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
     browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
     heard(&mut search.said, "decided");
     browser.wait("document.querySelector('.steer').textContent.includes(' decided')");
     browser.wait("document.querySelectorAll('section table tr').length > 3");
-    assert!(search.ask("GET", "/report.html", "").contains("Saved while the run went on"));
+    assert!(search.ask("GET", "/report.html", "").contains("Saved during the run"));
 
     browser.click("document.querySelector('.steer button')");
     // Until the program ends: nobody closes it here.
     let told = last_event(&search.ask("GET", "/events", ""));
     let (code, run, html) = search.end();
-    assert_eq!((&run["outcome"], &run["cut"]), (&"interrupted".into(), &"ended on request".into()));
+    assert_eq!((&run["outcome"], &run["stop_reason"]), (&"interrupted".into(), &"signal".into()));
+    assert_eq!(run["stop_detail"], "stopped on request");
     assert_eq!(code, Some(8), "nobody sent a signal");
     assert_eq!((&told["live"]["state"], told["live"]["file"].as_str()), (&"over".into(), Some(&*html)));
     assert!(!html.contains("token=") && !html.contains("<script") && !html.contains("connect-src"));
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The run is over')");
+    browser.wait("document.querySelector('.steer').textContent.startsWith('The run has ended')");
     let texts = browser
         .value("[...document.querySelectorAll('main > div > *')].map(part => part.textContent).join('')");
-    assert!(texts.as_str().unwrap().contains("ended on request"), "{texts}");
+    assert!(texts.as_str().unwrap().contains("stopped on request"), "{texts}");
 }
 
 fn refused(words: &str, place: &Path) -> String {
@@ -192,8 +194,11 @@ fn refused(words: &str, place: &Path) -> String {
 fn a_page_of_what_sends_nothing_or_for_others_is_refused() {
     let place = tempfile::tempdir().unwrap();
     for (words, why) in [
-        ("find http://127.0.0.1:9/ --page 0.0.0.0:0", "is reached by other machines"),
-        ("isolate http://127.0.0.1:9/ --vary keep-alive --page 0.0.0.0:0", "is reached by other machines"),
+        ("find http://127.0.0.1:9/ --live-page 0.0.0.0:0", "other machines can reach"),
+        (
+            "isolate http://127.0.0.1:9/ --factors keep-alive --live-page 0.0.0.0:0",
+            "other machines can reach",
+        ),
     ] {
         let said = refused(words, place.path());
         assert!(said.contains(why), "{said}");
@@ -207,7 +212,11 @@ fn a_page_of_a_run_that_has_nothing_left_to_do_is_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     command.args(words.split_whitespace()).current_dir(place.path()).stdin(Stdio::null());
     command.output().unwrap();
-    let again = format!("find {} --max-rate 5 --no-cause --from run.json --page 127.0.0.1:0", server.url);
+    let again =
+        format!("find {} --max-rate 5 --no-cause --resume run.json --live-page 127.0.0.1:0", server.url);
     let said = refused(&again, place.path());
-    assert!(said.contains("has nothing left to do") && said.contains("--html writes its page"), "{said}");
+    assert!(
+        said.contains("the run of --resume is complete") && said.contains("use --html to write its page"),
+        "{said}"
+    );
 }

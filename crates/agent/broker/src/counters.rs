@@ -122,7 +122,7 @@ impl BrokerCounters {
         self.lifetime_reductions.load(Ordering::Relaxed)
     }
 
-    /// Credentials issued with a life too short for the floor.
+    /// The number of credentials issued with a lifetime under twice the floor.
     pub fn issued_below_floor_total(&self) -> u64 {
         self.issued_below_floor.load(Ordering::Relaxed)
     }

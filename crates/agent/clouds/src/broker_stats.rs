@@ -51,7 +51,7 @@ impl BrokerSnapshot {
                 ),
                 (
                     "seawall_credentials_issued_below_floor",
-                    "Credentials issued with a lifetime too short for the floor",
+                    "Credentials issued with a lifetime under twice the floor, too short to stay above the floor",
                     counters.issued_below_floor_total(),
                 ),
                 (
@@ -88,14 +88,15 @@ pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     if short > 0 {
         let floor = broker.floor().hard.as_secs() / 60;
         remarks.push(format!(
-            "{short} credentials of {cloud} were issued with a lifetime too short for the floor of {floor} minutes"
+            "{short} {cloud} credentials were issued with a lifetime under {} minutes, so renewal cannot keep them above the floor of {floor} minutes",
+            2 * floor
         ));
     }
     remarks
 }
 
 /// Returns a task that refetches into `own` all credentials that `before` holds; `None` if both are the same client.
-pub(super) fn refetch_task<X: TokenExchange>(
+pub(super) fn refetch_from_previous_client<X: TokenExchange>(
     own: &Arc<PodLeaseClient<X>>,
     before: &Arc<PodLeaseClient<X>>,
 ) -> Option<RefetchTask> {

@@ -72,7 +72,7 @@ impl CurrentClouds {
     }
 
     /// Returns the clouds of the configuration in force.
-    pub fn load(&self) -> Arc<Clouds> {
+    pub fn current(&self) -> Arc<Clouds> {
         self.0.load_full()
     }
 
@@ -83,7 +83,7 @@ impl CurrentClouds {
 
     /// Registers the metrics that only one cloud has. The metrics of every broker are registered elsewhere.
     pub fn register(&self, registry: &mut Registry) {
-        self.load().running().for_each(|cloud| cloud.register(registry));
+        self.current().running().for_each(|cloud| cloud.register(registry));
     }
 }
 

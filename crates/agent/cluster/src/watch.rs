@@ -40,7 +40,7 @@ pub(crate) enum WatchOrigin {
 
 /// The collection to watch, and the part of its objects to read.
 #[derive(Clone, Debug)]
-pub(crate) struct WatchSource {
+pub(crate) struct WatchedCollection {
     /// The collection's path.
     pub(crate) path: &'static str,
     /// The field selector; `None` selects everything.
@@ -63,7 +63,7 @@ const OPEN: std::ops::Range<u32> = 240..290;
 
 /// One running watch.
 pub(crate) struct ListWatch<T, U> {
-    source: WatchSource,
+    source: WatchedCollection,
     link: TimedKubeClient,
     state: Arc<WatchState>,
     updates: mpsc::Sender<U>,
@@ -95,7 +95,7 @@ impl From<KubeError> for WatchRoundError {
 
 impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
     pub(crate) fn new(
-        source: WatchSource,
+        source: WatchedCollection,
         link: TimedKubeClient,
         state: Arc<WatchState>,
         updates: mpsc::Sender<U>,
@@ -237,7 +237,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
     }
 }
 
-impl WatchSource {
+impl WatchedCollection {
     fn list(&self, limit: u32, next: Option<&str>) -> BuildRequestResult {
         request::list(self.path, self.form, self.fields.as_deref(), limit, next)
     }
@@ -273,7 +273,7 @@ mod tests {
         let (link, asked) = link(clock.clone());
         let (updates, told) = mpsc::channel(64);
         let pulse = Arc::new(WatchState::new("pods"));
-        let source = WatchSource {
+        let source = WatchedCollection {
             path: "/api/v1/pods",
             fields: None,
             form: ObjectRepresentation::Whole,

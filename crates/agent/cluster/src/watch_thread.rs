@@ -25,7 +25,7 @@ use crate::latest_snapshot::ClusterView;
 use crate::object::ParsedAnnotationKeys;
 use crate::related_objects::{RelatedKind, SelectedKeys};
 use crate::snapshot_writer::{SnapshotWriter, ViewUpdate};
-use crate::watch::{ListWatch, WatchOrigin, WatchSource};
+use crate::watch::{ListWatch, WatchOrigin, WatchedCollection};
 use crate::watch_health::WatchState;
 use crate::{KubeAccessError, object, view_freshness};
 
@@ -130,7 +130,7 @@ pub(crate) fn watch_pods(
     shared: &ClusterView,
     updates: mpsc::Sender<ViewUpdate>,
 ) -> ListWatch<object::PodObject, ViewUpdate> {
-    let source = WatchSource {
+    let source = WatchedCollection {
         path: "/api/v1/pods",
         fields: Some(format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", node.as_str())),
         form: ObjectRepresentation::Whole,
@@ -148,7 +148,7 @@ fn watch_related(
     updates: mpsc::Sender<ViewUpdate>,
 ) -> ListWatch<object::PartialObject, ViewUpdate> {
     let path = kind.path();
-    let source = WatchSource {
+    let source = WatchedCollection {
         path,
         fields: None,
         form: ObjectRepresentation::Metadata,

@@ -60,7 +60,7 @@ pub struct EntitlementSwap {
     /// Receives the signal that every thread uses the new configuration. Dropped if the swap is abandoned.
     pub dialects_replaced: oneshot::Receiver<()>,
     /// Signalled once the pods have their final entitlements.
-    pub completed: oneshot::Sender<()>,
+    pub completion_sender: oneshot::Sender<()>,
 }
 
 /// The only writer of the pods' entitlements.
@@ -119,7 +119,7 @@ impl StagedEntitlements {
             changed,
             entitlements_cleared: closed,
             dialects_replaced: spoken,
-            completed: made,
+            completion_sender: made,
         } = change;
         let pods: Vec<_> =
             keeper.callers().into_iter().enumerate().map(|pod| self.next(pod, keeper, &clouds)).collect();
@@ -211,7 +211,7 @@ mod tests {
             changed,
             entitlements_cleared: closed,
             dialects_replaced: told,
-            completed: made,
+            completion_sender: made,
         });
         let mut prepared = StagedEntitlements::default();
         let keeper = Keeps(world);

@@ -125,7 +125,7 @@ impl IdentityStrategy {
                 Ok((IdentityService::fixed(PodResolver::anyone(probe), clouds.clone()), None))
             }
             Kind::File(identity) => {
-                let pods = StaticPods::of(&identity, &clouds.load());
+                let pods = StaticPods::of(&identity, &clouds.current());
                 let callers =
                     PodResolver::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
                 control.spawn(entitlement_swap::run_commands(pods, orders));
@@ -273,7 +273,7 @@ impl IdentityService {
         let roster = Arc::<PodRegistry>::default();
         let attester = way.over(cluster.pods())?;
         let callers = Arc::new(PodResolver::attested(attester.attestation(), roster.clone(), probe));
-        let follower = PodReconciler::new(cluster.clone(), roster, clouds.load(), attester, orders);
+        let follower = PodReconciler::new(cluster.clone(), roster, clouds.current(), attester, orders);
         let who =
             Self { resolver: callers, cluster: Some(cluster), pod_token_lifetime, clouds: clouds.clone() };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
@@ -304,7 +304,7 @@ impl IdentityService {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
             _ => true,
         };
-        let floors = self.clouds.load().floors().into_iter();
+        let floors = self.clouds.current().floors().into_iter();
         floors
             .map(|state| {
                 let can = can_be_kept(&state);

@@ -187,7 +187,7 @@ impl FetchMonitor {
         let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
         history.look(count, leases);
         let is_too_often = history
-            .is_too_often(leases.len(), self.clouds.load().sdk_profiles(cloud).normal_fetches_per_hour);
+            .is_too_often(leases.len(), self.clouds.current().sdk_profiles(cloud).normal_fetches_per_hour);
         history.stage = match (is_too_often, history.stage) {
             (false, _) => Stage::Calm,
             (true, Stage::Calm) => {
@@ -210,7 +210,7 @@ impl FetchMonitor {
         lending: Option<PodLeases>,
         agent: &[u8],
     ) -> Stage {
-        let clients = self.clouds.load().sdk_profiles(cloud);
+        let clients = self.clouds.current().sdk_profiles(cloud);
         let client = clients.find_by_user_agent(agent);
         let leases = lending.as_ref().map_or(1, |lending| lending.leases.len().max(1));
         let leases = u32::try_from(leases).unwrap_or(u32::MAX);

@@ -138,7 +138,10 @@ impl RenewalMonitor {
                 "credentials could not be renewed and are below their floor; each affected pod has an event"
             ),
             (true, _) if pods == 0 => {
-                tracing::info!(cloud = cloud.as_str(), "no pod has credentials below their floor any more");
+                tracing::info!(
+                    cloud = cloud.as_str(),
+                    "no pod has credentials any more whose remaining lifetime is below the floor"
+                );
             }
             _ => {}
         }
@@ -149,7 +152,7 @@ impl RenewalMonitor {
         let FailingLease { ends, failing: RenewalFailure { since, step, fault } } = *trouble;
         let since = hour(wall - now.since(since));
         let at_the_end = hour(wall + ends.since(now));
-        let first = self.clouds.load().sdk_profiles(cloud).earliest_affected.map(|FirstExpiringSdks { remaining: left, sdk_names: who }| {
+        let first = self.clouds.current().sdk_profiles(cloud).earliest_affected.map(|FirstExpiringSdks { remaining: left, sdk_names: who }| {
             let at = hour(wall + ends.saturating_sub(left).since(now));
             format!(
                 " From {at} UTC on, {who} request new credentials, some on every call, and fail if the agent restarts."

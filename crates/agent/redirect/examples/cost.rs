@@ -1,6 +1,7 @@
 //! Measures the cost of a captured connection beside a direct one, for `benches/redirect`, which makes the networks and groups.
 //!
-//! `cost run BPFFS TREE GROUPS NETWORK CONNECTIONS ROUNDS` runs on the node and starts `cost ask ADDRESS CONNECTIONS` in the pod.
+//! `cost run BPFFS-DIR CGROUP-ROOT KUBEPODS-PARENT NETNS-NAME CONNECTION-COUNT ROUND-COUNT` runs on the node.
+//! It starts `cost ask ADDRESS:PORT CONNECTION-COUNT` in the pod.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
@@ -36,7 +37,8 @@ fn main() -> Outcome<()> {
             run(Path::new(bpffs), Path::new(tree), &pod, rounds.parse()?)
         }
         _ => {
-            Err("usage: cost run BPFFS TREE GROUPS NETWORK CONNECTIONS ROUNDS | cost ask ADDRESS CONNECTIONS"
+            Err("usage: cost run BPFFS-DIR CGROUP-ROOT KUBEPODS-PARENT NETNS-NAME CONNECTION-COUNT ROUND-COUNT\n       \
+                 cost ask ADDRESS:PORT CONNECTION-COUNT"
                 .into())
         }
     }
@@ -135,7 +137,8 @@ fn per_connection(before: [(u64, f64); 3], times: u32) -> String {
 fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     let pins = Pins::at(bpffs)?;
     let kubepods = pod.groups.join("kubepods");
-    let site = CgroupTree::find(tree, Some(kubepods.strip_prefix(tree)?))?.with_conflict_scope(&pod.groups);
+    let site =
+        CgroupTree::find(tree, Some(kubepods.strip_prefix(tree)?))?.limit_conflict_check_to(&pod.groups);
     let (plain, target) = (TcpListener::bind((NODE, 0))?, TcpListener::bind((NODE, 0))?);
     let (beside, port) = (plain.local_addr()?.to_string(), target.local_addr()?.port());
     thread::spawn(move || answer(&plain, None));
@@ -219,7 +222,7 @@ fn report(pins: &Pins, site: &CgroupTree, pod: &InPod, beside: &str, ways: &[Vec
     let begun = Instant::now();
     attach(pins, site)?;
     println!(
-        "attaching: {:.1} ms; again: {:.1} ms",
+        "attach: {:.1} ms; attach when already attached: {:.1} ms",
         begun.elapsed().as_nanos() as f64 / 1e6,
         again.as_nanos() as f64 / 1e6
     );

@@ -66,7 +66,7 @@ impl CgroupTree {
     ///
     /// This is for processes that must not touch the outer groups, not even with a program that does nothing.
     #[must_use]
-    pub fn with_conflict_scope(mut self, outermost: &Path) -> Self {
+    pub fn limit_conflict_check_to(mut self, outermost: &Path) -> Self {
         self.outermost = outermost.to_owned();
         self
     }
@@ -205,7 +205,7 @@ mod tests {
             |site: &CgroupTree| site.ancestors().map(|path| path.display().to_string()).collect::<Vec<_>>();
         assert_eq!(around(&site("a/b/kubepods")), ["/tree/a/b", "/tree/a", "/tree"]);
         assert_eq!(
-            around(&site("a/b/kubepods").with_conflict_scope(Path::new("/tree/a"))),
+            around(&site("a/b/kubepods").limit_conflict_check_to(Path::new("/tree/a"))),
             ["/tree/a/b", "/tree/a"]
         );
     }

@@ -91,7 +91,7 @@ pub enum Error {
     },
     /// The agent's own connection was not recorded.
     #[error(
-        "the kernel did not record the agent's own connection: the agent is not in a pod of this node, so the redirect cannot identify hostNetwork pods"
+        "the redirect cannot identify hostNetwork pods: the kernel did not record the agent's own connection, so the agent does not run in a pod of this node"
     )]
     NotInPod,
     /// The named pod has no group.

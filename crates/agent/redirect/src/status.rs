@@ -43,7 +43,7 @@ pub struct LinkStatus {
     /// The version of the link's program.
     pub version: String,
     /// True if the link's program is of this build's version.
-    pub is_ours: bool,
+    pub is_current_version: bool,
     /// True if the link is attached to the given pods' group.
     pub is_attached: bool,
     /// The program's id, as `bpftool prog` shows it; 0 if it cannot be read.
@@ -54,8 +54,7 @@ impl RedirectStatus {
     /// True if every hook has exactly this build's program attached to the pods' group, and no other layout has pins.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let complete =
-            |hook: &HookStatus| matches!(&hook.links[..], [link] if link.is_ours && link.is_attached);
+        let complete = |hook: &HookStatus| matches!(&hook.links[..], [link] if link.is_current_version && link.is_attached);
         self.other_layouts.is_empty() && self.hooks.iter().all(complete)
     }
 }
@@ -81,7 +80,7 @@ pub fn status(pins: &Pins, site: &CgroupTree) -> Result<RedirectStatus, Error> {
 fn link(pins: &Pins, site: &CgroupTree, pin: &LinkPin) -> LinkStatus {
     let attached = LinkInfo::at(&pins.path(&pin.name())).ok();
     LinkStatus {
-        is_ours: pin.version == programs_version(),
+        is_current_version: pin.version == programs_version(),
         is_attached: attached.is_some_and(|attached| attached.group == site.id()),
         program: attached.map_or(0, |attached| attached.program),
         version: pin.version.clone(),
@@ -116,7 +115,7 @@ impl fmt::Display for HookStatus {
         if self.links.is_empty() {
             writeln!(f, "{}: NOT ATTACHED", self.hook)?;
         }
-        for LinkStatus { version, is_ours: ours, is_attached: attached, program } in &self.links {
+        for LinkStatus { version, is_current_version: ours, is_attached: attached, program } in &self.links {
             let whose = if *ours { "this version" } else { "another version" };
             let place = if *attached { "attached to the pods' group" } else { "ATTACHED TO NO POD" };
             writeln!(f, "{}: {place}, program {program}, {whose} ({version})", self.hook)?;
@@ -184,7 +183,7 @@ mod tests {
     }
 
     fn link() -> LinkStatus {
-        LinkStatus { version: "00ff".to_owned(), is_ours: true, is_attached: true, program: 7 }
+        LinkStatus { version: "00ff".to_owned(), is_current_version: true, is_attached: true, program: 7 }
     }
 
     #[test]
@@ -192,7 +191,7 @@ mod tests {
         assert!(with(&[link()]).is_complete());
         assert!(!with(&[]).is_complete());
         assert!(!with(&[link(), link()]).is_complete());
-        assert!(!with(&[LinkStatus { is_ours: false, ..link() }]).is_complete());
+        assert!(!with(&[LinkStatus { is_current_version: false, ..link() }]).is_complete());
         assert!(!with(&[LinkStatus { is_attached: false, ..link() }]).is_complete());
     }
 

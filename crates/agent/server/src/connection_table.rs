@@ -91,7 +91,7 @@ impl TimedState {
     }
 
     /// Sets the state from now on.
-    pub(crate) fn set(&self, state: ConnectionState, now: Moment) {
+    pub(crate) fn set_state(&self, state: ConnectionState, now: Moment) {
         // A partial head keeps the instant of its first byte, or a byte a second would never time out.
         if !matches!(
             (self.state.get(), state),
@@ -329,7 +329,7 @@ mod tests {
             client,
         };
         let seen = Rc::new(Seen { waits: TimedState::new(since), is_ended: Cell::new(false) });
-        seen.waits.set(state, since);
+        seen.waits.set_state(state, since);
         table.insert(permits, |_| seen.clone());
         seen
     }
@@ -370,8 +370,8 @@ mod tests {
         let cap = Arc::new(PermitCounter::default());
         let timeouts = ConnectionTimeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
         let one = enter(&mut table, &cap, ConnectionState::Head, at(0));
-        one.waits.set(ConnectionState::Head, at(1));
-        one.waits.set(ConnectionState::Head, at(2));
+        one.waits.set_state(ConnectionState::Head, at(1));
+        one.waits.set_state(ConnectionState::Head, at(2));
         assert_eq!(table.end_overdue(&timeouts, at(2), 8), 0);
         assert_eq!(table.end_overdue(&timeouts, at(3), 8), 1);
     }
@@ -382,7 +382,7 @@ mod tests {
         let cap = Arc::new(PermitCounter::default());
         let timeouts = ConnectionTimeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
         let one = enter(&mut table, &cap, ConnectionState::Write, at(0));
-        one.waits.set(ConnectionState::Write, at(9));
+        one.waits.set_state(ConnectionState::Write, at(9));
         assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
         assert_eq!(table.end_overdue(&timeouts, at(20), 8), 1);
         let busy = enter(&mut table, &cap, ConnectionState::Busy, at(0));

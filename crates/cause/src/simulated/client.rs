@@ -226,8 +226,11 @@ impl<'a> Run<'a> {
                 let mut at = 0.0;
                 while at < lasts.as_secs_f64() {
                     self.plan(began + at);
-                    let chance =
-                        if spacing == RequestSpacing::Even { 1.0 } else { exponential(&mut self.target.rng) };
+                    let chance = if spacing == RequestSpacing::Constant {
+                        1.0
+                    } else {
+                        exponential(&mut self.target.rng)
+                    };
                     at += chance / rate;
                 }
                 began
@@ -367,7 +370,7 @@ impl<'a> Run<'a> {
         self.requests[request].sent = Some(at);
         self.requests[request].carrier = Some(RequestConnection {
             number: number as u64,
-            earlier_requests: connection.requests,
+            earlier_requests_on_connection: connection.requests,
             idle: if connection.requests == 0 { 0.0 } else { idle },
             connect: connection.stood - connection.asked,
             tls: self.target.handshake.map(|_| connection.ready.unwrap_or(at) - connection.stood),
@@ -515,6 +518,6 @@ fn hit(request: &Request, first: f64, now: f64) -> ObservedRequest {
         end: end - first,
         outcome: how,
         bytes: request.bytes,
-        connection: request.carrier,
+        carrying_connection: request.carrier,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 
-use super::servers::{LognormalService, exponential};
+use super::servers::{LognormalServiceTime, exponential};
 
 /// Who takes connections on.
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ impl KeepAlivePolicy {
 #[derive(Debug, Clone, Copy)]
 pub struct SerialServer {
     /// How long a piece takes.
-    pub each: LognormalService,
+    pub each: LognormalServiceTime,
     /// Everybody waits for those before.
     pub alone: bool,
     /// When it is free.

@@ -9,8 +9,8 @@ use fastrand::Rng;
 use super::client::ModelTarget;
 use super::parts::{KeepAlivePolicy, SerialServer, SimulatedLink, SimulatedListener, StallSchedule};
 use super::servers::{
-    CfsQuotaServer, LeakyBucketServer, LognormalService, RetryingProxyServer, ServerModel, TokenBucketServer,
-    UnevenBalancer, UnlimitedServer, WorkerPoolServer,
+    CfsQuotaServer, LeakyBucketServer, LognormalServiceTime, RetryingProxyServer, ServerModel,
+    TokenBucketServer, UnevenBalancer, UnlimitedServer, WorkerPoolServer,
 };
 use crate::class::CauseClass;
 use crate::inquiry::SearchFindings;
@@ -103,7 +103,7 @@ impl PlantedTarget {
     pub fn puzzle(seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ 0xfe << 40);
         drawer.limit = 150.0;
-        drawer.serve(UnlimitedServer { service: LognormalService { mean: 0.1, variation: 0.02 } });
+        drawer.serve(UnlimitedServer { service: LognormalServiceTime { mean: 0.1, variation: 0.02 } });
         drawer.subject.door = SimulatedListener::new(15, Some(1_024));
         drawer.finish(vec![CauseClass::ConnectionCap])
     }
@@ -115,7 +115,7 @@ impl PlantedTarget {
     pub fn closing_puzzle(seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ 0xfd << 40);
         drawer.limit = 150.0;
-        let service = LognormalService { mean: 0.02, variation: 0.05 };
+        let service = LognormalServiceTime { mean: 0.02, variation: 0.05 };
         let (fill, size) = (150.0, 20.0);
         drawer.serve(TokenBucketServer { fill, size, step: 0.0, left: size, at: 0.0, service, status: None });
         drawer.subject.door = SimulatedListener::new(1_024, None);
@@ -140,7 +140,7 @@ impl TargetBuilder {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let hiccups = StallSchedule::new(3.0, 1.0, (0.005, 0.02));
-        let never = UnlimitedServer { service: LognormalService { mean: 0.001, variation: 0.0 } };
+        let never = UnlimitedServer { service: LognormalServiceTime { mean: 0.001, variation: 0.0 } };
         let subject = ModelTarget {
             server: Box::new(never),
             door: SimulatedListener::open(),
@@ -184,10 +184,10 @@ impl TargetBuilder {
     }
 
     /// A server that is no bottleneck.
-    fn quick(&mut self) -> LognormalService {
+    fn quick(&mut self) -> LognormalServiceTime {
         let (least, most) = self.service_between;
         self.service = self.log_between(least, most);
-        LognormalService { mean: self.service, variation: self.variation() }
+        LognormalServiceTime { mean: self.service, variation: self.variation() }
     }
 
     fn status(&mut self) -> u16 {
@@ -256,7 +256,7 @@ impl TargetBuilder {
         let busy = (workers as f64 / self.limit).clamp(0.001, 0.12);
         self.limit = workers as f64 / busy;
         self.service = busy;
-        let service = LognormalService { mean: busy, variation: self.variation() };
+        let service = LognormalServiceTime { mean: busy, variation: self.variation() };
         let room = if self.rng.u8(..4) == 0 {
             (self.limit * self.log_between(0.05, 0.6)).ceil() as usize
         } else {
@@ -274,8 +274,11 @@ impl TargetBuilder {
         let busy = (places as f64 / self.limit).clamp(0.001, 0.12);
         self.limit = places as f64 / busy;
         self.service = busy;
-        let mut server =
-            WorkerPoolServer::new(places, LognormalService { mean: busy, variation: self.variation() }, 0);
+        let mut server = WorkerPoolServer::new(
+            places,
+            LognormalServiceTime { mean: busy, variation: self.variation() },
+            0,
+        );
         server.status = self.status();
         self.serve(server);
     }
@@ -287,7 +290,7 @@ impl TargetBuilder {
         self.service = busy;
         let backlog = [None, Some(128), Some(1_024)][self.rng.usize(..3)];
         self.subject.door = SimulatedListener::new(places as usize, backlog);
-        let service = LognormalService { mean: busy, variation: self.variation().min(0.2) };
+        let service = LognormalServiceTime { mean: busy, variation: self.variation().min(0.2) };
         self.serve(UnlimitedServer { service });
     }
 
@@ -296,7 +299,7 @@ impl TargetBuilder {
         self.limit *= 0.8;
         let mean = 1.0 / self.limit;
         self.service = mean;
-        self.serve(WorkerPoolServer::new(1, LognormalService { mean, variation: 0.2 }, usize::MAX));
+        self.serve(WorkerPoolServer::new(1, LognormalServiceTime { mean, variation: 0.2 }, usize::MAX));
         let places = (self.limit * self.between(0.05, 0.15)).max(4.0);
         self.subject.door = SimulatedListener::new(places as usize, None);
     }
@@ -306,7 +309,7 @@ impl TargetBuilder {
         let mean = (share / self.limit).clamp(0.000_5, 0.02);
         self.limit = share / mean;
         self.service = mean;
-        let service = LognormalService { mean, variation: self.variation() };
+        let service = LognormalServiceTime { mean, variation: self.variation() };
         let began = self.rng.f64() * 0.1;
         self.serve(CfsQuotaServer {
             period: 0.1,
@@ -320,7 +323,7 @@ impl TargetBuilder {
 
     fn churn(&mut self) {
         let service = self.quick();
-        let each = LognormalService { mean: 1.0 / self.limit, variation: 0.1 };
+        let each = LognormalServiceTime { mean: 1.0 / self.limit, variation: 0.1 };
         self.subject.handshake = Some(SerialServer { each, alone: true, free: 0.0 });
         self.subject.keep_alive = false;
         self.service += each.mean;
@@ -347,7 +350,7 @@ impl TargetBuilder {
         self.service = busy;
         let behind = WorkerPoolServer::new(
             workers,
-            LognormalService { mean: busy, variation: self.variation() },
+            LognormalServiceTime { mean: busy, variation: self.variation() },
             usize::MAX,
         );
         let gives_up = self.between(0.2, 1.2).max(4.0 * busy);
@@ -370,12 +373,16 @@ impl TargetBuilder {
         let mean = slow / full;
         self.service = mean;
         let variation = self.variation().min(0.2);
-        let mut servers =
-            vec![
-                WorkerPoolServer::new(slow as usize * 3, LognormalService { mean, variation }, usize::MAX);
-                count
-            ];
-        servers[0] = WorkerPoolServer::new(slow as usize, LognormalService { mean, variation }, usize::MAX);
+        let mut servers = vec![
+            WorkerPoolServer::new(
+                slow as usize * 3,
+                LognormalServiceTime { mean, variation },
+                usize::MAX
+            );
+            count
+        ];
+        servers[0] =
+            WorkerPoolServer::new(slow as usize, LognormalServiceTime { mean, variation }, usize::MAX);
         self.serve(UnevenBalancer { servers, turn: 0 });
     }
 
@@ -386,7 +393,7 @@ impl TargetBuilder {
             (self.between(0.03, 0.3), false)
         };
         self.subject.resolver =
-            Some(SerialServer { each: LognormalService { mean, variation: 0.3 }, alone, free: 0.0 });
+            Some(SerialServer { each: LognormalServiceTime { mean, variation: 0.3 }, alone, free: 0.0 });
         self.subject.keep_alive = false;
         self.service += mean;
     }
@@ -400,7 +407,7 @@ impl TargetBuilder {
     fn bandwidth(&mut self) {
         let service = self.quick();
         // The link takes answers in the order of their requests: what is late would hold it up.
-        let service = LognormalService { variation: service.variation.min(0.2), ..service };
+        let service = LognormalServiceTime { variation: service.variation.min(0.2), ..service };
         self.subject.bytes = self.log_between(4_000.0, 100_000.0) as u64;
         let rate = self.limit * self.subject.bytes as f64;
         self.service += 1.0 / self.limit;

@@ -38,14 +38,14 @@ pub trait ServerModel {
 
 /// How long a request takes: lognormal with this mean in seconds and this coefficient of variation.
 #[derive(Debug, Clone, Copy)]
-pub struct LognormalService {
+pub struct LognormalServiceTime {
     /// Seconds.
     pub mean: f64,
     /// Standard deviation as a share of the mean.
     pub variation: f64,
 }
 
-impl LognormalService {
+impl LognormalServiceTime {
     /// One draw.
     pub fn draw(self, rng: &mut Rng) -> f64 {
         let variance = (self.variation * self.variation).ln_1p();
@@ -66,7 +66,7 @@ fn normal(rng: &mut Rng) -> f64 {
 #[derive(Debug, Clone)]
 pub struct UnlimitedServer {
     /// How long that takes.
-    pub service: LognormalService,
+    pub service: LognormalServiceTime,
 }
 
 impl ServerModel for UnlimitedServer {
@@ -89,7 +89,7 @@ pub struct TokenBucketServer {
     /// When they were counted.
     pub at: f64,
     /// How long an answer takes.
-    pub service: LognormalService,
+    pub service: LognormalServiceTime,
     /// The status of a refusal; none: the request hangs.
     pub status: Option<u16>,
 }
@@ -126,7 +126,7 @@ pub struct LeakyBucketServer {
     /// Who would wait longer is refused, in seconds.
     pub most: f64,
     /// How long an answer takes then.
-    pub service: LognormalService,
+    pub service: LognormalServiceTime,
 }
 
 impl ServerModel for LeakyBucketServer {
@@ -146,7 +146,7 @@ pub struct WorkerPoolServer {
     /// When each is free again.
     pub free: Vec<f64>,
     /// What a request takes of one.
-    pub service: LognormalService,
+    pub service: LognormalServiceTime,
     /// Places in the line; whoever finds none is refused at once. None: those who find no worker free are refused.
     pub room: usize,
     /// What they are refused with.
@@ -157,7 +157,7 @@ pub struct WorkerPoolServer {
 impl WorkerPoolServer {
     /// So many workers.
     #[must_use]
-    pub fn new(count: usize, service: LognormalService, room: usize) -> Self {
+    pub fn new(count: usize, service: LognormalServiceTime, room: usize) -> Self {
         Self { free: vec![0.0; count.max(1)], service, room, status: 503, starts: VecDeque::new() }
     }
 
@@ -205,7 +205,7 @@ pub struct CfsQuotaServer {
     /// When the core is free.
     pub free: f64,
     /// Work of a request.
-    pub service: LognormalService,
+    pub service: LognormalServiceTime,
 }
 
 impl CfsQuotaServer {

@@ -217,7 +217,7 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
         }
     });
     assert_eq!(inquiry.report().experiments.last().map(|tried| tried.experiment.name), Some("again"));
-    assert!(inquiry.report().untested.iter().all(|untested| untested.reason.contains("come to itself")));
+    assert!(inquiry.report().untested.iter().all(|untested| untested.reason.contains("has not recovered")));
 }
 
 /// A process that was killed for its memory was called a cap on connections with a quota beside it.
@@ -230,7 +230,7 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
             seen |= experiment.name == dies;
             if seen {
                 watched.requests.iter_mut().for_each(|hit| {
-                    (hit.outcome, hit.sent, hit.connection) = (ObservedOutcome::Refused, None, None);
+                    (hit.outcome, hit.sent, hit.carrying_connection) = (ObservedOutcome::Refused, None, None);
                 });
             } else {
                 alive.push(experiment.name);
@@ -244,7 +244,7 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
         let tried = report.experiments.iter().filter(|tried| tried.experiment.name != "again").count();
         assert!(tried <= alive.len() + 1, "{tried} after {alive:?}");
         assert!(
-            report.untested.iter().all(|not| not.reason.contains("answers nothing any more")),
+            report.untested.iter().all(|not| not.reason.contains("the target stopped answering")),
             "{:?}",
             report.untested
         );
@@ -252,7 +252,7 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
 }
 
 fn nobody(hit: &mut ObservedRequest) {
-    (hit.outcome, hit.sent, hit.connection) = (ObservedOutcome::Refused, None, None);
+    (hit.outcome, hit.sent, hit.carrying_connection) = (ObservedOutcome::Refused, None, None);
 }
 
 /// All that failed afterwards was held against a base of which most had failed, and found to be as ever.
@@ -426,7 +426,7 @@ fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
         let mut plant = PlantedTarget::draw(CauseClass::ChurnCost, seed);
         plant.known.tls = false;
         let inquiry = inquire(&mut plant, |_, watched, _| {
-            let carriers = watched.requests.iter_mut().filter_map(|hit| hit.connection.as_mut());
+            let carriers = watched.requests.iter_mut().filter_map(|hit| hit.carrying_connection.as_mut());
             carriers.for_each(|carrier| (carrier.connect, carrier.tls) = (0.000_1, None));
         });
         let named = inquiry.report().causes.first().map(|cause| cause.class);
@@ -452,7 +452,7 @@ fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
         let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, seed);
         plant.subject.kept.closes = false;
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
-            let carriers = watched.requests.iter_mut().filter_map(|hit| hit.connection.as_mut());
+            let carriers = watched.requests.iter_mut().filter_map(|hit| hit.carrying_connection.as_mut());
             let late = if experiment.name == "over" { 0.027 } else { 0.0 };
             carriers.for_each(|carrier| carrier.connect += late);
         });
@@ -649,7 +649,7 @@ fn a_step_stays_the_same_until_it_was_told_what_came_of_it() {
 fn ties_name_what_would_tell() {
     let score = score(PlantedTarget::draw(CauseClass::CpuSaturation, 9));
     let tie = score.report.ties.iter().find(|tie| tie.between.contains(&CauseClass::CpuSaturation));
-    assert!(tie.is_some_and(|tie| tie.how_to_tell.contains("--cgroup")), "{:?}", score.report.ties);
+    assert!(tie.is_some_and(|tie| tie.how_to_tell.contains("--server-cgroup")), "{:?}", score.report.ties);
 }
 
 /// A bucket of three was called a cap on concurrency: it refuses four at once, however quickly each is answered.

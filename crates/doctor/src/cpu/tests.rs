@@ -34,7 +34,7 @@ fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<DoctorFinding> {
     examine(&CheckContext { wait: &wait, ..CheckContext::of(texts) })
 }
 
-fn complaints(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<(&'static str, DoctorVerdict)> {
+fn complaints(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
     told::complaints(found(texts, happens))
 }
 
@@ -59,12 +59,12 @@ fn a_quota_that_stops_the_group_while_it_is_watched_is_a_fault_or_a_warning_by_h
     let texts = healthy();
     assert_eq!(
         complaints(&texts, |texts| texts.set(STAT, &stat(1020, 10))),
-        [(THROTTLING, DoctorVerdict::Fault)]
+        [(THROTTLING, DoctorStatus::Error)]
     );
     let texts = healthy();
     assert_eq!(
         complaints(&texts, |texts| texts.set(STAT, &stat(1020, 1))),
-        [(THROTTLING, DoctorVerdict::Warning)]
+        [(THROTTLING, DoctorStatus::Warning)]
     );
     let texts = healthy();
     let text = found(&texts, |texts| texts.set(STAT, &stat(1020, 10)))[0].text.clone();
@@ -78,7 +78,7 @@ fn a_quota_that_stops_the_group_while_it_is_watched_is_a_fault_or_a_warning_by_h
 fn a_group_that_is_idle_now_and_was_stopped_often_is_warned_of_and_one_that_was_seldom_is_not() {
     let texts = healthy();
     texts.set(STAT, &stat(1000, 400));
-    assert_eq!(complaints(&texts, nothing), [(THROTTLING, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&texts, nothing), [(THROTTLING, DoctorStatus::Warning)]);
     texts.set(STAT, &stat(1000, 40));
     assert_eq!(complaints(&texts, nothing), []);
 }
@@ -99,7 +99,7 @@ fn a_quota_around_the_group_counts_and_in_version_one_too() {
     let stops = |texts: &Texts| {
         texts.set("/c/pod/cpu.stat", "nr_periods 24\nnr_throttled 20\nthrottled_time 9000000\n");
     };
-    assert_eq!(complaints(&texts, stops), [(THROTTLING, DoctorVerdict::Fault)]);
+    assert_eq!(complaints(&texts, stops), [(THROTTLING, DoctorStatus::Error)]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn more_threads_at_once_than_the_quota_has_cores_are_warned_of() {
     {
         let texts = healthy();
         start(&texts, 7, "/usr/bin/shop\0--serve\0", 20, wrong);
-        assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorVerdict::Warning)], "{wrong}");
+        assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Warning)], "{wrong}");
         start(&texts, 7, "/usr/bin/shop\0--serve\0", 20, right);
         assert_eq!(complaints(&texts, nothing), [], "{right}");
     }
@@ -123,7 +123,7 @@ fn nginx_workers_are_counted_together() {
     }
     assert_eq!(complaints(&texts, nothing), []);
     start(&texts, 12, "nginx: worker process", 1, "");
-    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Warning)]);
     let finding = &found(&texts, nothing)[1];
     assert!(finding.text.starts_with("nginx with 3 workers runs up to 3 threads"), "{}", finding.text);
     assert!(reason(finding).contains("in 67 ms"));
@@ -142,14 +142,14 @@ fn envoys_workers_are_its_threads_of_that_name() {
         complaints(&texts, nothing)
     };
     assert_eq!(workers(2), []);
-    assert_eq!(workers(8), [(WORKERS, DoctorVerdict::Warning)]);
+    assert_eq!(workers(8), [(WORKERS, DoctorStatus::Warning)]);
 }
 
 #[test]
 fn threads_of_which_nobody_says_how_many_run_at_once_are_neither_ok_nor_blamed() {
     let texts = healthy();
     start(&texts, 7, "java\0-jar\0shop.jar\0", 60, "A=1");
-    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorVerdict::CannotTell)]);
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Unknown)]);
     start(&texts, 7, "java\0-jar\0shop.jar\0", 2, "A=1");
     assert_eq!(complaints(&texts, nothing), []);
 }
@@ -163,15 +163,15 @@ fn a_process_whose_gomaxprocs_is_unknown_is_not_ok_unless_it_has_one_thread() {
     assert_eq!(complaints(&texts, nothing), []);
     texts.refuse("/proc/7/environ");
     texts.refuse("/proc/8/environ");
-    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorVerdict::CannotTell)]);
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Unknown)]);
     let why = reason(&found(&texts, nothing)[1]).to_owned();
-    assert!(why.contains("cannot be read by this user; of 1 more"), "{why}");
+    assert!(why.contains("which may set GOMAXPROCS; 1 more processes are unknown"), "{why}");
     for number in [7, 8] {
         texts.set(&format!("/proc/{number}/status"), "Name:\tx\nThreads:\t1\n");
     }
     assert_eq!(complaints(&texts, nothing), [], "no program of Go's has one");
     start(&texts, 9, "shop", 9, "GOMAXPROCS=9");
-    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorVerdict::Warning)], "wrong for sure");
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Warning)], "wrong for sure");
 }
 
 /// Go reads 32 bits, and takes as many cores as there are where it finds none of them.
@@ -180,7 +180,7 @@ fn a_gomaxprocs_that_go_does_not_take_is_not_taken_for_fine() {
     for odd in ["99999999999999999999", "4294967296", "0", "-1", "two"] {
         let texts = healthy();
         start(&texts, 7, "shop", 2, &format!("GOMAXPROCS={odd}"));
-        assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorVerdict::CannotTell)], "{odd}");
+        assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Unknown)], "{odd}");
     }
     let texts = healthy();
     start(&texts, 7, "shop", 2, "GOMAXPROCS=\0GOMAXPROC=9");
@@ -192,12 +192,12 @@ fn processes_that_are_not_shown_leave_it_unknown_whether_all_fit() {
     let texts = healthy();
     start(&texts, 7, "shop", 2, "");
     texts.refuse("/proc/8/cgroup");
-    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorVerdict::CannotTell)]);
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Unknown)]);
     texts.remove("/proc/8/cgroup");
     assert_eq!(complaints(&texts, nothing), []);
     let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 23 0:5 / /proc rw - proc proc rw,hidepid=invisible\n";
     texts.set("/proc/self/mountinfo", mounts);
-    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorVerdict::CannotTell)]);
+    assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Unknown)]);
     texts.set("/proc/self/status", "CapEff:\t000001ffffffffff\n");
     assert_eq!(complaints(&texts, nothing), []);
 }
@@ -220,5 +220,5 @@ fn a_tenth_of_the_time_spent_waiting_for_a_cpu_is_as_much_as_is_borne() {
         complaints(&texts, |texts| texts.set(STALLS, &format!("some avg10=0.00 total={}\n", 1000 + micros)))
     };
     assert_eq!(waits(190_000), []);
-    assert_eq!(waits(210_000), [(PRESSURE, DoctorVerdict::Warning)]);
+    assert_eq!(waits(210_000), [(PRESSURE, DoctorStatus::Warning)]);
 }

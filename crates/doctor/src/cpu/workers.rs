@@ -118,7 +118,7 @@ fn parallel(files: &dyn HostFiles, number: u32, command: &str) -> Option<Paralle
     let status = files.read(&format!("/proc/{number}/status")).ok()?;
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())?;
     if let Some(workers) = envoy_workers(files, number, &program) {
-        let what = format!("{program} (process {number}), by its worker threads,");
+        let what = format!("{program} (process {number}, counted by worker threads)");
         return Some(ParallelThreads { what, threads: workers, word: ThreadCountSource::Stated });
     }
     let (stated, word) = gomaxprocs(files.read(&format!("/proc/{number}/environ")), threads);
@@ -138,9 +138,7 @@ fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, Th
         Err(error) if error.kind() != ErrorKind::NotFound && threads > 1 => {
             return (
                 None,
-                ThreadCountSource::Unread(
-                    "its environment, which may set GOMAXPROCS, cannot be read by this user",
-                ),
+                ThreadCountSource::Unread("this user cannot read its environment, which may set GOMAXPROCS"),
             );
         }
         Err(_) => return (None, ThreadCountSource::Counted),
@@ -152,9 +150,7 @@ fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, Th
         // `schedinit` of Go's `runtime/proc.go` reads 32 bits, and what is none of them is as if it were not set.
         Some(_) => (
             None,
-            ThreadCountSource::Unread(
-                "its GOMAXPROCS is no number that Go takes, so it runs as many as without",
-            ),
+            ThreadCountSource::Unread("its GOMAXPROCS is not a number that Go accepts, so Go ignores it"),
         ),
     }
 }

@@ -7,7 +7,7 @@ use seawall_probe::files::{ProbeError, ProbeResult};
 use super::ask::{DnsExchange, InvalidDnsName, MonotonicNow, NameServerPath, ask};
 use super::config::{CandidateName, ResolverConfig};
 use super::{DnsTimeouts, LOOKUP, PATIENCE, TCP, domains, fewer};
-use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
+use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
 /// What a lookup came to.
 pub(super) struct DnsLookup {
@@ -76,7 +76,9 @@ pub(super) fn look_up(
         let left = || patience.all.saturating_sub(now().saturating_sub(begun)).min(patience.each);
         let Some(heard) = in_turn(config, first, &name, &left, now)? else {
             if !is_searched {
-                return Err(ProbeError::Absent("it fits no question (63 bytes between dots, 253 together)"));
+                return Err(ProbeError::Absent(
+                    "the name is too long for a question (63 bytes between dots, 253 in total)",
+                ));
             }
             is_searching = false;
             continue;
@@ -103,7 +105,7 @@ fn in_turn(
     let mut all = Vec::new();
     for server in servers.iter().cycle().skip(first % servers.len().max(1)).take(servers.len()) {
         if left().is_zero() {
-            return Err(ProbeError::Absent("the time for it was over before it had been tried to the end"));
+            return Err(ProbeError::Absent("the time limit ended before the lookup did"));
         }
         // What was cut once is asked for over TCP from then on.
         let over_tcp = config.over_tcp || all.iter().any(|heard: &DnsExchange| heard.tcp_lost > 0);
@@ -125,7 +127,7 @@ pub(super) fn lookup(config: &ResolverConfig, name: &str, looked: &ProbeResult<D
             return DoctorFinding::unknown(
                 LOOKUP,
                 why,
-                format!("look at {name} by hand: dig +search {name}"),
+                format!("look the name up by hand: dig +search {name}"),
             );
         }
     };
@@ -133,7 +135,7 @@ pub(super) fn lookup(config: &ResolverConfig, name: &str, looked: &ProbeResult<D
     let tried: Vec<_> = looked.rounds.iter().map(|round| format!("{}.", round.name)).collect();
     let sent = looked.sum(|heard| heard.sent);
     let text = format!(
-        "{name} took {} in {} and {millis:.1} ms, and has {} (tried: {})",
+        "the lookup of {name} took {} in {} and {millis:.1} ms and found {} (tried: {})",
         pluralize(f64::from(sent), "question"),
         pluralize(rounds as f64, "round"),
         addresses(looked.sum(|heard| heard.addresses)),
@@ -145,10 +147,10 @@ pub(super) fn lookup(config: &ResolverConfig, name: &str, looked: &ProbeResult<D
         .with_measurement("took", millis, "ms")
         .with_measurement("over-tcp", f64::from(looked.sum(|heard| heard.truncated)), "questions");
     if let Some((reason, fix)) = broken(config, name, looked) {
-        return found.with_verdict(DoctorVerdict::Fault, reason, fix);
+        return found.with_status(DoctorStatus::Error, reason, fix);
     }
     match costly(config, name, looked) {
-        Some((reason, fix)) => found.with_verdict(DoctorVerdict::Warning, reason, fix),
+        Some((reason, fix)) => found.with_status(DoctorStatus::Warning, reason, fix),
         None => found,
     }
 }
@@ -160,26 +162,25 @@ fn addresses(count: u32) -> String {
 /// Why programs here do not get the addresses in time or at all, and what to do.
 fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(String, String)> {
     if looked.decided().any(|heard| heard.tcp_lost > 0) {
-        let reason =
-            "an answer was too long for UDP, and did not come over TCP, by which the rest is asked for";
+        let reason = "a response was too long for UDP, and TCP gave no response";
         return Some((reason.to_owned(), TCP.to_owned()));
     }
     let lost: u32 = looked.decided().map(DnsExchange::lost).sum();
     let error = looked.decided().find_map(|heard| heard.error);
     if let (1.., Some(error)) = (lost, error) {
         let reason = format!(
-            "{} cannot be asked: {error}",
-            if looked.passed_over() > 0 { "servers" } else { "the server" }
+            "{} unreachable: {error}",
+            if looked.passed_over() > 0 { "servers are" } else { "the server is" }
         );
         return Some((reason, "see dns.servers".to_owned()));
     }
     if lost > 0 {
         let (patience, timeout) = (PATIENCE.each.as_millis(), config.timeout.as_secs());
         let reason = format!(
-            "{} had no answer within {patience} ms; the C library waits {timeout} s for it",
+            "{} got no response within {patience} ms; the C library waits {timeout} s for each",
             pluralize(f64::from(lost), "question")
         );
-        let fix = "see dns.servers; where only one of A and AAAA is lost, options single-request-reopen keeps them apart (conntrack's race)";
+        let fix = "see dns.servers; if only one of A and AAAA is lost, options single-request-reopen avoids conntrack's race";
         return Some((reason, fix.to_owned()));
     }
     let is_found = looked.sum(|heard| heard.addresses) > 0;
@@ -188,14 +189,16 @@ fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     let is_failure =
         if is_found { looked.decided().last().is_some_and(failed) } else { looked.decided().any(failed) };
     if is_failure {
-        let reason = "each server that is asked says that it failed or refuses (SERVFAIL, REFUSED), and the C library gives up";
+        let reason = "each server responds with SERVFAIL or REFUSED, and the C library gives up";
         return Some((
             reason.to_owned(),
-            format!("look at the server's log and at the servers that it asks itself: dig {name}"),
+            format!(
+                "look at the name server's log and check its upstream name servers; to test by hand: dig {name}"
+            ),
         ));
     }
-    let reason = "no name that was tried has an address".to_owned();
-    (!is_found).then(|| (reason, format!("look at the name: dig +search {name}")))
+    let reason = "none of the tried names has an address".to_owned();
+    (!is_found).then(|| (reason, format!("check the name: dig +search {name}")))
 }
 
 /// Why they get them late, and what to do.
@@ -203,14 +206,17 @@ fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     let rounds = looked.rounds.len();
     if looked.passed_over() > 0 {
         let reason = format!(
-            "{} came to a server that fails, refuses or cannot be asked (or not over TCP, for what it cut), before the next one answered: so does each lookup",
+            "{} first asked a server that failed, refused or was unreachable (or was unreachable over TCP), before the next server responded: each lookup does the same",
             pluralize(looked.passed_over() as f64, "round")
         );
-        return Some((reason, "mend that server or take it out of resolv.conf; see dns.servers".to_owned()));
+        return Some((
+            reason,
+            "repair that server or remove it from resolv.conf; see dns.servers".to_owned(),
+        ));
     }
     if rounds > 1 {
         let reason = format!(
-            "{} of {rounds} rounds came to nothing, one after the other: ndots:{} and {} say what is tried first",
+            "{} of {rounds} rounds failed, one after the other, because of ndots:{} and {}",
             rounds - 1,
             config.ndots,
             domains(config)
@@ -218,13 +224,13 @@ fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
         return Some((reason, fewer(name)));
     }
     let reason =
-        "its answer is too long for UDP's 512 bytes: each lookup asks again over TCP, in a new connection"
+        "the response is too long for UDP's 512 bytes: each lookup asks again over a new TCP connection"
             .to_owned();
     let is_cut = looked.sum(|heard| heard.truncated) > 0;
     is_cut.then(|| {
         (
             reason,
-            "let longer answers come over UDP (options edns0), or give the name fewer addresses".to_owned(),
+            "allow longer responses over UDP (options edns0), or give the name fewer addresses".to_owned(),
         )
     })
 }

@@ -19,7 +19,7 @@ pub fn validated(name: &str) -> Result<String, String> {
     if is_name || name.parse::<IpAddr>().is_ok() {
         return Ok(name.to_owned());
     }
-    Err("no name that can be looked up: expected letters, digits, hyphens and underscores, at most 63 between two dots and 253 together".to_owned())
+    Err("not a valid name: expected letters, digits, hyphens and underscores, at most 63 between two dots and 253 in total".to_owned())
 }
 
 /// Why no name server is asked for a name, if none is.
@@ -31,11 +31,11 @@ pub(super) fn answered_locally(name: &str, hosts: &str) -> Option<&'static str> 
     let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
     let mut names = lines.flat_map(|line| line.split_ascii_whitespace().skip(1));
     if names.any(|known| known.eq_ignore_ascii_case(&short)) {
-        return Some("it stands in /etc/hosts, which is read first");
+        return Some("/etc/hosts has it, and the C library reads that file first");
     }
     // RFC 6761 section 6.3.
     let is_own = short == "localhost" || short.ends_with(".localhost");
-    is_own.then_some("it is this machine itself")
+    is_own.then_some("it is this machine")
 }
 
 #[cfg(test)]

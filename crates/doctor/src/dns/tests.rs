@@ -128,12 +128,12 @@ fn foreign(name: &str, _: u8) -> Said {
 #[test]
 fn ndots_of_five_is_warned_of_and_of_one_is_not() {
     let found = search(&ResolverConfig::parse(POD, ""));
-    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Warning, 8.0));
+    assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Warning, 8.0));
     assert!(found.text.contains("takes 8 questions"), "{}", found.text);
     for healthy in ["search a b c\noptions ndots:1\n", "nameserver 10.0.0.2\n", "search a\noptions ndots:2\n"]
     {
         let found = search(&ResolverConfig::parse(healthy, ""));
-        assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Ok, 2.0), "{healthy}");
+        assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Ok, 2.0), "{healthy}");
     }
 }
 
@@ -142,12 +142,12 @@ fn a_name_that_is_searched_takes_eight_questions_and_with_a_dot_behind_it_two() 
     let config = pod(server(foreign, false));
     let found = looked_up(&config, "db.example.com");
     assert_eq!(
-        (found.verdict, measured(&found, "questions"), measured(&found, "rounds")),
-        (DoctorVerdict::Warning, 8.0, 4.0)
+        (found.status, measured(&found, "questions"), measured(&found, "rounds")),
+        (DoctorStatus::Warning, 8.0, 4.0)
     );
-    assert!(fix(&found).contains("a dot at its end"), "{found:?}");
+    assert!(fix(&found).contains("with a final dot"), "{found:?}");
     let found = looked_up(&config, "db.example.com.");
-    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Ok, 2.0), "{}", found.text);
+    assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Ok, 2.0), "{}", found.text);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_name_of_the_cluster_that_the_first_domain_completes_takes_two() {
         false,
     ));
     let found = looked_up(&config, "cart");
-    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Ok, 2.0), "{}", found.text);
+    assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Ok, 2.0), "{}", found.text);
 }
 
 #[test]
@@ -167,8 +167,8 @@ fn a_server_that_drops_one_of_two_questions_is_a_fault_of_the_lookup() {
         let config = pod(server(drops_six, false));
         lookup(&config, "db.example.com.", &look_up(&config, "db.example.com.", SHORT, &now))
     };
-    assert_eq!(found.verdict, DoctorVerdict::Fault);
-    assert!(reason(&found).starts_with("1 question had no answer"), "{found:?}");
+    assert_eq!(found.status, DoctorStatus::Error);
+    assert!(reason(&found).starts_with("1 question got no response"), "{found:?}");
 }
 
 #[test]
@@ -176,20 +176,20 @@ fn an_answer_that_is_cut_is_asked_for_over_tcp_and_must_come() {
     let cut: Reply = |_, kind| if kind == 1 { Said::Cut } else { Said::Address };
     let found = looked_up(&pod(server(cut, true)), "db.example.com.");
     assert_eq!(
-        (found.verdict, measured(&found, "over-tcp"), measured(&found, "questions")),
-        (DoctorVerdict::Warning, 1.0, 3.0),
+        (found.status, measured(&found, "over-tcp"), measured(&found, "questions")),
+        (DoctorStatus::Warning, 1.0, 3.0),
         "{}",
         found.text
     );
     let found = looked_up(&pod(server(cut, false)), "db.example.com.");
-    assert_eq!(found.verdict, DoctorVerdict::Fault);
-    assert!(reason(&found).contains("did not come over TCP"), "{found:?}");
+    assert_eq!(found.status, DoctorStatus::Error);
+    assert!(reason(&found).contains("TCP gave no response"), "{found:?}");
 }
 
 #[test]
 fn a_server_that_fails_is_a_fault_of_the_lookup() {
     let found = looked_up(&pod(server(|_, _| Said::Failure, false)), "db.example.com.");
-    assert_eq!(found.verdict, DoctorVerdict::Fault);
+    assert_eq!(found.status, DoctorStatus::Error);
     assert!(reason(&found).contains("SERVFAIL"), "{found:?}");
 }
 
@@ -199,20 +199,16 @@ fn nobody() -> SocketAddr {
     socket.local_addr().unwrap()
 }
 
-/// It was a fault, and the name had no address.
+/// It was an error, and the name had no address.
 #[test]
 fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be_asked() {
     let good = server(|_, _| Said::Address, false);
     for first in [server(|_, _| Said::Failure, false), server(|_, _| Said::Refusal, false), nobody()] {
         let config = ResolverConfig { servers: vec![first, good], ..ResolverConfig::parse("", "") };
         let found = looked_up(&config, "db.example.com");
-        assert_eq!(
-            (found.verdict, measured(&found, "questions")),
-            (DoctorVerdict::Warning, 4.0),
-            "{found:?}"
-        );
+        assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Warning, 4.0), "{found:?}");
         assert!(
-            found.text.contains("has 2 addresses") && reason(&found).contains("before the next"),
+            found.text.contains("found 2 addresses") && reason(&found).contains("before the next"),
             "{found:?}"
         );
     }
@@ -220,20 +216,20 @@ fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be
     let (cut, over_tcp) = (server(|_, _| Said::Cut, false), server(|_, _| Said::Nothing, true));
     let config = ResolverConfig { servers: vec![cut, over_tcp], ..ResolverConfig::parse("", "") };
     let found = looked_up(&config, "db.example.com");
-    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Warning, 6.0), "{found:?}");
+    assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Warning, 6.0), "{found:?}");
     // An answer that there is no such name is one.
     let config = ResolverConfig {
         servers: vec![server(|_, _| Said::NoSuchName, false), good],
         ..ResolverConfig::parse("", "")
     };
-    assert_eq!(looked_up(&config, "db.example.com").verdict, DoctorVerdict::Fault);
+    assert_eq!(looked_up(&config, "db.example.com").status, DoctorStatus::Error);
     let failing = server(|_, _| Said::Failure, false);
     let config =
         ResolverConfig { servers: vec![failing, failing, failing, good], ..ResolverConfig::parse("", "") };
     let found = looked_up(&config, "db.example.com");
     assert_eq!(
-        (found.verdict, measured(&found, "questions")),
-        (DoctorVerdict::Fault, 6.0),
+        (found.status, measured(&found, "questions")),
+        (DoctorStatus::Error, 6.0),
         "the fourth is not asked"
     );
 }
@@ -263,7 +259,7 @@ fn a_search_ends_where_glibc_ends_it_and_the_name_is_tried_as_it_is() {
 fn a_name_that_has_its_addresses_after_a_search_domain_that_fails_is_no_fault() {
     let fails: Reply = |name, _| if name.ends_with("cluster.local") { Said::Failure } else { Said::Address };
     let found = looked_up(&pod(server(fails, false)), "db.example.com");
-    assert_eq!((found.verdict, measured(&found, "rounds")), (DoctorVerdict::Warning, 4.0), "{found:?}");
+    assert_eq!((found.status, measured(&found, "rounds")), (DoctorStatus::Warning, 4.0), "{found:?}");
     assert!(fix(&found).contains("(db.example.com.)"), "{found:?}");
 }
 
@@ -272,7 +268,7 @@ fn with_use_vc_both_questions_go_over_one_connection() {
     let silent_over_udp = server(|_, _| Said::Nothing, true);
     let config = ResolverConfig { over_tcp: true, ..pod(silent_over_udp) };
     let found = looked_up(&config, "db.example.com.");
-    assert_eq!((found.verdict, measured(&found, "questions")), (DoctorVerdict::Ok, 2.0), "{found:?}");
+    assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Ok, 2.0), "{found:?}");
     let servers = servers(&config, &polled(&config, USUAL, LONG, &now));
     assert_eq!((measured(&servers, "asked"), measured(&servers, "answered")), (10.0, 10.0), "{servers:?}");
     let refused = ResolverConfig { over_tcp: true, ..pod(nobody()) };
@@ -288,7 +284,7 @@ fn with_rotate_each_name_begins_with_the_next_server_and_any_silent_one_is_a_fau
     let answered: Vec<_> = looked.rounds.iter().map(|round| round.heard[0].answered).collect();
     assert_eq!(answered, [2, 0]);
     let found = servers(&config, &polled(&config, USUAL, SHORT, &now));
-    assert_eq!(found.verdict, DoctorVerdict::Fault);
+    assert_eq!(found.status, DoctorStatus::Error);
     assert!(reason(&found).contains("options rotate"), "{found:?}");
 }
 
@@ -313,22 +309,22 @@ fn what_a_lost_question_costs_is_the_timeout_that_is_set_and_nothing_where_the_s
 #[test]
 fn a_name_without_an_address_and_one_that_fits_no_question_are_told_apart() {
     let config = pod(server(|_, _| Said::NoSuchName, false));
-    assert_eq!(looked_up(&config, "db.example.com").verdict, DoctorVerdict::Fault);
+    assert_eq!(looked_up(&config, "db.example.com").status, DoctorStatus::Error);
     let found = looked_up(&config, "db..example.com");
-    assert_eq!(found.verdict, DoctorVerdict::CannotTell);
-    assert!(reason(&found).contains("fits no question"), "{found:?}");
+    assert_eq!(found.status, DoctorStatus::Unknown);
+    assert!(reason(&found).contains("too long for a question"), "{found:?}");
 }
 
 #[test]
 fn a_first_server_that_is_silent_is_a_fault_a_later_one_a_warning_and_two_that_answer_are_neither() {
     let (good, silent) = (server(|_, _| Said::Address, false), server(|_, _| Said::Nothing, false));
-    let verdict = |all: &[SocketAddr]| {
+    let finding_of = |all: &[SocketAddr]| {
         let config = ResolverConfig { servers: all.to_vec(), ..ResolverConfig::parse("", "") };
         servers(&config, &polled(&config, USUAL, SHORT, &now))
     };
-    assert_eq!(verdict(&[silent, good]).verdict, DoctorVerdict::Fault);
-    assert_eq!(verdict(&[good, silent]).verdict, DoctorVerdict::Warning);
-    let found = verdict(&[good, good]);
+    assert_eq!(finding_of(&[silent, good]).status, DoctorStatus::Error);
+    assert_eq!(finding_of(&[good, silent]).status, DoctorStatus::Warning);
+    let found = finding_of(&[good, good]);
     assert_eq!(measured(&found, "answered"), measured(&found, "asked"), "{}", found.text);
 }
 
@@ -343,7 +339,7 @@ fn a_server_whose_answers_are_cut_and_come_over_tcp_has_lost_nothing() {
     assert_eq!((measured(&whole, "asked"), measured(&whole, "answered")), (20.0, 20.0), "{}", whole.text);
     assert!(whole.reason.is_none_or(|why| !why.contains("lost")));
     let cut = found(false);
-    assert_eq!(cut.verdict, DoctorVerdict::Warning);
+    assert_eq!(cut.status, DoctorStatus::Warning);
     assert_eq!((measured(&cut, "asked"), measured(&cut, "answered")), (8.0, 4.0), "{}", cut.text);
 }
 
@@ -357,12 +353,12 @@ fn a_server_that_fails_at_everything_is_a_fault_unless_another_does_not_and_fine
         let config = ResolverConfig { servers: all.to_vec(), ..ResolverConfig::parse(text, "") };
         servers(&config, &polled(&config, USUAL, LONG, &now))
     };
-    let fault = found(&[broken], POD);
-    assert_eq!(fault.verdict, DoctorVerdict::Fault);
-    assert!(reason(&fault).contains("127.0.0.1 said to everything that it failed (SERVFAIL)"), "{fault:?}");
-    assert_eq!(found(&[broken, good], POD).verdict, DoctorVerdict::Warning);
-    assert_eq!(found(&[at_home], POD).verdict, DoctorVerdict::Ok);
-    assert_eq!(found(&[at_home], "").verdict, DoctorVerdict::Fault);
+    let failing = found(&[broken], POD);
+    assert_eq!(failing.status, DoctorStatus::Error);
+    assert!(reason(&failing).contains("127.0.0.1 responded to every question with SERVFAIL"), "{failing:?}");
+    assert_eq!(found(&[broken, good], POD).status, DoctorStatus::Warning);
+    assert_eq!(found(&[at_home], POD).status, DoctorStatus::Ok);
+    assert_eq!(found(&[at_home], "").status, DoctorStatus::Error);
 }
 
 /// As a resolver of a cluster without a way out.
@@ -377,10 +373,10 @@ fn a_server_that_cannot_be_asked_is_told_with_the_systems_word() {
     drop((socket, listener));
     let config = pod(nobody);
     let found = servers(&config, &polled(&config, USUAL, SHORT, &now));
-    assert_eq!(found.verdict, DoctorVerdict::Fault);
-    assert!(reason(&found).contains("cannot be asked (connection refused)"), "{found:?}");
+    assert_eq!(found.status, DoctorStatus::Error);
+    assert!(reason(&found).contains("is unreachable (connection refused)"), "{found:?}");
     let found = looked_up(&config, "db.example.com");
-    assert!(reason(&found).contains("cannot be asked: connection refused"), "{found:?}");
+    assert!(reason(&found).contains("unreachable: connection refused"), "{found:?}");
 }
 
 #[test]
@@ -390,8 +386,7 @@ fn no_lookup_is_made_for_addresses_and_for_what_etc_hosts_names_and_that_is_said
     let site = CheckContext { now: &now, names: &names, ..CheckContext::of(&texts) };
     let found: Vec<_> = examine(&site).into_iter().filter(|finding| finding.id == LOOKUP).collect();
     let is_said = |(finding, name): (&DoctorFinding, &String)| {
-        finding.verdict == DoctorVerdict::Ok
-            && finding.text.starts_with(&format!("no lookup is made for {name}: "))
+        finding.status == DoctorStatus::Ok && finding.text.starts_with(&format!("{name} needs no lookup: "))
     };
     assert!(found.len() == 4 && found.iter().zip(&names).all(is_said), "{found:?}");
 }
@@ -406,7 +401,7 @@ fn a_server_on_a_link_is_told_with_its_link() {
 /// Of values, so that no busy machine makes a server slow.
 #[test]
 fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
-    let verdict = |millis| {
+    let status_of = |millis| {
         let heard = DnsExchange {
             took: Duration::from_millis(millis),
             sent: 2,
@@ -417,9 +412,9 @@ fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
             &ResolverConfig::parse("", ""),
             &[ServerPoll { server: "10.0.0.2:53".parse().unwrap(), heard: vec![heard; 5] }],
         )
-        .verdict
+        .status
     };
-    assert_eq!((verdict(99), verdict(101)), (DoctorVerdict::Ok, DoctorVerdict::Warning));
+    assert_eq!((status_of(99), status_of(101)), (DoctorStatus::Ok, DoctorStatus::Warning));
 }
 
 #[test]

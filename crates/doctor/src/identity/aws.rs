@@ -98,31 +98,29 @@ fn is_aws(put: &Result<FetchResponse, FetchError>, without: &Result<FetchRespons
 /// The first that is listed, as most SDKs take it; else as whom nobody is.
 fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPrincipal> {
     let unsaid = |why: &FetchError| {
-        ServerPrincipal::Unknown(format!("it did not say which role it lends: {}", describe_failure(why)))
+        ServerPrincipal::Unknown(format!("it did not name its role: {}", describe_failure(why)))
     };
     let listing = listing.as_ref().map_err(unsaid)?;
     match listing.status() {
         200 => {
             let text = listing.text();
             let name = text.lines().next().unwrap_or_default().trim();
-            let no_name = || ServerPrincipal::Unknown("what it lists is no role's name".to_owned());
+            let no_name = || ServerPrincipal::Unknown("its list does not begin with a role name".to_owned());
             if is_role(name) { Ok(name.to_owned()) } else { Err(no_name()) }
         }
         404 => Err(ServerPrincipal::NoIdentity),
         status @ 500.. => Err(ServerPrincipal::Failing(status)),
-        status => Err(ServerPrincipal::Unknown(format!(
-            "it answered {status} when it was asked which role it lends"
-        ))),
+        status => Err(ServerPrincipal::Unknown(format!("it responded {status} to the request for its role"))),
     }
 }
 
 /// What a document lacks to be keys: botocore fails without any of the four, and where another `Code` is said Ruby's SDK, PHP's and Rust's.
 pub(super) fn lacks(document: &FetchResponse) -> Option<&'static str> {
     let Ok(document) = serde_json::from_slice::<Value>(document.body()) else {
-        return Some("that is no document of keys");
+        return Some("without a JSON document of keys");
     };
     match document["Code"].as_str() {
-        Some(code) if code != "Success" => return Some("with a Code that is not Success"),
+        Some(code) if code != "Success" => return Some("with a Code other than Success"),
         _ => {}
     }
     let is_whole = ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"]
@@ -141,9 +139,8 @@ struct Document {
 
 /// How long the credentials in an answer live, at this time.
 pub(super) fn lives(document: &FetchResponse, now: SystemTime) -> ProbeResult<CredentialLifetime> {
-    let document: Document = serde_json::from_slice(document.body()).map_err(|_| {
-        ProbeError::Absent("its answer is no document with an end in the usual form (Expiration)")
-    })?;
+    let document: Document = serde_json::from_slice(document.body())
+        .map_err(|_| ProbeError::Absent("its response has no valid Expiration"))?;
     let now =
         now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
     let end = document.expiration.as_second();

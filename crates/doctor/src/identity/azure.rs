@@ -101,16 +101,16 @@ impl AzureTokenResponse {
 fn principal(answer: &FetchResponse, said: &AzureTokenResponse, lacks: MissingFieldCheck) -> ServerPrincipal {
     match (answer.status(), &said.client, &said.error) {
         (200, ..) if lacks(answer).is_some() => {
-            ServerPrincipal::Unknown("it answered 200 without a token".to_owned())
+            ServerPrincipal::Unknown("it responded 200 without a token".to_owned())
         }
         (200, Some(client), _) => {
             ServerPrincipal::named("managed identity with client id ", client, is_client)
         }
-        (200, None, _) => ServerPrincipal::Named("a managed identity that is not named", String::new()),
+        (200, None, _) => ServerPrincipal::Named("an unnamed managed identity", String::new()),
         (400, _, Some(error)) if error.contains("dentity not found") => ServerPrincipal::NoIdentity,
         (status @ 500.., ..) => ServerPrincipal::Failing(status),
         (status, _, Some(error)) if is_plain(error) => ServerPrincipal::Refused(status, error.clone()),
-        (status, ..) => ServerPrincipal::Unknown(format!("it answered {status}: no word")),
+        (status, ..) => ServerPrincipal::Unknown(format!("it responded {status} without an error text")),
     }
 }
 
@@ -118,12 +118,12 @@ fn principal(answer: &FetchResponse, said: &AzureTokenResponse, lacks: MissingFi
 /// (AzureAD/microsoft-authentication-library-for-python, `msal/managed_identity.py`).
 fn lacks_life(token: &FetchResponse) -> Option<&'static str> {
     let is_whole = is_token(token) && said(token).is_some_and(|said| said.left.is_some());
-    (!is_whole).then_some("without an access_token and its life (expires_in)")
+    (!is_whole).then_some("without an access_token and its lifetime (expires_in)")
 }
 
 fn lacks_end(token: &FetchResponse) -> Option<&'static str> {
     let is_whole = is_token(token) && said(token).is_some_and(|said| said.end.is_some());
-    (!is_whole).then_some("without an access_token and its end (expires_on)")
+    (!is_whole).then_some("without an access_token and its expiry (expires_on)")
 }
 
 fn is_token(token: &FetchResponse) -> bool {

@@ -70,7 +70,7 @@ fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOut
     let whose = "the server of containers' credentials";
     if let Some(path) = (site.environment)(RELATIVE) {
         let place = HttpUrl { authority: ECS.to_owned(), path };
-        return Some(Ok(CredentialServer { description: whose, place, named_by: Some(RELATIVE) }));
+        return Some(Ok(CredentialServer { server_description: whose, place, named_by: Some(RELATIVE) }));
     }
     let url = (site.environment)(FULL)?;
     Some(CredentialServer::new(whose, Some((FULL, url)), InvalidServerVariable::url, ECS))
@@ -100,7 +100,7 @@ fn token(site: &CheckContext) -> Result<Option<String>, String> {
         Some(file) => {
             // What begins otherwise may be the token itself.
             let is_shown = file.starts_with('/') && file.len() <= 256;
-            let shown = if is_shown { file.as_str() } else { "what it names, which is not shown," };
+            let shown = if is_shown { file.as_str() } else { "the named file (its name is not shown)" };
             let text = site.files.read(&file);
             let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", ProbeError::new(shown, &error)))?;
             (Some(text), format!("{shown} ({TOKEN_FILE})"))
@@ -109,7 +109,7 @@ fn token(site: &CheckContext) -> Result<Option<String>, String> {
     };
     match token {
         Some(token) if token.contains(['\r', '\n']) => {
-            Err(format!("the token in {of} has a line end, which SDKs refuse"))
+            Err(format!("the token in {of} contains a line end, which SDKs refuse"))
         }
         token => Ok(token.map(|token| token.trim_matches(' ').to_owned())),
     }
@@ -128,9 +128,7 @@ fn principal(answer: &FetchResponse) -> ServerPrincipal {
         200 => {}
         status @ 500.. => return ServerPrincipal::Failing(status),
         status => {
-            return ServerPrincipal::Unknown(format!(
-                "it answered {status} when it was asked for credentials"
-            ));
+            return ServerPrincipal::Unknown(format!("it responded {status} to the request for credentials"));
         }
     }
     let whose = serde_json::from_slice::<CredentialOwner>(answer.body()).ok();
@@ -139,5 +137,5 @@ fn principal(answer: &FetchResponse) -> ServerPrincipal {
         let role = whose.role_arn.map(|role| ServerPrincipal::named("", &role, is_role_arn));
         role.or_else(account)
     });
-    named.unwrap_or_else(|| ServerPrincipal::Unknown("its answer does not say whose they are".to_owned()))
+    named.unwrap_or_else(|| ServerPrincipal::Unknown("its response does not name their owner".to_owned()))
 }

@@ -67,9 +67,7 @@ fn principal(answer: &FetchResponse) -> ServerPrincipal {
         200 => ServerPrincipal::named("", &answer.text(), is_service_account),
         404 => ServerPrincipal::NoIdentity,
         status @ 500.. => ServerPrincipal::Failing(status),
-        status => ServerPrincipal::Unknown(format!(
-            "it was answered {status} when it was asked whose account it lends"
-        )),
+        status => ServerPrincipal::Unknown(format!("it responded {status} to the request for its account")),
     }
 }
 

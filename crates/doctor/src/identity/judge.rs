@@ -10,7 +10,7 @@ use super::lent::{
 };
 use super::windows::SdkRefreshWindow;
 use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
-use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
+use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 use crate::web::HttpUrl;
 
 /// Which of them answer.
@@ -27,14 +27,14 @@ pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorF
         serving.into_iter().chain(meant).collect::<Vec<_>>().join("; ")
     } else {
         let told = silent(outcomes.iter());
-        let told = if told.is_empty() { "none could be asked".to_owned() } else { told.join("; ") };
-        format!("no metadata server answers: {told}")
+        let told = if told.is_empty() { "none could be queried".to_owned() } else { told.join("; ") };
+        format!("no metadata server responds: {told}")
     };
     let found = DoctorFinding::ok(SERVERS, text)
         .with_measurement("answering", answering as f64, "servers")
         .with_measurement("requests", f64::from(requests), "requests");
     match forbidden(outcomes).or_else(|| gravest(outcomes)) {
-        Some((verdict, reason, fix)) => found.with_verdict(verdict, reason, fix),
+        Some((status, reason, fix)) => found.with_status(status, reason, fix),
         None => found,
     }
 }
@@ -43,18 +43,17 @@ pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorF
 fn gravest(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let complaints = [refused, tokenless, failing, named, unaskable, mute, broken];
     let told = complaints.iter().rev().filter_map(|complaint| complaint(outcomes));
-    told.max_by_key(|(verdict, ..)| *verdict)
+    told.max_by_key(|(status, ..)| *status)
 }
 
 /// What is wrong with the servers, why, and what to do.
-type Complaint = (DoctorVerdict, String, String);
+type Complaint = (DoctorStatus, String, String);
 
 fn forbidden(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
-    let reason = "this machine forbids to ask (a firewall rule of its own, or a filter of system calls)";
-    let fix =
-        "ask from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/";
+    let reason = "this machine forbids the requests (a local firewall rule, or a filter of system calls)";
+    let fix = "send the request from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/";
     let is_forbidden = outcomes.iter().any(CloudServerOutcome::is_forbidden);
-    is_forbidden.then(|| (DoctorVerdict::CannotTell, reason.to_owned(), fix.to_owned()))
+    is_forbidden.then(|| (DoctorStatus::Unknown, reason.to_owned(), fix.to_owned()))
 }
 
 fn refused(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
@@ -62,19 +61,19 @@ fn refused(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         CloudServerOutcome::Refused(wanted) => Some(&wanted.place),
         _ => None,
     })?;
-    let (verdict, refuse) = match place.address() {
-        Some(_) => (DoctorVerdict::Fault, "refuse every other address before anything is sent"),
+    let (status, refuse) = match place.address() {
+        Some(_) => (DoctorStatus::Error, "refuse every other address before they send anything"),
         None => (
-            DoctorVerdict::Warning,
-            "take no name but localhost, or (Go, Java) one of which each address is one of these: others are refused before anything is sent",
+            DoctorStatus::Warning,
+            "accept only the name localhost or (Go, Java) a name whose addresses are all among these: they refuse other names before they send anything",
         ),
     };
     let reason = format!(
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI ({}): over http:// AWS's SDKs ask loopback, 169.254.170.2, 169.254.170.23 and [fd00:ec2::23] for containers' credentials, and {refuse}",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI ({}): over http:// AWS's SDKs request container credentials from loopback, 169.254.170.2, 169.254.170.23 and [fd00:ec2::23] only, and {refuse}",
         place.authority
     );
-    let fix = "serve them at one of these addresses, or over https://; or take the variable away";
-    Some((verdict, reason, fix.to_owned()))
+    let fix = "serve the credentials at one of these addresses, or over https://; or remove the variable";
+    Some((status, reason, fix.to_owned()))
 }
 
 fn tokenless(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
@@ -83,8 +82,8 @@ fn tokenless(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         _ => None,
     })?;
     let reason = format!("{why}: SDKs fail before they ask for credentials");
-    let fix = "look at what is named there, and at the volume that a file is on, as the user of the program that asks; whoever writes it writes no line end";
-    Some((DoctorVerdict::Fault, reason, fix.to_owned()))
+    let fix = "look at the named file and its volume as the user of the program; write the token without a line end";
+    Some((DoctorStatus::Error, reason, fix.to_owned()))
 }
 
 /// A server that fails whoever asks, and of which nobody else's way of asking gets more.
@@ -97,15 +96,14 @@ fn failing(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         .iter()
         .filter_map(|outcome| match outcome {
             CloudServerOutcome::Failing(wanted, status) if !serves(&wanted.place) => {
-                Some(format!("the server at {} answers {status}", wanted.place.authority))
+                Some(format!("the server at {} responds {status}", wanted.place.authority))
             }
             _ => None,
         })
         .collect();
     told.dedup();
-    let reason =
-        |told| format!("{told}: SDKs that ask there have no credentials, and most try no second time");
-    fault_of(&told, reason, "look at that server's log, and at what it asks itself for each answer")
+    let reason = |told| format!("{told}: SDKs get no credentials there, and most do not retry");
+    error_of(&told, reason, "look at that server's log and at its own upstream requests")
 }
 
 fn named(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
@@ -118,16 +116,16 @@ fn named(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         _ => None,
     });
     let named: Vec<_> = named.collect();
-    fault_of(
+    error_of(
         &named,
-        |named| format!("SDKs ask where the environment sends them, and nowhere else then: {named}"),
-        "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away",
+        |named| format!("SDKs use only the server that the environment names: {named}"),
+        "check that the server runs on this node and that network policies let this pod reach it; or remove the variable",
     )
 }
 
-/// A fault of all that are told of here, and why together; none of nobody.
-fn fault_of(told: &[String], reason: impl FnOnce(String) -> String, fix: &str) -> Option<Complaint> {
-    (!told.is_empty()).then(|| (DoctorVerdict::Fault, reason(told.join(", ")), fix.to_owned()))
+/// An error for all of these together, with one reason. It is `None` if there are none.
+fn error_of(told: &[String], reason: impl FnOnce(String) -> String, fix: &str) -> Option<Complaint> {
+    (!told.is_empty()).then(|| (DoctorStatus::Error, reason(told.join(", ")), fix.to_owned()))
 }
 
 fn unaskable(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
@@ -135,38 +133,38 @@ fn unaskable(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         CloudServerOutcome::Unaskable(name, why) => Some(misread(name, *why)),
         _ => None,
     });
-    told.max_by_key(|(verdict, ..)| *verdict)
+    told.max_by_key(|(status, ..)| *status)
 }
 
 fn misread(name: &str, why: InvalidServerVariable) -> Complaint {
     // Node's takes a URL as it is; golang `cloud.google.com/go/compute/metadata`, google-auth-library-python `compute_engine/_metadata.py`
     // and google-auth-library-java `ComputeEngineCredentials` do not look.
-    let (verdict, why, fix) = match why {
+    let (status, why, fix) = match why {
         InvalidServerVariable::UrlForHost => (
-            DoctorVerdict::Fault,
-            "is a URL where HOST or HOST:PORT is expected: Google's libraries for Go, Python and Java put http:// before it, and ask http://http://… in vain",
-            "leave out the scheme and the path",
+            DoctorStatus::Error,
+            "is a URL, but expected HOST or HOST:PORT: Google's libraries for Go, Python and Java add http:// and then request http://http://…",
+            "remove the scheme and the path",
         ),
         InvalidServerVariable::NoHost => (
-            DoctorVerdict::CannotTell,
-            "is no HOST or HOST:PORT, so nobody is asked there",
-            "look at its value",
+            DoctorStatus::Unknown,
+            "is not HOST or HOST:PORT, so no request was sent there",
+            "check its value",
         ),
         InvalidServerVariable::Https => (
-            DoctorVerdict::CannotTell,
-            "is an https:// URL, and nothing but http:// is asked here",
-            "ask that server by hand",
+            DoctorStatus::Unknown,
+            "is an https:// URL, but this check sends only http:// requests",
+            "query that server by hand",
         ),
         InvalidServerVariable::Unsupported => (
-            DoctorVerdict::CannotTell,
-            "names a server that Azure's SDKs ask in a way that is not spoken here (Service Fabric's, Azure Arc's, Cloud Shell's)",
-            "ask that server by hand",
+            DoctorStatus::Unknown,
+            "names a server with a protocol that this check does not support (Service Fabric, Azure Arc or Cloud Shell)",
+            "query that server by hand",
         ),
         InvalidServerVariable::NoUrl => {
-            (DoctorVerdict::CannotTell, "is no http:// URL, so nobody is asked there", "look at its value")
+            (DoctorStatus::Unknown, "is not an http:// URL, so no request was sent there", "check its value")
         }
     };
-    (verdict, format!("{name} {why}"), format!("{name}: {fix}"))
+    (status, format!("{name} {why}"), format!("{name}: {fix}"))
 }
 
 fn mute(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
@@ -174,14 +172,14 @@ fn mute(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         matches!(outcome, CloudServerOutcome::Absent(_, FetchError::Timeout(_)))
     };
     let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
-    let reason = "somebody takes the connection and gives no whole answer within a second: SDKs wait there for that and more, some try again, and then have no credentials";
-    let fix = "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place";
-    let is_fault = !serves && outcomes.iter().any(is_mute);
-    is_fault.then(|| (DoctorVerdict::Fault, reason.to_owned(), fix.to_owned()))
+    let reason = "a server accepts the connection but sends no complete response within a second: SDKs wait at least that long, some retry, and then they have no credentials";
+    let fix = "look at that server's log and CPU (cpu.throttling there), or at a proxy that accepts the connection in its place";
+    let is_error = !serves && outcomes.iter().any(is_mute);
+    is_error.then(|| (DoctorStatus::Error, reason.to_owned(), fix.to_owned()))
 }
 
 /// Somebody takes the connection and never gives an answer that could be read. That is not nobody: SDKs that ask there fail, or ask again. A
-/// warning and no fault, because it is known of no server there that it should serve (one that a variable names is a fault in [`named`]), and
+/// warning and no error, because it is known of no server there that it should serve (one that a variable names is an error in [`named`]), and
 /// unlike one that is mute it lets SDKs go on at once: a proxy that takes all of a pod's connections does so where there is no server.
 fn broken(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
@@ -193,20 +191,20 @@ fn broken(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         _ => None,
     })?;
     let reason = format!(
-        "somebody takes connections at {} and gives no answer that can be read ({}): SDKs that ask there have no credentials; if no server is meant to be there, they go on to the next of their chain",
+        "a server accepts connections at {} but sends no valid response ({}): SDKs get no credentials there; if no server should be there, SDKs go on to the next in their chain",
         wanted.place.authority,
         describe_failure(why)
     );
     let fix = format!(
-        "look who listens there, and whether a proxy (a sidecar) takes the connection in its place: curl -sv http://{}/",
+        "find out which program listens there, perhaps a proxy (a sidecar): curl -sv http://{}/",
         wanted.place.authority
     );
-    (!serves).then_some((DoctorVerdict::Warning, reason, fix))
+    (!serves).then_some((DoctorStatus::Warning, reason, fix))
 }
 
 fn served(outcome: &CloudServerOutcome) -> Option<String> {
     let CloudServerOutcome::Serving(server) = outcome else { return None };
-    Some(format!("{} answers at {}", server.wanted.description, server.wanted.place.authority))
+    Some(format!("{} responds at {}", server.wanted.server_description, server.wanted.place.authority))
 }
 
 /// Those that do not serve, together where they are at one place for one reason.
@@ -214,27 +212,29 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a CloudServerOutcome>) -> Vec<Str
     let mut places: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
         let (wanted, why) = match outcome {
-            CloudServerOutcome::Refused(wanted) => (wanted, "not asked, as SDKs refuse that host".to_owned()),
+            CloudServerOutcome::Refused(wanted) => {
+                (wanted, "not queried, because SDKs refuse that host".to_owned())
+            }
             CloudServerOutcome::Tokenless(wanted, _) => {
-                (wanted, "not asked, as there is no token for it".to_owned())
+                (wanted, "not queried, because its token is missing".to_owned())
             }
             CloudServerOutcome::Absent(wanted, FetchError::Timeout(_)) => {
-                (wanted, "a connection, and no answer".to_owned())
+                (wanted, "connected, but no response".to_owned())
             }
             CloudServerOutcome::Absent(wanted, FetchError::ConnectTimeout(_)) => {
-                (wanted, "no answer".to_owned())
+                (wanted, "no response".to_owned())
             }
             CloudServerOutcome::Absent(wanted, why) => (wanted, describe_failure(why)),
             CloudServerOutcome::OtherServer(wanted) => {
-                (wanted, "somebody answers, but not as it does".to_owned())
+                (wanted, "a server responds, but not like this metadata server".to_owned())
             }
-            CloudServerOutcome::Failing(wanted, status) => (wanted, format!("somebody answers {status}")),
+            CloudServerOutcome::Failing(wanted, status) => (wanted, format!("a server responds {status}")),
             _ => continue,
         };
         let told = format!("at {}: {why}", wanted.place.authority);
         match places.iter_mut().find(|(known, _)| *known == told) {
-            Some((_, all)) => all.push(wanted.description),
-            None => places.push((told, vec![wanted.description])),
+            Some((_, all)) => all.push(wanted.server_description),
+            None => places.push((told, vec![wanted.server_description])),
         }
     }
     places.into_iter().map(|(told, whose)| format!("{} {told}", whose.join(", "))).collect()
@@ -260,33 +260,31 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
         .with_measurement("median", median, "ms")
         .with_measurement("worst", worst, "ms");
     if answered < asked {
-        return found.with_verdict(
-            DoctorVerdict::Fault,
-            format!("the others: {}; most SDKs ask once, wait a second at most, and fail the call that they were asked for", others(server).join(", ")),
-            "look at that server's log and its CPU (cpu.throttling there), and how many others ask it: a refresh that is too frequent is told by identity.life",
+        return found.with_status(
+            DoctorStatus::Error,
+            format!("the other responses: {}; most SDKs send one request, wait at most a second, and then fail the call", others(server).join(", ")),
+            "look at that server's log, its CPU (cpu.throttling there) and its number of clients; identity.life reports a refresh that is too frequent",
         );
     }
     if worst >= millis(Some(&SLOW)) {
         let is_over = worst >= millis(Some(&server.sdk_timeout.least));
-        return found.with_verdict(
-            if is_over { DoctorVerdict::Fault } else { DoctorVerdict::Warning },
-            format!("it is slow: {}; under load it will be later", server.sdk_timeout.who),
-            "look at that server's CPU and at what it asks itself for each answer",
+        return found.with_status(
+            if is_over { DoctorStatus::Error } else { DoctorStatus::Warning },
+            format!("it is slow: {}; under load it will be slower", server.sdk_timeout.who),
+            "look at that server's CPU and at its own upstream requests",
         );
     }
     if asked >= ENOUGH || matches!(server.principal, ServerPrincipal::NoIdentity) {
         return found;
     }
     let reason = match server.principal {
-        ServerPrincipal::Named(..) => {
-            "the time for it was over before it had been asked for credentials often enough"
-        }
-        _ => "it did not say whose credentials it lends, so it was not asked for them",
+        ServerPrincipal::Named(..) => "the time limit ended before enough requests for credentials",
+        _ => "it did not name an identity, so the check requested no credentials",
     };
-    found.with_verdict(
-        DoctorVerdict::CannotTell,
+    found.with_status(
+        DoctorStatus::Unknown,
         reason,
-        "ask that server by hand some times: curl -w '%{time_total}'",
+        "query that server a few times by hand: curl -w '%{time_total}'",
     )
 }
 
@@ -310,17 +308,16 @@ fn times(server: &RespondingServer) -> Vec<Duration> {
 
 /// What it answered, with the median and the largest of these times in milliseconds.
 fn answers(server: &RespondingServer, answered: usize, count: usize, [median, worst]: [f64; 2]) -> String {
-    let (whose, asked) = (server.wanted.description, server.attempts.len());
-    let within = format!(
-        "within {median:.1} ms at the median and {worst:.1} ms at most, each on a connection of its own"
-    );
-    let others = pluralize(count as f64, "other answer");
-    let all = if count == 1 { "its only answer".to_owned() } else { format!("all its {count} answers") };
+    let (whose, asked) = (server.wanted.server_description, server.attempts.len());
+    let within =
+        format!("in {median:.1} ms at the median and at most {worst:.1} ms, each on a new connection");
+    let others = pluralize(count as f64, "other response");
+    let all = if count == 1 { "its only response".to_owned() } else { format!("all its {count} responses") };
     match (asked, &server.principal) {
         (0, ServerPrincipal::NoIdentity) => {
-            format!("{whose} was not asked for credentials, which it has not; it gave {others} {within}")
+            format!("{whose} has no credentials, so the check requested none; it gave {others} {within}")
         }
-        (0, _) => format!("{whose} was not asked for credentials; it gave {others} {within}"),
+        (0, _) => format!("the check requested no credentials from {whose}; it gave {others} {within}"),
         (..ENOUGH, _) => {
             format!("{whose} gave credentials {answered} of {asked} times; {all} came {within}")
         }
@@ -344,30 +341,30 @@ fn others(server: &RespondingServer) -> Vec<String> {
 
 /// As whom programs here are.
 pub(super) fn principal(server: &RespondingServer) -> DoctorFinding {
-    let whose = server.wanted.description;
+    let whose = server.wanted.server_description;
     match &server.principal {
         ServerPrincipal::Named(what, name) if !server.attempts.is_empty() && credentials(server) == 0 => {
-            DoctorFinding::ok(PRINCIPAL, format!("{whose} gave no credentials; whose they would be: {what}{name}"))
+            DoctorFinding::ok(PRINCIPAL, format!("{whose} gave no credentials; its identity is {what}{name}"))
         }
-        ServerPrincipal::Named(what, name) => DoctorFinding::ok(PRINCIPAL, format!("{whose} lends credentials of: {what}{name}")),
-        ServerPrincipal::NoIdentity => DoctorFinding::ok(PRINCIPAL, format!("{whose} has no credentials for who asks here")).with_verdict(
-            DoctorVerdict::Warning,
-            "SDKs find a server, and no identity at it: each tries it first, and fails or goes on to the next of its chain",
-            "give the pod an identity (Google: iam.gke.io/gcp-service-account; AWS: an association or a role; Azure: an identity of the machine), or keep it from the server",
+        ServerPrincipal::Named(what, name) => DoctorFinding::ok(PRINCIPAL, format!("{whose} gives credentials of {what}{name}")),
+        ServerPrincipal::NoIdentity => DoctorFinding::ok(PRINCIPAL, format!("{whose} has no credentials for this pod or machine")).with_status(
+            DoctorStatus::Warning,
+            "SDKs find a server without an identity: each SDK tries it first, then fails or goes on to the next in its chain",
+            "give the pod an identity (Google: iam.gke.io/gcp-service-account; AWS: an association or a role; Azure: an identity of the machine), or block its access to the server",
         ),
-        ServerPrincipal::Failing(status) => DoctorFinding::ok(PRINCIPAL, format!("{whose} does not say as whom programs here are")).with_verdict(
-            DoctorVerdict::Fault,
-            format!("it answered {status} when it was asked for that: SDKs have no credentials, and most try no second time"),
-            "look at that server's log, and at what it asks itself for each answer",
+        ServerPrincipal::Failing(status) => DoctorFinding::ok(PRINCIPAL, format!("{whose} does not name the identity of programs here")).with_status(
+            DoctorStatus::Error,
+            format!("it responded {status} to that request: SDKs have no credentials, and most do not retry"),
+            "look at that server's log and at its own upstream requests",
         ),
-        ServerPrincipal::Refused(status, words) => unsaid(format!("{whose}: it answered {status}: {words}")),
+        ServerPrincipal::Refused(status, words) => unsaid(format!("{whose}: it responded {status}: {words}")),
         ServerPrincipal::Unknown(why) => unsaid(format!("{whose}: {why}")),
     }
 }
 
 fn unsaid(why: String) -> DoctorFinding {
-    DoctorFinding::ok(PRINCIPAL, "not seen".to_owned()).with_verdict(
-        DoctorVerdict::CannotTell,
+    DoctorFinding::ok(PRINCIPAL, "unknown".to_owned()).with_status(
+        DoctorStatus::Unknown,
         why,
         "look at that server's log",
     )
@@ -375,9 +372,9 @@ fn unsaid(why: String) -> DoctorFinding {
 
 /// How long its credentials live, against the windows of those who ask it.
 pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
-    let whose = server.wanted.description;
+    let whose = server.wanted.server_description;
     if matches!(server.principal, ServerPrincipal::NoIdentity) {
-        return DoctorFinding::ok(LIFE, format!("{whose} lends nothing to who asks here, so nothing ends"));
+        return DoctorFinding::ok(LIFE, format!("{whose} has no credentials, so none expire"));
     }
     let life = match &server.lifetime {
         Ok(life) => *life,
@@ -385,14 +382,16 @@ pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
             return DoctorFinding::unknown(
                 LIFE,
                 why,
-                format!("look at what {whose} lends by hand, without showing it: its end alone"),
+                format!(
+                    "look at the expiry of the credentials of {whose} by hand; do not print the credentials"
+                ),
             );
         }
     };
     let largest = server.windows.iter().map(|window| window.seconds).max().unwrap_or(0);
     let whole = life.whole.map_or_else(String::new, |whole| format!(" of {}", spoken(whole)));
     let text = format!(
-        "what {whose} lends has {}{whole} left; the largest window of its SDKs is {}",
+        "the credentials of {whose} have {}{whole} left; the largest refresh window of its SDKs is {}",
         spoken(life.left),
         spoken(largest)
     );
@@ -401,48 +400,48 @@ pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
         .with_measurement("window", largest as f64, "s");
     let found = life.whole.map_or(found.clone(), |whole| found.with_measurement("whole", whole as f64, "s"));
     if life.left <= 0 {
-        return found.with_verdict(
-            DoctorVerdict::Fault,
-            "they have ended: every call that is signed with them is refused",
+        return found.with_status(
+            DoctorStatus::Error,
+            "the credentials have expired: the cloud refuses every call with them",
             "look at that server's log, and at this machine's clock",
         );
     }
     match thrashing(server.windows, life) {
-        Some((verdict, reason)) => found.with_verdict(
-            verdict,
+        Some((status, reason)) => found.with_status(
+            status,
             reason,
-            "let the server lend longer sessions (AWS: MaxSessionDuration, an hour and more), and renew them while more than the largest window is left; or use newer \
-             releases of these SDKs",
+            "have the server issue longer sessions (AWS: MaxSessionDuration, an hour or more) and renew each session before \
+             any of these SDKs starts to refresh it; or use newer releases of these SDKs",
         ),
         None => found,
     }
 }
 
 /// Above a window for less than a fifth of its life a session is as good as never: servers renew later than that, the real ones within its last
-/// minutes. So that the verdict on short sessions does not hang on the second in which they are looked at. Of longer ones that is seen: who
+/// minutes. So that the status on short sessions does not hang on the second in which they are looked at. Of longer ones that is seen: who
 /// lends what has less left than a window does not renew before it.
 const CALM: i64 = 5;
 
 /// Who asks anew at each call, now and for how long.
-fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(DoctorVerdict, String)> {
+fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(DoctorStatus, String)> {
     let whole = life.whole.unwrap_or(i64::MAX);
     let who =
         |is: &dyn Fn(&SdkRefreshWindow) -> bool| told_windows(windows.iter().filter(|window| is(window)));
     let ever = who(&|window| window.seconds >= whole);
     let now = who(&|window| window.seconds >= life.left);
     let soon = who(&|window| whole.saturating_sub(window.seconds) < whole / CALM);
-    let anew = "each call of these SDKs fetches them anew and waits for that";
+    let anew = "each call of these SDKs fetches new credentials and waits for them";
     if !ever.is_empty() {
-        let text = format!("they are never above these windows, so {anew}: {ever}");
-        return Some((DoctorVerdict::Fault, text));
+        let text = format!("the credentials' lifetime never exceeds these windows, so {anew}: {ever}");
+        return Some((DoctorStatus::Error, text));
     }
     if !now.is_empty() {
-        return Some((DoctorVerdict::Warning, format!("until the server renews them, {anew}: {now}")));
+        return Some((DoctorStatus::Warning, format!("until the server renews them, {anew}: {now}")));
     }
     let text = format!(
-        "for more than four fifths of their life, unless the server renews them before, {anew}: {soon}"
+        "during more than four fifths of the credentials' lifetime, unless the server renews them earlier, {anew}: {soon}"
     );
-    (!soon.is_empty()).then_some((DoctorVerdict::Warning, text))
+    (!soon.is_empty()).then_some((DoctorStatus::Warning, text))
 }
 
 fn told_windows<'a>(windows: impl Iterator<Item = &'a SdkRefreshWindow>) -> String {
@@ -453,7 +452,7 @@ fn told_windows<'a>(windows: impl Iterator<Item = &'a SdkRefreshWindow>) -> Stri
 }
 
 fn requests(count: u32) -> String {
-    if count == 1 { "1 request a call".to_owned() } else { format!("{count} requests a call") }
+    if count == 1 { "1 request per call".to_owned() } else { format!("{count} requests per call") }
 }
 
 /// `43 min`, `14.5 min`, `50 s`.
@@ -467,46 +466,46 @@ fn spoken(seconds: i64) -> String {
 
 /// Whether AWS's session tokens come as far as here.
 pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
-    let said = |status: Option<u16>| status.map_or("no answer".to_owned(), |status| format!("{status}"));
+    let said = |status: Option<u16>| status.map_or("no response".to_owned(), |status| format!("{status}"));
     let text = format!(
-        "a session token (IMDSv2) was asked for: {}; without one (IMDSv1): {}",
+        "request for a session token (IMDSv2): {}; request without a token (IMDSv1): {}",
         said(tokens.put),
         said(tokens.without)
     );
     let found = DoctorFinding::ok(TOKENS, text);
-    let hops = "let the answer come so far: aws ec2 modify-instance-metadata-options --http-put-response-hop-limit 2; or keep pods from the server, and give them an \
-                identity of their own";
+    let hops = "raise the hop limit: aws ec2 modify-instance-metadata-options --http-put-response-hop-limit 2; or \
+                block pods' access to the server and give them their own identity";
     match (tokens.put, tokens.without) {
         (Some(200), _) => found,
-        (None, _) if tokens.is_slow => found.with_verdict(
-            DoctorVerdict::CannotTell,
-            "the server's answers are so late that the one with the token may be late, too, and not lost",
+        (None, _) if tokens.is_slow => found.with_status(
+            DoctorStatus::Unknown,
+            "the server responds so late that the response with the token may be late instead of lost",
             "look at that server first (identity.latency)",
         ),
-        (None, Some(200)) => found.with_verdict(
-            DoctorVerdict::Fault,
-            "the answer with the token is lost, as with a hop limit of 1: at each fetch SDKs wait a second or more for it before they go on without, and those for Rust \
-             never do",
+        (None, Some(200)) => found.with_status(
+            DoctorStatus::Error,
+            "the response with the token is lost, as with a hop limit of 1: at each fetch SDKs wait for it for a \
+             second or more, then go on without a token; SDKs for Rust never go on",
             hops,
         ),
-        (None, _) => found.with_verdict(
-            DoctorVerdict::Fault,
-            "the answer with the token is lost, as with a hop limit of 1, and without a token nothing is answered: no SDK here gets credentials",
+        (None, _) => found.with_status(
+            DoctorStatus::Error,
+            "the response with the token is lost, as with a hop limit of 1, and the server needs a token: no SDK here gets credentials",
             hops,
         ),
-        (Some(400), _) => found.with_verdict(
-            DoctorVerdict::Fault,
-            "400 is final to every SDK: none goes on without a token",
-            "look at that server: a request for a token with X-aws-ec2-metadata-token-ttl-seconds must be answered 200, or 404 if it knows none",
+        (Some(400), _) => found.with_status(
+            DoctorStatus::Error,
+            "every SDK gives up at status 400",
+            "look at that server: it must respond 200 to a token request with X-aws-ec2-metadata-token-ttl-seconds, or 404 if it has no tokens",
         ),
-        (Some(_), Some(200)) => found.with_verdict(
-            DoctorVerdict::Warning,
-            "SDKs that go on without a token get credentials, those for Rust do not",
-            "let the server answer requests for tokens (IMDSv2)",
+        (Some(_), Some(200)) => found.with_status(
+            DoctorStatus::Warning,
+            "SDKs that go on without a token get credentials; SDKs for Rust do not",
+            "let the server issue tokens (IMDSv2)",
         ),
-        (Some(_), _) => found.with_verdict(
-            DoctorVerdict::Fault,
-            "neither with nor without a token are credentials to be had",
+        (Some(_), _) => found.with_status(
+            DoctorStatus::Error,
+            "the server gives no credentials, neither with nor without a token",
             "look at that server's log",
         ),
     }
@@ -514,42 +513,42 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
 
 /// Whether this pod could act as its node.
 pub(super) fn node(server: &RespondingServer, is_pod: bool) -> DoctorFinding {
-    let whose = server.wanted.description;
+    let whose = server.wanted.server_description;
     let name = match &server.principal {
         ServerPrincipal::Named(what, name) => [what, name.as_str()].concat(),
-        ServerPrincipal::NoIdentity => "nobody".to_owned(),
-        _ => "it does not say whom".to_owned(),
+        ServerPrincipal::NoIdentity => "none".to_owned(),
+        _ => "unknown".to_owned(),
     };
     if !is_pod {
         return DoctorFinding::ok(
             NODE,
-            format!("this is no pod, so what {whose} lends is for this machine itself"),
+            format!("this is not a pod, so the credentials of {whose} belong to this machine"),
         );
     }
     let is_compute = name.ends_with("-compute@developer.gserviceaccount.com");
     let own = match server.is_machines_own {
-        Some(true) => "answers here what only the machine's own server does",
-        Some(false) => "does not answer here what only the machine's own server does",
-        None => "gave no answer to what only the machine's own server knows",
+        Some(true) => "knows data here that only the machine's own server knows",
+        Some(false) => "does not know here the data that only the machine's own server knows",
+        None => "gave no response about data that only the machine's own server knows",
     };
-    let found = DoctorFinding::ok(NODE, format!("{whose} {own}; it lends credentials of: {name}"));
+    let found = DoctorFinding::ok(NODE, format!("{whose} {own}; its identity: {name}"));
     match server.is_machines_own {
         Some(false) if !is_compute => return found,
         None if !is_compute => {
-            let reason =
-                "whether it is the node's own server was asked, and no answer came in the time for it";
-            return found.with_verdict(
-                DoctorVerdict::CannotTell,
+            let reason = "the request that identifies the node's own server got no response in time";
+            return found.with_status(
+                DoctorStatus::Unknown,
                 reason,
                 "look at that server first (identity.latency)",
             );
         }
         _ => {}
     }
-    found.with_verdict(
-        DoctorVerdict::Warning,
-        "the node's own server is reachable from this pod: whoever runs code here can read what the node is, and act as it where it lends credentials of the node's",
-        "keep pods from it and give them identities of their own (Google: Workload Identity; AWS: hop limit 1 with EKS Pod Identity or IRSA; Azure: Workload Identity; or a metadata \
-         server for pods on the node), and a NetworkPolicy without 169.254.169.254",
+    found.with_status(
+        DoctorStatus::Warning,
+        "this pod can reach the node's own server: code in the pod can read data about the node, and can act as the node if the server gives the node's credentials",
+        "block pods' access to it and give them their own identities (Google: Workload Identity; AWS: hop limit 1 with \
+         EKS Pod Identity or IRSA; Azure: Workload Identity; or a metadata server for pods on the node), and use a \
+         NetworkPolicy without 169.254.169.254",
     )
 }

@@ -88,10 +88,10 @@ impl CloudServerOutcome {
         if let Self::Serving(server) = &mut self {
             let (said, why) = match &server.principal {
                 ServerPrincipal::Named(_, said) => {
-                    (said, "it says a name that holds a credential, which is not shown")
+                    (said, "its name contains a credential, so it is not shown")
                 }
                 ServerPrincipal::Refused(_, said) => {
-                    (said, "it says a credential when it is asked for that, which is not shown")
+                    (said, "its response contains a credential, so it is not shown")
                 }
                 ServerPrincipal::NoIdentity | ServerPrincipal::Failing(_) | ServerPrincipal::Unknown(_) => {
                     return self;
@@ -114,7 +114,7 @@ impl CloudServerOutcome {
 #[derive(Debug, Clone)]
 pub(super) struct CredentialServer {
     /// As in "AWS's metadata service".
-    pub(super) description: &'static str,
+    pub(super) server_description: &'static str,
     pub(super) place: HttpUrl,
     /// The variable that names it; SDKs have no other then.
     pub(super) named_by: Option<&'static str>,
@@ -134,11 +134,11 @@ impl CredentialServer {
         match named {
             Some((name, value)) => {
                 let place = read(&value).map_err(|why| CloudServerOutcome::Unaskable(name, why))?;
-                Ok(Self { description: whose, place, named_by: Some(name) })
+                Ok(Self { server_description: whose, place, named_by: Some(name) })
             }
             None => {
                 let place = HttpUrl { authority: usual.to_owned(), path: String::new() };
-                Ok(Self { description: whose, place, named_by: None })
+                Ok(Self { server_description: whose, place, named_by: None })
             }
         }
     }
@@ -213,9 +213,11 @@ pub(super) fn is_sendable_text(member: &Value) -> bool {
 pub(super) fn describe_failure(why: &FetchError) -> String {
     match why {
         FetchError::Timeout(Duration::ZERO) | FetchError::ConnectTimeout(Duration::ZERO) => {
-            "no time was left for it".to_owned()
+            "the time limit left no time for it".to_owned()
         }
-        FetchError::Timeout(patience) => format!("no whole answer within {:.1} s", patience.as_secs_f64()),
+        FetchError::Timeout(patience) => {
+            format!("no complete response within {:.1} s", patience.as_secs_f64())
+        }
         FetchError::ConnectTimeout(patience) => {
             format!("no connection within {:.1} s", patience.as_secs_f64())
         }
@@ -226,7 +228,7 @@ pub(super) fn describe_failure(why: &FetchError) -> String {
 /// Why nothing is known of the life of credentials of which no answer had all.
 pub(super) fn no_lifetime_reason(tries: &[CredentialAttempt]) -> ProbeError {
     let is_asked = !tries.is_empty();
-    ProbeError::Absent(if is_asked { "it gave no credentials" } else { "it was not asked for credentials" })
+    ProbeError::Absent(if is_asked { "it gave no credentials" } else { "the check requested no credentials" })
 }
 
 /// As whom its credentials are.
@@ -251,7 +253,7 @@ impl ServerPrincipal {
             Self::Named(what, text.to_owned())
         } else {
             Self::Unknown(
-                "what it says there is no name of an account or a role, and is not shown".to_owned(),
+                "its response is not the name of an account or a role, so it is not shown".to_owned(),
             )
         }
     }

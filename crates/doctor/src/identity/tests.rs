@@ -12,7 +12,7 @@ use self::clouds::{
 };
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
-use crate::finding::DoctorVerdict;
+use crate::finding::DoctorStatus;
 use crate::finding::told::{self, fix, reason};
 use crate::web::fake::{Servers, answer, status};
 
@@ -21,10 +21,10 @@ fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
     let servers = Servers::default();
     let told = found(&servers, &[]);
     assert_eq!(
-        told.iter().map(|finding| (finding.id, finding.verdict)).collect::<Vec<_>>(),
-        [(SERVERS, DoctorVerdict::Ok)]
+        told.iter().map(|finding| (finding.id, finding.status)).collect::<Vec<_>>(),
+        [(SERVERS, DoctorStatus::Ok)]
     );
-    assert!(told[0].text.starts_with("no metadata server answers"), "{}", told[0].text);
+    assert!(told[0].text.starts_with("no metadata server responds"), "{}", told[0].text);
     servers.serve(LINK_LOCAL, |_| Err(FetchError::ConnectTimeout(Duration::from_millis(500))));
     assert_eq!(complaints(&servers, &[POD]), []);
 }
@@ -33,16 +33,16 @@ fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
 fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
     let mute = at_the_address(aws().reply());
     mute.slow.set(Duration::from_secs(9));
-    assert_eq!(complaints(&mute, &[]), [(SERVERS, DoctorVerdict::Fault)]);
+    assert_eq!(complaints(&mute, &[]), [(SERVERS, DoctorStatus::Error)]);
 }
 
 /// Each was called fine, as if nobody were there.
 #[test]
 fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warned_of() {
-    let broken = || FetchError::Broken("the connection ended before the answer did".to_owned());
+    let broken = || FetchError::Broken("the connection ended before the end of the response".to_owned());
     for why in [broken(), FetchError::TooLarge(1 << 16), FetchError::Http("broken chunks".to_owned())] {
         let told = found(&at_the_address(|_| Err(why.clone())), &[]);
-        assert_eq!((told.len(), told[0].verdict), (1, DoctorVerdict::Warning), "{why}");
+        assert_eq!((told.len(), told[0].status), (1, DoctorStatus::Warning), "{why}");
         assert!(reason(&told[0]).contains(&why.to_string()), "{:?}", told[0]);
     }
     for nobody in [FetchError::Refused, FetchError::Connection("No route to host".to_owned())] {
@@ -59,9 +59,9 @@ fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warne
 fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
     for code in [500, 502, 503, 504] {
         let told = found(&at_the_address(move |_: &FetchRequest| status(code)), &[]);
-        assert_eq!((told.len(), told[0].verdict), (1, DoctorVerdict::Fault), "{code}");
+        assert_eq!((told.len(), told[0].status), (1, DoctorStatus::Error), "{code}");
         let why = reason(&told[0]);
-        assert!(why.starts_with(&format!("the server at {LINK_LOCAL} answers {code}: ")), "{why}");
+        assert!(why.starts_with(&format!("the server at {LINK_LOCAL} responds {code}: ")), "{why}");
     }
     // Whose it is may still be told.
     let azure = |_: &FetchRequest| {
@@ -72,8 +72,8 @@ fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
         [at_the_address(|_: &FetchRequest| flavored(503, "")), at_the_address(azure), at_the_address(amazon)]
     {
         let complaints = complaints(&servers, &[]);
-        assert!(complaints.contains(&(PRINCIPAL, DoctorVerdict::Fault)), "{complaints:?}");
-        assert!(complaints.contains(&(LATENCY, DoctorVerdict::CannotTell)), "{complaints:?}");
+        assert!(complaints.contains(&(PRINCIPAL, DoctorStatus::Error)), "{complaints:?}");
+        assert!(complaints.contains(&(LATENCY, DoctorStatus::Unknown)), "{complaints:?}");
     }
     // Another cloud's server may fail at what it does not know.
     let one_cloud =
@@ -103,7 +103,7 @@ fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
         })
     };
     assert_eq!(complaints(&agent(true), &[POD]), []);
-    assert_eq!(complaints(&agent(false), &[POD]), [(PRINCIPAL, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&agent(false), &[POD]), [(PRINCIPAL, DoctorStatus::Warning)]);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_server_that_the_environment_names_and_that_does_not_answer_is_a_fault() {
         ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://10.0.0.7"),
     ] {
         let told = found(&Servers::default(), &[(name, value)]);
-        assert_eq!((told.len(), told[0].verdict), (1, DoctorVerdict::Fault), "{name}");
+        assert_eq!((told.len(), told[0].status), (1, DoctorStatus::Error), "{name}");
         assert!(reason(&told[0]).contains(name), "{:?}", told[0]);
     }
 }
@@ -131,7 +131,7 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
     ] {
         let servers = at_the_address(aws().reply());
         let told = found(&servers, &[(name, value)]);
-        assert_eq!(told[0].verdict, DoctorVerdict::CannotTell, "{name}");
+        assert_eq!(told[0].status, DoctorStatus::Unknown, "{name}");
         let why = reason(&told[0]);
         assert!(why.starts_with(name) && !why.contains(SECRET), "{why}");
         let asked = servers.asked.borrow();
@@ -148,16 +148,20 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
 fn a_variable_that_is_misread_is_told_by_what_was_expected() {
     let told = |name, value: &str| found(&Servers::default(), &[(name, value)]).swap_remove(0);
     let host = told("GCE_METADATA_HOST", "http://127.0.0.1:8080");
-    assert_eq!(host.verdict, DoctorVerdict::Fault);
-    assert!(reason(&host).contains("HOST:PORT is expected") && reason(&host).contains("http://http://"));
+    assert_eq!(host.status, DoctorStatus::Error);
+    assert!(reason(&host).contains("expected HOST or HOST:PORT") && reason(&host).contains("http://http://"));
     for (name, value, why) in [
-        ("GCE_METADATA_HOST", "a".repeat(100_000), "no HOST or HOST:PORT"),
-        ("GCE_METADATA_HOST", "a\u{1b}[31m".to_owned(), "no HOST or HOST:PORT"),
-        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "https://a/".to_owned(), "nothing but http:// is asked here"),
-        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "127.0.0.1:80".to_owned(), "is no http:// URL"),
+        ("GCE_METADATA_HOST", "a".repeat(100_000), "is not HOST or HOST:PORT"),
+        ("GCE_METADATA_HOST", "a\u{1b}[31m".to_owned(), "is not HOST or HOST:PORT"),
+        (
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+            "https://a/".to_owned(),
+            "this check sends only http:// requests",
+        ),
+        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "127.0.0.1:80".to_owned(), "is not an http:// URL"),
     ] {
         let told = told(name, &value);
-        assert_eq!(told.verdict, DoctorVerdict::CannotTell, "{name}");
+        assert_eq!(told.status, DoctorStatus::Unknown, "{name}");
         assert!(
             reason(&told).contains(why) && serde_json::to_string(&told).unwrap().len() < 1000,
             "{told:?}"
@@ -173,15 +177,15 @@ fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
         told.map(|finding| finding.text).collect()
     };
     let named = whose(&at_the_address(google(EMAIL, 3000, false)));
-    assert_eq!(named, [format!("Google's metadata server lends credentials of: {EMAIL}")]);
+    assert_eq!(named, [format!("Google's metadata server gives credentials of {EMAIL}")]);
     assert_eq!(
         whose(&at_the_address(aws().reply())),
-        ["AWS's metadata service lends credentials of: role shop"]
+        ["AWS's metadata service gives credentials of role shop"]
     );
     let named = whose(&at_the_address(azure));
     assert_eq!(
         named,
-        [format!("Azure's metadata service lends credentials of: managed identity with client id {CLIENT}")]
+        [format!("Azure's metadata service gives credentials of managed identity with client id {CLIENT}")]
     );
 }
 
@@ -205,16 +209,16 @@ fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret()
         });
         assert_eq!(complaints(&servers, &environment), []);
         let all = serde_json::to_string(&found(&servers, &environment)).unwrap();
-        assert!(all.contains(CLIENT) && all.contains("has 60 min left") && !all.contains(SECRET), "{all}");
+        assert!(all.contains(CLIENT) && all.contains("have 60 min left") && !all.contains(SECRET), "{all}");
         // What MSAL takes for none, a refusal in App Service's words that says the secret, and nobody.
         servers.serve("127.0.0.1:42356", |_| answer(&token(r#""expires_in":"3600""#)));
-        assert!(complaints(&servers, &environment).contains(&(LATENCY, DoctorVerdict::Fault)));
+        assert!(complaints(&servers, &environment).contains(&(LATENCY, DoctorStatus::Error)));
         let refusal = format!(r#"{{"statusCode":400,"message":"bad {SECRET}"}}"#);
         servers.serve("127.0.0.1:42356", move |_| Ok(FetchResponse::new(400, &[], refusal.as_bytes())));
         let all = found(&servers, &environment);
-        assert_eq!(told::of(PRINCIPAL, all.clone()).verdict, DoctorVerdict::CannotTell);
+        assert_eq!(told::of(PRINCIPAL, all.clone()).status, DoctorStatus::Unknown);
         assert!(!serde_json::to_string(&all).unwrap().contains(SECRET), "{all:?}");
-        assert_eq!(complaints(&Servers::default(), &environment), [(SERVERS, DoctorVerdict::Fault)]);
+        assert_eq!(complaints(&Servers::default(), &environment), [(SERVERS, DoctorStatus::Error)]);
     }
 }
 
@@ -222,12 +226,12 @@ fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret()
 fn azures_endpoints_that_are_not_spoken_to_leave_it_unknown() {
     let endpoint = ("IDENTITY_ENDPOINT", "http://127.0.0.1:42356/");
     let header = ("IDENTITY_HEADER", SECRET);
-    let cannot_tell = (SERVERS, DoctorVerdict::CannotTell);
+    let unknown = (SERVERS, DoctorStatus::Unknown);
     for (environment, expected) in [
-        (vec![endpoint, header, ("IDENTITY_SERVER_THUMBPRINT", "ab")], cannot_tell),
-        (vec![endpoint, ("IMDS_ENDPOINT", "http://127.0.0.1:40342")], cannot_tell),
-        (vec![("MSI_ENDPOINT", "http://127.0.0.1:50342/")], cannot_tell),
-        (vec![endpoint, ("IDENTITY_HEADER", "DoNot\nShow")], (SERVERS, DoctorVerdict::Fault)),
+        (vec![endpoint, header, ("IDENTITY_SERVER_THUMBPRINT", "ab")], unknown),
+        (vec![endpoint, ("IMDS_ENDPOINT", "http://127.0.0.1:40342")], unknown),
+        (vec![("MSI_ENDPOINT", "http://127.0.0.1:50342/")], unknown),
+        (vec![endpoint, ("IDENTITY_HEADER", "DoNot\nShow")], (SERVERS, DoctorStatus::Error)),
     ] {
         let servers = Servers::default();
         assert_eq!(complaints(&servers, &environment), [expected]);
@@ -266,7 +270,7 @@ fn somebody_else_at_the_address_is_no_metadata_server() {
         assert_eq!(found(&other, &[]).len(), 1, "{body}");
         assert_eq!(
             complaints(&other, &[("GCE_METADATA_HOST", "169.254.169.254")]),
-            [(SERVERS, DoctorVerdict::Fault)]
+            [(SERVERS, DoctorStatus::Error)]
         );
     }
 }
@@ -328,7 +332,7 @@ fn no_name_is_shown_that_says_a_part_of_what_was_sent_or_lent() {
             ("AWS_CONTAINER_AUTHORIZATION_TOKEN", SENT),
         ];
         let told = serde_json::to_string(&found(&servers, &environment)).unwrap().to_lowercase();
-        assert!(told.contains("a name that holds a credential, which is not shown"), "{told}");
+        assert!(told.contains("its name contains a credential, so it is not shown"), "{told}");
         assert!(!told.contains(&said.to_lowercase()), "{said}: {told}");
     }
 }
@@ -340,7 +344,7 @@ fn a_client_of_azure_that_is_its_own_token_is_not_shown() {
         Ok(FetchResponse::new(200, &[("Content-Type", "application/json")], body.as_bytes()))
     });
     let told = serde_json::to_string(&found(&itself, &[])).unwrap();
-    assert!(told.contains("which is not shown") && !told.contains(CLIENT), "{told}");
+    assert!(told.contains("is not shown") && !told.contains(CLIENT), "{told}");
 }
 
 /// The line was cut to 200 letters, and what was left of it asked for; so was the directory above.
@@ -352,7 +356,7 @@ fn what_is_no_roles_name_is_neither_shown_nor_asked_for() {
             _ => answer(&listed),
         });
         let told = told::of(PRINCIPAL, found(&servers, &[]));
-        assert_eq!(told.verdict, DoctorVerdict::CannotTell, "{listed}");
+        assert_eq!(told.status, DoctorStatus::Unknown, "{listed}");
         let asked = servers.asked.borrow();
         assert!(asked.iter().all(|asked| !asked.contains("security-credentials/") || asked.ends_with('/')));
     }
@@ -385,12 +389,13 @@ fn who_answers_every_path_with_a_token_names_nobody() {
 fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() {
     let left = |left| complaints(&at_the_address(google(EMAIL, left, false)), &[]);
     assert_eq!(left(301), []);
-    assert_eq!(left(300), [(LIFE, DoctorVerdict::Warning)]);
-    assert_eq!(left(0), [(LIFE, DoctorVerdict::Fault)]);
+    assert_eq!(left(300), [(LIFE, DoctorStatus::Warning)]);
+    assert_eq!(left(0), [(LIFE, DoctorStatus::Error)]);
     let told = told::of(LIFE, found(&at_the_address(google(EMAIL, 230, false)), &[]));
     let why = reason(&told);
     assert!(
-        why.contains("for Node (5 min window, 1 request a call)") && !why.contains("Google's library for Go"),
+        why.contains("for Node (5 min window, 1 request per call)")
+            && !why.contains("Google's library for Go"),
         "{why}"
     );
 }
@@ -403,42 +408,42 @@ fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_t
         told::of(LIFE, found(&servers, &[]))
     };
     let short = lives(-420, 480);
-    assert_eq!(short.verdict, DoctorVerdict::Fault);
+    assert_eq!(short.status, DoctorStatus::Error);
     let why = reason(&short);
-    assert!(why.contains("the AWS SDK for Java 1.11 (15 min window, 2 requests a call)"), "{why}");
-    assert_eq!(lives(-3000, 600).verdict, DoctorVerdict::Warning);
-    assert_eq!(lives(-2100, 1500).verdict, DoctorVerdict::Ok);
-    assert_eq!(lives(-3600, 0).verdict, DoctorVerdict::Fault);
+    assert!(why.contains("the AWS SDK for Java 1.11 (15 min window, 2 requests per call)"), "{why}");
+    assert_eq!(lives(-3000, 600).status, DoctorStatus::Warning);
+    assert_eq!(lives(-2100, 1500).status, DoctorStatus::Ok);
+    assert_eq!(lives(-3600, 0).status, DoctorStatus::Error);
 }
 
 /// Sessions of sixteen minutes were fine with a second more than fifteen left, and a second later not.
 #[test]
 fn the_verdict_on_sessions_hardly_longer_than_a_window_is_the_same_at_each_second_of_their_life() {
-    let verdict = |whole: i64, left: i64| {
+    let status_of = |whole: i64, left: i64| {
         let servers = at_the_address(Aws { document: keys(left - whole, left), ..aws() }.reply());
-        told::of(LIFE, found(&servers, &[])).verdict
+        told::of(LIFE, found(&servers, &[])).status
     };
     for left in [960, 901, 900, 60] {
-        assert_eq!(verdict(960, left), DoctorVerdict::Warning, "{left} s");
-        assert_eq!(verdict(900, left.min(900)), DoctorVerdict::Fault, "{left} s");
+        assert_eq!(status_of(960, left), DoctorStatus::Warning, "{left} s");
+        assert_eq!(status_of(900, left.min(900)), DoctorStatus::Error, "{left} s");
     }
-    assert_eq!((verdict(1200, 1190), verdict(1200, 890)), (DoctorVerdict::Ok, DoctorVerdict::Warning));
+    assert_eq!((status_of(1200, 1190), status_of(1200, 890)), (DoctorStatus::Ok, DoctorStatus::Warning));
 }
 
 #[test]
 fn session_tokens_that_do_not_come_are_told_by_what_follows() {
     let late = || Err(FetchError::Timeout(Duration::from_millis(500)));
     for (put, without, expected) in [
-        (Ok(200), 401, DoctorVerdict::Ok),
-        (Ok(200), 200, DoctorVerdict::Ok),
-        (late(), 200, DoctorVerdict::Fault),
-        (late(), 401, DoctorVerdict::Fault),
-        (Ok(400), 200, DoctorVerdict::Fault),
-        (Ok(404), 200, DoctorVerdict::Warning),
-        (Ok(403), 401, DoctorVerdict::Fault),
+        (Ok(200), 401, DoctorStatus::Ok),
+        (Ok(200), 200, DoctorStatus::Ok),
+        (late(), 200, DoctorStatus::Error),
+        (late(), 401, DoctorStatus::Error),
+        (Ok(400), 200, DoctorStatus::Error),
+        (Ok(404), 200, DoctorStatus::Warning),
+        (Ok(403), 401, DoctorStatus::Error),
     ] {
         let told = found(&at_the_address(Aws { put: put.clone(), without, ..aws() }.reply()), &[]);
-        assert_eq!(told::of(TOKENS, told).verdict, expected, "{put:?} and {without}");
+        assert_eq!(told::of(TOKENS, told).status, expected, "{put:?} and {without}");
     }
 }
 
@@ -449,7 +454,7 @@ fn the_nodes_own_server_is_warned_of_in_a_pod_and_is_fine_on_the_machine_itself(
         at_the_address(google("123-compute@developer.gserviceaccount.com", 3000, false)),
         at_the_address(Aws { is_own: true, ..aws() }.reply()),
     ] {
-        assert_eq!(complaints(&servers, &[POD]), [(NODE, DoctorVerdict::Warning)]);
+        assert_eq!(complaints(&servers, &[POD]), [(NODE, DoctorStatus::Warning)]);
         assert_eq!(complaints(&servers, &[]), []);
     }
 }
@@ -467,10 +472,10 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
         }
     });
     let latency = told::of(LATENCY, found(&one_fails, &[]));
-    assert_eq!(latency.verdict, DoctorVerdict::Fault);
+    assert_eq!(latency.status, DoctorStatus::Error);
     assert!(latency.text.contains("9 of 10 times") && reason(&latency).contains("503"), "{latency:?}");
     let slow = at_the_address(google(EMAIL, 3000, false));
-    for (millis, expected) in [(20, vec![]), (260, vec![(LATENCY, DoctorVerdict::Warning)])] {
+    for (millis, expected) in [(20, vec![]), (260, vec![(LATENCY, DoctorStatus::Warning)])] {
         slow.slow.set(Duration::from_millis(millis));
         assert_eq!(complaints(&slow, &[]), expected, "{millis} ms");
     }
@@ -482,19 +487,19 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
     let latency = |servers: &Servers| told::of(LATENCY, found(servers, &[]));
     let slow = at_the_address(aws().reply());
     for (millis, expected) in [
-        (100, DoctorVerdict::Ok),
-        (180, DoctorVerdict::Ok),
-        (260, DoctorVerdict::Warning),
-        (300, DoctorVerdict::Warning),
-        (400, DoctorVerdict::Warning),
-        (499, DoctorVerdict::Warning),
+        (100, DoctorStatus::Ok),
+        (180, DoctorStatus::Ok),
+        (260, DoctorStatus::Warning),
+        (300, DoctorStatus::Warning),
+        (400, DoctorStatus::Warning),
+        (499, DoctorStatus::Warning),
         // Go's SDK has given up.
-        (600, DoctorVerdict::Fault),
+        (600, DoctorStatus::Error),
     ] {
         slow.slow.set(Duration::from_millis(millis));
         let told = latency(&slow);
-        assert_eq!(told.verdict, expected, "{millis} ms: {told:?}");
-        assert!(told.text.contains(&format!("{millis}.0 ms at most")), "{}", told.text);
+        assert_eq!(told.status, expected, "{millis} ms: {told:?}");
+        assert!(told.text.contains(&format!("at most {millis}.0 ms")), "{}", told.text);
     }
 }
 
@@ -505,7 +510,7 @@ fn whether_a_server_is_the_nodes_own_is_not_known_where_it_did_not_answer_that()
         true => Err(FetchError::Timeout(Duration::from_millis(500))),
         false => google(EMAIL, 3000, true)(request),
     });
-    assert_eq!(complaints(&silent, &[POD]), [(NODE, DoctorVerdict::CannotTell)]);
+    assert_eq!(complaints(&silent, &[POD]), [(NODE, DoctorStatus::Unknown)]);
     assert_eq!(complaints(&silent, &[]), []);
 }
 
@@ -518,7 +523,7 @@ fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
     let told = found(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")]);
     let latency = told::of(LATENCY, told.clone());
     assert!(latency.text.contains("gave credentials 1 of 1 times"), "{}", latency.text);
-    assert_eq!(told::of(LIFE, told).verdict, DoctorVerdict::Ok);
+    assert_eq!(told::of(LIFE, told).status, DoctorStatus::Ok);
 }
 
 /// What is said here in words of doctor's own may be a part of a token that somebody made up.
@@ -531,10 +536,7 @@ fn a_server_is_not_said_to_say_what_doctor_says() {
     let servers = Servers::default();
     servers.serve("127.0.0.1:80", |_| status(401));
     let principal = told::of(PRINCIPAL, found(&servers, &environment));
-    assert!(
-        reason(&principal).contains("it answered 401 when it was asked for credentials"),
-        "{principal:?}"
-    );
+    assert!(reason(&principal).contains("it responded 401 to the request for credentials"), "{principal:?}");
 }
 
 #[test]
@@ -550,7 +552,10 @@ fn of_a_refusal_no_word_is_shown_that_is_as_long_as_a_token_or_not_plain() {
         let servers = at_the_address(move |_| Ok(FetchResponse::new(403, &[], body.as_bytes())));
         let principal = told::of(PRINCIPAL, found(&servers, &[]));
         assert_eq!(reason(&principal).contains(said), is_shown, "{principal:?}");
-        assert!(is_shown || reason(&principal).ends_with("it answered 403: no word"), "{principal:?}");
+        assert!(
+            is_shown || reason(&principal).ends_with("it responded 403 without an error text"),
+            "{principal:?}"
+        );
     }
 }
 
@@ -568,27 +573,27 @@ fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
     let mut told = found(&servers, &environment).into_iter();
     let latency = told.find(|finding| finding.id == LATENCY && finding.text.contains("metadata service"));
     let latency = latency.unwrap();
-    assert_eq!(latency.verdict, DoctorVerdict::CannotTell, "{latency:?}");
-    assert!(reason(&latency).contains("often enough"), "{latency:?}");
+    assert_eq!(latency.status, DoctorStatus::Unknown, "{latency:?}");
+    assert!(reason(&latency).contains("before enough requests"), "{latency:?}");
 }
 
 /// At 600 ms each was said to take the connection and say nothing.
 #[test]
 fn a_server_that_is_slow_is_not_called_mute() {
-    for (servers, verdict) in [
-        (at_the_address(google(EMAIL, 3000, false)), DoctorVerdict::Warning),
-        (at_the_address(aws().reply()), DoctorVerdict::Fault),
-        (at_the_address(azure), DoctorVerdict::Warning),
+    for (servers, expected) in [
+        (at_the_address(google(EMAIL, 3000, false)), DoctorStatus::Warning),
+        (at_the_address(aws().reply()), DoctorStatus::Error),
+        (at_the_address(azure), DoctorStatus::Warning),
     ] {
         for millis in [510, 600, 700] {
             servers.slow.set(Duration::from_millis(millis));
             let told = found(&servers, &[]);
-            assert_eq!(told[0].verdict, DoctorVerdict::Ok, "{millis} ms: {told:?}");
+            assert_eq!(told[0].status, DoctorStatus::Ok, "{millis} ms: {told:?}");
             let latency = told::of(LATENCY, told);
-            assert_eq!(latency.verdict, verdict, "{millis} ms: {latency:?}");
+            assert_eq!(latency.status, expected, "{millis} ms: {latency:?}");
             assert!(
                 reason(&latency).starts_with("it is slow: ")
-                    && latency.text.contains(&format!("{millis}.0 ms at most")),
+                    && latency.text.contains(&format!("at most {millis}.0 ms")),
                 "{latency:?}"
             );
         }
@@ -601,7 +606,7 @@ fn an_answer_with_a_token_that_may_be_late_is_not_called_lost() {
     slow.slow.set(Duration::from_millis(600));
     let told = found(&slow, &[]);
     assert!(
-        told.iter().all(|finding| finding.id != TOKENS || finding.verdict == DoctorVerdict::CannotTell),
+        told.iter().all(|finding| finding.id != TOKENS || finding.status == DoctorStatus::Unknown),
         "{told:?}"
     );
 }
@@ -625,18 +630,18 @@ fn the_sdks_that_a_reason_names_are_those_that_ask_that_server() {
 fn who_has_no_identity_is_warned() {
     assert_eq!(
         complaints(&at_the_address(google("", 0, false)), &[POD]),
-        [(PRINCIPAL, DoctorVerdict::Warning)]
+        [(PRINCIPAL, DoctorStatus::Warning)]
     );
     let none = |request: &FetchRequest| match request.method {
         "PUT" => answer(SECRET),
         _ => status(404),
     };
-    assert_eq!(complaints(&at_the_address(none), &[POD])[0], (PRINCIPAL, DoctorVerdict::Warning));
+    assert_eq!(complaints(&at_the_address(none), &[POD])[0], (PRINCIPAL, DoctorStatus::Warning));
     let not_found = |_: &FetchRequest| {
         let body = br#"{"error":"invalid_request","error_description":"Identity not found"}"#;
         Ok(FetchResponse::new(400, &[("Content-Type", "application/json")], body))
     };
-    assert_eq!(complaints(&at_the_address(not_found), &[POD])[0], (PRINCIPAL, DoctorVerdict::Warning));
+    assert_eq!(complaints(&at_the_address(not_found), &[POD])[0], (PRINCIPAL, DoctorStatus::Warning));
 }
 
 #[test]
@@ -653,17 +658,17 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
     let file = |file| ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file);
     assert_eq!(complaints(&servers, &[full, file("/var/run/token")]), []);
     assert_eq!(complaints(&servers, &[full, ("AWS_CONTAINER_AUTHORIZATION_TOKEN", SECRET)]), []);
-    assert!(complaints(&servers, &[full]).contains(&(LATENCY, DoctorVerdict::Fault)));
+    assert!(complaints(&servers, &[full]).contains(&(LATENCY, DoctorStatus::Error)));
     assert_eq!(complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]), []);
     // Fourteen minutes left: boto3 fetches at every call there, and not at the metadata service.
     servers.serve("169.254.170.2:80", |_| answer(&keys(-3000, 840)));
     assert_eq!(
         complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]),
-        [(LIFE, DoctorVerdict::Warning)]
+        [(LIFE, DoctorStatus::Warning)]
     );
 }
 
-/// Of a URL without a path nothing was asked, and a healthy server was a fault; a slash at a path's end was cut.
+/// Of a URL without a path nothing was asked, and a healthy server was an error; a slash at a path's end was cut.
 #[test]
 fn containers_credentials_are_asked_for_at_the_path_that_is_named() {
     for (url, target) in [
@@ -686,30 +691,34 @@ fn containers_credentials_are_asked_for_at_the_path_that_is_named() {
 fn a_token_that_cannot_be_read_or_sent_is_a_fault_of_its_own_and_nobody_is_asked() {
     let file = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
     for (name, value, why) in [
-        (file, "/var/run/broken", "/var/run/broken (AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE) has a line end"),
+        (
+            file,
+            "/var/run/broken",
+            "/var/run/broken (AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE) contains a line end",
+        ),
         (file, "/nowhere", "/nowhere does not exist"),
-        ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "DoNot\nShow", "has a line end"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "DoNot\nShow", "contains a line end"),
     ] {
         let servers = Servers::default();
         servers.serve("169.254.170.23:80", |_| answer(&keys(-600, 3000)));
         let environment =
             [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/keys"), (name, value)];
         let told = found(&servers, &environment).swap_remove(0);
-        assert_eq!((told.id, told.verdict), (SERVERS, DoctorVerdict::Fault));
+        assert_eq!((told.id, told.status), (SERVERS, DoctorStatus::Error));
         let (reason, fix) = (reason(&told), fix(&told));
         assert!(reason.contains(name) && reason.contains(why) && !reason.contains("Show"), "{reason}");
-        assert!(fix.contains("what is named there") && !fix.contains("NetworkPolicy"), "{fix}");
+        assert!(fix.contains("look at the named file") && !fix.contains("NetworkPolicy"), "{fix}");
         assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("/keys")));
     }
 }
 
-/// It could not be told, where the other clouds' servers were faults.
+/// It could not be told, where the other clouds' servers were errors.
 #[test]
 fn a_server_of_containers_credentials_that_fails_is_a_fault() {
     let servers = Servers::default();
     servers.serve("169.254.170.2:80", |_| status(503));
     let complaints = complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]);
-    assert!(complaints.contains(&(PRINCIPAL, DoctorVerdict::Fault)), "{complaints:?}");
+    assert!(complaints.contains(&(PRINCIPAL, DoctorStatus::Error)), "{complaints:?}");
 }
 
 #[test]
@@ -723,21 +732,21 @@ fn a_host_that_sdks_refuse_for_containers_credentials_is_not_asked() {
         let count = servers.asked.borrow().iter().filter(|asked| asked.contains(" /keys")).count();
         (told, count)
     };
-    for (url, verdict, refuse) in [
-        ("http://10.0.0.7/keys", DoctorVerdict::Fault, "refuse every other address"),
-        ("http://169.254.169.254/keys", DoctorVerdict::Fault, "refuse every other address"),
-        ("http://[fd00:ec2::24]/keys", DoctorVerdict::Fault, "refuse every other address"),
+    for (url, expected, refuse) in [
+        ("http://10.0.0.7/keys", DoctorStatus::Error, "refuse every other address"),
+        ("http://169.254.169.254/keys", DoctorStatus::Error, "refuse every other address"),
+        ("http://[fd00:ec2::24]/keys", DoctorStatus::Error, "refuse every other address"),
         // Which addresses it has where the program runs is the lookup's to say, and not all SDKs ask that.
-        ("http://keys.shop.svc/keys", DoctorVerdict::Warning, "take no name but localhost"),
+        ("http://keys.shop.svc/keys", DoctorStatus::Warning, "accept only the name localhost"),
     ] {
         let (told, count) = told(url);
-        assert_eq!((told.verdict, count), (verdict, 0), "{url}");
+        assert_eq!((told.status, count), (expected, 0), "{url}");
         let why = reason(&told);
         assert!(why.contains(refuse) && fix(&told).contains("https://"), "{why}");
     }
     for url in ["http://localhost:81/keys", "http://[::1]/keys", "http://[fd00:ec2::23]/keys"] {
         let (told, count) = told(url);
-        assert_eq!((told.verdict, count), (DoctorVerdict::Ok, 10), "{url}");
+        assert_eq!((told.status, count), (DoctorStatus::Ok, 10), "{url}");
     }
 }
 
@@ -751,7 +760,7 @@ fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
 /// Of whatever had the status 200 it was said that it gave credentials.
 #[test]
 fn an_answer_without_what_sdks_need_is_no_credentials() {
-    let no_credentials = [(LATENCY, DoctorVerdict::Fault), (LIFE, DoctorVerdict::CannotTell)];
+    let no_credentials = [(LATENCY, DoctorStatus::Error), (LIFE, DoctorStatus::Unknown)];
     for document in odd_documents() {
         let servers = at_the_address(Aws { document: document.clone(), ..aws() }.reply());
         assert_eq!(complaints(&servers, &[]), no_credentials, "{document}");
@@ -782,7 +791,7 @@ fn an_answer_without_what_sdks_need_is_no_credentials() {
 fn keys_whose_end_cannot_be_read_leave_their_life_unknown() {
     let document = r#"{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c","Expiration":"soon"}"#.to_owned();
     let servers = at_the_address(Aws { document, ..aws() }.reply());
-    assert_eq!(complaints(&servers, &[]), [(LIFE, DoctorVerdict::CannotTell)]);
+    assert_eq!(complaints(&servers, &[]), [(LIFE, DoctorStatus::Unknown)]);
 }
 
 /// Of a connection that was closed at once it was said, twice, that half a second was waited.
@@ -805,11 +814,11 @@ fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
         (|| Err(FetchError::Broken("reset (os error 104)".to_owned())), "reset (2 times);"),
         (
             || Err(FetchError::Timeout(Duration::from_micros(499_999))),
-            "no whole answer within 0.5 s (2 times);",
+            "no complete response within 0.5 s (2 times);",
         ),
     ] {
         let why = instead(reply);
-        assert!(why.starts_with(&format!("the others: {told}")), "{why}");
+        assert!(why.starts_with(&format!("the other responses: {told}")), "{why}");
     }
 }
 
@@ -821,9 +830,9 @@ fn who_was_not_asked_for_credentials_is_told_so_wherever_they_are_missing() {
         slow.slow.set(Duration::from_millis(millis));
         let told = found(&slow, &[]);
         let [latency, life] = [LATENCY, LIFE].map(|id| told::of(id, told.clone()));
-        if life.verdict == DoctorVerdict::CannotTell {
-            assert_eq!(reason(&life), "it was not asked for credentials", "{millis} ms");
-            assert!(latency.text.contains("was not asked for credentials"), "{}", latency.text);
+        if life.status == DoctorStatus::Unknown {
+            assert_eq!(reason(&life), "the check requested no credentials", "{millis} ms");
+            assert!(latency.text.contains("requested no credentials"), "{}", latency.text);
         }
     }
 }

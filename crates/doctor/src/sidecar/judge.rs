@@ -8,7 +8,7 @@ use super::{
     ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, EnvoyInfo, EnvoyStats, HttpUrl, LimitUsage, PENDING, PROTOCOL,
     SPREAD,
 };
-use crate::finding::{DoctorFinding, DoctorVerdict, pluralize, shortened};
+use crate::finding::{DoctorFinding, DoctorStatus, pluralize, shortened};
 
 type StatsReading = ProbeResult<EnvoyStats>;
 
@@ -62,10 +62,10 @@ fn envoy(place: &HttpUrl, info: &EnvoyInfo) -> DoctorFinding {
     if info.state == "LIVE" {
         return found;
     }
-    found.with_verdict(
-        DoctorVerdict::Warning,
-        "it has no configuration yet, or closes its connections to end",
-        "look at its log and at /config_dump; Istio: istioctl proxy-status, and holdApplicationUntilProxyStarts if the program begins first",
+    found.with_status(
+        DoctorStatus::Warning,
+        "it has no configuration yet, or it is draining",
+        "look at its log and at /config_dump; Istio: istioctl proxy-status, and holdApplicationUntilProxyStarts if the program starts first",
     )
 }
 
@@ -84,7 +84,7 @@ fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
         (listener, all, most.unwrap_or_default())
     });
     let Some((listener, all, (worker, most))) = judged.max_by_key(|(_, all, (_, most))| (*most, *all)) else {
-        return DoctorFinding::ok(SPREAD, "no connection was accepted yet".to_owned()).with_measurement(
+        return DoctorFinding::ok(SPREAD, "it has accepted no connection yet".to_owned()).with_measurement(
             "connections",
             0.0,
             "connections",
@@ -92,7 +92,7 @@ fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
     };
     let total = sum(stats.workers.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
     let text = format!(
-        "of {all} connections that are open at listener {}, worker {worker} has {most}; {total} were accepted by all since it began",
+        "listener {} has {all} open connections, of which worker {worker} has {most}; all workers accepted {total} since the start",
         shortened(listener)
     );
     let found = DoctorFinding::ok(SPREAD, text)
@@ -104,11 +104,12 @@ fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
     if workers == 1 || all < ENOUGH * workers || (most as f64) < (2.0 * fair).max(by_chance).min(all as f64) {
         return found;
     }
-    found.with_verdict(
-        DoctorVerdict::Warning,
-        "a connection stays with the worker that accepted it: one is busy while the others idle",
-        "open more connections, and new ones now and then (max_connection_duration; gRPC: MAX_CONNECTION_AGE of the server); or let the listener balance exactly \
-         (connection_balance_config: exact_balance; Istio: annotation proxy.istio.io/config, by EnvoyFilter)",
+    found.with_status(
+        DoctorStatus::Warning,
+        "a connection stays with the worker that accepted it, so one worker is busy while others are idle",
+        "open more connections, and renew them now and then (max_connection_duration; gRPC: MAX_CONNECTION_AGE of the \
+         server); or let the listener balance exactly (connection_balance_config: exact_balance; Istio: annotation \
+         proxy.istio.io/config, by EnvoyFilter)",
     )
 }
 
@@ -154,7 +155,7 @@ fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         whole: |cluster| cluster.requests.saturating_add(cluster.pending_overflow),
     };
     let Some((name, cluster, now)) = worst(before, after, part) else {
-        let text = "no request was refused because too many waited for a connection".to_owned();
+        let text = "the limit of pending requests refused no request".to_owned();
         return DoctorFinding::ok(PENDING, text)
             .with_measurement("now", 0.0, "requests")
             .with_measurement("ever", 0.0, "requests");
@@ -162,7 +163,7 @@ fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let ever = cluster.pending_overflow;
     let share = part.share(cluster);
     let text = format!(
-        "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {}, where it is worst",
+        "the limit of pending requests refused {now} requests during this check, and {ever} of {} to the worst cluster, {}, since the start",
         (part.whole)(cluster),
         shortened(name)
     );
@@ -170,14 +171,14 @@ fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         .with_measurement("now", now as f64, "requests")
         .with_measurement("ever", ever as f64, "requests")
         .with_measurement("share", share, "%");
-    let verdict = match now {
+    let status = match now {
         0 if share < LOST => return found,
-        0 => DoctorVerdict::Warning,
-        _ => DoctorVerdict::Fault,
+        0 => DoctorStatus::Warning,
+        _ => DoctorStatus::Error,
     };
-    found.with_verdict(
-        verdict,
-        "Envoy answers them with 503 itself (UO in its log, x-envoy-overloaded), in a millisecond, though the server may be idle",
+    found.with_status(
+        status,
+        "Envoy itself responds 503 (UO in its log, x-envoy-overloaded) in a millisecond, even if the server is idle",
         "raise max_pending_requests and max_connections of the cluster's circuit breakers (Istio: DestinationRule connectionPool.http.http1MaxPendingRequests, \
          tcp.maxConnections), or speak HTTP/2 upstream (h2UpgradePolicy)",
     )
@@ -194,24 +195,24 @@ fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<Limi
         .with_measurement("open", seen.open.map_or(0, |_| seen.others + 1) as f64, "clusters")
         .with_measurement("now", seen.cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
         .with_measurement("share", share, "%");
-    let verdict = match (seen.open, seen.cut, near) {
-        (Some(_), ..) | (_, Some((_, _, 1..)), _) => DoctorVerdict::Fault,
-        (_, Some(_), _) => DoctorVerdict::Warning,
-        _ if share >= NEARLY => DoctorVerdict::Warning,
+    let status = match (seen.open, seen.cut, near) {
+        (Some(_), ..) | (_, Some((_, _, 1..)), _) => DoctorStatus::Error,
+        (_, Some(_), _) => DoctorStatus::Warning,
+        _ if share >= NEARLY => DoctorStatus::Warning,
         (.., Err(why)) => {
-            return found.with_verdict(
-                DoctorVerdict::CannotTell,
-                format!("how near the limits are: {why}"),
+            return found.with_status(
+                DoctorStatus::Unknown,
+                format!("the use of the limits is unknown: {why}"),
                 "look at /clusters of its admin port",
             );
         }
         _ => return found,
     };
-    found.with_verdict(
-        verdict,
-        "beyond max_connections requests wait for a connection that is in use, beyond the other limits they are refused with 503 at once",
-        "raise the limit that is named, in the cluster's circuit breakers (Istio: DestinationRule connectionPool; retries: maxRetries, or fewer tries); first \
-         look whether the server answers more slowly than it did",
+    found.with_status(
+        status,
+        "above max_connections, requests wait for a used connection; above the other limits, Envoy refuses them with 503 at once",
+        "first check whether the server has become slower; then raise the named limit in the cluster's circuit \
+         breakers (Istio: DestinationRule connectionPool; retries: maxRetries, or fewer tries)",
     )
 }
 
@@ -247,7 +248,7 @@ impl<'a> BreakerSummary<'a> {
 
     fn told(&self) -> String {
         let others = if self.others > 0 {
-            format!(", and of {}", pluralize(self.others as f64, "other cluster"))
+            format!(", and for {}", pluralize(self.others as f64, "other cluster"))
         } else {
             String::new()
         };
@@ -256,7 +257,7 @@ impl<'a> BreakerSummary<'a> {
         });
         let cut = self.cut.map(|(name, cluster, now)| {
             format!(
-                "since it began {} connections and {} retries to {}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
+                "since the start, limits prevented {} connections and {} retries to the worst cluster, {}; during this check {now} in all clusters",
                 cluster.connection_overflow, cluster.retry_overflow, shortened(name)
             )
         });
@@ -272,7 +273,7 @@ impl<'a> BreakerSummary<'a> {
         });
         let told: Vec<_> = [open, cut, nearest].into_iter().flatten().collect();
         if told.is_empty() {
-            return "no circuit breaker is open, and none has cut anything".to_owned();
+            return "all circuit breakers are closed and have prevented nothing".to_owned();
         }
         told.join("; ")
     }
@@ -295,7 +296,7 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let wasteful = wasteful.max_by_key(|(_, cluster)| cluster.connections);
     let text = match (failed, wasteful) {
         (Some((name, cluster, now)), _) => format!(
-            "{} of {} connections to {} could not be made, {now} of all clusters' while it was watched",
+            "{} of {} connections to {} failed; during this check {now} failed in all clusters",
             cluster.connect_failed,
             cluster.connections,
             shortened(name)
@@ -309,7 +310,7 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
             )
         }
         (None, None) => format!(
-            "{all} connections for {requests} requests to {}, and none failed",
+            "{all} connections for {requests} requests to {}; none failed",
             pluralize(after.clusters.len() as f64, "cluster")
         ),
     };
@@ -320,18 +321,18 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         .with_measurement("failed-now", now as f64, "connections")
         .with_measurement("failed", lost, "%");
     if now > 0 || lost >= LOST {
-        let verdict = if now > 0 { DoctorVerdict::Fault } else { DoctorVerdict::Warning };
-        return found.with_verdict(
-            verdict,
-            "requests to it wait for a connection until it fails, and fail with it (UF, 503) unless they are tried again",
-            "look whether who is named listens (endpoints that are gone, a NetworkPolicy, mutual TLS on one side alone), and at ports.use",
+        let status = if now > 0 { DoctorStatus::Error } else { DoctorStatus::Warning };
+        return found.with_status(
+            status,
+            "a request waits for its connection until that fails, and then fails with it (UF, 503) unless Envoy retries",
+            "check that the named cluster's servers listen (stale endpoints, a NetworkPolicy, mutual TLS on one side only), and look at ports.use",
         );
     }
     match wasteful {
         None => found,
-        Some(_) => found.with_verdict(
-            DoctorVerdict::Warning,
-            "nearly every request opens a connection: each pays for its handshakes, TLS included, and leaves a port in TIME_WAIT (ports.use)",
+        Some(_) => found.with_status(
+            DoctorStatus::Warning,
+            "nearly every request opens a connection: each pays for handshakes, TLS included, and leaves a port in TIME_WAIT (ports.use)",
             "let the server keep connections alive for longer than Envoy's idle timeout, and look for maxRequestsPerConnection: 1 in a DestinationRule",
         ),
     }
@@ -345,8 +346,8 @@ fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let (now, ever) =
         (after.protocol_timeouts.saturating_sub(before.protocol_timeouts), after.protocol_timeouts);
     let text = format!(
-        "HTTP/1.1 is spoken to {}, HTTP/2 to {http2}; of {} connections the protocol was told by their first bytes, and {ever} waited for that in vain ({now} \
-         while it was watched)",
+        "HTTP/1.1 to {}, HTTP/2 to {http2}; Envoy detected the protocol of {} connections by their first bytes, and \
+         {ever} timed out in detection ({now} during this check)",
         pluralize(http1 as f64, "cluster"),
         after.protocol_detected
     );
@@ -355,43 +356,50 @@ fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         .with_measurement("http2", http2 as f64, "clusters")
         .with_measurement("now", now as f64, "connections")
         .with_measurement("ever", ever as f64, "connections");
-    let verdict = match (now, ever) {
+    let status = match (now, ever) {
         (_, 0) => return found,
-        (0, _) => DoctorVerdict::Warning,
-        _ => DoctorVerdict::Fault,
+        (0, _) => DoctorStatus::Warning,
+        _ => DoctorStatus::Error,
     };
-    found.with_verdict(
-        verdict,
-        "protocols in which the server speaks first (MySQL, SMTP) say nothing by which Envoy could tell them: each connection waits the whole listener_filters_timeout",
-        "name the protocol of the port (Kubernetes: appProtocol, or a port's name such as tcp-mysql), so that nothing is looked for there",
+    found.with_status(
+        status,
+        "Envoy cannot detect protocols in which the server speaks first (MySQL, SMTP): each connection waits the whole listener_filters_timeout",
+        "declare the protocol of the port (Kubernetes: appProtocol, or a port name such as tcp-mysql), so that Envoy skips detection",
     )
 }
 
 /// What Istio's annotations ask for, against what runs.
 fn annotations(info: &EnvoyInfo) -> DoctorFinding {
     let Some(istio) = &info.istio else {
-        return DoctorFinding::ok(ANNOTATIONS, "it is not Istio's: no annotations hold for it".to_owned());
+        return DoctorFinding::ok(
+            ANNOTATIONS,
+            "this Envoy is not part of Istio, so no annotations apply".to_owned(),
+        );
     };
     let told: Vec<_> =
         istio.annotations.iter().take(MOST_ANNOTATIONS).map(|(name, kept)| told(name, kept)).collect();
-    let text = if told.is_empty() { "the pod has none for its sidecar".to_owned() } else { told.join(", ") };
+    let text = if told.is_empty() {
+        "the pod has no annotations for its sidecar".to_owned()
+    } else {
+        told.join(", ")
+    };
     let found = DoctorFinding::ok(ANNOTATIONS, text);
     let asked = istio.asked().or(istio.concurrency);
     if let Some(asked) = asked.filter(|asked| *asked > 0 && *asked != info.concurrency) {
-        return found.with_measurement("asked", asked as f64, "threads").with_verdict(
-            DoctorVerdict::Warning,
-            format!("{asked} workers are asked for, and {} run", info.concurrency),
-            "start the pod anew: what is annotated holds from its start on",
+        return found.with_measurement("asked", asked as f64, "threads").with_status(
+            DoctorStatus::Warning,
+            format!("{asked} workers are requested, but {} run", info.concurrency),
+            "restart the pod: annotations take effect at its start",
         );
     }
     match istio.cpu_limit() {
-        Some(limit) if limit < 1.0 => found.with_measurement("limit", limit, "cores").with_verdict(
-            DoctorVerdict::Warning,
+        Some(limit) if limit < 1.0 => found.with_measurement("limit", limit, "cores").with_status(
+            DoctorStatus::Warning,
             format!(
-                "with a limit of {limit} cores one busy worker runs for {:.0} ms of each 100 ms and then stands still, with every request in it",
+                "with a limit of {limit} cores, one busy worker runs for {:.0} ms of each 100 ms and then stops, with all its requests",
                 limit * 100.0
             ),
-            "raise sidecar.istio.io/proxyCPULimit to a core or more, or take it away and keep sidecar.istio.io/proxyCPU",
+            "raise sidecar.istio.io/proxyCPULimit to at least one core, or remove it and keep sidecar.istio.io/proxyCPU",
         ),
         _ => found,
     }

@@ -113,7 +113,7 @@ fn listens(machine: &Texts, process: &str, inode: u32) {
 }
 
 /// What is not ok.
-fn complaints(says: &Says) -> Vec<(&'static str, DoctorVerdict)> {
+fn complaints(says: &Says) -> Vec<(&'static str, DoctorStatus)> {
     told::complaints(found(says))
 }
 
@@ -133,10 +133,13 @@ fn an_envoy_that_carries_its_requests_has_no_fault() {
 fn one_worker_and_narrow_limits_are_found_in_what_envoy_itself_said() {
     let [info, stats, clusters] = envoy::OVERLOADED.map(str::to_owned);
     let says = Says { info, before: stats.clone(), after: stats, clusters };
-    let expected = [WORKERS, PENDING, BREAKERS, PROTOCOL, ANNOTATIONS].map(|id| (id, DoctorVerdict::Warning));
+    let expected = [WORKERS, PENDING, BREAKERS, PROTOCOL, ANNOTATIONS].map(|id| (id, DoctorStatus::Warning));
     assert_eq!(complaints(&says), expected);
     let pending = text(&says, PENDING);
-    assert!(pending.contains("18 of 24 to outbound|80||store.shop.svc.cluster.local"), "{pending}");
+    assert!(
+        pending.contains("18 of 24 to the worst cluster, outbound|80||store.shop.svc.cluster.local"),
+        "{pending}"
+    );
 }
 
 #[test]
@@ -144,10 +147,14 @@ fn nobody_at_the_usual_ports_is_one_finding_and_no_complaint() {
     let (servers, machine) = (Servers::default(), machine());
     let found = examine(&CheckContext { web: &servers, ..CheckContext::of(&machine) });
     let told: Vec<_> =
-        found.iter().map(|finding| (finding.id, finding.verdict, finding.text.as_str())).collect();
+        found.iter().map(|finding| (finding.id, finding.status, finding.text.as_str())).collect();
     assert_eq!(
         told,
-        [(ENVOY, DoctorVerdict::Ok, "no sidecar: nobody listens at 127.0.0.1:15000 nor at 127.0.0.1:9901")]
+        [(
+            ENVOY,
+            DoctorStatus::Ok,
+            "no sidecar: no program listens at 127.0.0.1:15000 nor at 127.0.0.1:9901"
+        )]
     );
     assert_eq!(servers.asked.borrow().len(), 2);
 }
@@ -166,7 +173,7 @@ fn who_answers_something_else_is_told_and_nothing_is_said_of_it() {
         let servers = Servers::default();
         servers.serve("127.0.0.1:9901", move |_| other());
         let found = examine(&CheckContext { web: &servers, ..CheckContext::of(&machine) });
-        assert_eq!((found.len(), found[0].verdict), (1, DoctorVerdict::CannotTell));
+        assert_eq!((found.len(), found[0].status), (1, DoctorStatus::Unknown));
         assert!(reason(&found[0]).contains("127.0.0.1:9901"), "{:?}", found[0]);
     }
 }
@@ -176,14 +183,14 @@ fn an_envoy_that_is_named_is_asked_alone_and_must_be_there() {
     let (servers, machine) = (Servers::default(), machine());
     let place = HttpUrl::of_url("http://10.0.0.1:8001/admin").unwrap();
     let site = CheckContext { web: &servers, envoy_admin: Some(&place), ..CheckContext::of(&machine) };
-    assert_eq!(examine(&site)[0].verdict, DoctorVerdict::CannotTell);
+    assert_eq!(examine(&site)[0].status, DoctorStatus::Unknown);
     assert_eq!(*servers.asked.borrow(), ["GET 10.0.0.1:8001 /admin/server_info"]);
     servers.serve("10.0.0.1:8001", |request| match request.target {
         "/admin/server_info" => answer(envoy::INFO),
         target if target.starts_with("/admin/clusters") => answer(envoy::CLUSTERS),
         _ => answer(envoy::STATS),
     });
-    assert!(examine(&site).iter().all(|finding| finding.verdict == DoctorVerdict::Ok));
+    assert!(examine(&site).iter().all(|finding| finding.status == DoctorStatus::Ok));
 }
 
 #[test]
@@ -197,10 +204,10 @@ fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
     assert_eq!(complaints(&plain), []);
     assert_eq!(with(1, "1"), []);
     assert_eq!(with(1, "1000m"), []);
-    assert_eq!(with(1, "4"), [(WORKERS, DoctorVerdict::Warning)]);
-    assert_eq!(with(2, "4"), [(WORKERS, DoctorVerdict::Warning)]);
+    assert_eq!(with(1, "4"), [(WORKERS, DoctorStatus::Warning)]);
+    assert_eq!(with(2, "4"), [(WORKERS, DoctorStatus::Warning)]);
     assert_eq!(with(4, "3500m"), []);
-    assert_eq!(with(8, "2"), [(WORKERS, DoctorVerdict::Warning)]);
+    assert_eq!(with(8, "2"), [(WORKERS, DoctorStatus::Warning)]);
 }
 
 /// One worker in a group of one core was warned of, with the advice to run more than that core can.
@@ -208,38 +215,38 @@ fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
 fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_is_not_seen() {
     let plain = healthy().about("ISTIO_VERSION", "OTHER");
     let one = plain.clone().about("\"concurrency\": 2,", "\"concurrency\": 1,");
-    let verdict = |machine: &Texts, says: &Says| told::of(WORKERS, found_on(machine, says)).verdict;
+    let status_of = |machine: &Texts, says: &Says| told::of(WORKERS, found_on(machine, says)).status;
     let with = |quota: &str| {
         let machine = machine();
         runs(&machine, 7, 1, quota);
         machine
     };
-    assert_eq!(verdict(&with("100000 100000\n"), &one), DoctorVerdict::Ok);
-    assert_eq!(verdict(&with("50000 100000\n"), &one), DoctorVerdict::Ok);
-    assert_eq!(verdict(&with("400000 100000\n"), &one), DoctorVerdict::Warning);
-    assert_eq!(verdict(&with("max 100000\n"), &one), DoctorVerdict::Warning);
+    assert_eq!(status_of(&with("100000 100000\n"), &one), DoctorStatus::Ok);
+    assert_eq!(status_of(&with("50000 100000\n"), &one), DoctorStatus::Ok);
+    assert_eq!(status_of(&with("400000 100000\n"), &one), DoctorStatus::Warning);
+    assert_eq!(status_of(&with("max 100000\n"), &one), DoctorStatus::Warning);
     // Not the one that was asked: it has other workers.
-    assert_eq!(verdict(&with("100000 100000\n"), &plain), DoctorVerdict::Ok);
+    assert_eq!(status_of(&with("100000 100000\n"), &plain), DoctorStatus::Ok);
     let two = with("400000 100000\n");
     runs(&two, 8, 1, "100000 100000\n");
     for machine in [machine(), two] {
         let found = told::of(WORKERS, found_on(&machine, &one));
-        assert_eq!(found.verdict, DoctorVerdict::CannotTell, "{found:?}");
-        assert!(told::fix(&found).contains("only if it is more than a core"), "{found:?}");
+        assert_eq!(found.status, DoctorStatus::Unknown, "{found:?}");
+        assert!(told::fix(&found).contains("if the limit is above one core"), "{found:?}");
     }
     // One of the two is in another network namespace, and so not the one that was asked.
     let elsewhere = with("400000 100000\n");
     runs(&elsewhere, 8, 1, "100000 100000\n");
     listens(&elsewhere, "7", 78);
-    assert_eq!(verdict(&elsewhere, &one), DoctorVerdict::Ok);
+    assert_eq!(status_of(&elsewhere, &one), DoctorStatus::Ok);
     let single = Texts::new(&[("/proc/stat", "cpu  1 2\ncpu0 1\nintr 5\n")]);
-    assert_eq!(verdict(&single, &one), DoctorVerdict::Ok);
+    assert_eq!(status_of(&single, &one), DoctorStatus::Ok);
 }
 
 #[test]
 fn a_worker_that_did_not_come_back_to_its_work_is_warned_of() {
     let late = healthy().counts("server.worker_1.watchdog_miss: 3", false);
-    assert_eq!(complaints(&late), [(WORKERS, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&late), [(WORKERS, DoctorStatus::Warning)]);
     assert!(text(&late, WORKERS).contains("3 times"));
     assert_eq!(complaints(&healthy().counts("server.worker_1.watchdog_miss: 0", false)), []);
 }
@@ -252,7 +259,7 @@ fn a_worker_that_has_nearly_all_connections_is_warned_of_and_a_fair_draw_is_not(
             |worker, count| format!("listener.[__]_15006.worker_{worker}.downstream_cx_active: {count}\n");
         complaints(&healthy().counts(&[line(0, first), line(1, second)].concat(), false))
     };
-    assert_eq!(lines(64, 0), [(SPREAD, DoctorVerdict::Warning)]);
+    assert_eq!(lines(64, 0), [(SPREAD, DoctorStatus::Warning)]);
     for (first, second) in [(40, 24), (7, 0), (2, 1), (32, 32)] {
         assert_eq!(lines(first, second), [], "{first} and {second}");
     }
@@ -262,8 +269,8 @@ fn a_worker_that_has_nearly_all_connections_is_warned_of_and_a_fair_draw_is_not(
 #[test]
 fn requests_that_are_refused_are_a_fault_while_they_are_and_a_warning_by_their_share_afterwards() {
     let lines = "cluster.a.b.upstream_rq_total: 10000\ncluster.a.b.upstream_rq_pending_overflow: 50";
-    assert_eq!(complaints(&healthy().counts(lines, true)), [(PENDING, DoctorVerdict::Fault)]);
-    assert_eq!(complaints(&healthy().counts(lines, false)), [(PENDING, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&healthy().counts(lines, true)), [(PENDING, DoctorStatus::Error)]);
+    assert_eq!(complaints(&healthy().counts(lines, false)), [(PENDING, DoctorStatus::Warning)]);
     let few = "cluster.a.b.upstream_rq_total: 100000\ncluster.a.b.upstream_rq_pending_overflow: 50";
     assert_eq!(complaints(&healthy().counts(few, false)), []);
 }
@@ -274,11 +281,15 @@ fn the_cluster_that_is_named_is_the_one_that_loses_now_or_else_the_largest_share
     let busy = "cluster.busy.upstream_rq_total: 10000000\ncluster.busy.upstream_rq_pending_overflow: 500\n";
     let small = "cluster.small.upstream_rq_total: 5\ncluster.small.upstream_rq_pending_overflow: 20\n";
     let both = healthy().counts(&[busy, small].concat(), false);
-    assert_eq!(complaints(&both), [(PENDING, DoctorVerdict::Warning)]);
-    assert!(text(&both, PENDING).contains("20 of 25 to small"), "{}", text(&both, PENDING));
+    assert_eq!(complaints(&both), [(PENDING, DoctorStatus::Warning)]);
+    assert!(
+        text(&both, PENDING).contains("20 of 25 to the worst cluster, small,"),
+        "{}",
+        text(&both, PENDING)
+    );
     let now = both.counts("cluster.busy.upstream_rq_pending_overflow: 501", true);
-    assert_eq!(complaints(&now), [(PENDING, DoctorVerdict::Fault)]);
-    assert!(text(&now, PENDING).contains("to busy"), "{}", text(&now, PENDING));
+    assert_eq!(complaints(&now), [(PENDING, DoctorStatus::Error)]);
+    assert!(text(&now, PENDING).contains("the worst cluster, busy,"), "{}", text(&now, PENDING));
 }
 
 #[test]
@@ -286,18 +297,18 @@ fn a_breaker_that_is_open_or_cuts_is_a_fault_one_that_did_or_is_near_its_limit_a
     let open = |name: &str| {
         complaints(&healthy().counts(&format!("cluster.a.circuit_breakers.high.{name}: 1"), false))
     };
-    assert_eq!(open("rq_open"), [(BREAKERS, DoctorVerdict::Fault)]);
+    assert_eq!(open("rq_open"), [(BREAKERS, DoctorStatus::Error)]);
     // All connections that may be are made, which harms nobody by itself.
     assert_eq!(open("cx_open"), []);
     let retries = "cluster.a.upstream_rq_retry_overflow: 4";
-    assert_eq!(complaints(&healthy().counts(retries, true)), [(BREAKERS, DoctorVerdict::Fault)]);
-    assert_eq!(complaints(&healthy().counts(retries, false)), [(BREAKERS, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&healthy().counts(retries, true)), [(BREAKERS, DoctorStatus::Error)]);
+    assert_eq!(complaints(&healthy().counts(retries, false)), [(BREAKERS, DoctorStatus::Warning)]);
     let limited = |most: u32| {
         let clusters =
             envoy::CLUSTERS.replace("\"max_connections\": 1024", &format!("\"max_connections\": {most}"));
         complaints(&Says { clusters, ..healthy() })
     };
-    assert_eq!(limited(15), [(BREAKERS, DoctorVerdict::Warning)]);
+    assert_eq!(limited(15), [(BREAKERS, DoctorStatus::Warning)]);
     assert_eq!(limited(16), []);
 }
 
@@ -311,8 +322,8 @@ fn of_many_clusters_with_an_open_breaker_one_is_named_and_the_others_are_counted
     let (one, two, many) = (open(1), open(2), open(5000));
     assert!(one.text.starts_with("open now for c0: default.rq_open"), "{}", one.text);
     assert!(!one.text.contains("other cluster"), "{}", one.text);
-    assert!(two.text.contains(", and of 1 other cluster"), "{}", two.text);
-    assert!(many.text.contains("c0: default.rq_open, and of 4999 other clusters"), "{}", many.text);
+    assert!(two.text.contains(", and for 1 other cluster"), "{}", two.text);
+    assert!(many.text.contains("c0: default.rq_open, and for 4999 other clusters"), "{}", many.text);
     assert_eq!(told::measured(&many, "open"), 5000.0);
 }
 
@@ -344,11 +355,11 @@ fn names_that_envoy_tells_are_bounded_wherever_they_are_told() {
 fn limits_that_cannot_be_read_leave_the_breakers_unknown_unless_one_is_open() {
     for clusters in ["", "[]", "{\"cluster_statuses\": 3}", "not found"] {
         let says = Says { clusters: clusters.to_owned(), ..healthy() };
-        assert_eq!(complaints(&says), [(BREAKERS, DoctorVerdict::CannotTell)], "{clusters}");
+        assert_eq!(complaints(&says), [(BREAKERS, DoctorStatus::Unknown)], "{clusters}");
     }
     let open = "cluster.a.circuit_breakers.default.rq_pending_open: 1";
     let says = Says { clusters: String::new(), ..healthy() }.counts(open, false);
-    assert_eq!(complaints(&says), [(BREAKERS, DoctorVerdict::Fault)]);
+    assert_eq!(complaints(&says), [(BREAKERS, DoctorStatus::Error)]);
     // An Envoy without a cluster.
     assert_eq!(complaints(&Says { clusters: "{}".to_owned(), ..healthy() }), []);
 }
@@ -361,10 +372,10 @@ fn connections_that_fail_or_serve_a_request_each_are_told() {
         );
         complaints(&healthy().counts(&lines, is_growing))
     };
-    assert_eq!(counts(5000, 5, 50_000, true), [(CONNECTIONS, DoctorVerdict::Fault)]);
-    assert_eq!(counts(5000, 5, 50_000, false), [(CONNECTIONS, DoctorVerdict::Warning)]);
+    assert_eq!(counts(5000, 5, 50_000, true), [(CONNECTIONS, DoctorStatus::Error)]);
+    assert_eq!(counts(5000, 5, 50_000, false), [(CONNECTIONS, DoctorStatus::Warning)]);
     assert_eq!(counts(5000, 4, 50_000, false), []);
-    assert_eq!(counts(900, 0, 1000, false), [(CONNECTIONS, DoctorVerdict::Warning)]);
+    assert_eq!(counts(900, 0, 1000, false), [(CONNECTIONS, DoctorStatus::Warning)]);
     assert_eq!(counts(400, 0, 1000, false), []);
     assert_eq!(counts(90, 0, 90, false), []);
 }
@@ -372,27 +383,24 @@ fn connections_that_fail_or_serve_a_request_each_are_told() {
 #[test]
 fn connections_that_wait_for_a_protocol_in_vain_are_a_fault_while_they_do() {
     let line = "listener.0.0.0.0_15006.downstream_pre_cx_timeout: 3";
-    assert_eq!(complaints(&healthy().counts(line, true)), [(PROTOCOL, DoctorVerdict::Fault)]);
-    assert_eq!(complaints(&healthy().counts(line, false)), [(PROTOCOL, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&healthy().counts(line, true)), [(PROTOCOL, DoctorStatus::Error)]);
+    assert_eq!(complaints(&healthy().counts(line, false)), [(PROTOCOL, DoctorStatus::Warning)]);
     assert!(
         text(&healthy(), PROTOCOL)
-            .starts_with("HTTP/1.1 is spoken to 1 cluster, HTTP/2 to 0; of 12 connections")
+            .starts_with("HTTP/1.1 to 1 cluster, HTTP/2 to 0; Envoy detected the protocol of 12 connections")
     );
 }
 
 #[test]
 fn an_annotation_that_asks_for_other_workers_or_less_than_a_core_is_warned_of() {
     let asked = healthy().about("\"concurrency: 2\\n\"", "\"concurrency: 4\\n\"");
-    assert_eq!(complaints(&asked), [(ANNOTATIONS, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&asked), [(ANNOTATIONS, DoctorStatus::Warning)]);
     let limit = healthy().about("proxyCPULimit\": \"2\"", "proxyCPULimit\": \"100m\"");
-    assert_eq!(
-        complaints(&limit),
-        [(WORKERS, DoctorVerdict::Warning), (ANNOTATIONS, DoctorVerdict::Warning)]
-    );
+    assert_eq!(complaints(&limit), [(WORKERS, DoctorStatus::Warning), (ANNOTATIONS, DoctorStatus::Warning)]);
     let none =
         healthy().about("sidecar.istio.io/proxyCPULimit", "other").about("proxy.istio.io/config", "more");
     assert_eq!(complaints(&none), []);
-    assert_eq!(text(&none, ANNOTATIONS), "the pod has none for its sidecar");
+    assert_eq!(text(&none, ANNOTATIONS), "the pod has no annotations for its sidecar");
 }
 
 /// Tracing's token stood in the finding, as the begin of a value.
@@ -438,25 +446,24 @@ fn annotations_are_read_of_the_pods_file_too() {
             _ => answer(envoy::STATS),
         });
         let found = examine(&CheckContext { web: &servers, ..CheckContext::of(&machine) });
-        told::of(ANNOTATIONS, found).verdict
+        told::of(ANNOTATIONS, found).status
     };
-    assert_eq!(says(&envoy::INFO.replace("\"ANNOTATIONS\"", "\"OTHER\"")), DoctorVerdict::Warning);
-    assert_eq!(says(envoy::INFO), DoctorVerdict::Ok);
+    assert_eq!(says(&envoy::INFO.replace("\"ANNOTATIONS\"", "\"OTHER\"")), DoctorStatus::Warning);
+    assert_eq!(says(envoy::INFO), DoctorStatus::Ok);
 }
 
 #[test]
 fn an_envoy_that_is_not_live_is_warned_of() {
-    assert_eq!(complaints(&healthy().about("LIVE", "DRAINING")), [(ENVOY, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(&healthy().about("LIVE", "DRAINING")), [(ENVOY, DoctorStatus::Warning)]);
 }
 
 #[test]
 fn counters_that_cannot_be_read_leave_all_that_follows_of_them_unknown() {
     let says = Says { before: "<html>".to_owned(), after: "<html>".to_owned(), ..healthy() };
-    let expected =
-        [SPREAD, PENDING, BREAKERS, CONNECTIONS, PROTOCOL].map(|id| (id, DoctorVerdict::CannotTell));
+    let expected = [SPREAD, PENDING, BREAKERS, CONNECTIONS, PROTOCOL].map(|id| (id, DoctorStatus::Unknown));
     assert_eq!(complaints(&says), expected);
     let long = Says { after: "a: 1\n".repeat(MOST / 5 + 1), ..healthy() };
-    assert!(complaints(&long).contains(&(PENDING, DoctorVerdict::CannotTell)));
+    assert!(complaints(&long).contains(&(PENDING, DoctorStatus::Unknown)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use seawall_probe::snapshot::quotas;
 use super::admin::{EnvoyInfo, IstioMetadata};
 use super::{HttpUrl, WORKERS};
 use crate::cpu::envoys;
-use crate::finding::{DoctorFinding, DoctorVerdict, pluralize};
+use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
 /// CPUs of the machine, by their lines.
 fn cores_of(stat: &str) -> Option<u64> {
@@ -56,15 +56,12 @@ impl WorkerCpuLimit {
         match self {
             Self::Limited(whose, cores) => format!("{whose} {}", pluralize(*cores, "core")),
             Self::Unlimited(cores) => {
-                format!("no CPU limit holds for it, and the machine has {}", pluralize(*cores as f64, "core"))
+                format!("it has no CPU limit, and the machine has {}", pluralize(*cores as f64, "core"))
             }
             Self::Unknown(Some(cores)) => {
-                format!(
-                    "of its own CPU limit nothing is said here; the machine has {}",
-                    pluralize(*cores as f64, "core")
-                )
+                format!("its CPU limit is unknown; the machine has {}", pluralize(*cores as f64, "core"))
             }
-            Self::Unknown(None) => "how many cores it may use is not known here".to_owned(),
+            Self::Unknown(None) => "its number of cores is unknown".to_owned(),
         }
     }
 
@@ -96,16 +93,13 @@ fn listeners(files: &dyn HostFiles, process: &str, place: &HttpUrl) -> Vec<Strin
 const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may use; Istio: annotation proxy.istio.io/config with concurrency: N, which by \
                            default is the CPU limit of the sidecar, rounded up";
 
-const ONE: &str = "all connections of the pod go through one thread: it ends at one core, however much CPU is left, and every request waits for it before that";
+const ONE: &str = "all connections of the pod go through one thread: its limit is one core, even if more CPU is free, and requests wait for it earlier than that";
 
 /// Worker threads against the CPU that they may use.
 pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> DoctorFinding {
     let count = info.concurrency as f64;
-    let late = if stalls > 0 {
-        format!("; one did not come back to its work for 200 ms {stalls} times")
-    } else {
-        String::new()
-    };
+    let late =
+        if stalls > 0 { format!("; workers stalled for 200 ms {stalls} times") } else { String::new() };
     let text = format!("Envoy has {}; {}{late}", pluralize(count, "worker"), cpu.told());
     let found = DoctorFinding::ok(WORKERS, text).with_measurement("workers", count, "threads");
     let found = match cpu.most() {
@@ -114,11 +108,11 @@ pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> Do
     };
     let found = found.with_measurement("stalls", stalls as f64, "times");
     match misfit(info.concurrency, cpu) {
-        Some(why) => found.with_verdict(DoctorVerdict::Warning, why, CONCURRENCY),
-        None if stalls > 0 => found.with_verdict(
-            DoctorVerdict::Warning,
-            "whatever that worker had under way waited as long",
-            "look for throttling of its container (cpu.throttling there), and for filters that block (Lua, Wasm)",
+        Some(why) => found.with_status(DoctorStatus::Warning, why, CONCURRENCY),
+        None if stalls > 0 => found.with_status(
+            DoctorStatus::Warning,
+            "all requests of that worker waited as long",
+            "check whether its container is throttled (run the check cpu.throttling in that container), and look for filters that block (Lua, Wasm)",
         ),
         None => unseen(found, info.concurrency, cpu),
     }
@@ -131,10 +125,10 @@ fn misfit(workers: u64, cpu: &WorkerCpuLimit) -> Option<&'static str> {
         WorkerCpuLimit::Unlimited(cores) if workers == 1 && *cores > 1 => Some(ONE),
         WorkerCpuLimit::Limited(_, cores) if workers == 1 && *cores > 1.0 => Some(ONE),
         WorkerCpuLimit::Limited(_, cores) if count > cores.ceil() => Some(
-            "when they are all busy they use up the limit before its period of 100 ms is over, and all stand still until the next",
+            "when all workers are busy, they use up the limit before its 100 ms period ends, and all stop until the next period",
         ),
         WorkerCpuLimit::Limited(_, cores) if count < cores.floor() => {
-            Some("some of its limit can never be used")
+            Some("the workers cannot use the whole limit")
         }
         _ => None,
     }
@@ -143,13 +137,13 @@ fn misfit(workers: u64, cpu: &WorkerCpuLimit) -> Option<&'static str> {
 /// What is not known may be less than the machine's, so one worker can be right, and more of them be stopped.
 fn unseen(found: DoctorFinding, workers: u64, cpu: &WorkerCpuLimit) -> DoctorFinding {
     match cpu {
-        WorkerCpuLimit::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.with_verdict(
-            DoctorVerdict::CannotTell,
-            "one worker is right for a CPU limit of one core or less; with more, or none, all connections of the pod end at one core however much is left",
-            "look at the CPU limit of Envoy's container (kubectl get pod; cpu.max of its control group); only if it is more than a core, or there is none, set --concurrency to it",
+        WorkerCpuLimit::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.with_status(
+            DoctorStatus::Unknown,
+            "one worker fits a CPU limit of at most one core; with a higher limit or none, one core limits all connections of the pod",
+            "look at the CPU limit of Envoy's container (kubectl get pod; cpu.max of its control group); if the limit is above one core or missing, set --concurrency to match",
         ),
         WorkerCpuLimit::Unknown(None) => {
-            found.with_verdict(DoctorVerdict::CannotTell, "neither a limit of its own nor the machine's cores can be read here", CONCURRENCY)
+            found.with_status(DoctorStatus::Unknown, "cannot read its CPU limit or the number of cores of the machine", CONCURRENCY)
         }
         _ => found,
     }

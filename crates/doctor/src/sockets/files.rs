@@ -4,7 +4,7 @@ use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::proc::{OpenFileLimits, hides_processes};
 
 use super::FILES;
-use crate::finding::{DoctorFinding, DoctorVerdict};
+use crate::finding::{DoctorFinding, DoctorStatus};
 
 /// Processes beyond this are not looked at, so that a look at a crowded node ends.
 const MOST: usize = 4096;
@@ -39,16 +39,16 @@ pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
     let Some(worst) =
         seen.into_iter().chain(machine(files)).max_by(|one, other| one.share().total_cmp(&other.share()))
     else {
-        return DoctorFinding::unknown(FILES, &ProbeError::Absent("no process may be looked at"), fix);
+        return DoctorFinding::unknown(FILES, &ProbeError::Absent("this user may not read any process"), fix);
     };
     let others = match (unseen, hides) {
         (0, false) => String::new(),
-        (0, true) => "; those of other users are not shown (hidepid)".to_owned(),
-        (1, _) => "; 1 other may not be looked at by this user".to_owned(),
-        _ => format!("; {unseen} others may not be looked at by this user"),
+        (0, true) => "; processes of other users are hidden (hidepid)".to_owned(),
+        (1, _) => "; this user may not read 1 other process".to_owned(),
+        _ => format!("; this user may not read {unseen} other processes"),
     };
     let text = format!(
-        "{} has {} of {} files open, the nearest to its limit of {count} {} and the machine{others}",
+        "{} has {} of {} files open and is nearest to its limit among {count} {} and the machine{others}",
         worst.whose,
         worst.open,
         worst.limit,
@@ -58,22 +58,18 @@ pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
         .with_measurement("open", worst.open as f64, "files")
         .with_measurement("share", worst.share(), "%")
         .with_measurement("unseen", unseen as f64, "processes");
-    let verdict = match worst.share() {
-        share if share >= FULL => DoctorVerdict::Fault,
-        share if share >= NEARLY => DoctorVerdict::Warning,
+    let status = match worst.share() {
+        share if share >= FULL => DoctorStatus::Error,
+        share if share >= NEARLY => DoctorStatus::Warning,
         _ if unseen > 0 || hides => {
-            return found.with_verdict(
-                DoctorVerdict::CannotTell,
-                "whoever is not shown may be at its limit",
-                fix,
-            );
+            return found.with_status(DoctorStatus::Unknown, "a hidden process may be at its limit", fix);
         }
         _ => return found,
     };
-    found.with_verdict(
-        verdict,
-        "at the limit neither a connection nor a file can be opened (EMFILE): accept fails, and connections wait or are dropped",
-        "raise the limit (LimitNOFILE= of the service or container runtime, ulimit -n), or look for connections that are never closed (ls -l /proc/PID/fd)",
+    found.with_status(
+        status,
+        "at the limit, opening a connection or a file fails (EMFILE): accept fails, and connections wait or are dropped",
+        "raise the limit (LimitNOFILE= of the service or container runtime, ulimit -n), or find connections that are never closed (ls -l /proc/PID/fd)",
     )
 }
 

@@ -50,12 +50,12 @@ fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<DoctorFinding> {
     examine(&CheckContext { wait: &wait, ..CheckContext::of(texts) })
 }
 
-fn complaints(happens: impl Fn(&Texts)) -> Vec<(&'static str, DoctorVerdict)> {
+fn complaints(happens: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
     told::complaints(found(&healthy(), happens))
 }
 
 /// The same for what was so before it was looked at.
-fn complaints_of(plant: impl Fn(&Texts)) -> Vec<(&'static str, DoctorVerdict)> {
+fn complaints_of(plant: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
     let texts = healthy();
     plant(&texts);
     told::complaints(found(&texts, |_| ()))
@@ -70,19 +70,19 @@ fn a_server_that_loses_next_to_nothing_has_no_fault() {
 fn connections_that_are_dropped_while_it_is_watched_are_a_fault_and_many_of_earlier_are_warned_of() {
     assert_eq!(
         complaints(|texts| count(texts, 100_900, 10, 5_100_000, 12_000)),
-        [(LISTEN, DoctorVerdict::Fault)]
+        [(LISTEN, DoctorStatus::Error)]
     );
     assert_eq!(
         complaints_of(|texts| count(texts, 100_000, 200, 5_000_000, 12_000)),
-        [(LISTEN, DoctorVerdict::Warning)]
+        [(LISTEN, DoctorStatus::Warning)]
     );
     assert_eq!(complaints_of(|texts| count(texts, 100_000, 90, 5_000_000, 12_000)), []);
 }
 
 #[test]
 fn a_listener_at_which_connections_wait_whenever_it_is_looked_at_is_found_and_one_that_catches_up_is_not() {
-    assert_eq!(complaints_of(|texts| wait_at_listener(texts, 5)), [(BACKLOG, DoctorVerdict::Warning)]);
-    assert_eq!(complaints_of(|texts| wait_at_listener(texts, 4096)), [(BACKLOG, DoctorVerdict::Fault)]);
+    assert_eq!(complaints_of(|texts| wait_at_listener(texts, 5)), [(BACKLOG, DoctorStatus::Warning)]);
+    assert_eq!(complaints_of(|texts| wait_at_listener(texts, 4096)), [(BACKLOG, DoctorStatus::Error)]);
     assert_eq!(complaints(|texts| wait_at_listener(texts, 50)), [], "none waited at first");
 }
 
@@ -91,7 +91,7 @@ fn a_short_backlog_for_everybody_is_warned_of_where_anybody_listens() {
     let shorten = |texts: &Texts| {
         texts.set("/proc/sys/net/core/somaxconn", "128\n");
     };
-    assert_eq!(complaints_of(shorten), [(BACKLOG, DoctorVerdict::Warning)]);
+    assert_eq!(complaints_of(shorten), [(BACKLOG, DoctorStatus::Warning)]);
     let without_listener = |texts: &Texts| {
         shorten(texts);
         texts.set("/proc/net/tcp", NAMES);
@@ -103,16 +103,16 @@ fn a_short_backlog_for_everybody_is_warned_of_where_anybody_listens() {
 fn segments_that_are_sent_again_are_judged_by_their_share_once_there_are_enough() {
     assert_eq!(
         complaints(|texts| count(texts, 100_000, 9, 5_010_000, 12_600)),
-        [(RETRANSMITS, DoctorVerdict::Fault)]
+        [(RETRANSMITS, DoctorStatus::Error)]
     );
     assert_eq!(
         complaints(|texts| count(texts, 100_000, 9, 5_010_000, 12_200)),
-        [(RETRANSMITS, DoctorVerdict::Warning)]
+        [(RETRANSMITS, DoctorStatus::Warning)]
     );
     assert_eq!(complaints(|texts| count(texts, 100_000, 9, 5_000_100, 12_009)), [], "too few to say");
     assert_eq!(
         complaints_of(|texts| count(texts, 100_000, 9, 5_000_000, 60_000)),
-        [(RETRANSMITS, DoctorVerdict::Warning)]
+        [(RETRANSMITS, DoctorStatus::Warning)]
     );
 }
 
@@ -120,24 +120,24 @@ fn segments_that_are_sent_again_are_judged_by_their_share_once_there_are_enough(
 #[test]
 fn segments_that_were_sent_again_are_counted_beside_the_others_and_many_of_few_are_warned_of() {
     let dead = |texts: &Texts| count(texts, 100_000, 9, 5_000_000, 12_038);
-    assert_eq!(complaints(dead), [(RETRANSMITS, DoctorVerdict::Warning)]);
+    assert_eq!(complaints(dead), [(RETRANSMITS, DoctorStatus::Warning)]);
     let text = told::of(RETRANSMITS, found(&healthy(), dead)).text;
     assert!(text.starts_with("38 of 38 segments") && text.contains("12038 of 5012038 since"), "{text}");
     // A twentieth of all is a nineteenth of the others.
     assert_eq!(
         complaints(|texts| count(texts, 100_000, 9, 5_009_500, 12_499)),
-        [(RETRANSMITS, DoctorVerdict::Warning)]
+        [(RETRANSMITS, DoctorStatus::Warning)]
     );
     assert_eq!(
         complaints(|texts| count(texts, 100_000, 9, 5_009_500, 12_500)),
-        [(RETRANSMITS, DoctorVerdict::Fault)]
+        [(RETRANSMITS, DoctorStatus::Error)]
     );
 }
 
 #[test]
 fn who_has_nearly_all_its_files_open_is_named() {
-    assert_eq!(complaints_of(|texts| open_files(texts, 8, 96, 100)), [(FILES, DoctorVerdict::Fault)]);
-    assert_eq!(complaints_of(|texts| open_files(texts, 8, 85, 100)), [(FILES, DoctorVerdict::Warning)]);
+    assert_eq!(complaints_of(|texts| open_files(texts, 8, 96, 100)), [(FILES, DoctorStatus::Error)]);
+    assert_eq!(complaints_of(|texts| open_files(texts, 8, 85, 100)), [(FILES, DoctorStatus::Warning)]);
     assert_eq!(complaints_of(|texts| open_files(texts, 8, 85, 200)), []);
     let texts = healthy();
     open_files(&texts, 8, 96, 100);
@@ -154,14 +154,14 @@ fn processes_whose_files_are_not_shown_leave_it_unknown_unless_somebody_is_seen_
     texts.set("/proc/8/status", "Name:\tshop\nVmSize:\t 4 kB\n");
     let found_of = |texts: &Texts| told::of(FILES, found(texts, |_| ()));
     let unseen = found_of(&texts);
-    assert_eq!((unseen.verdict, told::measured(&unseen, "unseen")), (DoctorVerdict::CannotTell, 1.0));
-    assert!(unseen.text.ends_with("; 1 other may not be looked at by this user"), "{}", unseen.text);
+    assert_eq!((unseen.status, told::measured(&unseen, "unseen")), (DoctorStatus::Unknown, 1.0));
+    assert!(unseen.text.ends_with("; this user may not read 1 other process"), "{}", unseen.text);
     open_files(&texts, 9, 96, 100);
-    assert_eq!(found_of(&texts).verdict, DoctorVerdict::Fault);
+    assert_eq!(found_of(&texts).status, DoctorStatus::Error);
     let texts = healthy();
     let mounts = "31 23 0:5 / /proc rw - proc proc rw,hidepid=2\n";
     texts.set("/proc/self/mountinfo", mounts);
-    assert_eq!(found_of(&texts).verdict, DoctorVerdict::CannotTell);
+    assert_eq!(found_of(&texts).status, DoctorStatus::Unknown);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn threads_of_the_kernel_and_processes_that_have_ended_have_no_files_that_could_
 fn a_machine_that_has_nearly_all_its_files_open_is_a_fault() {
     assert_eq!(
         complaints_of(|texts| texts.set("/proc/sys/fs/file-nr", "990\t0\t1000\n")),
-        [(FILES, DoctorVerdict::Fault)]
+        [(FILES, DoctorStatus::Error)]
     );
 }
 
@@ -185,6 +185,6 @@ fn a_machine_that_has_nearly_all_its_files_open_is_a_fault() {
 fn packets_that_are_dropped_now_are_a_fault_and_those_of_long_ago_are_not() {
     let drop_packets =
         |texts: &Texts| texts.set("/proc/net/softnet_stat", "00e28d6e 00000009 00000001 00000000\n");
-    assert_eq!(complaints(drop_packets), [(SOFTNET, DoctorVerdict::Fault)]);
+    assert_eq!(complaints(drop_packets), [(SOFTNET, DoctorStatus::Error)]);
     assert_eq!(complaints_of(drop_packets), []);
 }

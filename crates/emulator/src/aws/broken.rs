@@ -30,7 +30,7 @@ fn throttled(endpoint: AwsEndpoint) -> EmulatorReply {
 }
 
 fn failed(endpoint: AwsEndpoint, status: StatusCode, as_html: bool) -> EmulatorReply {
-    let message = "The emulator was told to fail.";
+    let message = "The emulator fails as configured.";
     let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
     match endpoint {
         AwsEndpoint::Metadata => html(status, message),

@@ -23,7 +23,7 @@ const SIX_HOURS: Duration = Duration::from_secs(6 * 3600);
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EksAuthRefusal {
-    #[error("the body is not the JSON object that this operation reads")]
+    #[error("the body is not the expected JSON object")]
     Body,
     #[error("no association found for the service account")]
     NoAssociation,

@@ -23,7 +23,7 @@ pub(super) fn fault_reply(endpoint: GoogleEndpoint, fate: FaultDecision) -> Opti
         FaultDecision::Fail { status, html } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             if html || metadata {
-                reply::html(status, "The emulator was told to fail.")
+                reply::html(status, "The emulator fails as configured.")
             } else {
                 reply::failure(status)
             }

@@ -28,11 +28,11 @@ pub(super) const ISSUER: &str = "https://accounts.google.com";
 pub(super) enum IamCredentialsRefusal {
     #[error("the request has no valid access token: OAuth 2 access token expected")]
     Unauthenticated,
-    #[error("the access token has none of the scopes that IAM Credentials asks for")]
+    #[error("the access token lacks the scopes that IAM Credentials needs")]
     Scope,
     #[error("permission iam.serviceAccounts.{0} is denied on the service account, or it does not exist")]
     Denied(&'static str),
-    #[error("the body is not the JSON object that this method reads: {0}")]
+    #[error("the body is not the expected JSON object: {0}")]
     Body(String),
     #[error("scope must name at least one scope")]
     NoScope,

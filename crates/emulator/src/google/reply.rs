@@ -27,7 +27,7 @@ pub(super) fn oauth_error(status: StatusCode, error: &str, description: &str) ->
 /// The answer of a broken service, in the shape of an API.
 pub(super) fn failure(status: StatusCode) -> EmulatorReply {
     let name = if status == StatusCode::SERVICE_UNAVAILABLE { "UNAVAILABLE" } else { "INTERNAL" };
-    api_error(status, name, "The emulator was told to fail.")
+    api_error(status, name, "The emulator fails as configured.")
 }
 
 /// 429 with `Retry-After` in whole seconds, at least one (RFC 9110 section 10.2.3 knows no fractions).

@@ -120,7 +120,7 @@ pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
         return oauth_error(
             StatusCode::BAD_REQUEST,
             "invalid_token",
-            "the token is not ours, or has expired",
+            "the emulator did not issue this token, or the token has expired",
         );
     };
     let mut info = json!({

@@ -54,11 +54,11 @@ pub(super) enum GoogleStsRefusal {
     GrantType,
     #[error("requested_token_type must be {ACCESS_TOKEN}")]
     RequestedType,
-    #[error("subject_token_type must be that of a JWT or of an ID token")]
+    #[error("subject_token_type must be the type of a JWT or of an ID token")]
     SubjectType,
-    #[error("audience names no workload identity provider known here")]
+    #[error("audience names an unknown workload identity provider")]
     Target,
-    #[error("the token's issuer is not that of the provider")]
+    #[error("the token's issuer is not the provider's issuer")]
     Issuer,
     #[error("none of the token's audiences is allowed by the provider")]
     Audience,

@@ -89,7 +89,7 @@ fn listen(options: &FaultServerOptions) -> io::Result<TcpListener> {
     match most_backlog().filter(|most| is_planted && *most < backlog) {
         Some(most) => Err(io::Error::new(
             ErrorKind::InvalidInput,
-            format!("a backlog of {backlog} is cut to {most} by net.core.somaxconn"),
+            format!("net.core.somaxconn limits the backlog of {backlog} to {most}: raise it"),
         )),
         None => Ok(listener),
     }

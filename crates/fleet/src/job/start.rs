@@ -38,7 +38,7 @@ pub enum StartVerdict {
     /// All run.
     Running(Vec<RunningPod>),
     /// They will not.
-    Blocked(Obstacle),
+    CannotStart(Obstacle),
 }
 
 /// Pods that begin.
@@ -79,9 +79,9 @@ impl PodStartup {
         let is_borne = self.since.is_none_or(|since| now.since(since) < SOON);
         match obstacle {
             Some(obstacle) if obstacle.wait == ObstacleWait::Never || !is_borne => {
-                StartVerdict::Blocked(obstacle)
+                StartVerdict::CannotStart(obstacle)
             }
-            obstacle if self.is_over(now) => StartVerdict::Blocked(self.late(runs, obstacle)),
+            obstacle if self.is_over(now) => StartVerdict::CannotStart(self.late(runs, obstacle)),
             _ => StartVerdict::Waiting(runs),
         }
     }
@@ -105,11 +105,11 @@ impl PodStartup {
         let of_pod = seen.pods.iter().find_map(|pod| {
             let why = preflight::end_reason(pod, false)?;
             let (name, node) = (preflight::pod_name(pod), preflight::node_name(pod));
-            Some((format!("{name} on {node} was gone before the load began: {why}"), format!("logs {name}")))
+            Some((format!("{name} on {node} ended before the load began: {why}"), format!("logs {name}")))
         });
         let of_job = || {
             let why = preflight::job_failed(&seen.job)?;
-            Some((format!("the Job {} is over: {why}", self.job), format!("describe job {}", self.job)))
+            Some((format!("the Job {} has ended: {why}", self.job), format!("describe job {}", self.job)))
         };
         let (what, words) = of_pod.or_else(of_job)?;
         Some(Obstacle { message: what, shown_by: self.place.kubectl(&words), wait: ObstacleWait::Never })
@@ -130,7 +130,7 @@ impl PodStartup {
     }
 
     fn late(&self, runs: usize, obstacle: Option<Obstacle>) -> Obstacle {
-        let so_far = format!("after {:?} {runs} of {} pods run", self.within, self.pods);
+        let so_far = format!("after {:?} only {runs} of {} pods are running", self.within, self.pods);
         let shown_by = self.place.kubectl(&format!(
             "get pods --selector {}={}",
             crate::manifest::JOB_NAME_LABEL,
@@ -189,7 +189,7 @@ mod tests {
 
     fn never(verdict: StartVerdict) -> String {
         match verdict {
-            StartVerdict::Blocked(obstacle) => obstacle.message,
+            StartVerdict::CannotStart(obstacle) => obstacle.message,
             other => panic!("{other:?}"),
         }
     }
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(fed.judge(&lacking, at(1)), StartVerdict::Waiting(0));
         assert_eq!(fed.judge(&growing, at(100)), StartVerdict::Waiting(0));
         let told = never(fed.judge(&growing, at(120)));
-        assert!(told.starts_with("after 120s 0 of 1 pods run: no node has room"), "{told}");
+        assert!(told.starts_with("after 120s only 0 of 1 pods are running: no node has room"), "{told}");
     }
 
     #[test]
@@ -259,11 +259,11 @@ mod tests {
         let told = never(start(2).judge(&seen(vec![runs(0), ended]), at(1)));
         assert_eq!(
             told,
-            "run-1-x on node-1 was gone before the load began: ended with exit code 1: seawall: cannot read x"
+            "run-1-x on node-1 ended before the load began: ended with exit code 1: seawall: cannot read x"
         );
         let failed = json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}});
         let told = never(start(1).judge(&JobObservation { job: failed, ..JobObservation::default() }, at(1)));
-        assert!(told.starts_with("the Job run is over: its time was over"), "{told}");
+        assert!(told.starts_with("the Job run has ended: it reached its deadline"), "{told}");
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(start.judge(&seen(vec![runs(0), creating(1)]), at(119)), StartVerdict::Waiting(1));
         assert_eq!(
             never(start.judge(&seen(vec![runs(0), creating(1)]), at(120))),
-            "after 120s 1 of 2 pods run"
+            "after 120s only 1 of 2 pods are running"
         );
     }
 }

@@ -139,7 +139,7 @@ impl FromStr for ResourceName {
     fn from_str(text: &str) -> Result<Self, String> {
         let malformed = || {
             format!(
-                "{text:?} is no name: expected 1 to {LONGEST_NAME} lower-case letters, digits and -, a letter first and no - at the end"
+                "{text:?} is not a name: expected 1 to {LONGEST_NAME} lower-case letters, digits and -, with a letter first and no - at the end"
             )
         };
         let is_word = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
@@ -157,7 +157,7 @@ impl FromStr for ImageName {
     fn from_str(text: &str) -> Result<Self, String> {
         let fits = !text.is_empty() && text.chars().all(|letter| letter.is_ascii_graphic());
         let malformed =
-            || format!("{text:?} is no image: expected a name such as registry.example/seawall:0.1.0");
+            || format!("{text:?} is not an image: expected a name such as registry.example/seawall:0.1.0");
         fits.then(|| Self(text.to_owned())).ok_or_else(malformed)
     }
 }
@@ -172,7 +172,7 @@ impl FromStr for CpuQuantity {
         let is_number = text.chars().all(|letter| letter.is_ascii_digit() || ".m".contains(letter));
         let fits = is_number && cores.is_ok_and(|cores| (0.01..=1024.0).contains(&cores));
         fits.then(|| Self(text.to_owned()))
-            .ok_or_else(|| format!("{text:?} is no number of cores: expected one such as 2, 0.5 or 500m"))
+            .ok_or_else(|| format!("{text:?} is not a number of cores: expected one such as 2, 0.5 or 500m"))
     }
 }
 
@@ -183,7 +183,7 @@ impl FromStr for MemoryQuantity {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let malformed = || format!("{text:?} is no size: expected 16Mi or more, such as 128Mi or 2Gi");
+        let malformed = || format!("{text:?} is not a size: expected at least 16Mi, such as 128Mi or 2Gi");
         let (number, unit) =
             text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
         let unit: u64 = match unit {
@@ -218,7 +218,7 @@ impl FromStr for PullPolicy {
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::Always, Self::IfNotPresent, Self::Never];
         let found = all.into_iter().find(|policy| policy.word() == text);
-        found.ok_or_else(|| format!("{text:?} is no pull policy: expected Always, IfNotPresent or Never"))
+        found.ok_or_else(|| format!("{text:?} is not a pull policy: expected Always, IfNotPresent or Never"))
     }
 }
 
@@ -236,7 +236,7 @@ impl FromStr for Volume {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let malformed = || format!("{text:?} is no volume: expected pvc:CLAIM:/PATH or emptyDir:/PATH");
+        let malformed = || format!("{text:?} is not a volume: expected pvc:CLAIM:/PATH or emptyDir:/PATH");
         let (kind, rest) = text.split_once(':').ok_or_else(malformed)?;
         let (claim, path) = match kind {
             "pvc" => rest.split_once(':').map(|(claim, path)| (Some(claim), path)).ok_or_else(malformed)?,
@@ -279,7 +279,9 @@ impl FromStr for Toleration {
     fn from_str(text: &str) -> Result<Self, String> {
         const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
         let malformed = || {
-            format!("{text:?} is no taint: expected KEY[=VALUE][:EFFECT], such as dedicated=load:NoSchedule")
+            format!(
+                "{text:?} is not a taint: expected KEY[=VALUE][:EFFECT], such as dedicated=load:NoSchedule"
+            )
         };
         let (taint, effect) =
             text.split_once(':').map_or((text, None), |(taint, effect)| (taint, Some(effect)));
@@ -300,7 +302,7 @@ impl FromStr for Toleration {
 /// It is none.
 pub fn parse_label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, value)| is_label_key(key) && is_label_value(value));
-    let malformed = || format!("{text:?} is no label: expected KEY=VALUE, such as pool=load");
+    let malformed = || format!("{text:?} is not a label: expected KEY=VALUE, such as pool=load");
     parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(malformed)
 }
 
@@ -340,28 +342,32 @@ mod tests {
         check::<ResourceName>(
             &["a", "seawall-attack-x1"],
             &["", "A", "a.b", "1a", "a-", "a b", &"a".repeat(57)],
-            "no name",
+            "not a name",
         );
         check::<CpuQuantity>(
             &["1", "0.5", "500m", "32"],
             &["", "0", "-1", "1e3", "inf", "m", "5 m", "1n"],
-            "no number of cores",
+            "not a number of cores",
         );
         check::<MemoryQuantity>(
             &["128Mi", "1Gi", "64M", "134217728"],
             &["", "128", "1Mi", "128MiB", "0.5Gi", "128mi"],
-            "no size",
+            "not a size",
         );
-        check::<ImageName>(&["seawall", "r.test:5000/seawall@sha256:00"], &["", "a b", "a\n"], "no image");
-        check::<PullPolicy>(&["Always", "IfNotPresent", "Never"], &["always", ""], "no pull policy");
+        check::<ImageName>(
+            &["seawall", "r.test:5000/seawall@sha256:00"],
+            &["", "a b", "a\n"],
+            "not an image",
+        );
+        check::<PullPolicy>(&["Always", "IfNotPresent", "Never"], &["always", ""], "not a pull policy");
         let volumes =
             ["", "pvc:/a", "pvc:a:b", "pvc:a:/", "pvc:a:/b/../c", "hostPath:/x", "emptyDir:x", "pvc:a:/b:ro"];
-        check::<Volume>(&["pvc:results:/records", "emptyDir:/records/x"], &volumes, "no volume");
+        check::<Volume>(&["pvc:results:/records", "emptyDir:/records/x"], &volumes, "not a volume");
         let taints = ["", "=b", "a=b:Never", "a b", "a=b c"];
         check::<Toleration>(
             &["dedicated", "a=b", "a:NoSchedule", "example.test/a=b:NoExecute"],
             &taints,
-            "no taint",
+            "not a taint",
         );
         for (text, fits) in [
             ("pool=load", true),

@@ -27,13 +27,13 @@ fn of_pod(pod: &Value) -> Option<String> {
         condition(pod, "DisruptionTarget").filter(|condition| text(condition, "/status") == "True");
     let why = match reason {
         "Evicted" => format!("evicted: {message}"),
-        "DeadlineExceeded" => "its Job's time was over (activeDeadlineSeconds)".to_owned(),
-        "NodeLost" => format!("the node {} does not answer", node_name(pod)),
+        "DeadlineExceeded" => "its Job reached its deadline (activeDeadlineSeconds)".to_owned(),
+        "NodeLost" => format!("the node {} does not respond", node_name(pod)),
         "Shutdown" | "NodeShutdown" | "Terminated" => format!("the node {} shut down", node_name(pod)),
         "" => return disrupted.and_then(|condition| disruption(pod, condition)),
         // It never ran: UnexpectedAdmissionError, OutOfcpu, NodeAffinity.
         reason if text(pod, "/status/phase") == "Failed" => {
-            format!("refused by {}: {reason}: {message}", node_name(pod))
+            format!("rejected by {}: {reason}: {message}", node_name(pod))
         }
         _ => return None,
     };
@@ -44,10 +44,10 @@ fn of_pod(pod: &Value) -> Option<String> {
 fn disruption(pod: &Value, condition: &Value) -> Option<String> {
     let message = shortened(text(condition, "/message"));
     Some(match text(condition, "/reason") {
-        "PreemptionByScheduler" => "pushed aside by a pod of higher priority".to_owned(),
-        "DeletionByTaintManager" => format!("the node {} does not answer, or was tainted", node_name(pod)),
-        "EvictionByEvictionAPI" => "evicted: somebody drains its node or asked for it".to_owned(),
-        "DeletionByPodGC" => format!("the node {} is gone", node_name(pod)),
+        "PreemptionByScheduler" => "preempted by a pod of higher priority".to_owned(),
+        "DeletionByTaintManager" => format!("the node {} does not respond or was tainted", node_name(pod)),
+        "EvictionByEvictionAPI" => "evicted through the eviction API (for example kubectl drain)".to_owned(),
+        "DeletionByPodGC" => format!("the node {} was deleted", node_name(pod)),
         "TerminationByKubelet" => format!("evicted: {message}"),
         _ => return None,
     })
@@ -59,12 +59,12 @@ fn of_container(pod: &Value) -> Option<String> {
     let ended = statuses.iter().find_map(|status| status.pointer("/state/terminated"))?;
     let code = ended.get("exitCode").and_then(Value::as_i64).unwrap_or_default();
     let why = match (text(ended, "/reason"), code) {
-        ("OOMKilled", _) => "killed: it had used all its memory (OOMKilled; --memory)".to_owned(),
+        ("OOMKilled", _) => "killed: out of memory (OOMKilled); raise --memory".to_owned(),
         (_, KILLED) => format!("killed (exit code {KILLED})"),
         (_, TERMINATED) => format!("terminated (exit code {TERMINATED})"),
         (_, 0) => "ended".to_owned(),
         (reason @ ("ContainerCannotRun" | "StartError"), _) => {
-            format!("it could not be started: {reason}: {}", shortened(text(ended, "/message")))
+            format!("cannot start the container: {reason}: {}", shortened(text(ended, "/message")))
         }
         (_, code) => match last_words(text(ended, "/message")) {
             Some(words) => format!("ended with exit code {code}: {words}"),
@@ -79,7 +79,7 @@ fn lost(pod: &Value) -> Option<String> {
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
         return Some("deleted".to_owned());
     }
-    (text(pod, "/status/phase") == "Unknown").then(|| format!("the node {} does not answer", node_name(pod)))
+    (text(pod, "/status/phase") == "Unknown").then(|| format!("the node {} does not respond", node_name(pod)))
 }
 
 /// The last line of a log that is no line of ours for programs.

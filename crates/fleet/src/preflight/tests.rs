@@ -106,7 +106,7 @@ fn an_image_that_cannot_be_had_is_named_with_the_kubelets_reason() {
         let told = pod_obstacle(&waits(reason, "not found"), &[], &place()).unwrap();
         assert_eq!(
             told.message,
-            format!("the image r.test/seawall:1 cannot be had on node-7: {reason}: not found")
+            format!("cannot pull the image r.test/seawall:1 on node-7: {reason}: not found")
         );
         assert_eq!(told.shown_by, "kubectl --namespace load describe pod run-3-abcde");
         assert_eq!(told.wait, ObstacleWait::Never);
@@ -115,8 +115,9 @@ fn an_image_that_cannot_be_had_is_named_with_the_kubelets_reason() {
     let told = pod_obstacle(&waits("CreateContainerConfigError", "secret \"run\" not found"), &[], &place())
         .unwrap();
     assert!(
-        told.message
-            .contains("cannot be made on node-7: CreateContainerConfigError: secret \"run\" not found"),
+        told.message.contains(
+            "cannot create the container on node-7: CreateContainerConfigError: secret \"run\" not found"
+        ),
         "{told}"
     );
 }
@@ -153,8 +154,7 @@ fn a_volume_that_is_not_mounted_is_told_by_events() {
     ];
     let told = pod_obstacle(&pending, &events, &place()).unwrap();
     assert!(
-        told.message.ends_with("cannot be mounted on node-7: claim \"x\" not found")
-            && told.wait == ObstacleWait::Briefly,
+        told.message.ends_with("on node-7: claim \"x\" not found") && told.wait == ObstacleWait::Briefly,
         "{told}"
     );
     assert_eq!(pod_obstacle(&pending, &events[1..], &place()), None);
@@ -167,15 +167,15 @@ fn quota_and_pod_security_are_told_by_the_jobs_events() {
     for (message, told) in [
         (
             quota,
-            "the namespace's quota does not let all pods in: exceeded quota: small, requested: limits.cpu=1, used: limits.cpu=2, limited: limits.cpu=2",
+            "the namespace's quota is too small for all pods: exceeded quota: small, requested: limits.cpu=1, used: limits.cpu=2, limited: limits.cpu=2",
         ),
         (
             security,
-            "Pod Security does not let the pods in: violates PodSecurity \"restricted:latest\": seccompProfile",
+            "Pod Security rejects the pods: violates PodSecurity \"restricted:latest\": seccompProfile",
         ),
         (
             "Error creating: admission webhook denied",
-            "pods cannot be made: Error creating: admission webhook denied",
+            "cannot create pods: Error creating: admission webhook denied",
         ),
     ] {
         let events =
@@ -204,25 +204,25 @@ fn each_end_of_a_pod_has_its_words() {
     let last = "seawall: cannot read targets.txt\n{\"ready\":{}}\n";
     for (pod, words) in [
         (ended("Error", 137, ""), "killed (exit code 137)"),
-        (ended("OOMKilled", 137, ""), "killed: it had used all its memory (OOMKilled; --memory)"),
+        (ended("OOMKilled", 137, ""), "killed: out of memory (OOMKilled); raise --memory"),
         (ended("Error", 143, ""), "terminated (exit code 143)"),
         (ended("Completed", 0, ""), "ended"),
         (ended("Error", 1, last), "ended with exit code 1: seawall: cannot read targets.txt"),
         (ended("Error", 2, ""), "ended with exit code 2"),
-        (ended("StartError", 128, "no such file"), "it could not be started: StartError: no such file"),
+        (ended("StartError", 128, "no such file"), "cannot start the container: StartError: no such file"),
         (
             status("Evicted", "The node was low on resource: memory."),
             "evicted: The node was low on resource: memory.",
         ),
-        (status("DeadlineExceeded", ""), "its Job's time was over (activeDeadlineSeconds)"),
-        (status("NodeLost", ""), "the node node-7 does not answer"),
-        (status("OutOfcpu", "no room"), "refused by node-7: OutOfcpu: no room"),
-        (disrupted("PreemptionByScheduler"), "pushed aside by a pod of higher priority"),
-        (disrupted("DeletionByTaintManager"), "the node node-7 does not answer, or was tainted"),
-        (disrupted("DeletionByPodGC"), "the node node-7 is gone"),
-        (disrupted("EvictionByEvictionAPI"), "evicted: somebody drains its node or asked for it"),
+        (status("DeadlineExceeded", ""), "its Job reached its deadline (activeDeadlineSeconds)"),
+        (status("NodeLost", ""), "the node node-7 does not respond"),
+        (status("OutOfcpu", "no room"), "rejected by node-7: OutOfcpu: no room"),
+        (disrupted("PreemptionByScheduler"), "preempted by a pod of higher priority"),
+        (disrupted("DeletionByTaintManager"), "the node node-7 does not respond or was tainted"),
+        (disrupted("DeletionByPodGC"), "the node node-7 was deleted"),
+        (disrupted("EvictionByEvictionAPI"), "evicted through the eviction API (for example kubectl drain)"),
         (disrupted("TerminationByKubelet"), "evicted: m"),
-        (pod(&json!({"phase": "Unknown"})), "the node node-7 does not answer"),
+        (pod(&json!({"phase": "Unknown"})), "the node node-7 does not respond"),
     ] {
         assert_eq!(end_reason(&pod, false).as_deref(), Some(words), "{pod}");
     }

@@ -47,11 +47,11 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
     for right in PERMISSIONS {
         cluster.take_away(right).await;
         let refused = async || {
-            loader.preflight(false).await.is_err_and(|refused| refused.to_string().contains("let you"))
+            loader.preflight(false).await.is_err_and(|refused| refused.to_string().contains("you may not"))
         };
         cluster.until("the right is gone", refused).await;
         let told = told(loader.preflight(false).await);
-        assert!(told.contains(&format!("let you {right} in")), "{right}: {told}");
+        assert!(told.contains(&format!("may not {right} in")), "{right}: {told}");
         cluster.give_back().await;
         cluster.until("it is back", async || loader.preflight(false).await.is_ok()).await;
     }
@@ -120,7 +120,7 @@ async fn a_quota_and_pod_security_are_named_before_anything_runs() {
     let job = site.create(&spec("large", 4), &materials(b"x".to_vec())).await.unwrap();
     let refused = told(site.wait_running(&job, EVENTUALLY, |_| {}).await);
     assert!(
-        refused.contains("the namespace's quota does not let all pods in: exceeded quota: small"),
+        refused.contains("the namespace's quota is too small for all pods: exceeded quota: small"),
         "{refused}"
     );
     assert!(refused.contains("kubectl --namespace load describe job large"), "{refused}");
@@ -169,7 +169,7 @@ async fn a_cluster_without_room_and_an_image_that_nobody_has_are_named() {
     cluster.report(&name, &status("Pending", &state)).await;
     let refused = told(site.wait_running(&job, EVENTUALLY, |_| {}).await);
     assert!(
-        refused.contains("the image r.test/seawall:1 cannot be had on no node yet: ImagePullBackOff"),
+        refused.contains("cannot pull the image r.test/seawall:1 on an unknown node: ImagePullBackOff"),
         "{refused}"
     );
     assert!(refused.contains(&format!("describe pod {name}")), "{refused}");
@@ -203,7 +203,7 @@ async fn what_is_applied_by_hand_is_joined_by_who_says_the_same_words() {
     let by_hand = cluster.get("/api/v1/namespaces/load/secrets/kept").await.unwrap();
     assert_eq!(by_hand["data"], manifest::secret(&spec("kept", 2), &given, None)["data"]);
     let other = told(site.open_existing("kept", &materials(b"GET http://b/\n".to_vec())).await);
-    assert!(other.contains("were given another command, or other files"), "{other}");
+    assert!(other.contains("has another command or other files"), "{other}");
     assert!(told(site.open_existing("none", &given).await).contains("cannot find the Job none: not found"));
 }
 
@@ -217,7 +217,7 @@ async fn a_secret_that_is_refused_leaves_no_job_behind() {
     let loader = cluster.site(LOADER).await;
     cluster.until("the role is in force", async || loader.preflight(true).await.is_ok()).await;
     let refused = told(loader.create(&spec("run", 1), &materials(b"x".to_vec())).await);
-    assert!(refused.starts_with("cannot make the Secret with what the command names: "), "{refused}");
+    assert!(refused.starts_with("cannot create the Secret with the files of the command: "), "{refused}");
     let gone = async || cluster.get("/apis/batch/v1/namespaces/load/jobs/run").await.is_err();
     cluster.until("no Job is left", gone).await;
 }

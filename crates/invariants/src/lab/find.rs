@@ -31,14 +31,18 @@ pub fn check(input: &[u8]) {
 
 /// As the run was asked for.
 fn plan(answer: &FindReport) -> Option<FindPlan> {
-    let asked = &answer.asked;
+    let asked = &answer.config;
     let profile =
-        [Profile::QUICK, Profile::THOROUGH].into_iter().find(|profile| profile.name == asked.profile)?;
-    let target =
-        TargetInfo { url: asked.target.clone(), count: asked.targets, uses_tls: false, has_host_name: false };
-    let timeout = asked.timeout.map(Duration::try_from_secs_f64).transpose().ok()?;
+        [Profile::QUICK, Profile::THOROUGH].into_iter().find(|profile| profile.name == asked.effort)?;
+    let target = TargetInfo {
+        url: asked.target.clone(),
+        count: asked.target_count,
+        uses_tls: false,
+        has_host_name: false,
+    };
+    let timeout = asked.timeout_seconds.map(Duration::try_from_secs_f64).transpose().ok()?;
     Some(FindPlan {
-        goal: asked.goal.searched().ok()?,
+        goal: asked.slo.searched().ok()?,
         profile,
         max_rate: asked.max_rate,
         budget: None,
@@ -47,6 +51,6 @@ fn plan(answer: &FindReport) -> Option<FindPlan> {
         arrivals: asked.arrivals,
         connections: asked.connections.clone(),
         timeout,
-        fingerprint: asked.sent.clone(),
+        fingerprint: asked.request_fingerprint.clone(),
     })
 }

@@ -25,7 +25,9 @@ fn line_of(digits: u8, inside: &[u8]) -> String {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     let deflated = encoder.write_all(inside).and_then(|()| encoder.finish()).unwrap();
     let packed = BASE64_STANDARD.encode(deflated);
-    format!(r#"{{"from":0,"to":1,"digits":{digits},"packed":"{packed}"}}"#)
+    format!(
+        r#"{{"start_seconds":0,"end_seconds":0.000000001,"significant_digits":{digits},"packed_stats":"{packed}"}}"#
+    )
 }
 
 fn adds_up(line: &[u8]) {
@@ -35,13 +37,13 @@ fn adds_up(line: &[u8]) {
     assert_eq!(again, read, "told and read again");
     let mut twice = read.stats.clone();
     twice.add(&read.stats);
-    let count = read.stats.all_times().response.count();
-    assert_eq!(twice.all_times().response.count(), count.saturating_mul(2));
+    let count = read.stats.all_times().response_time.count();
+    assert_eq!(twice.all_times().response_time.count(), count.saturating_mul(2));
     if let Some(small) = CompactInterval::compacted_to_fit(&read, 4096) {
         let small = serde_json::to_string(&small).unwrap();
         assert!(small.len() <= 4096);
         let small: IntervalStats = serde_json::from_str(&small).unwrap();
         assert_eq!(small.stats.largest(), read.stats.largest(), "every count is there");
-        assert_eq!(small.stats.all_times().response.count(), count);
+        assert_eq!(small.stats.all_times().response_time.count(), count);
     }
 }

@@ -25,7 +25,7 @@ pub fn check(input: &[u8]) {
         return;
     }
     let Ok(stages) = profile::parse(sentence, |_| Ok(file.as_bytes())) else { return };
-    for spacing in [ArrivalSpacing::Even, ArrivalSpacing::Burst(7), ArrivalSpacing::Poisson(1)] {
+    for spacing in [ArrivalSpacing::Constant, ArrivalSpacing::Burst(7), ArrivalSpacing::Poisson(1)] {
         goes_forward(&Schedule::new(stages.clone(), spacing));
     }
 }

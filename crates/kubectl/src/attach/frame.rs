@@ -62,16 +62,16 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Bits that no extension was agreed on for, or an opcode that there is not.
-    #[error("a WebSocket frame of no known kind")]
+    #[error("a WebSocket frame of an unknown kind")]
     Opcode,
     /// Only clients mask.
-    #[error("a WebSocket frame that is masked, from a server")]
+    #[error("a masked WebSocket frame from a server")]
     Masked,
     /// More than [`LARGEST`].
     #[error("a WebSocket message of more than {LARGEST} bytes")]
     TooLarge,
     /// In parts, or longer than it may be.
-    #[error("a WebSocket control frame that is none")]
+    #[error("an invalid WebSocket control frame")]
     ControlFrame,
     /// More of nothing, or a message within another.
     #[error("WebSocket frames out of order")]

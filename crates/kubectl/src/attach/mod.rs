@@ -94,7 +94,7 @@ pub struct ContainerStdin(mpsc::Sender<Bytes>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StdinError {
     /// So many wait already that the connection does not keep up.
-    #[error("{WAITING} pieces wait to be sent")]
+    #[error("{WAITING} messages wait to be sent, which is the limit")]
     Full,
     /// The attachment has ended.
     #[error("the attachment has ended")]
@@ -170,12 +170,12 @@ pub(crate) fn upgrade_request(path: &str) -> (BuildRequestResult, String) {
 fn agreed(headers: &HeaderMap, key: &str) -> Result<Version, String> {
     let accepted = headers.get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
     if accepted != Some(accept(key).as_bytes()) {
-        return Err("the answer to a WebSocket's key is another's".into());
+        return Err("the WebSocket's Sec-WebSocket-Accept is wrong".into());
     }
     match headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(|name| name.to_str().ok()) {
         Some("v5.channel.k8s.io") => Ok(Version::Five),
         Some("v4.channel.k8s.io") => Ok(Version::Four),
-        _ => Err(format!("a WebSocket speaks none of {}", PROTOCOLS.join(", "))),
+        _ => Err(format!("the WebSocket supports none of {}", PROTOCOLS.join(", "))),
     }
 }
 

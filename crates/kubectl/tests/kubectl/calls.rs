@@ -320,7 +320,7 @@ async fn a_program_that_gives_no_credentials_is_named_and_nothing_of_its_word_is
         ("echo 5318008", "wrote no ExecCredential in JSON"),
         (
             "echo '{\"kind\":\"5318008\",\"apiVersion\":\"v1\"}'",
-            "wrote something else than an ExecCredential of",
+            "wrote something other than an ExecCredential of",
         ),
         (&credential(&Value::Null), "wrote no status"),
         (&credential(&json!({})), "wrote neither a token nor a client's certificate"),
@@ -337,10 +337,7 @@ async fn a_program_that_gives_no_credentials_is_named_and_nothing_of_its_word_is
         assert!(!reason.contains("5318008"), "{reason}");
     }
     let reason = world.open_as(&plugin(json!({"command": "./gone"}))).await.unwrap_err().to_string();
-    assert!(
-        reason.contains("/gone cannot be run: No such file") && reason.ends_with("install it"),
-        "{reason}"
-    );
+    assert!(reason.contains("/gone cannot run: No such file") && reason.ends_with("install it"), "{reason}");
 }
 
 #[tokio::test]
@@ -364,7 +361,7 @@ async fn a_program_that_does_not_end_is_ended() {
         opened = opening => opened.unwrap_err().to_string(),
         () = waiting => unreachable!(),
     };
-    assert!(reason.contains("gave no credentials in 180s"), "{reason}");
+    assert!(reason.contains("wrote no credentials within 180s"), "{reason}");
     let id = std::fs::read_to_string(&alive).unwrap();
     let process = std::path::Path::new("/proc").join(id.trim());
     // Killed; gone as soon as its thread has waited for it.
@@ -383,7 +380,7 @@ async fn a_program_that_must_ask_a_person_is_not_run_without_one() {
     }
     let reason = world.open_as(&plugin(json!({"interactiveMode": "Always"}))).await.unwrap_err().to_string();
     assert!(
-        reason.contains("user.exec.interactiveMode: Always, and standard input is no terminal"),
+        reason.contains("user.exec.interactiveMode: Always needs a terminal on standard input"),
         "{reason}"
     );
 }
@@ -396,5 +393,5 @@ async fn a_context_that_is_not_there_opens_nothing() {
         ..world.choice(json!({}), &json!({}))
     };
     let reason = Api::open(&choice, provider(), Clock::system()).await.unwrap_err().to_string();
-    assert!(reason.ends_with("contexts[\"x\"]: found nothing; there are: c"), "{reason}");
+    assert!(reason.ends_with("contexts[\"x\"]: found nothing; expected one of c"), "{reason}");
 }

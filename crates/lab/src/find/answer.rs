@@ -1,158 +1,175 @@
-//! What a run of `find` came to: plain data, and at the same time its JSON form.
+//! The report of one run of `find`. Its fields are the keys of the JSON document that `find --json` writes.
 //!
-//! The names of fields and of their values are an interface (SPECIFICATION.md lists them): a field that goes or changes its meaning
-//! makes the next [`SCHEMA`]. Rates are requests a second, times seconds, shares between 0 and 1. Complete enough that a run can be
-//! continued ([`super::resume`]) and two compared ([`super::compare`]), and without a secret: of what is sent it holds the target's URL
-//! without user, password and query, and of headers, bodies and certificates no more than short digests. Whoever shows a run reads this and nothing else.
+//! Keys and values are an interface; SPECIFICATION.md lists them. Increase [`FIND_VERSION`] when a key goes or changes its meaning.
+//! Rates are requests per second. Ratios are between 0 and 1. Times are seconds.
+//! The report holds everything that [`super::resume`] needs to continue the run and that [`super::compare`] needs to compare two runs.
+//! It holds no secret: the target's URL has no user, password or query, and headers, bodies and certificates are short digests.
+//! The screen, the page and the JSON document all show this report and read nothing else.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of this form.
-pub const SCHEMA: u32 = 1;
+/// The version of this document that this program reads and writes.
+pub const FIND_VERSION: u32 = 1;
 
-/// Everything.
+/// The report of one run of `find`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindReport {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// How it ended.
+    /// Always `find`. It tells this document from those of other commands.
+    pub kind: FindDocumentKind,
+    /// The version of this document: [`FIND_VERSION`].
+    pub version: u32,
+    /// How the run ended.
     pub outcome: FindOutcome,
-    /// What ended it before it had done all that it wanted to; none: nothing.
-    pub cut: Option<FindStopReason>,
-    /// What there was no time left for, in words, where the budget ended it.
+    /// What ended the run before it had done everything; none if it did everything.
+    pub stop_reason: Option<FindStopReason>,
+    /// Experiments and trials that the budget left no time for, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
-    /// What was asked, and of whom.
-    pub asked: FindConfig,
-    /// What the generator can do.
-    pub generator: GeneratorCapacity,
-    /// Where errors are too many or what is in flight grows.
-    pub cliff: ReportedLimit,
-    /// Where answers are too late; nothing in it where nothing was said of latency.
-    pub knee: ReportedLimit,
-    /// How it fails above the cliff.
-    pub fails: Option<ReportedFailureMode>,
-    /// Good answers a second in overload.
+    pub not_run: Vec<String>,
+    /// The configuration of the run.
+    pub config: FindConfig,
+    /// The highest rate that this machine can generate.
+    pub generator_capacity: GeneratorCapacity,
+    /// The cliff: the rate above which too many requests fail, or requests in flight grow without bound.
+    pub breaking_rate: ReportedLimit,
+    /// The knee: the rate above which too many responses are late. Empty if the SLO has no latency objective.
+    pub latency_breaking_rate: ReportedLimit,
+    /// How the target fails above the breaking rate.
+    pub failure_mode: Option<ReportedFailureMode>,
+    /// Correct responses per second in overload.
     pub goodput: Option<f64>,
-    /// An allowance that was spent before the trials that count: requests beyond the fill.
-    pub burst: Option<f64>,
-    /// What it could do at first and then no more.
-    pub depletion: Option<ReportedQuotaExhaustion>,
-    /// What the lengths of the trials do not exclude.
-    pub allowance: Option<ReportedUnexcludedBurst>,
-    /// After overload.
+    /// Requests of a burst allowance, beyond its refill. The search used them up before the trials that count.
+    pub burst_requests: Option<f64>,
+    /// The quota that the target exhausted during a trial.
+    pub quota_exhaustion: Option<ReportedQuotaExhaustion>,
+    /// The largest burst allowance that the trials were too short to find.
+    pub untested_burst: Option<ReportedUnexcludedBurst>,
+    /// How the target recovers from overload.
     pub recovery: ReportedRecovery,
-    /// What a search for a number of clients found, in place of cliff and knee; none: rates were searched.
+    /// The result of `find --closed-loop`, in place of both breaking rates; none if the run searched for a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub closed: Option<ClosedLoopResult>,
-    /// The likeliest cause; none: nobody looked for it.
+    pub closed_loop: Option<ClosedLoopResult>,
+    /// The most probable cause of the limit; none if the run did not look for a cause.
     pub cause: Option<ReportedCause>,
-    /// Causes that hold at the same time.
-    pub also: Vec<ReportedCause>,
-    /// Causes that fit as well, and what would tell.
-    pub ties: Vec<ReportedTie>,
-    /// Causes that do not hold, and how that was found out.
-    pub excluded: Vec<ReportedExcludedCause>,
-    /// Causes of which nothing can be said, and why.
-    pub untested: Vec<ReportedUndecidedCause>,
-    /// The last experiment of which anything was answered, where the target answers nothing any more; none: it does, or nobody has looked.
+    /// Causes that the target shows in addition to `cause`.
+    pub other_causes: Vec<ReportedCause>,
+    /// Groups of causes that fit equally well, and how to tell them apart.
+    pub ambiguous_causes: Vec<ReportedTie>,
+    /// Causes that the experiments ruled out.
+    pub excluded_causes: Vec<ReportedExcludedCause>,
+    /// Causes that the experiments neither showed nor ruled out.
+    pub undecided_causes: Vec<ReportedUndecidedCause>,
+    /// The last experiment that got a response, if the target has stopped answering since.
+    ///
+    /// None if the target still answers, or if the run did not check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gone: Option<String>,
-    /// What was tried for the cause, in order.
+    pub target_lost_during: Option<String>,
+    /// The experiments on the cause, in the order in which they ran.
     pub experiments: Vec<ReportedExperiment>,
-    /// What the target said of itself while clients missed something, in order; what is read may be from before it was asked.
+    /// What the target's own metrics showed while its clients missed the SLO, in order.
     #[serde(default)]
-    pub server_side: Vec<ServerSideWindow>,
-    /// All trials of rates and what was sent between them, in order.
+    pub server_metrics: Vec<ServerSideWindow>,
+    /// All trials, and all load between them, in order.
     pub trials: Vec<ReportedTrial>,
-    /// Time that the search was granted, in order: what a continued run must grant it again.
-    pub grants: Vec<BudgetGrant>,
-    /// Everything together, rests and causes included; in a continued run that of all its parts.
-    pub took: f64,
+    /// The time budgets that the search got, in order. A continued run must get the same budgets again.
+    pub budget_log: Vec<BudgetGrant>,
+    /// The duration of the whole run, pauses and experiments included. A continued run adds up all its parts.
+    pub duration_seconds: f64,
 }
 
-/// What was asked, and of whom: runs of which this differs are not continued.
+/// The `kind` of the document that `find --json` writes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindDocumentKind {
+    /// The report of one run of `find`.
+    #[default]
+    Find,
+}
+
+/// The configuration of a run. `find` continues a run only with the same configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindConfig {
-    /// The first target without user, password and query.
+    /// The URL of the first target, without user, password and query.
     pub target: String,
-    /// How many there are.
-    pub targets: usize,
-    /// What it is held to.
-    pub goal: ReportedGoal,
+    /// The number of targets.
+    pub target_count: usize,
+    /// The SLO whose limit the run looks for.
+    pub slo: ReportedGoal,
     /// `quick` or `thorough`.
-    pub profile: String,
+    pub effort: String,
     /// How requests are spaced.
     pub arrivals: ReportedArrivals,
-    /// Highest rate that might be offered.
+    /// The highest rate that the run may offer; none if there is no bound.
     pub max_rate: Option<f64>,
-    /// What becomes of connections.
+    /// How the run uses connections.
     pub connections: ConnectionPolicy,
-    /// How long an answer may take; none: for ever.
-    pub timeout: Option<f64>,
-    /// What was sent, and which way; none: it was written by a version that did not keep it.
+    /// The timeout of each request; none if requests have no timeout.
+    pub timeout_seconds: Option<f64>,
+    /// Which requests the run sends, and by which route; none if that is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sent: Option<RequestFingerprint>,
+    pub request_fingerprint: Option<RequestFingerprint>,
 }
 
-/// What decides who answers and what is asked of them, beside the URL. Digests are short on purpose: they tell a change, and are no good for
-/// finding out a secret.
+/// Which requests a run sends and by which route. A continued run must have the same fingerprint.
+///
+/// Digests have 32 bits: enough to notice a change, too few to find out a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestFingerprint {
-    /// Where connections go in place of the first target's own address: "at /run/app.sock", "through the proxy a:3128"; none: there.
-    pub by: Option<String>,
-    /// A digest of the client certificate; none: there is none.
-    pub certificate: Option<String>,
-    /// A digest of all requests with their URLs, headers and bodies.
-    pub requests: String,
-    /// Flags that change the way to the target or what is done there, in words.
+    /// Where connections go instead of the target's own address; none if they go to that address.
+    ///
+    /// Examples: "at /run/app.sock", "through the proxy a:3128".
+    pub via: Option<String>,
+    /// The digest of the client certificate; none if there is no certificate.
+    pub certificate_digest: Option<String>,
+    /// The digest of all requests: their URLs, headers and bodies.
+    pub requests_digest: String,
+    /// Flags that change how requests reach the target or how they are sent, in words.
     pub settings: String,
 }
 
-/// What the target is held to.
+/// The SLO whose limit a run looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedGoal {
-    /// Greatest share of errors.
-    pub errors: f64,
-    /// Greatest share of late answers; none: nothing is said of latency.
-    pub late: Option<ReportedLatencyGoal>,
+    /// The highest ratio of failed requests that meets the SLO.
+    pub max_error_ratio: f64,
+    /// The latency objective; none if the SLO is about errors alone.
+    pub latency: Option<ReportedLatencyGoal>,
 }
 
-/// Who may be late.
+/// A latency objective: `p99 < 250 ms` has a `max_late_ratio` of 0.01 and a `limit_seconds` of 0.25.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedLatencyGoal {
-    /// Of all requests that were due.
-    pub share: f64,
-    /// From the intended instant.
-    pub than: f64,
+    /// The highest ratio of late responses, of all scheduled requests.
+    pub max_late_ratio: f64,
+    /// The response time above which a response is late, from the scheduled send.
+    pub limit_seconds: f64,
 }
 
 /// How requests are spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportedArrivals {
-    /// At equal distances.
-    Even,
-    /// As those of many users who know nothing of each other.
+    /// The interval between two requests is constant.
+    Constant,
+    /// Requests arrive at random, as those of many independent users.
     Poisson,
 }
 
-/// What becomes of connections: a limit is that of a policy.
+/// How a run uses connections. Another policy has another limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionPolicy {
-    /// They are used again.
+    /// True if requests reuse connections.
     pub keep_alive: bool,
-    /// Most of them; none: no bound.
-    pub most: Option<u64>,
-    /// Requests after which one is closed; none: never for that.
-    pub requests: Option<u64>,
-    /// `http/1.1`, `h2` where TLS has it, or `h2c`.
+    /// The highest number of connections; none if there is no bound.
+    pub max_connections: Option<u64>,
+    /// The number of requests after which the run closes a connection; none if there is no bound.
+    pub requests_per_connection: Option<u64>,
+    /// `http/1.1`, `h2` if TLS negotiates it, or `h2c`.
     pub protocol: String,
 }
 
@@ -160,19 +177,19 @@ pub struct ConnectionPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindOutcome {
-    /// The cliff is between two rates that were tested.
+    /// The limit lies between two tested rates.
     Found,
-    /// It is, and after overload the target stays weaker than before.
+    /// The limit lies between two tested rates, and the target does not recover from overload by itself.
     Metastable,
-    /// The highest rate, or the most clients, that might be offered broke nothing.
-    Capped,
-    /// The highest rate that the generator can offer is below the cliff, or trials cannot be believed.
+    /// The target met the SLO up to the highest allowed rate or number of clients.
+    NoLimitFound,
+    /// The generator was the limit: it could not offer more, or its delays made the trials invalid.
     GeneratorLimited,
-    /// The target fails with next to nothing to do.
+    /// The target misses the SLO even at very low load, so no rate is its limit.
     UnstableBaseline,
-    /// Nobody is there any more: it died, and did not come back.
-    Gone,
-    /// It was ended before a cliff was between two rates.
+    /// The target stopped answering during the search and did not come back.
+    TargetDied,
+    /// A signal or the budget ended the run before the limit lay between two tested rates.
     Interrupted,
 }
 
@@ -180,344 +197,381 @@ pub enum FindOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindStopReason {
-    /// Somebody.
+    /// A signal, or the button on the live page.
     Signal,
-    /// Its time was over.
+    /// The time budget.
     Budget,
 }
 
-/// What the generator can do.
+/// The highest rate that this machine can generate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GeneratorCapacity {
-    /// Highest rate; none: each trial is judged by itself.
-    pub most: Option<f64>,
-    /// How that was found out, in words.
-    pub how: String,
+    /// The highest rate; none if it was not measured, and each trial is checked by itself.
+    pub max_rate: Option<f64>,
+    /// How the highest rate was measured, in words.
+    pub method: String,
 }
 
-/// What is known of a limit.
+/// What the trials say about one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedLimit {
-    /// The limit is above it, with 97 % credibility for both bounds together; none: trials do not carry a bracket.
+    /// The lower bound of the bracket, which holds the limit with 97 % credibility.
+    ///
+    /// None if the trials do not support a bracket.
     pub lower: Option<f64>,
-    /// The limit is below it.
+    /// The upper bound of the bracket.
     pub upper: Option<f64>,
-    /// The middle.
-    pub point: Option<f64>,
-    /// Highest rate of a trial that was good.
-    pub good: Option<f64>,
-    /// The longest that it was held in one trial, in seconds.
-    pub good_for: Option<f64>,
-    /// Lowest rate of a trial that was bad.
-    pub bad: Option<f64>,
+    /// The best estimate of the limit, within the bracket.
+    pub estimate: Option<f64>,
+    /// The highest rate with a good trial.
+    pub highest_good_rate: Option<f64>,
+    /// The duration of the longest trial at `highest_good_rate` that was not bad.
+    pub held_seconds: Option<f64>,
+    /// The lowest rate with a bad trial.
+    pub lowest_bad_rate: Option<f64>,
 }
 
-/// What is known of clients, each of which waits for its answer before it asks again.
+/// The result of a search for a number of clients. Each client waits for its response before it sends again.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClosedLoopResult {
-    /// Most of them that there might be.
-    pub most: u32,
-    /// Mean response time of a single one; none: it has had no answer.
-    pub service: Option<f64>,
-    /// The most at which the goal holds.
-    pub limit: ReportedClientLimit,
-    /// The rate that more of them do not raise; none before any trial.
+    /// The highest number of clients that the search may keep busy.
+    pub max_clients: u32,
+    /// The mean response time of a single client; none if it got no correct response.
+    pub service_time_seconds: Option<f64>,
+    /// The highest number of clients at which the target meets the SLO.
+    pub client_limit: ReportedClientLimit,
+    /// The rate that more clients do not raise; none before the first trial.
     pub saturation: Option<ReportedSaturationPoint>,
 }
 
-/// What is known of the greatest number of clients at which the goal holds.
+/// What the trials say about the highest number of clients at which the target meets the SLO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedClientLimit {
-    /// The limit is no less, with 97 % credibility for both bounds together; none: trials do not carry a bracket. 0: not one is borne.
+    /// The lower bound of the bracket, which holds the limit with 97 % credibility.
+    ///
+    /// None if the trials do not support a bracket. 0 if even one client is too many.
     pub lower: Option<u32>,
-    /// The limit is no more.
+    /// The upper bound of the bracket.
     pub upper: Option<u32>,
-    /// The middle.
-    pub point: Option<u32>,
-    /// Most of a trial that was good.
-    pub good: Option<u32>,
-    /// The longest that so many were kept in one trial, in seconds.
-    pub good_for: Option<f64>,
-    /// Fewest of a trial that was bad.
-    pub bad: Option<u32>,
+    /// The best estimate of the limit, within the bracket.
+    pub estimate: Option<u32>,
+    /// The highest number of clients with a good trial.
+    pub most_good_clients: Option<u32>,
+    /// The duration of the longest trial with `most_good_clients` that was not bad.
+    pub held_seconds: Option<f64>,
+    /// The lowest number of clients with a bad trial.
+    pub fewest_bad_clients: Option<u32>,
 }
 
 /// The rate that more clients do not raise.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedSaturationPoint {
-    /// Good answers a second.
+    /// Correct responses per second.
     pub rate: f64,
-    /// Its standard deviation.
-    pub deviation: f64,
-    /// The fewest clients that were tested and got nineteen twentieths of it.
+    /// The standard deviation of `rate`.
+    pub standard_deviation: f64,
+    /// The lowest tested number of clients that got 95 % of `rate`.
     pub clients: u32,
-    /// The most clients below those that were tested and got less.
-    pub short: Option<u32>,
-    /// So many would be enough if nobody waited for another: the rate times the response time of a single client.
-    pub little: f64,
-    /// Whether twice as many as were enough got no more; if not, more clients may get more.
-    pub reached: bool,
+    /// The highest tested number of clients below `clients` that got less than 95 % of `rate`.
+    pub highest_unsaturated_clients: Option<u32>,
+    /// The number of clients that Little's law gives: `rate` times the response time of a single client.
+    pub littles_law_clients: f64,
+    /// True if twice as many clients as `clients` got no more. Otherwise more clients may get more.
+    pub is_confirmed: bool,
 }
 
 /// How a target fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportedFailureMode {
-    /// Answers are as quick as ever, and some are errors.
+    /// Responses stay fast, and some requests fail at once.
     Rejecting,
-    /// Answers are as quick as ever, and some do not come.
+    /// Responses stay fast, and some requests get no response.
     Hanging,
-    /// Answers are slow, and some are errors.
+    /// Responses become slow, and some requests fail.
     BoundedQueue,
-    /// Answers are slow.
+    /// Responses become slow.
     Queueing,
-    /// Nobody is there any more, whenever so much is sent.
-    Dying,
+    /// The target stops answering whenever it gets this rate.
+    Crashing,
 }
 
-/// The target could do more for a while, and then no more.
+/// A quota that the target exhausted: it did more at first than it could sustain.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedQuotaExhaustion {
-    /// Requests before it did less.
-    pub after: f64,
-    /// Good answers a second from then on.
+    /// The number of requests before the target slowed down.
+    pub after_requests: f64,
+    /// Correct responses per second from then on.
     pub goodput: f64,
 }
 
-/// What a run cannot exclude, because it did not last.
+/// A burst allowance that the run cannot exclude, because its trials were too short.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedUnexcludedBurst {
-    /// The rate that was held.
+    /// The rate that the target sustained.
     pub rate: f64,
-    /// How long without a rest.
-    pub held: f64,
-    /// An allowance for bursts of more requests than these could be behind it.
+    /// How long the target sustained `rate` without a pause.
+    pub held_seconds: f64,
+    /// The number of requests in that time. A larger burst allowance would hide the limit.
     pub requests: f64,
 }
 
-/// How the target comes back from overload.
+/// How the target recovers from overload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedRecovery {
-    /// The longest that single requests took to be quick again.
-    pub calm: Option<f64>,
-    /// Whether a rate that held before overload holds after it; none: not tested.
-    pub holds: Option<bool>,
+    /// The longest time after an overload until single requests were fast again.
+    pub time_seconds: Option<f64>,
+    /// True if the target sustains the same rate after an overload as before; none if that was not tested.
+    pub is_recovered: Option<bool>,
 }
 
-/// A cause.
+/// A possible cause of the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedCause {
-    /// Its slug.
-    pub class: String,
-    /// Its probability.
-    pub confidence: f64,
-    /// What speaks for it, the strongest first.
+    /// The cause, such as `rate-limiter`.
+    pub name: String,
+    /// How well the cause fits, between 0 and 1. It is not a calibrated probability.
+    pub score: f64,
+    /// The evidence for the cause, the strongest first.
     pub evidence: Vec<ReportedEvidence>,
-    /// What is known of its size.
-    pub figures: Vec<ReportedFigure>,
+    /// Estimated parameters of the cause, such as the size of a token bucket.
+    pub estimates: Vec<ReportedFigure>,
 }
 
-/// A sign.
+/// One piece of evidence for a cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedEvidence {
-    /// What was seen, in words.
-    pub seen: String,
-    /// By which experiment.
-    pub by: String,
-    /// How much likelier it is under this cause than under the next best; none: beyond any number.
-    pub ratio: Option<f64>,
+    /// What the experiment showed, in words.
+    pub observation: String,
+    /// The experiment that showed it.
+    pub experiment: String,
+    /// How much more probable the observation is under this cause than under the next best.
+    ///
+    /// None if the ratio has no bound.
+    pub likelihood_ratio: Option<f64>,
 }
 
-/// A figure of a cause.
+/// An estimated parameter of a cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedFigure {
-    /// What.
+    /// The parameter, such as `bucket`.
     pub name: String,
-    /// How much; none: it is no number.
+    /// The value; none if it is not a finite number.
     pub value: Option<f64>,
-    /// In which unit.
+    /// The unit of the value, such as `requests/s`; empty for a plain number.
     pub unit: String,
 }
 
-/// Causes that cannot be told apart from here.
+/// Causes that this run cannot tell apart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedTie {
-    /// Their slugs.
-    pub between: Vec<String>,
-    /// What would tell.
-    pub tell: String,
+    /// The causes.
+    pub causes: Vec<String>,
+    /// What a reader can do to tell them apart, in words.
+    pub how_to_tell: String,
 }
 
-/// A cause that does not hold.
+/// A cause that the experiments ruled out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedExcludedCause {
-    /// Its slug.
-    pub class: String,
-    /// How that was found out.
-    pub how: String,
+    /// The cause.
+    pub name: String,
+    /// Why the cause is ruled out, in words.
+    pub reason: String,
 }
 
-/// A cause of which nothing can be said.
+/// A cause that the experiments neither showed nor ruled out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedUndecidedCause {
-    /// Its slug.
-    pub class: String,
-    /// Why.
-    pub why: String,
+    /// The cause.
+    pub name: String,
+    /// Why the cause is undecided, in words.
+    pub reason: String,
+    /// True if `--max-rate` ruled out the experiments that would decide.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_higher_max_rate: bool,
 }
 
-/// An experiment.
+/// An experiment on the cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedExperiment {
-    /// What it is called.
+    /// The name of the experiment.
     pub name: String,
-    /// What it says.
-    pub says: String,
+    /// What the experiment showed, in words.
+    pub result: String,
 }
 
-/// Time in which the target was looked at from its own side.
+/// A period for which the run read the target's own metrics, at its start and at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSideWindow {
-    /// When the first look began, since this part of the run did.
-    pub from: f64,
-    /// When the last one had ended.
-    pub to: f64,
-    /// What was sent meanwhile, in words.
-    pub during: String,
-    /// What was seen.
+    /// When the first reading began, since the start of this part of the run.
+    pub start_seconds: f64,
+    /// When the last reading ended, since the start of this part of the run.
+    pub end_seconds: f64,
+    /// The trial or experiment that ran meanwhile, in words.
+    pub phase: String,
+    /// What the metrics showed.
     pub facts: Vec<ServerSideFact>,
-    /// What could not be looked at, and why.
-    pub untested: Vec<String>,
+    /// Metrics that could not be read, and why.
+    pub unavailable: Vec<String>,
 }
 
-/// What a target said of itself, once for each class that it tells something of.
+/// Something that the target's metrics showed. A fact that concerns several causes appears once for each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSideFact {
-    /// In words.
-    pub says: String,
-    /// The slug of a class of causes; none: it is only worth knowing.
-    pub class: Option<String>,
-    /// How much likelier it is if that class is the cause than if it is not: below 1 it speaks against it.
-    pub ratio: Option<f64>,
+    /// The fact, in words.
+    pub text: String,
+    /// The cause that the fact concerns; none if the fact speaks for no cause.
+    pub cause: Option<String>,
+    /// How much more probable the fact is with this cause than without it. A ratio below 1 speaks against the cause.
+    pub likelihood_ratio: Option<f64>,
+    /// True if the text lists counters that did not rise: such a fact only excludes causes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unchanged: bool,
 }
 
-/// Which way a trial points.
+/// The verdict of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportedVerdict {
-    /// It does not grow, and errors are few enough.
+    /// The target met the SLO, and requests in flight did not grow.
     Good,
-    /// It grows, or errors are too many.
+    /// The target missed the SLO, or requests in flight grew.
     Bad,
-    /// Neither can be said.
+    /// The sample is too small to say.
     Undecided,
-    /// Not a word of it can be believed.
+    /// The generator disturbed the trial, so its results say nothing about the target.
     Invalid,
 }
 
-/// What was offered, and what came of it.
+/// One trial, or one load between trials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedTrial {
-    /// What for: `baseline`, `ladder`, `arm`, `narrow`, `confirm`, `retest`, `probe`, `again`, `cold`, `knee` or `recovery`.
+    /// What the load was for. [`super::told::purpose_name`] lists the values.
     pub purpose: String,
-    /// As offered; of clients, the requests a second that they came to.
+    /// The offered rate. In a closed loop, the rate at which requests completed.
     pub rate: f64,
-    /// How many clients waited for their answers; none: a rate was offered.
+    /// The number of clients in a closed loop; none if the trial offered a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<u32>,
-    /// When it began, since the search did, rests included.
-    pub began: f64,
-    /// How long it took, with the wait for what was outstanding.
-    pub took: f64,
-    /// Which way it points by itself.
-    pub vote: ReportedVerdict,
-    /// Why, in words.
-    pub why: String,
-    /// How the target failed, where it did.
-    pub fails: Option<ReportedFailureMode>,
-    /// How much it counts for the cliff.
+    /// When the trial began, since the start of the search. Pauses count.
+    pub start_seconds: f64,
+    /// The duration of the trial. Waiting for outstanding responses counts.
+    pub duration_seconds: f64,
+    /// The verdict of this trial alone.
+    pub verdict: ReportedVerdict,
+    /// The reason for the verdict, in words.
+    pub reason: String,
+    /// How the target failed; none if it did not fail.
+    pub failure_mode: Option<ReportedFailureMode>,
+    /// How much the trial counts for the breaking rate, between 0 and 1.
     pub weight: f64,
-    /// Good answers a second, once it had settled.
+    /// Correct responses per second, after the first moments of the trial.
     pub goodput: f64,
-    /// Share of errors of all that ended, once it had settled.
-    pub errors: f64,
-    /// The commonest way in which requests ended without a good answer, in words, and its share of all that did.
+    /// The ratio of failed requests to completed requests, after the first moments of the trial.
+    pub error_ratio: f64,
+    /// The most frequent kind of failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failing: Option<(String, f64)>,
-    /// Median and 99th hundredth of the response times of good answers.
+    pub top_failure: Option<ReportedTopFailure>,
+    /// Response times of correct responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quantiles: Option<[f64; 2]>,
-    /// Share of late answers, once two thirds of it were left; none: nothing is known of any.
-    pub late: Option<f64>,
-    /// Why nothing of it can be believed.
-    pub invalid: Option<String>,
-    /// Requests for which this machine had no free port, if that is why.
-    #[serde(default, skip_serializing_if = "is_none")]
-    pub no_port: u64,
-    /// Nobody was there at its end.
+    pub response_seconds: Option<ReportedResponseTimes>,
+    /// The ratio of late responses, after the first third of the trial; none if that is unknown for all of them.
+    pub late_ratio: Option<f64>,
+    /// Why the results of the trial say nothing about the target; none if they do.
+    pub invalid_reason: Option<String>,
+    /// Requests that found no free ephemeral port, if that made the trial invalid.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub port_exhaustions: u64,
+    /// True if the target refused or dropped every connection at the end of the trial.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub away: bool,
-    /// Somebody ended it.
-    pub interrupted: bool,
-    /// What was seen, a fifteenth of a second in each: sent, good, errors, timely, late, in flight at its end; response times of the
-    /// good answers, summed; the longest of them.
+    pub is_target_down: bool,
+    /// True if a signal cut the trial short.
+    pub is_interrupted: bool,
+    /// The counts of each block: a fifteenth of a second.
     pub blocks: Vec<ReportedBlock>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
-fn is_none(count: &u64) -> bool {
+/// The most frequent kind of failure in a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportedTopFailure {
+    /// The kind of failure, in words.
+    pub kind: String,
+    /// The ratio of these failures to all failures.
+    pub ratio: f64,
+}
+
+/// Response times of the correct responses in a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportedResponseTimes {
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// One stretch of a trial.
+/// The counts of one block, as an array of eight numbers because a trial has hundreds of blocks.
+///
+/// In order: requests sent; correct responses; failed requests; requests now known to be in time; requests now known to be late;
+/// requests in flight at the end of the block; the sum of the response times of the correct responses; the longest of these times.
 pub type ReportedBlock = (u32, u32, u32, u32, u32, u32, f64, f64);
 
-/// Time that a search is granted from a trial on.
+/// The time budgets of a search from a given trial on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetGrant {
-    /// So many trials had been made.
-    pub after: usize,
-    /// For the cliff, since the search began.
-    pub cliff: f64,
-    /// For the knee, beside it.
-    pub knee: f64,
+    /// The number of trials before these budgets applied.
+    pub after_trials: usize,
+    /// The time for the breaking rate, since the start of the search.
+    pub breaking_rate_seconds: f64,
+    /// The additional time for the latency breaking rate.
+    pub latency_breaking_rate_seconds: f64,
 }
 
 impl FindReport {
-    /// As it stands in a file, with a line break at its end.
+    /// Returns the JSON document that `find --json` writes: one line with a line break at its end.
     ///
     /// # Errors
-    /// None that is known: everything in it has a form.
+    /// Serialisation failed. No report is known for which it does.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self).map(|text| text + "\n")
     }
 
-    /// Whether nothing broke, and what was found is the rate from which answers are late.
+    /// Returns true if requests never failed, and the run found the rate above which responses are late.
     #[must_use]
     pub fn is_latency_limit(&self) -> bool {
-        self.is_found() && self.closed.is_none() && self.cliff.bad.is_none() && self.knee.bad.is_some()
+        self.is_found()
+            && self.closed_loop.is_none()
+            && self.breaking_rate.lowest_bad_rate.is_none()
+            && self.latency_breaking_rate.lowest_bad_rate.is_some()
     }
 
-    /// Whether a limit was between two rates that were tested, so that a bracket may be shown.
+    /// Returns true if the limit lies between two tested rates, so that a bracket may be shown.
     #[must_use]
     pub fn is_found(&self) -> bool {
         matches!(self.outcome, FindOutcome::Found | FindOutcome::Metastable)
@@ -525,7 +579,7 @@ impl FindReport {
 }
 
 impl ReportedTrial {
-    /// Mean response time of its good answers; none without any.
+    /// Returns the mean response time of the correct responses, in seconds; none without any.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let (good, sum) = self
@@ -535,31 +589,33 @@ impl ReportedTrial {
         (good > 0.0).then(|| sum / good)
     }
 
-    /// The longest of them.
+    /// Returns the longest response time of the correct responses, in seconds; none without any.
     #[must_use]
     pub fn slowest(&self) -> Option<f64> {
         self.blocks.iter().map(|block| block.7).reduce(f64::max).filter(|slowest| *slowest > 0.0)
     }
 
-    /// How long it was sent, in seconds.
+    /// Returns how long the trial sent requests, in seconds.
+    ///
+    /// Unlike `duration_seconds` this excludes the wait for outstanding responses.
     #[must_use]
-    pub fn duration_seconds(&self) -> f64 {
+    pub fn sending_seconds(&self) -> f64 {
         self.blocks.len() as f64 * seawall_search::seen::BLOCK_SECONDS
     }
 
-    /// Most requests in flight at the end of a stretch.
+    /// Returns the highest number of requests in flight at the end of a block.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.blocks.iter().map(|block| block.5).max().unwrap_or(0)
     }
 
-    /// Whether it was to see what becomes of a rate, and neither spent what was saved up nor asked whether the target is quick again.
+    /// Returns true if the trial tested its rate. Loads that drain a burst allowance or wait for recovery do not.
     #[must_use]
     pub fn tests_rate(&self) -> bool {
-        !matches!(self.purpose.as_str(), "arm" | "probe") && !self.blocks.is_empty()
+        !matches!(self.purpose.as_str(), "burst-drain" | "recovery-probe") && !self.blocks.is_empty()
     }
 
-    /// Whether it says something of the rate that was offered.
+    /// Returns true if the trial counts for the breaking rate.
     #[must_use]
     pub fn has_weight(&self) -> bool {
         self.weight > 0.1

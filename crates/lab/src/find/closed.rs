@@ -1,6 +1,6 @@
 //! A run that looks for a number of clients, each of which waits for its answer before it asks again, in place of a rate.
 //!
-//! [`find`] searches within the plan's budget and makes an [`FindReport`] of what came of it: the same form, with [`FindReport::closed`] where cliff
+//! [`find`] searches within the plan's budget and makes an [`FindReport`] of what came of it: the same form, with [`FindReport::closed_loop`] where cliff
 //! and knee would be. The generator is not looked at before, because no rate is asked of it; each trial is judged by itself. Nobody
 //! looks for the cause: what tells causes apart is offered at rates, to users who do not wait, which is what a closed loop is not
 //! about. Called by the tool.
@@ -27,7 +27,7 @@ use crate::ground::TargetDriver;
 /// Most clients where nobody says otherwise: without a bound on latency a queue bears any number of them.
 pub const MAX_CLIENTS: u32 = 4096;
 
-/// Of a search, beside the times of its profile: the baseline, a ladder up to [`MAX_CLIENTS`], and the last look at the lower bound.
+/// Of a search, beside the times of its profile: the baseline, a ramp up to [`MAX_CLIENTS`], and the last look at the lower bound.
 const AROUND: Duration = Duration::from_secs(35);
 
 /// Carries out a run with so many clients at most.
@@ -44,9 +44,9 @@ pub fn find(
     let cut = steps.run_client_search(ground, &mut search);
     let answer = build_report(plan, &search.report(), cut, room < asked);
     let how =
-        format!("it was not tried out, and each trial is judged by itself; there is room for {room} clients");
-    let generator = GeneratorCapacity { most: None, how };
-    FindReport { generator, took: steps.spent().as_secs_f64(), ..answer }
+        format!("not measured; each trial checks whether the generator keeps up; room for {room} clients");
+    let generator = GeneratorCapacity { max_rate: None, method: how };
+    FindReport { generator_capacity: generator, duration_seconds: steps.spent().as_secs_f64(), ..answer }
 }
 
 /// The profile with as much time as there is.
@@ -75,13 +75,13 @@ pub(super) fn build_report(
     let outcome = outcome(report, is_short);
     FindReport {
         outcome,
-        closed: Some(ClosedLoopResult {
-            most: report.most,
-            service: Some(report.service).filter(|service| *service > 0.0),
-            limit: limit(report, outcome),
+        closed_loop: Some(ClosedLoopResult {
+            max_clients: report.most,
+            service_time_seconds: Some(report.service).filter(|service| *service > 0.0),
+            client_limit: limit(report, outcome),
             saturation: report.saturation.map(saturation),
         }),
-        fails: report.failure_mode.map(Into::into),
+        failure_mode: report.failure_mode.map(Into::into),
         trials: report.trials.iter().map(reported_trial).collect(),
         ..told::search_report(plan, &nothing, cut)
     }
@@ -96,11 +96,11 @@ fn outcome(report: &ClosedReport, is_short: bool) -> FindOutcome {
     match report.outcome {
         Some(Ended::Found) => FindOutcome::Found,
         Some(Ended::Metastable) => FindOutcome::Metastable,
-        Some(Ended::Capped) if is_short => FindOutcome::GeneratorLimited,
-        Some(Ended::Capped) => FindOutcome::Capped,
+        Some(Ended::NoLimitFound) if is_short => FindOutcome::GeneratorLimited,
+        Some(Ended::NoLimitFound) => FindOutcome::NoLimitFound,
         Some(Ended::GeneratorLimited) => FindOutcome::GeneratorLimited,
         Some(Ended::UnstableBaseline) => FindOutcome::UnstableBaseline,
-        Some(Ended::Gone) => FindOutcome::Gone,
+        Some(Ended::TargetDied) => FindOutcome::TargetDied,
         None if is_tested => FindOutcome::Found,
         Some(Ended::Interrupted) | None => FindOutcome::Interrupted,
     }
@@ -111,22 +111,22 @@ fn limit(report: &ClosedReport, outcome: FindOutcome) -> ReportedClientLimit {
     let search::ClientLimit { bracket, highest_good: good, lowest_bad: bad } = report.limit;
     let is_between = !matches!(
         outcome,
-        FindOutcome::Capped
+        FindOutcome::NoLimitFound
             | FindOutcome::GeneratorLimited
             | FindOutcome::UnstableBaseline
-            | FindOutcome::Gone
+            | FindOutcome::TargetDied
     );
     let bracket = bracket.filter(|_| is_between && bad.is_some());
     let held = report.trials.iter().filter(|trial| {
-        Some(trial.spec.clients) == good && trial.counts && trial.verdict != vote::TrialVerdict::Bad
+        Some(trial.spec.clients) == good && trial.counts && trial.trial_verdict != vote::TrialVerdict::Bad
     });
     ReportedClientLimit {
         lower: bracket.map(|[lower, ..]| lower),
-        point: bracket.map(|[lower, point, upper]| point.clamp(lower, upper)),
+        estimate: bracket.map(|[lower, point, upper]| point.clamp(lower, upper)),
         upper: bracket.map(|[.., upper]| upper),
-        good,
-        good_for: held.map(|held| reported_trial(held).duration_seconds()).reduce(f64::max),
-        bad,
+        most_good_clients: good,
+        held_seconds: held.map(|held| reported_trial(held).sending_seconds()).reduce(f64::max),
+        fewest_bad_clients: bad,
     }
 }
 
@@ -139,7 +139,14 @@ fn saturation(found: search::SaturationPoint) -> ReportedSaturationPoint {
         littles_law_clients: little,
         reached,
     } = found;
-    ReportedSaturationPoint { rate, deviation, clients: enough, short, little, reached }
+    ReportedSaturationPoint {
+        rate,
+        standard_deviation: deviation,
+        clients: enough,
+        highest_unsaturated_clients: short,
+        littles_law_clients: little,
+        is_confirmed: reached,
+    }
 }
 
 /// One trial.
@@ -150,21 +157,21 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
         purpose: told::purpose_name(trial.spec.purpose).to_owned(),
         rate: sum(blocks, |block| block.ended()) / seconds,
         clients: Some(trial.spec.clients),
-        began: trial.began.as_secs_f64(),
-        took: trial.seen.took.as_secs_f64(),
-        vote: trial.verdict.into(),
-        why: why(trial),
-        fails: trial.failure_mode.map(Into::into),
+        start_seconds: trial.began.as_secs_f64(),
+        duration_seconds: trial.seen.took.as_secs_f64(),
+        verdict: trial.trial_verdict.into(),
+        reason: why(trial),
+        failure_mode: trial.failure_mode.map(Into::into),
         weight: f64::from(u8::from(trial.counts)),
         goodput: evidence.goodput,
-        errors: evidence.errors.value(),
-        failing: trial.seen.details.failing.clone(),
-        quantiles: trial.seen.details.quantiles,
-        late: is_judged_late(trial).then(|| evidence.late.value()),
-        invalid: trial.seen.invalid.clone(),
-        no_port: trial.seen.no_port,
-        away: trial.seen.target_is_down,
-        interrupted: trial.seen.interrupted,
+        error_ratio: evidence.errors.value(),
+        top_failure: told::top_failure(&trial.seen.details),
+        response_seconds: told::response_times(&trial.seen.details),
+        late_ratio: is_judged_late(trial).then(|| evidence.late.value()),
+        invalid_reason: trial.seen.invalid.clone(),
+        port_exhaustions: trial.seen.no_port,
+        is_target_down: trial.seen.target_is_down,
+        is_interrupted: trial.seen.interrupted,
         blocks: blocks.iter().map(told::reported_block).collect(),
     }
 }
@@ -182,9 +189,9 @@ fn why(trial: &search::ClosedTrial) -> String {
     let evidence = &trial.finding.evidence;
     let errors = told::describe_errors(evidence.errors, &trial.seen.details);
     let late = format!("{} late", told::format_percent(evidence.late.value()));
-    match trial.verdict {
-        _ if trial.finding.hangs => "most of them have no answer".to_owned(),
-        vote::TrialVerdict::Good => "held".to_owned(),
+    match trial.trial_verdict {
+        _ if trial.finding.hangs => "most requests have no response".to_owned(),
+        vote::TrialVerdict::Good => "sustained".to_owned(),
         _ if is_judged_late(trial) => format!("{errors}, {late}"),
         _ => errors,
     }

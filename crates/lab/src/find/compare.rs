@@ -23,8 +23,8 @@ pub enum ComparisonVerdict {
     NotWorse,
     /// It is lower.
     Worse,
-    /// The runs do not tell.
-    CannotTell,
+    /// The runs show neither.
+    Undecided,
 }
 
 /// A change, and by how much.
@@ -40,16 +40,16 @@ pub struct RunComparison {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunComparisonError {
     /// Something else was asked.
-    #[error("they were made with another {0}, and a limit is that of what was asked")]
+    #[error("they differ in {0}: repeat one run with the settings of the other")]
     Config(&'static str),
     /// Numbers of clients.
-    #[error("they searched for a number of clients (--closed), and only rates are compared")]
+    #[error("both searched for a number of clients (--closed-loop); --compare needs searches for a rate")]
     Clients,
     /// There is nothing to compare.
-    #[error("one of them found no cliff, and no rate that was held up to a cap")]
+    #[error("one of them has neither a cliff nor a rate that it sustained up to --max-rate")]
     NotFound,
     /// A cliff that does not last is none.
-    #[error("one of them has an allowance that is used up: its cliff is not what lasts")]
+    #[error("one of them used up a burst allowance, so its cliff is not a sustainable rate")]
     Depleted,
     /// A figure that is none.
     #[error(transparent)]
@@ -64,10 +64,10 @@ const SAME: (f64, f64) = (0.9, 1.0 / 0.9);
 /// # Errors
 /// [`RunComparisonError`].
 pub fn compare(before: &FindReport, after: &FindReport) -> Result<RunComparison, RunComparisonError> {
-    match (before.closed.is_some(), after.closed.is_some()) {
+    match (before.closed_loop.is_some(), after.closed_loop.is_some()) {
         (false, false) => {}
         (true, true) => return Err(RunComparisonError::Clients),
-        _ => return Err(RunComparisonError::Config("kind of search (one of them with --closed)")),
+        _ => return Err(RunComparisonError::Config("kind of search (one of them with --closed-loop)")),
     }
     compared(before, after, &run(after)?)
 }
@@ -102,10 +102,10 @@ fn closed_interval(change: search::LimitChange, ratio: Bracket) -> RunComparison
     let change = match change {
         search::LimitChange::Better => ComparisonVerdict::Better,
         search::LimitChange::Worse => ComparisonVerdict::Worse,
-        search::LimitChange::CannotTell if ratio.lower >= SAME.0 && ratio.upper <= SAME.1 => {
+        search::LimitChange::Undecided if ratio.lower >= SAME.0 && ratio.upper <= SAME.1 => {
             ComparisonVerdict::Same
         }
-        search::LimitChange::CannotTell => ComparisonVerdict::CannotTell,
+        search::LimitChange::Undecided => ComparisonVerdict::Undecided,
     };
     RunComparison { change, ratio }
 }
@@ -118,7 +118,7 @@ fn open_interval(ratio: Bracket, before: bool, after: bool) -> RunComparison {
         (false, true) if ratio.lower >= SAME.0 => ComparisonVerdict::NotWorse,
         // Of what is not known of either nothing is promised: a gate asks whether what was held is held still.
         (true, true) if ratio.estimate >= SAME.0 => ComparisonVerdict::NotWorse,
-        _ => ComparisonVerdict::CannotTell,
+        _ => ComparisonVerdict::Undecided,
     };
     let ratio = Bracket {
         lower: if before { 0.0 } else { ratio.lower },
@@ -132,34 +132,40 @@ fn open_interval(ratio: Bracket, before: bool, after: bool) -> RunComparison {
 /// ended otherwise. Where the goal takes more answers to tell than there were, the rate that broke nothing is what it held.
 #[must_use]
 pub fn highest_held_rate(answer: &FindReport) -> Option<f64> {
-    let untold = answer.allowance.map(|held| held.rate).filter(|_| answer.outcome == FindOutcome::Capped);
-    let is_ended = matches!(answer.outcome, FindOutcome::Capped | FindOutcome::GeneratorLimited);
-    answer.cliff.good.or(untold).filter(|rate| is_ended && rate.is_normal() && *rate > 0.0)
+    let untold =
+        answer.untested_burst.map(|held| held.rate).filter(|_| answer.outcome == FindOutcome::NoLimitFound);
+    let is_ended = matches!(answer.outcome, FindOutcome::NoLimitFound | FindOutcome::GeneratorLimited);
+    answer
+        .breaking_rate
+        .highest_good_rate
+        .or(untold)
+        .filter(|rate| is_ended && rate.is_normal() && *rate > 0.0)
 }
 
 /// What differs of two runs that may be compared all the same: a comparison of staging and production is one of two targets.
 #[must_use]
 pub fn differences(before: &FindReport, after: &FindReport) -> Vec<String> {
-    let (before, after) = (&before.asked, &after.asked);
-    let is_one_target = before.target == after.target && before.targets == after.targets;
+    let (before, after) = (&before.config, &after.config);
+    let is_one_target = before.target == after.target && before.target_count == after.target_count;
     let mut differences = Vec::new();
     let mut differ = |what: &str, before: &dyn fmt::Display, after: &dyn fmt::Display| {
         let (before, after) = (before.to_string(), after.to_string());
         if before != after {
-            differences.push(format!("another {what}: {before} before, {after} after"));
+            differences.push(format!("{what} differs: {before} before, {after} after"));
         }
     };
     differ("target", &before.target, &after.target);
-    differ("number of targets", &before.targets, &after.targets);
+    differ("number of targets", &before.target_count, &after.target_count);
     let seconds =
         |timeout: Option<f64>| timeout.map_or_else(|| "none".to_owned(), |time| format!("{time} s"));
-    differ("--timeout", &seconds(before.timeout), &seconds(after.timeout));
-    if let Some((before, after)) = before.sent.as_ref().zip(after.sent.as_ref()) {
-        differ("way to it", &route(before), &route(after));
-        differ("way of connections", &before.settings, &after.settings);
+    differ("--timeout", &seconds(before.timeout_seconds), &seconds(after.timeout_seconds));
+    if let Some((before, after)) = before.request_fingerprint.as_ref().zip(after.request_fingerprint.as_ref())
+    {
+        differ("route", &route(before), &route(after));
+        differ("set of connection flags", &before.settings, &after.settings);
         // Requests have their target in them: of another one they always differ.
         if is_one_target {
-            differ("set of requests", &before.requests, &after.requests);
+            differ("set of requests", &before.requests_digest, &after.requests_digest);
         }
     }
     differences
@@ -169,10 +175,10 @@ impl From<search::IncomparableRuns> for RunComparisonError {
     fn from(unlike: search::IncomparableRuns) -> Self {
         match unlike {
             search::IncomparableRuns::Goal => Self::Config("--slo"),
-            search::IncomparableRuns::Profile => Self::Config("profile (--quick or --thorough)"),
+            search::IncomparableRuns::Profile => Self::Config("effort (--quick or --thorough)"),
             search::IncomparableRuns::MaxRate => Self::Config("--max-rate"),
             search::IncomparableRuns::Arrivals => Self::Config("--arrivals"),
-            search::IncomparableRuns::Connections => Self::Config("policy of connections"),
+            search::IncomparableRuns::Connections => Self::Config("connection policy"),
             search::IncomparableRuns::NotFound => Self::NotFound,
             search::IncomparableRuns::Depleted => Self::Depleted,
         }
@@ -181,22 +187,22 @@ impl From<search::IncomparableRuns> for RunComparisonError {
 
 /// What the search compares: of a run that found no cliff what it held stands in its place.
 fn run(answer: &FindReport) -> Result<ComparedRun, ResumeError> {
-    let asked = &answer.asked;
-    let limit = answer.cliff;
-    let bracket = limit.lower.zip(limit.upper).zip(limit.point);
+    let asked = &answer.config;
+    let limit = answer.breaking_rate;
+    let bracket = limit.lower.zip(limit.upper).zip(limit.estimate);
     let found = answer
         .is_found()
         .then(|| bracket.map(|((lower, upper), point)| Bracket { lower, estimate: point, upper }));
     let held = highest_held_rate(answer).map(|rate| Bracket { lower: rate, estimate: rate, upper: rate });
     let cliff = found.flatten().or(held);
     Ok(ComparedRun {
-        goal: asked.goal.searched()?,
-        profile: asked.profile.clone(),
+        goal: asked.slo.searched()?,
+        profile: asked.effort.clone(),
         max_rate: asked.max_rate,
         arrivals: format!("{:?}", asked.arrivals),
         connections: format!("{:?}", asked.connections),
         outcome: cliff.map(|_| report::SearchOutcome::Found),
-        depleted: answer.depletion.is_some(),
+        depleted: answer.quota_exhaustion.is_some(),
         cliff,
     })
 }

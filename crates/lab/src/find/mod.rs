@@ -66,8 +66,8 @@ pub fn find(
     if cut == Some(FindStopReason::Budget) && plan.looks_for_cause && !told::is_found(&search.report()) {
         // What was planned with less time is planned anew, as it is by whoever continues the run from its file.
         let so_far = FindReport {
-            generator: generator.clone(),
-            grants: grants.clone(),
+            generator_capacity: generator.clone(),
+            budget_log: grants.clone(),
             ..told::search_report(plan, &search.report(), cut)
         };
         search = resume::search(plan, &so_far)?;
@@ -77,18 +77,21 @@ pub fn find(
     }
     let report = search.report();
     let mut answer = told::search_report(plan, &report, cut);
-    (answer.generator, answer.grants) = (generator, grants);
+    (answer.generator_capacity, answer.budget_log) = (generator, grants);
     if plan.looks_for_cause {
         look_for_cause(ground, plan, &report, &mut answer, &mut steps);
     }
-    answer.took = (took + steps.spent()).as_secs_f64();
+    answer.duration_seconds = (took + steps.spent()).as_secs_f64();
     Ok(answer)
 }
 
 /// What is known of a run before anything is sent.
 #[must_use]
 pub fn empty_report(plan: &FindPlan) -> FindReport {
-    FindReport { cut: None, ..told::unstarted_report(plan, GeneratorCapacity::default(), Duration::ZERO) }
+    FindReport {
+        stop_reason: None,
+        ..told::unstarted_report(plan, GeneratorCapacity::default(), Duration::ZERO)
+    }
 }
 
 /// Whether there is nothing left to do of an earlier run, so that [`find`] would send nothing.
@@ -102,7 +105,7 @@ pub fn has_nothing_left(plan: &FindPlan, before: &FindReport) -> Result<bool, Re
 /// Whether there is nothing left to do of an earlier run: what it was sure of is not asked again.
 fn is_whole(plan: &FindPlan, before: &FindReport, earlier: &mut ResumeState) -> bool {
     let asked = !plan.looks_for_cause || before.cause.is_some() || !before.is_found();
-    before.cut.is_none() && asked && earlier.search.next_step() == search::SearchStep::Finished
+    before.stop_reason.is_none() && asked && earlier.search.next_step() == search::SearchStep::Finished
 }
 
 /// Where a search stands before anything is sent in this run.
@@ -116,15 +119,15 @@ struct ResumeState {
 impl ResumeState {
     /// At its begin.
     fn none(plan: &FindPlan, generator: GeneratorCapacity) -> Self {
-        let search = RateSearch::new(plan.goal, plan.profile, plan.bounds(generator.most));
+        let search = RateSearch::new(plan.goal, plan.profile, plan.bounds(generator.max_rate));
         Self { generator, search, grants: Vec::new(), took: Duration::ZERO }
     }
 
     /// Where this one ended.
     fn of(plan: &FindPlan, before: &FindReport) -> Result<Self, ResumeError> {
         let search = resume::search(plan, before)?;
-        let (generator, grants) = (before.generator.clone(), before.grants.clone());
-        let took = resume::seconds(before.took)?;
+        let (generator, grants) = (before.generator_capacity.clone(), before.budget_log.clone());
+        let took = resume::seconds(before.duration_seconds)?;
         Ok(Self { generator, search, grants, took })
     }
 }
@@ -136,7 +139,7 @@ fn calibrate(
 ) -> (GeneratorCapacity, bool) {
     let Calibration { max_rate: most, explanation: how, interrupted, .. } =
         steps.step(FindStep::Calibrate, || ground.calibrate(), |calibration| calibration.took);
-    (GeneratorCapacity { most, how }, interrupted)
+    (GeneratorCapacity { max_rate: most, method: how }, interrupted)
 }
 
 /// Shares out the time that the search may take from now on.
@@ -145,7 +148,11 @@ fn grant(search: &mut RateSearch, plan: &FindPlan, until: Option<Duration>) -> B
     let (cliff, knee) = plan.split_budget(until);
     let cliff = report.took + cliff;
     search.set_budgets(cliff, knee);
-    BudgetGrant { after: report.trials.len(), cliff: cliff.as_secs_f64(), knee: knee.as_secs_f64() }
+    BudgetGrant {
+        after_trials: report.trials.len(),
+        breaking_rate_seconds: cliff.as_secs_f64(),
+        latency_breaking_rate_seconds: knee.as_secs_f64(),
+    }
 }
 
 /// Asks why, where there is something to ask about and somebody is still there.
@@ -159,13 +166,13 @@ fn look_for_cause(
     if answer.outcome == answer::FindOutcome::GeneratorLimited {
         told::blame_generator(answer);
     }
-    let lacked_ports = told::rate_without_ports(answer);
+    let lacked_ports = told::rate_that_ran_out_of_ports(answer);
     let limit = lacked_ports.or_else(|| broken_at(report, answer));
-    let Some(limit) = limit.filter(|_| answer.cut != Some(FindStopReason::Signal)) else { return };
+    let Some(limit) = limit.filter(|_| answer.stop_reason != Some(FindStopReason::Signal)) else { return };
     // A backlog that is full of a search's connections would let none of an inquiry's in.
     ground.close_connections();
     if lacked_ports.is_none() && steps.wait_until_answering(ground, limit) {
-        answer.cut = Some(FindStopReason::Signal);
+        answer.stop_reason = Some(FindStopReason::Signal);
         return;
     }
     let mut inquiry = Inquiry::new(SearchFindings {
@@ -177,7 +184,7 @@ fn look_for_cause(
         tls: plan.target.uses_tls,
         target_is_name: plan.target.has_host_name,
         max_rate: plan.max_rate,
-        generator: answer.generator.most,
+        generator: answer.generator_capacity.max_rate,
         budget: steps.left().unwrap_or(Duration::MAX),
     });
     let cut = steps.run_inquiry(ground, &mut inquiry, answer);
@@ -188,7 +195,7 @@ fn look_for_cause(
             if let inquiry::InquiryStep::RunExperiment(next) = &next { Some(next.name) } else { None },
         );
     }
-    answer.cut = cut.or(answer.cut);
+    answer.stop_reason = cut.or(answer.stop_reason);
     let tell = if lacked_ports.is_some() { told::add_port_findings } else { told::add_cause };
     tell(answer, inquiry.report());
 }
@@ -199,8 +206,8 @@ fn broken_at(report: &SearchReport, answer: &FindReport) -> Option<f64> {
     match report.outcome {
         Some(SearchOutcome::UnstableBaseline) => told::highest_offered_rate(report),
         _ if answer.is_found() => {
-            let FindReport { cliff, knee, .. } = answer;
-            cliff.point.or(cliff.bad).or(knee.point).or(knee.bad)
+            let FindReport { breaking_rate: cliff, latency_breaking_rate: knee, .. } = answer;
+            cliff.estimate.or(cliff.lowest_bad_rate).or(knee.estimate).or(knee.lowest_bad_rate)
         }
         _ => None,
     }

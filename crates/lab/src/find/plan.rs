@@ -47,7 +47,7 @@ pub struct TargetInfo {
     pub has_host_name: bool,
 }
 
-/// Shortest budget: a baseline, a ladder, and a few trials.
+/// Shortest budget: a baseline, a ramp, and a few trials.
 pub const MIN_BUDGET: Duration = Duration::from_secs(20);
 /// A quick run with its cause, where nobody says otherwise.
 pub const QUICK_BUDGET: Duration = Duration::from_secs(90);
@@ -62,14 +62,14 @@ impl FindPlan {
     pub fn config(&self) -> FindConfig {
         FindConfig {
             target: self.target.url.clone(),
-            targets: self.target.count,
-            goal: self.goal.into(),
-            profile: self.profile.name.to_owned(),
+            target_count: self.target.count,
+            slo: self.goal.into(),
+            effort: self.profile.name.to_owned(),
             arrivals: self.arrivals,
             max_rate: self.max_rate,
             connections: self.connections.clone(),
-            timeout: self.timeout.map(|timeout| timeout.as_secs_f64()),
-            sent: self.fingerprint.clone(),
+            timeout_seconds: self.timeout.map(|timeout| timeout.as_secs_f64()),
+            request_fingerprint: self.fingerprint.clone(),
         }
     }
 
@@ -99,10 +99,10 @@ impl FindPlan {
 impl From<SearchGoal> for answer::ReportedGoal {
     fn from(goal: SearchGoal) -> Self {
         let late = goal.late.map(|LatencyGoal { share, than }| answer::ReportedLatencyGoal {
-            share,
-            than: than.as_secs_f64(),
+            max_late_ratio: share,
+            limit_seconds: than.as_secs_f64(),
         });
-        Self { errors: goal.errors, late }
+        Self { max_error_ratio: goal.errors, latency: late }
     }
 }
 
@@ -112,7 +112,9 @@ impl answer::ReportedGoal {
     /// # Errors
     /// [`ResumeError::InvalidTime`].
     pub fn searched(&self) -> Result<SearchGoal, ResumeError> {
-        let late = self.late.map(|late| Ok(LatencyGoal { share: late.share, than: seconds(late.than)? }));
-        Ok(SearchGoal { errors: self.errors, late: late.transpose()? })
+        let late = self
+            .latency
+            .map(|late| Ok(LatencyGoal { share: late.max_late_ratio, than: seconds(late.limit_seconds)? }));
+        Ok(SearchGoal { errors: self.max_error_ratio, late: late.transpose()? })
     }
 }

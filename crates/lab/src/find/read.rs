@@ -7,8 +7,8 @@ use seawall_search::profile::Profile;
 use serde::Deserialize;
 
 use super::answer::{
-    ClosedLoopResult, FindReport, ReportedBlock, ReportedClientLimit, ReportedLimit, ReportedTrial, SCHEMA,
-    ServerSideWindow,
+    ClosedLoopResult, FIND_VERSION, FindReport, ReportedBlock, ReportedClientLimit, ReportedLimit,
+    ReportedTrial, ServerSideWindow,
 };
 use super::witness;
 
@@ -16,6 +16,8 @@ use super::witness;
 const MOST: u64 = 64 << 20;
 /// Trials of a run; a thorough one has some hundred, and whoever goes on with it looks at all of them after each.
 const TRIALS: usize = 2_000;
+/// The longest kind that an error shows, in characters.
+const KIND: usize = 32;
 /// Times are shorter, in seconds, and rates and counts lower.
 const BEYOND: f64 = 1e12;
 
@@ -23,19 +25,22 @@ const BEYOND: f64 = 1e12;
 #[derive(Debug, thiserror::Error)]
 pub enum FindReportError {
     /// It cannot be read.
-    #[error("cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Io(std::io::Error),
     /// It is longer than any run's.
-    #[error("is longer than {MOST} bytes, and so nothing that find --json has written")]
+    #[error("the file is longer than {MOST} bytes, so it is not a document of find --json")]
     TooLong,
     /// It has another form.
-    #[error("is nothing that find --json has written: {0}")]
+    #[error("not a document of find --json: {0}")]
     Json(serde_json::Error),
-    /// Another version wrote it.
-    #[error("is of schema {0}, and this version reads schema {SCHEMA}")]
-    Schema(u32),
+    /// The document is not of the kind that `find --json` writes.
+    #[error("not a document of find --json: \"kind\" is {0}, expected \"find\"")]
+    Kind(String),
+    /// The document has a version that this program does not read.
+    #[error("the document has version {0}; this program reads version {FIND_VERSION}")]
+    Version(u32),
     /// It says what no run says.
-    #[error("is nothing that find --json has written: {0}")]
+    #[error("not a document of find --json: {0}")]
     InvalidValue(&'static str),
 }
 
@@ -57,44 +62,64 @@ pub fn read(from: impl Read) -> Result<FindReport, FindReportError> {
 /// # Errors
 /// [`FindReportError`].
 pub fn parse(text: &[u8]) -> Result<FindReport, FindReportError> {
-    let Versioned { schema } = serde_json::from_slice(text).map_err(FindReportError::Json)?;
-    if schema != SCHEMA {
-        return Err(FindReportError::Schema(schema));
+    let DocumentHead { kind, version } = serde_json::from_slice(text).map_err(FindReportError::Json)?;
+    if kind.as_deref() != Some("find") {
+        let kind = kind.map(|kind| format!("{:?}", kind.chars().take(KIND).collect::<String>()));
+        return Err(FindReportError::Kind(kind.unwrap_or_else(|| "missing".to_owned())));
+    }
+    if let Some(version) = version.filter(|version| *version != FIND_VERSION) {
+        return Err(FindReportError::Version(version));
     }
     let answer: FindReport = serde_json::from_slice(text).map_err(FindReportError::Json)?;
     check(&answer)?;
     Ok(answer)
 }
 
-/// All that another version's files have for certain.
+/// The keys that every document has. A key that is missing is an error of its own.
 #[derive(Deserialize)]
-struct Versioned {
-    schema: u32,
+struct DocumentHead {
+    kind: Option<String>,
+    version: Option<u32>,
 }
 
 fn check(answer: &FindReport) -> Result<(), FindReportError> {
     let says = |wrong: bool, what| if wrong { Err(FindReportError::InvalidValue(what)) } else { Ok(()) };
-    let asked = &answer.asked;
+    let asked = &answer.config;
     let profiles = [Profile::QUICK, Profile::THOROUGH];
-    says(!profiles.iter().any(|profile| profile.name == asked.profile), "there is no such profile")?;
-    let late = asked.goal.late.is_none_or(|late| is_share(late.share) && is_figure(late.than));
-    says(!is_share(asked.goal.errors) || !late, "a goal is a share between 0 and 1")?;
-    let rates = [asked.max_rate, answer.generator.most, answer.goodput];
-    says(!rates.into_iter().all(is_rate), "a rate is above 0")?;
-    says(![answer.cliff, answer.knee].iter().all(is_limit), "a limit has its bounds in order")?;
-    says(answer.closed.is_some_and(|closed| !is_closed(&closed)), "clients have their bounds in order")?;
-    let is_alike = |trial: &ReportedTrial| trial.clients.is_some() == answer.closed.is_some();
-    says(!answer.trials.iter().all(is_alike), "a trial is of a rate or of clients, as the others are")?;
-    says(answer.trials.len() > TRIALS, "there are too many trials")?;
-    says(!answer.trials.iter().all(is_trial), "a trial has a rate, times and counts")?;
     says(
-        !answer.grants.iter().all(|grant| is_figure(grant.cliff) && is_figure(grant.knee)),
-        "a time is no less than 0",
+        !profiles.iter().any(|profile| profile.name == asked.effort),
+        "unknown effort: expected \"quick\" or \"thorough\"",
     )?;
-    says(!is_figure(answer.took), "a time is no less than 0")?;
-    says(answer.server_side.len() > witness::MAX_WINDOWS, "there are too many looks at the target itself")?;
-    says(!answer.server_side.iter().all(is_window), "a look at the target itself has times and ratios")?;
-    says(!classes(answer).all(is_class), "there is no such class of causes")
+    let late =
+        asked.slo.latency.is_none_or(|late| is_share(late.max_late_ratio) && is_figure(late.limit_seconds));
+    says(!is_share(asked.slo.max_error_ratio) || !late, "a goal must be a share between 0 and 1")?;
+    let rates = [asked.max_rate, answer.generator_capacity.max_rate, answer.goodput];
+    says(!rates.into_iter().all(is_rate), "a rate must be above 0")?;
+    says(
+        ![answer.breaking_rate, answer.latency_breaking_rate].iter().all(is_limit),
+        "the lower bound of a limit must not exceed the upper bound",
+    )?;
+    says(
+        answer.closed_loop.is_some_and(|closed| !is_closed(&closed)),
+        "the lower bound of clients must not exceed the upper bound",
+    )?;
+    let is_alike = |trial: &ReportedTrial| trial.clients.is_some() == answer.closed_loop.is_some();
+    says(!answer.trials.iter().all(is_alike), "trials must be either all of rates or all of clients")?;
+    says(answer.trials.len() > TRIALS, "too many trials")?;
+    says(!answer.trials.iter().all(is_trial), "a trial needs a rate, times and counts in range")?;
+    says(
+        !answer.budget_log.iter().all(|grant| {
+            is_figure(grant.breaking_rate_seconds) && is_figure(grant.latency_breaking_rate_seconds)
+        }),
+        "a time must be at least 0",
+    )?;
+    says(!is_figure(answer.duration_seconds), "a time must be at least 0")?;
+    says(answer.server_metrics.len() > witness::MAX_WINDOWS, "too many entries in \"server_metrics\"")?;
+    says(
+        !answer.server_metrics.iter().all(is_window),
+        "an entry of \"server_metrics\" needs times of at least 0 and likelihood ratios above 0",
+    )?;
+    says(!classes(answer).all(is_class), "unknown class of causes")
 }
 
 /// Goodput may be nothing at all.
@@ -111,31 +136,33 @@ fn is_share(share: f64) -> bool {
 }
 
 fn is_limit(limit: &ReportedLimit) -> bool {
-    let ReportedLimit { lower, upper, point, good, good_for, bad } = *limit;
-    let figures = [lower, upper, point, good, good_for, bad]
+    let ReportedLimit { lower, upper, estimate, highest_good_rate, held_seconds, lowest_bad_rate } = *limit;
+    let figures = [lower, upper, estimate, highest_good_rate, held_seconds, lowest_bad_rate]
         .into_iter()
         .flatten()
         .all(|figure| figure > 0.0 && figure < BEYOND);
-    match (lower, point, upper) {
-        (Some(lower), Some(point), Some(upper)) => figures && lower <= point && point <= upper,
+    match (lower, estimate, upper) {
+        (Some(lower), Some(estimate), Some(upper)) => figures && lower <= estimate && estimate <= upper,
         (None, None, None) => figures,
         _ => false,
     }
 }
 
 fn is_closed(closed: &ClosedLoopResult) -> bool {
-    let ReportedClientLimit { lower, upper, point, good_for, .. } = closed.limit;
+    let ReportedClientLimit { lower, upper, estimate, held_seconds, .. } = closed.client_limit;
     let saturation = closed.saturation.iter();
-    let figures = saturation.flat_map(|found| [found.rate, found.deviation, found.little]);
-    let in_order = match (lower, point, upper) {
-        (Some(lower), Some(point), Some(upper)) => lower <= point && point <= upper,
-        (lower, point, upper) => lower.or(point).or(upper).is_none(),
+    let figures =
+        saturation.flat_map(|found| [found.rate, found.standard_deviation, found.littles_law_clients]);
+    let in_order = match (lower, estimate, upper) {
+        (Some(lower), Some(estimate), Some(upper)) => lower <= estimate && estimate <= upper,
+        (lower, estimate, upper) => lower.or(estimate).or(upper).is_none(),
     };
-    in_order && figures.chain(closed.service).chain(good_for).all(is_figure)
+    in_order && figures.chain(closed.service_time_seconds).chain(held_seconds).all(is_figure)
 }
 
 fn is_trial(trial: &ReportedTrial) -> bool {
-    let figures = [trial.began, trial.took, trial.goodput, trial.weight, trial.errors];
+    let figures =
+        [trial.start_seconds, trial.duration_seconds, trial.goodput, trial.weight, trial.error_ratio];
     // Clients that hang come to no rate at all.
     (trial.rate > 0.0 || trial.clients.is_some())
         && is_figure(trial.rate)
@@ -150,19 +177,23 @@ fn is_block(&(sent, good, errors, timely, late, in_flight, latency, slowest): &R
 }
 
 fn is_window(window: &ServerSideWindow) -> bool {
-    let ratios = window.facts.iter().filter_map(|said| said.ratio);
-    is_figure(window.from)
-        && is_figure(window.to)
+    let ratios = window.facts.iter().filter_map(|said| said.likelihood_ratio);
+    is_figure(window.start_seconds)
+        && is_figure(window.end_seconds)
         && ratios.into_iter().all(|ratio| ratio > 0.0 && is_figure(ratio))
 }
 
 fn classes(answer: &FindReport) -> impl Iterator<Item = &str> {
-    let causes = answer.cause.iter().chain(&answer.also).map(|cause| cause.class.as_str());
-    let ties = answer.ties.iter().flat_map(|tie| &tie.between).map(String::as_str);
-    let out = answer.excluded.iter().map(|out| out.class.as_str());
-    let said = answer.server_side.iter().flat_map(|window| &window.facts);
-    let said = said.filter_map(|said| said.class.as_deref());
-    causes.chain(ties).chain(out).chain(said).chain(answer.untested.iter().map(|not| not.class.as_str()))
+    let causes = answer.cause.iter().chain(&answer.other_causes).map(|cause| cause.name.as_str());
+    let ties = answer.ambiguous_causes.iter().flat_map(|tie| &tie.causes).map(String::as_str);
+    let out = answer.excluded_causes.iter().map(|out| out.name.as_str());
+    let said = answer.server_metrics.iter().flat_map(|window| &window.facts);
+    let said = said.filter_map(|said| said.cause.as_deref());
+    causes
+        .chain(ties)
+        .chain(out)
+        .chain(said)
+        .chain(answer.undecided_causes.iter().map(|not| not.name.as_str()))
 }
 
 fn is_class(slug: &str) -> bool {

@@ -18,10 +18,12 @@ use super::told;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// Something else was asked.
-    #[error("it was asked with another {0}: a run is continued as it was begun")]
-    Config(&'static str),
+    #[error("the earlier run had another {0}: continue a run with its own settings")]
+    ConfigDiffers(&'static str),
     /// Somebody else would answer.
-    #[error("its requests went {before}, and these would go {now}: a run is continued as it was begun")]
+    #[error(
+        "the earlier requests went {before}, but these would go {now}: continue a run with its own settings"
+    )]
     Route {
         /// Where they went.
         before: String,
@@ -29,15 +31,17 @@ pub enum ResumeError {
         now: String,
     },
     /// Its trials are no rates.
-    #[error("it searched for a number of clients (--closed): such a run is not continued")]
+    #[error(
+        "the earlier run searched for a number of clients (--closed-loop); only searches for a rate can be continued"
+    )]
     ClosedLoop,
     /// The search goes another way than it went.
     #[error(
-        "trial {0} is not what this version would have offered: it was made by another version, or changed by hand"
+        "trial {0} differs from the trial that this version would run: use the unchanged file with the seawall version that wrote it"
     )]
     Trial(usize),
     /// A time that is none.
-    #[error("{0} is no number of seconds")]
+    #[error("{0} is not a number of seconds")]
     InvalidTime(String),
 }
 
@@ -50,10 +54,11 @@ const SAME: f64 = 1e-6;
 /// [`ResumeError`].
 pub fn search(plan: &FindPlan, before: &FindReport) -> Result<RateSearch, ResumeError> {
     check_compatible(plan, before)?;
-    let mut search = RateSearch::new(plan.goal, plan.profile, plan.bounds(before.generator.most));
-    let mut grants = before.grants.iter().peekable();
-    for (at, trial) in before.trials.iter().filter(|trial| !trial.interrupted).enumerate() {
-        while let Some(grant) = grants.next_if(|grant| grant.after <= at) {
+    let mut search =
+        RateSearch::new(plan.goal, plan.profile, plan.bounds(before.generator_capacity.max_rate));
+    let mut grants = before.budget_log.iter().peekable();
+    for (at, trial) in before.trials.iter().filter(|trial| !trial.is_interrupted).enumerate() {
+        while let Some(grant) = grants.next_if(|grant| grant.after_trials <= at) {
             allow(&mut search, grant)?;
         }
         let offer = next_offer(&mut search)
@@ -69,38 +74,41 @@ pub fn search(plan: &FindPlan, before: &FindReport) -> Result<RateSearch, Resume
 /// # Errors
 /// [`ResumeError`]: the first thing that differs.
 pub fn check_compatible(plan: &FindPlan, before: &FindReport) -> Result<(), ResumeError> {
-    if before.closed.is_some() {
+    if before.closed_loop.is_some() {
         return Err(ResumeError::ClosedLoop);
     }
-    alike(&plan.config(), &before.asked)
+    alike(&plan.config(), &before.config)
 }
 
 /// The first thing that differs.
 fn alike(now: &FindConfig, before: &FindConfig) -> Result<(), ResumeError> {
     let differences = [
-        (now.goal != before.goal, "--slo"),
-        (now.profile != before.profile, "profile (--quick or --thorough)"),
-        (now.target != before.target || now.targets != before.targets, "target"),
+        (now.slo != before.slo, "--slo"),
+        (now.effort != before.effort, "effort (--quick or --thorough)"),
+        (now.target != before.target || now.target_count != before.target_count, "target"),
         (now.arrivals != before.arrivals, "--arrivals"),
         (now.max_rate != before.max_rate, "--max-rate"),
-        (now.connections != before.connections, "policy of connections"),
-        (now.timeout != before.timeout, "--timeout"),
+        (now.connections != before.connections, "connection policy"),
+        (now.timeout_seconds != before.timeout_seconds, "--timeout"),
     ];
     refuse_first(&differences)?;
     // Of a run of a version that did not keep it nothing is known.
-    now.sent.as_ref().zip(before.sent.as_ref()).map_or(Ok(()), |(now, before)| sent_alike(now, before))
+    now.request_fingerprint
+        .as_ref()
+        .zip(before.request_fingerprint.as_ref())
+        .map_or(Ok(()), |(now, before)| sent_alike(now, before))
 }
 
 /// The first thing that differs of who answers, and of what they are asked.
 fn sent_alike(now: &RequestFingerprint, before: &RequestFingerprint) -> Result<(), ResumeError> {
-    if now.by != before.by {
+    if now.via != before.via {
         let [before, now] = [before, now].map(|sent| route(sent).to_owned());
         return Err(ResumeError::Route { before, now });
     }
     refuse_first(&[
-        (now.certificate != before.certificate, "client certificate (--cert)"),
+        (now.certificate_digest != before.certificate_digest, "client certificate (--cert)"),
         (
-            now.requests != before.requests,
+            now.requests_digest != before.requests_digest,
             "set of requests (targets, --header, --body, --template or --seed)",
         ),
         (now.settings != before.settings, SETTINGS),
@@ -108,21 +116,21 @@ fn sent_alike(now: &RequestFingerprint, before: &RequestFingerprint) -> Result<(
 }
 
 /// What [`RequestFingerprint::settings`] are of.
-const SETTINGS: &str = "way of connections (--connect-to, --laddr, --resolvers, --redirects, --retries, --connection-age, --streams \
-                        or --http2-connections)";
+const SETTINGS: &str = "set of connection flags (--connect-to, --laddr, --resolvers, --redirects, --retries, \
+                        --connection-age, --streams or --http2-connections)";
 
 /// Where requests go, in words.
 pub(super) fn route(sent: &RequestFingerprint) -> &str {
-    sent.by.as_deref().unwrap_or("to the target itself")
+    sent.via.as_deref().unwrap_or("directly to the target")
 }
 
 fn refuse_first(differences: &[(bool, &'static str)]) -> Result<(), ResumeError> {
     let first = differences.iter().find(|(differs, _)| *differs);
-    first.map_or(Ok(()), |(_, what)| Err(ResumeError::Config(what)))
+    first.map_or(Ok(()), |(_, what)| Err(ResumeError::ConfigDiffers(what)))
 }
 
 fn allow(search: &mut RateSearch, grant: &BudgetGrant) -> Result<(), ResumeError> {
-    search.set_budgets(seconds(grant.cliff)?, seconds(grant.knee)?);
+    search.set_budgets(seconds(grant.breaking_rate_seconds)?, seconds(grant.latency_breaking_rate_seconds)?);
     Ok(())
 }
 
@@ -154,12 +162,15 @@ fn seen(trial: &ReportedTrial) -> Result<TrialObservation, ResumeError> {
     };
     Ok(TrialObservation {
         blocks: trial.blocks.iter().map(block).collect(),
-        took: seconds(trial.took)?,
-        invalid: trial.invalid.clone(),
-        no_port: trial.no_port,
-        target_is_down: trial.away,
+        took: seconds(trial.duration_seconds)?,
+        invalid: trial.invalid_reason.clone(),
+        no_port: trial.port_exhaustions,
+        target_is_down: trial.is_target_down,
         interrupted: false,
-        details: TrialDetails { failing: trial.failing.clone(), quantiles: trial.quantiles },
+        details: TrialDetails {
+            failing: trial.top_failure.clone().map(|failure| (failure.kind, failure.ratio)),
+            quantiles: trial.response_seconds.map(|times| [times.p50, times.p99]),
+        },
     })
 }
 

@@ -104,8 +104,9 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         let seen = target.carry_out(&fitted);
         self.spent += seen.took;
         // Whether the target had come to itself is not known of one that was not waited for as long as it was to be.
-        let unfinished =
-            fitted.purpose == TrialPurpose::Probe && fitted.most < offer.most && seen.took >= fitted.most;
+        let unfinished = fitted.purpose == TrialPurpose::RecoveryProbe
+            && fitted.most < offer.most
+            && seen.took >= fitted.most;
         if unfinished && !seen.interrupted {
             return Some(FindStopReason::Budget);
         }
@@ -125,7 +126,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
     ) -> bool {
         let (rate, most) = (SINGLE.min(limit / 2.0), PATIENCE);
         let offer = TrialSpec {
-            purpose: TrialPurpose::Probe,
+            purpose: TrialPurpose::RecoveryProbe,
             rate,
             least: Duration::ZERO,
             most,
@@ -136,7 +137,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         if !rate.is_normal() || self.left().is_some_and(|left| most > left) {
             return false;
         }
-        let step = FindStep::Experiment("until it answers");
+        let step = FindStep::Experiment("waiting for a response");
         self.step(step, || target.carry_out(&offer), |seen| seen.took).interrupted
     }
 
@@ -182,10 +183,10 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
 fn fitted(offer: &TrialSpec, left: Duration) -> Option<TrialSpec> {
     let left = left.saturating_sub(offer.drain);
     let needed = match offer.purpose {
-        TrialPurpose::Recovery | TrialPurpose::Retest => offer.most,
+        TrialPurpose::Recovery | TrialPurpose::RepeatAfterIdle => offer.most,
         // Nobody is overloaded for a trial that there is no time for.
-        TrialPurpose::Arm => offer.most + SHORTEST,
-        TrialPurpose::Baseline | TrialPurpose::Probe => offer.least,
+        TrialPurpose::BurstDrain => offer.most + SHORTEST,
+        TrialPurpose::Baseline | TrialPurpose::RecoveryProbe => offer.least,
         _ => SHORTEST.min(offer.most),
     };
     (needed <= left).then(|| TrialSpec { most: offer.most.min(left), ..*offer })

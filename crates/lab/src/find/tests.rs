@@ -112,11 +112,11 @@ pub(super) fn plan() -> FindPlan {
             uses_tls: false,
             has_host_name: false,
         },
-        arrivals: ReportedArrivals::Even,
+        arrivals: ReportedArrivals::Constant,
         connections: ConnectionPolicy {
             keep_alive: true,
-            most: None,
-            requests: None,
+            max_connections: None,
+            requests_per_connection: None,
             protocol: "http/1.1".to_owned(),
         },
         timeout: Some(Duration::from_secs(30)),
@@ -135,10 +135,10 @@ fn run(field: &mut Field, plan: &FindPlan) -> FindReport {
 /// Made once: a search is some seconds of arithmetic without optimisation.
 fn found() -> FindReport {
     let cause = answer::ReportedCause {
-        class: "unknown".to_owned(),
-        confidence: 0.25,
+        name: "unknown".to_owned(),
+        score: 0.25,
         evidence: Vec::new(),
-        figures: Vec::new(),
+        estimates: Vec::new(),
     };
     FindReport { cause: Some(cause), ..searched() }
 }
@@ -153,10 +153,10 @@ pub(super) fn searched() -> FindReport {
 fn a_run_says_where_a_target_breaks_and_by_which_trials() {
     let plant = queue();
     let answer = run(&mut Field::of(&plant, &plan().goal), &FindPlan { looks_for_cause: true, ..plan() });
-    assert_eq!((answer.outcome, answer.cut), (FindOutcome::Found, None));
-    let bracket = answer.cliff.lower.unwrap()..answer.cliff.upper.unwrap();
+    assert_eq!((answer.outcome, answer.stop_reason), (FindOutcome::Found, None));
+    let bracket = answer.breaking_rate.lower.unwrap()..answer.breaking_rate.upper.unwrap();
     assert!(bracket.contains(&plant.capacity), "{bracket:?} without {}", plant.capacity);
-    assert!(answer.cliff.good.unwrap() < answer.cliff.bad.unwrap());
+    assert!(answer.breaking_rate.highest_good_rate.unwrap() < answer.breaking_rate.lowest_bad_rate.unwrap());
     assert!(answer.cause.is_some() && answer.trials.len() > 5);
 }
 
@@ -169,7 +169,7 @@ fn an_answer_is_the_same_after_it_was_written_and_read() {
 
 #[test]
 fn a_run_that_was_written_before_a_target_could_be_asked_is_read() {
-    let text = found().to_json().unwrap().replacen("\"server_side\":[],", "", 1);
+    let text = found().to_json().unwrap().replacen("\"server_metrics\":[],", "", 1);
     assert_eq!(read::parse(text.as_bytes()).unwrap(), found());
 }
 
@@ -181,23 +181,38 @@ fn what_no_run_has_written_is_refused() {
         read::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string()
     };
     for (from, to, why) in [
-        ("\"schema\":1", "\"schema\":2", "schema 2"),
+        ("\"version\":1", "\"version\":2", "version 2"),
         ("\"outcome\":\"found\"", "\"outcome\":\"lost\"", "unknown variant"),
-        ("\"profile\":\"quick\"", "\"profile\":\"slow\"", "no such profile"),
-        ("\"rate\":20.0", "\"rate\":-20.0", "a trial has a rate"),
-        ("\"errors\":0.001", "\"errors\":7", "between 0 and 1"),
+        ("\"effort\":\"quick\"", "\"effort\":\"slow\"", "unknown effort"),
+        ("\"rate\":20.0", "\"rate\":-20.0", "a trial needs a rate"),
+        ("\"max_error_ratio\":0.001", "\"max_error_ratio\":7", "between 0 and 1"),
         ("\"trials\"", "\"more\":1,\"trials\"", "unknown field"),
         (
-            "\"server_side\":[]",
-            "\"server_side\":[{\"from\":-1,\"to\":1,\"during\":\"\",\"facts\":[],\"untested\":[]}]",
-            "a look at",
+            "\"server_metrics\":[]",
+            "\"server_metrics\":[{\"start_seconds\":-1,\"end_seconds\":1,\"phase\":\"\",\"facts\":[],\"unavailable\":[]}]",
+            "an entry of \"server_metrics\"",
         ),
-        ("\"class\":\"unknown\"", "\"class\":\"gremlins\"", "no such class"),
+        ("\"name\":\"unknown\"", "\"name\":\"gremlins\"", "unknown class"),
     ] {
         let said = change(from, to);
         assert!(said.contains(why), "{from}: {said}");
     }
     assert!(read::parse(b"{").is_err() && read::parse(b"").is_err() && read::parse(b"[1]").is_err());
+}
+
+#[test]
+fn a_document_that_is_not_of_kind_find_is_refused_before_anything_else_of_it_is_read() {
+    let text = found().to_json().unwrap();
+    assert!(text.starts_with("{\"kind\":\"find\",\"version\":1,\"outcome\":"), "{}", &text[..60]);
+    for (from, to, why) in [
+        ("\"kind\":\"find\"", "\"kind\":\"isolate\"", "\"kind\" is \"isolate\", expected \"find\""),
+        ("\"kind\":\"find\",", "", "\"kind\" is missing, expected \"find\""),
+    ] {
+        let said = read::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+    }
+    let said = read::parse(b"{\"kind\":\"attack\",\"version\":7,\"offered\":1}").unwrap_err().to_string();
+    assert!(said.contains("\"kind\" is \"attack\""), "{said}");
 }
 
 #[test]
@@ -207,7 +222,11 @@ fn everything_together_stays_within_the_budget() {
             let budget = Duration::from_secs(seconds);
             let plan = FindPlan { budget: Some(budget), looks_for_cause: true, ..plan() };
             let answer = run(&mut Field::of(&SimulatedTargetSpec::draw(class, 7), &plan.goal), &plan);
-            assert!(answer.took <= budget.as_secs_f64(), "{class:?}: {} of {seconds} s", answer.took);
+            assert!(
+                answer.duration_seconds <= budget.as_secs_f64(),
+                "{class:?}: {} of {seconds} s",
+                answer.duration_seconds
+            );
         }
     }
 }
@@ -217,11 +236,11 @@ fn a_run_that_ran_out_of_time_says_so_and_is_continued() {
     let plan = FindPlan { budget: Some(Duration::from_secs(20)), ..plan() };
     let mut field = Field::of(&queue(), &plan.goal);
     let first = run(&mut field, &plan);
-    assert_eq!(first.cut, Some(FindStopReason::Budget));
+    assert_eq!(first.stop_reason, Some(FindStopReason::Budget));
     let second =
         find(&mut field, &FindPlan { budget: None, ..plan.clone() }, Some(&first), &mut NoopWatcher).unwrap();
-    assert_eq!((second.outcome, second.cut), (FindOutcome::Found, None));
-    assert!(second.took > first.took && second.trials.len() > first.trials.len());
+    assert_eq!((second.outcome, second.stop_reason), (FindOutcome::Found, None));
+    assert!(second.duration_seconds > first.duration_seconds && second.trials.len() > first.trials.len());
     assert_eq!(second.trials[0].blocks, first.trials[0].blocks);
     // And that one, written down, leads to the same place.
     let written = read::parse(second.to_json().unwrap().as_bytes()).unwrap();
@@ -242,25 +261,28 @@ fn what_was_interrupted_is_kept_and_the_trial_that_was_cut_is_made_anew() {
     field.target = queue().target(&plan.goal, 1).interrupted_at(12.0);
     let first = run(&mut field, &plan);
     assert_eq!(
-        (first.outcome, first.cut, first.cause.as_ref()),
+        (first.outcome, first.stop_reason, first.cause.as_ref()),
         (FindOutcome::Interrupted, Some(FindStopReason::Signal), None)
     );
-    assert!(first.trials.last().unwrap().interrupted && first.trials.len() > 2);
+    assert!(first.trials.last().unwrap().is_interrupted && first.trials.len() > 2);
     let mut field = Field::of(&queue(), &plan.goal);
     let second = find(&mut field, &plan, Some(&first), &mut NoopWatcher).unwrap();
     assert_eq!(second.outcome, FindOutcome::Found);
-    assert!(second.trials.iter().all(|trial| !trial.interrupted));
+    assert!(second.trials.iter().all(|trial| !trial.is_interrupted));
 }
 
 #[test]
 fn a_run_that_had_sent_nothing_looks_at_the_generator_again() {
     let plan = FindPlan { max_rate: Some(100.0), ..plan() };
     let mut nothing = run(&mut Field::of(&queue(), &plan.goal), &plan);
-    (nothing.outcome, nothing.cut) = (FindOutcome::Interrupted, Some(FindStopReason::Signal));
+    (nothing.outcome, nothing.stop_reason) = (FindOutcome::Interrupted, Some(FindStopReason::Signal));
     nothing.trials.clear();
     let mut field = Field { most: Some(80.0), ..Field::of(&queue(), &plan.goal) };
     let answer = find(&mut field, &plan, Some(&nothing), &mut NoopWatcher).unwrap();
-    assert_eq!((answer.outcome, answer.generator.most), (FindOutcome::GeneratorLimited, Some(80.0)));
+    assert_eq!(
+        (answer.outcome, answer.generator_capacity.max_rate),
+        (FindOutcome::GeneratorLimited, Some(80.0))
+    );
 }
 
 #[test]
@@ -273,15 +295,15 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
         why
     };
     let other = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
-    assert_eq!(refused(&other, &first), ResumeError::Config("--slo"));
+    assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("--slo"));
     let other = FindPlan { arrivals: ReportedArrivals::Poisson, ..plan() };
-    assert_eq!(refused(&other, &first), ResumeError::Config("--arrivals"));
+    assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("--arrivals"));
     let other = FindPlan { target: TargetInfo { url: "http://b/".to_owned(), ..plan().target }, ..plan() };
-    assert_eq!(refused(&other, &first), ResumeError::Config("target"));
+    assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("target"));
     let mut changed = first.clone();
     changed.trials[2].rate *= 1.5;
     assert_eq!(refused(&plan(), &changed), ResumeError::Trial(3));
-    changed.trials[1].took = -1.0;
+    changed.trials[1].duration_seconds = -1.0;
     assert_eq!(refused(&plan(), &changed), ResumeError::InvalidTime("-1".to_owned()));
 }
 
@@ -289,34 +311,36 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
 #[test]
 fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_continued() {
     let sent = RequestFingerprint {
-        by: Some("at ng/sock".to_owned()),
-        certificate: None,
-        requests: "00c0ffee".to_owned(),
+        via: Some("at ng/sock".to_owned()),
+        certificate_digest: None,
+        requests_digest: "00c0ffee".to_owned(),
         settings: "10 redirects".to_owned(),
     };
     let of = |sent: Option<RequestFingerprint>| FindReport {
-        asked: FindConfig { sent, ..found().asked },
+        config: FindConfig { request_fingerprint: sent, ..found().config },
         ..found()
     };
     let goes_on = |now: Option<RequestFingerprint>, before: Option<RequestFingerprint>| {
         resume::search(&FindPlan { fingerprint: now, ..plan() }, &of(before)).map(|_| ())
     };
     let refused = |now: RequestFingerprint| goes_on(Some(now), Some(sent.clone())).unwrap_err().to_string();
-    let text = refused(RequestFingerprint { by: None, ..sent.clone() });
+    let text = refused(RequestFingerprint { via: None, ..sent.clone() });
     assert!(
-        text.starts_with("its requests went at ng/sock, and these would go to the target itself"),
+        text.starts_with("the earlier requests went at ng/sock, but these would go directly to the target"),
         "{text}"
     );
     let other = Some("01".to_owned());
-    assert!(refused(RequestFingerprint { certificate: other, ..sent.clone() }).contains("--cert"));
-    assert!(refused(RequestFingerprint { requests: "01".to_owned(), ..sent.clone() }).contains("--header"));
+    assert!(refused(RequestFingerprint { certificate_digest: other, ..sent.clone() }).contains("--cert"));
+    assert!(
+        refused(RequestFingerprint { requests_digest: "01".to_owned(), ..sent.clone() }).contains("--header")
+    );
     assert!(refused(RequestFingerprint { settings: String::new(), ..sent.clone() }).contains("--resolvers"));
     // The same, and what an earlier version wrote.
     assert_eq!(goes_on(Some(sent.clone()), Some(sent.clone())), Ok(()));
     assert_eq!(goes_on(Some(sent.clone()), None), Ok(()));
     let written = of(Some(sent)).to_json().unwrap();
     assert_eq!(read::parse(written.as_bytes()).unwrap().to_json().unwrap(), written);
-    assert!(!of(None).to_json().unwrap().contains("\"sent\":{"));
+    assert!(!of(None).to_json().unwrap().contains("\"request_fingerprint\":{"));
 }
 
 #[test]
@@ -324,16 +348,19 @@ fn a_cap_and_the_generator_are_no_limit_of_the_target() {
     let curious = || FindPlan { looks_for_cause: true, ..plan() };
     let capped = FindPlan { max_rate: Some(100.0), ..curious() };
     let answer = run(&mut Field::of(&queue(), &capped.goal), &capped);
-    assert_eq!((answer.outcome, answer.cliff.lower, answer.cliff.upper), (FindOutcome::Capped, None, None));
-    assert_eq!((answer.cliff.good, answer.cause), (Some(100.0), None));
+    assert_eq!(
+        (answer.outcome, answer.breaking_rate.lower, answer.breaking_rate.upper),
+        (FindOutcome::NoLimitFound, None, None)
+    );
+    assert_eq!((answer.breaking_rate.highest_good_rate, answer.cause), (Some(100.0), None));
     let mut field = Field { most: Some(120.0), ..Field::of(&queue(), &plan().goal) };
     let answer = run(&mut field, &curious());
     assert_eq!(
-        (answer.outcome, answer.cliff.upper, answer.knee.upper),
+        (answer.outcome, answer.breaking_rate.upper, answer.latency_breaking_rate.upper),
         (FindOutcome::GeneratorLimited, None, None)
     );
     let cause = answer.cause.unwrap();
-    assert_eq!((cause.class.as_str(), cause.evidence[0].seen.as_str()), ("generator", "it was told"));
+    assert_eq!((cause.name.as_str(), cause.evidence[0].observation.as_str()), ("generator", "it was told"));
 }
 
 /// Two targets in one file, of which one refuses and one delays, were called a balancer's doing.
@@ -341,16 +368,26 @@ fn a_cap_and_the_generator_are_no_limit_of_the_target() {
 fn of_several_targets_the_list_is_suspected_before_a_balancer() {
     let told = |targets: usize, class| {
         let mut answer = searched();
-        answer.asked.targets = targets;
+        answer.config.target_count = targets;
         told::add_cause(&mut answer, &blamed(class));
         answer
     };
     let answer = told(2, Cause::UnevenBalancing);
     let first = &answer.cause.as_ref().unwrap().evidence[0];
-    assert!(first.seen.starts_with("2 targets were given") && first.by == "the list of targets", "{first:?}");
-    assert!(answer.ties[0].tell.starts_with("first search each of the 2 targets"), "{:?}", answer.ties);
+    assert!(
+        first.observation.starts_with("2 targets were given") && first.experiment == "the target list",
+        "{first:?}"
+    );
+    assert!(
+        answer.ambiguous_causes[0].how_to_tell.starts_with("first search each of the 2 targets"),
+        "{:?}",
+        answer.ambiguous_causes
+    );
     for other in [told(1, Cause::UnevenBalancing), told(2, Cause::RateLimiter)] {
-        assert!(other.cause.unwrap().evidence.is_empty() && !other.ties[0].tell.contains("targets"));
+        assert!(
+            other.cause.unwrap().evidence.is_empty()
+                && !other.ambiguous_causes[0].how_to_tell.contains("targets")
+        );
     }
 }
 
@@ -365,7 +402,7 @@ fn blamed(class: Cause) -> report::DiagnosisReport {
 fn of_an_inquiry_that_ran_out_of_time_the_experiment_is_named() {
     let mut answer = searched();
     told::add_not_run(&mut answer, Some("churn"));
-    assert_eq!(answer.left_out, ["the experiment \"churn\" and what follows it"]);
+    assert_eq!(answer.not_run, ["the experiment \"churn\" and the later ones"]);
 }
 
 #[test]
@@ -384,7 +421,12 @@ fn where_nothing_was_found_a_third_of_the_time_for_the_cause_is_the_searchs() {
         run(&mut Field::of(&queue(), &short.goal), &FindPlan { looks_for_cause: cause, ..short.clone() })
     };
     let (with, without) = (trials(true), trials(false));
-    assert!(with.is_found() || with.took > 20.0, "{:?} after {} s", with.outcome, with.took);
+    assert!(
+        with.is_found() || with.duration_seconds > 20.0,
+        "{:?} after {} s",
+        with.outcome,
+        with.duration_seconds
+    );
     assert!(with.is_found() || !without.is_found());
 }
 
@@ -396,8 +438,8 @@ fn a_generator_that_an_inquiry_is_too_much_for_is_not_why_a_limit_that_was_found
         ExperimentObservation { invalid: Some("it was late".to_owned()), ..ExperimentObservation::default() };
     let answer = run(&mut field, &FindPlan { looks_for_cause: true, ..plan() });
     let cause = answer.cause.unwrap();
-    assert_eq!((answer.outcome, cause.class.as_str()), (FindOutcome::Found, "unknown"));
-    assert_eq!((cause.confidence, cause.evidence[0].seen.as_str()), (0.0, "it was late"));
+    assert_eq!((answer.outcome, cause.name.as_str()), (FindOutcome::Found, "unknown"));
+    assert_eq!((cause.score, cause.evidence[0].observation.as_str()), (0.0, "it was late"));
 }
 
 #[test]
@@ -450,20 +492,23 @@ fn whoever_wants_to_know_in_the_middle_is_told_each_trial_and_then_each_experime
     let of_search = &told[..whole.trials.len()];
     let counts: Vec<_> = of_search.iter().map(|so_far| so_far.trials.len()).collect();
     assert_eq!(counts, (1..=whole.trials.len()).collect::<Vec<_>>());
-    assert!(of_search.iter().all(|so_far| so_far.cut.is_none() && so_far.cause.is_none()));
-    assert_eq!(of_search.last().unwrap().cliff, whole.cliff);
+    assert!(of_search.iter().all(|so_far| so_far.stop_reason.is_none() && so_far.cause.is_none()));
+    assert_eq!(of_search.last().unwrap().breaking_rate, whole.breaking_rate);
     let last = told.last().unwrap();
     assert_eq!((&last.experiments, &last.cause), (&whole.experiments, &None));
     assert!(has_nothing_left(&plan, &whole).unwrap() && !has_nothing_left(&plan, &of_search[0]).unwrap());
     let nothing = empty_report(&plan);
-    assert_eq!((nothing.trials.len(), nothing.cut, nothing.outcome), (0, None, FindOutcome::Interrupted));
+    assert_eq!(
+        (nothing.trials.len(), nothing.stop_reason, nothing.outcome),
+        (0, None, FindOutcome::Interrupted)
+    );
 }
 
 #[test]
 fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
     let at = |lower: f64, point: f64, upper: f64| {
         let mut answer = found();
-        (answer.cliff.lower, answer.cliff.point, answer.cliff.upper) =
+        (answer.breaking_rate.lower, answer.breaking_rate.estimate, answer.breaking_rate.upper) =
             (Some(lower), Some(point), Some(upper));
         answer
     };
@@ -472,13 +517,13 @@ fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
     assert_eq!(change(&at(78.0, 80.0, 82.0)), Ok(ComparisonVerdict::Worse));
     assert_eq!(change(&at(118.0, 120.0, 122.0)), Ok(ComparisonVerdict::Better));
     assert_eq!(change(&at(97.0, 99.0, 101.0)), Ok(ComparisonVerdict::Same));
-    assert_eq!(change(&at(70.0, 95.0, 120.0)), Ok(ComparisonVerdict::CannotTell));
+    assert_eq!(change(&at(70.0, 95.0, 120.0)), Ok(ComparisonVerdict::Undecided));
     let mut other = at(98.0, 100.0, 102.0);
-    other.asked.arrivals = ReportedArrivals::Poisson;
+    other.config.arrivals = ReportedArrivals::Poisson;
     assert_eq!(change(&other), Err(RunComparisonError::Config("--arrivals")));
     let mut other = at(98.0, 100.0, 102.0);
-    other.asked.connections.keep_alive = false;
-    assert_eq!(change(&other), Err(RunComparisonError::Config("policy of connections")));
+    other.config.connections.keep_alive = false;
+    assert_eq!(change(&other), Err(RunComparisonError::Config("connection policy")));
     let mut other = at(98.0, 100.0, 102.0);
     other.outcome = FindOutcome::Interrupted;
     assert_eq!(change(&other), Err(RunComparisonError::NotFound));
@@ -488,20 +533,21 @@ fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
 fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() {
     let of = |outcome, good: Option<f64>, rate: f64| {
         let mut answer = found();
-        let cliff = ReportedLimit { good, ..ReportedLimit::default() };
-        (answer.outcome, answer.cliff) = (outcome, cliff);
-        answer.allowance = Some(answer::ReportedUnexcludedBurst { rate, held: 8.0, requests: 8.0 * rate });
+        let cliff = ReportedLimit { highest_good_rate: good, ..ReportedLimit::default() };
+        (answer.outcome, answer.breaking_rate) = (outcome, cliff);
+        answer.untested_burst =
+            Some(answer::ReportedUnexcludedBurst { rate, held_seconds: 8.0, requests: 8.0 * rate });
         answer
     };
-    let held = of(FindOutcome::Capped, Some(1000.0), 1000.0);
+    let held = of(FindOutcome::NoLimitFound, Some(1000.0), 1000.0);
     let cliff = |lower, point, upper| {
         let bounds = ReportedLimit {
             lower: Some(lower),
-            point: Some(point),
+            estimate: Some(point),
             upper: Some(upper),
             ..ReportedLimit::default()
         };
-        FindReport { cliff: bounds, ..found() }
+        FindReport { breaking_rate: bounds, ..found() }
     };
     let change =
         |before: &FindReport, after: &FindReport| compare(before, after).map(|compared| compared.change);
@@ -513,23 +559,23 @@ fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() 
     );
     assert_eq!(
         (change(&near, &held), change(&held, &near)),
-        (Ok(ComparisonVerdict::NotWorse), Ok(ComparisonVerdict::CannotTell))
+        (Ok(ComparisonVerdict::NotWorse), Ok(ComparisonVerdict::Undecided))
     );
     assert_eq!(
         (change(&high, &held), change(&held, &high)),
-        (Ok(ComparisonVerdict::CannotTell), Ok(ComparisonVerdict::CannotTell))
+        (Ok(ComparisonVerdict::Undecided), Ok(ComparisonVerdict::Undecided))
     );
     let known = compare(&low, &held).unwrap().ratio;
     assert!(known.lower > 1.0 && known.upper == f64::INFINITY, "{known:?}");
     let known = compare(&held, &low).unwrap().ratio;
     assert!(known.lower == 0.0 && known.upper < 1.0, "{known:?}");
     // A goal of one error in a thousand is not told by fifty answers a second: what broke nothing up to the cap was held.
-    let untold = of(FindOutcome::Capped, None, 1000.0);
+    let untold = of(FindOutcome::NoLimitFound, None, 1000.0);
     assert_eq!(change(&low, &untold), Ok(ComparisonVerdict::Better));
     let generator = of(FindOutcome::GeneratorLimited, Some(700.0), 700.0);
     assert_eq!(
         (change(&held, &held), change(&held, &generator)),
-        (Ok(ComparisonVerdict::NotWorse), Ok(ComparisonVerdict::CannotTell))
+        (Ok(ComparisonVerdict::NotWorse), Ok(ComparisonVerdict::Undecided))
     );
     assert_eq!(change(&generator, &held), Ok(ComparisonVerdict::NotWorse));
     assert_eq!(
@@ -543,18 +589,26 @@ fn another_target_is_compared_and_named() {
     let before = searched();
     assert_eq!(differences(&before, &before), Vec::<String>::new());
     let mut after = before.clone();
-    (after.asked.target, after.asked.timeout) = ("http://b/".to_owned(), None);
+    (after.config.target, after.config.timeout_seconds) = ("http://b/".to_owned(), None);
     assert!(compare(&before, &after).is_ok());
     let named = differences(&before, &after);
-    assert_eq!(named[0], "another target: http://127.0.0.1:8080/ before, http://b/ after");
-    assert_eq!(named[1], "another --timeout: 30 s before, none after");
+    assert_eq!(named[0], "target differs: http://127.0.0.1:8080/ before, http://b/ after");
+    assert_eq!(named[1], "--timeout differs: 30 s before, none after");
     let sent = |requests: &str, target: &str| {
         let (requests, settings) = (requests.to_owned(), "10 redirects".to_owned());
-        let sent = Some(RequestFingerprint { by: None, certificate: None, requests, settings });
-        FindReport { asked: FindConfig { sent, target: target.to_owned(), ..found().asked }, ..found() }
+        let sent = Some(RequestFingerprint {
+            via: None,
+            certificate_digest: None,
+            requests_digest: requests,
+            settings,
+        });
+        FindReport {
+            config: FindConfig { request_fingerprint: sent, target: target.to_owned(), ..found().config },
+            ..found()
+        }
     };
     let named = differences(&sent("01", "http://a/"), &sent("02", "http://a/"));
-    assert_eq!(named, ["another set of requests: 01 before, 02 after"]);
+    assert_eq!(named, ["set of requests differs: 01 before, 02 after"]);
     assert_eq!(differences(&sent("01", "http://a/"), &sent("02", "http://b/")).len(), 1);
 }
 
@@ -578,17 +632,23 @@ fn borne() -> FindReport {
 #[test]
 fn a_run_of_clients_says_how_many_are_borne_and_what_more_of_them_do_not_raise() {
     let answer = borne();
-    assert_eq!((answer.outcome, answer.cut), (FindOutcome::Found, None));
-    let closed = answer.closed.unwrap();
-    let (lower, upper) = closed.limit.lower.zip(closed.limit.upper).unwrap();
+    assert_eq!((answer.outcome, answer.stop_reason), (FindOutcome::Found, None));
+    let closed = answer.closed_loop.unwrap();
+    let (lower, upper) = closed.client_limit.lower.zip(closed.client_limit.upper).unwrap();
     assert!(lower <= 98 && 98 <= upper && upper - lower <= 14, "{closed:?}");
-    assert!(closed.limit.good.unwrap() < closed.limit.bad.unwrap() && closed.limit.good_for.unwrap() > 1.0);
+    assert!(
+        closed.client_limit.most_good_clients.unwrap() < closed.client_limit.fewest_bad_clients.unwrap()
+            && closed.client_limit.held_seconds.unwrap() > 1.0
+    );
     let saturation = closed.saturation.unwrap();
-    assert!((390.0..410.0).contains(&saturation.rate) && saturation.reached, "{saturation:?}");
+    assert!((390.0..410.0).contains(&saturation.rate) && saturation.is_confirmed, "{saturation:?}");
     assert!((5..=7).contains(&saturation.clients), "{saturation:?}");
     // Nothing is said of rates.
-    assert_eq!((answer.cliff, answer.knee), (ReportedLimit::default(), ReportedLimit::default()));
-    assert_eq!((answer.cause, answer.generator.most), (None, None));
+    assert_eq!(
+        (answer.breaking_rate, answer.latency_breaking_rate),
+        (ReportedLimit::default(), ReportedLimit::default())
+    );
+    assert_eq!((answer.cause, answer.generator_capacity.max_rate), (None, None));
     assert!(answer.trials.iter().all(|trial| trial.clients.is_some()) && answer.trials.len() > 8);
 }
 
@@ -598,9 +658,17 @@ fn a_run_of_clients_is_the_same_after_it_was_written_and_is_no_run_of_rates() {
     let text = answer.to_json().unwrap();
     assert!(read::parse(text.as_bytes()).unwrap() == answer);
     for (from, to, why) in [
-        ("\"clients\":1,", "", "a trial is of a rate or of clients"),
-        ("\"service\":0", "\"service\":-1", "clients have their bounds in order"),
-        ("\"closed\":{\"most\":4096", "\"closed\":{\"more\":1,\"most\":4096", "unknown field"),
+        ("\"clients\":1,", "", "trials must be either all of rates or all of clients"),
+        (
+            "\"service_time_seconds\":0",
+            "\"service_time_seconds\":-1",
+            "the lower bound of clients must not exceed",
+        ),
+        (
+            "\"closed_loop\":{\"max_clients\":4096",
+            "\"closed_loop\":{\"more\":1,\"max_clients\":4096",
+            "unknown field",
+        ),
     ] {
         assert!(text.contains(from), "{from}");
         let said = read::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
@@ -618,7 +686,7 @@ fn a_run_of_clients_is_neither_continued_nor_compared() {
     assert_eq!(compare(&clients, &clients), Err(RunComparisonError::Clients));
     for (before, after) in [(&clients, &rates), (&rates, &clients)] {
         let said = compare(before, after).unwrap_err().to_string();
-        assert!(said.contains("--closed"), "{said}");
+        assert!(said.contains("--closed-loop"), "{said}");
     }
 }
 
@@ -626,10 +694,16 @@ fn a_run_of_clients_is_neither_continued_nor_compared() {
 fn as_many_clients_as_may_be_or_can_be_kept_are_no_limit_of_the_target() {
     let endless = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
     let answer = of_clients(&mut pool(), &endless, Some(32));
-    let limit = answer.closed.unwrap().limit;
-    assert_eq!((answer.outcome, limit.upper, limit.good), (FindOutcome::Capped, None, Some(32)));
+    let limit = answer.closed_loop.unwrap().client_limit;
+    assert_eq!(
+        (answer.outcome, limit.upper, limit.most_good_clients),
+        (FindOutcome::NoLimitFound, None, Some(32))
+    );
     let answer = of_clients(&mut Field { clients: 32, ..pool() }, &endless, Some(64));
-    assert_eq!((answer.outcome, answer.closed.unwrap().limit.bad), (FindOutcome::GeneratorLimited, None));
+    assert_eq!(
+        (answer.outcome, answer.closed_loop.unwrap().client_limit.fewest_bad_clients),
+        (FindOutcome::GeneratorLimited, None)
+    );
     assert!(answer.trials.iter().all(|trial| trial.clients <= Some(32)));
 }
 
@@ -638,15 +712,23 @@ fn a_run_of_clients_stays_within_its_budget_and_keeps_what_it_has_seen() {
     for seconds in [20, 45, 90] {
         let plan = FindPlan { budget: Some(Duration::from_secs(seconds)), ..plan() };
         let answer = of_clients(&mut pool(), &plan, None);
-        assert!(answer.took <= seconds as f64 && answer.trials.len() > 3, "{} of {seconds} s", answer.took);
-        let is_told = answer.cut == Some(FindStopReason::Budget) || answer.outcome == FindOutcome::Found;
-        assert!(is_told, "{:?} {:?}", answer.outcome, answer.cut);
+        assert!(
+            answer.duration_seconds <= seconds as f64 && answer.trials.len() > 3,
+            "{} of {seconds} s",
+            answer.duration_seconds
+        );
+        let is_told =
+            answer.stop_reason == Some(FindStopReason::Budget) || answer.outcome == FindOutcome::Found;
+        assert!(is_told, "{:?} {:?}", answer.outcome, answer.stop_reason);
     }
     let Field { target, most, offers, clients, hung_up, watched } = pool();
     let mut field = Field { target: target.interrupted_at(6.0), most, offers, clients, hung_up, watched };
     let answer = of_clients(&mut field, &plan(), None);
-    assert_eq!((answer.outcome, answer.cut), (FindOutcome::Interrupted, Some(FindStopReason::Signal)));
-    assert!(answer.trials.last().unwrap().interrupted && answer.closed.unwrap().saturation.is_some());
+    assert_eq!(
+        (answer.outcome, answer.stop_reason),
+        (FindOutcome::Interrupted, Some(FindStopReason::Signal))
+    );
+    assert!(answer.trials.last().unwrap().is_interrupted && answer.closed_loop.unwrap().saturation.is_some());
 }
 
 /// A field to which this machine has so few ports that above a rate none is free, but from another address.
@@ -688,7 +770,7 @@ impl ExperimentTarget for Short {
                 end: due + 0.001,
                 outcome: how,
                 bytes: 2,
-                connection: None,
+                carrying_connection: None,
             }
         };
         ExperimentObservation {
@@ -724,7 +806,7 @@ fn before_an_inquiry_all_connections_are_closed_and_the_target_has_answered() {
     let answer = find(&mut field, &FindPlan { looks_for_cause: true, ..plan() }, None, &mut seen).unwrap();
     assert_eq!(field.hung_up, Some(answer.trials.len()), "after the last trial");
     assert_eq!(field.offers, answer.trials.len() + 1, "and then single requests until there are answers");
-    let at = seen.0.iter().position(|name| name == "until it answers");
+    let at = seen.0.iter().position(|name| name == "waiting for a response");
     assert!(at.is_some_and(|at| seen.0[at + 1] == "base"), "{:?}", seen.0);
     let mut alone = Field::of(&queue(), &plan().goal);
     run(&mut alone, &plan());
@@ -751,15 +833,18 @@ fn a_machine_without_free_ports_is_the_limit_and_ports_are_the_cause() {
     let mut short = Short(Field::of(&queue(), &plan.goal), 60.0);
     let answer = find(&mut short, &plan, None, &mut NoopWatcher).unwrap();
     let cause = answer.cause.clone().unwrap();
-    assert_eq!((answer.outcome, cause.class.as_str()), (FindOutcome::GeneratorLimited, "ports"));
-    let by: Vec<_> = cause.evidence.iter().map(|sign| sign.by.as_str()).collect();
+    assert_eq!((answer.outcome, cause.name.as_str()), (FindOutcome::GeneratorLimited, "ports"));
+    let by: Vec<_> = cause.evidence.iter().map(|sign| sign.experiment.as_str()).collect();
     assert!(
-        cause.evidence[0].seen == "9 requests found no free port" && by.contains(&"another source"),
+        cause.evidence[0].observation == "9 requests found no free port" && by.contains(&"another source"),
         "{by:?}"
     );
-    assert!(answer.also.is_empty() && answer.excluded.is_empty(), "of the target nothing is said");
+    assert!(
+        answer.other_causes.is_empty() && answer.excluded_causes.is_empty(),
+        "of the target nothing is said"
+    );
     let read = read::parse(answer.to_json().unwrap().as_bytes()).unwrap();
-    assert_eq!(read.trials.iter().filter(|trial| trial.no_port == 9).count(), 3);
+    assert_eq!(read.trials.iter().filter(|trial| trial.port_exhaustions == 9).count(), 3);
     let again = find(&mut short, &plan, Some(&read), &mut NoopWatcher).unwrap();
-    assert_eq!(again.cause.map(|cause| cause.class), Some("ports".to_owned()), "what was read is known");
+    assert_eq!(again.cause.map(|cause| cause.name), Some("ports".to_owned()), "what was read is known");
 }

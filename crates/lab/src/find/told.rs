@@ -13,8 +13,8 @@ use seawall_search::seen::{BlockCounts, TrialDetails, mean_latency};
 use seawall_search::vote;
 
 use super::answer::{
-    self, FindOutcome, FindReport, FindStopReason, GeneratorCapacity, ReportedLimit, ReportedTrial,
-    ReportedVerdict, SCHEMA,
+    self, FIND_VERSION, FindDocumentKind, FindOutcome, FindReport, FindStopReason, GeneratorCapacity,
+    ReportedLimit, ReportedTrial, ReportedVerdict,
 };
 use super::plan::FindPlan;
 
@@ -22,7 +22,7 @@ use super::plan::FindPlan;
 pub(super) fn unstarted_report(plan: &FindPlan, generator: GeneratorCapacity, took: Duration) -> FindReport {
     let report = RateSearch::new(plan.goal, plan.profile, plan.bounds(None)).report();
     let answer = search_report(plan, &report, Some(FindStopReason::Signal));
-    FindReport { generator, took: took.as_secs_f64(), ..answer }
+    FindReport { generator_capacity: generator, duration_seconds: took.as_secs_f64(), ..answer }
 }
 
 /// What is known without the cause.
@@ -34,64 +34,66 @@ pub(crate) fn search_report(
     let outcome = outcome(report);
     let is_between = !matches!(
         outcome,
-        FindOutcome::Capped
+        FindOutcome::NoLimitFound
             | FindOutcome::GeneratorLimited
             | FindOutcome::UnstableBaseline
-            | FindOutcome::Gone
+            | FindOutcome::TargetDied
     );
     let limit = |limit: &report::LimitEstimate| self::limit(limit, report, is_between);
     FindReport {
-        schema: SCHEMA,
+        kind: FindDocumentKind::Find,
+        version: FIND_VERSION,
         outcome,
-        cut,
-        left_out: cut
+        stop_reason: cut,
+        not_run: cut
             .filter(|cut| *cut == FindStopReason::Budget)
             .map(|_| TRIALS.to_owned())
             .into_iter()
             .collect(),
-        asked: plan.config(),
-        generator: GeneratorCapacity::default(),
-        cliff: limit(&report.cliff),
-        knee: report.knee.map(|knee| limit(&kept(knee, report))).unwrap_or_default(),
-        fails: report.failure_mode.map(Into::into),
+        config: plan.config(),
+        generator_capacity: GeneratorCapacity::default(),
+        breaking_rate: limit(&report.cliff),
+        latency_breaking_rate: report.knee.map(|knee| limit(&kept(knee, report))).unwrap_or_default(),
+        failure_mode: report.failure_mode.map(Into::into),
         goodput: report.goodput.filter(|_| report.cliff.lowest_bad.is_some()),
-        burst: report.burst,
-        depletion: report
-            .quota_exhaustion
-            .map(|found| answer::ReportedQuotaExhaustion { after: found.after, goodput: found.goodput }),
-        allowance: report.unexcluded_burst.filter(|held| held.held >= HELD).map(|held| {
+        burst_requests: report.burst,
+        quota_exhaustion: report.quota_exhaustion.map(|found| answer::ReportedQuotaExhaustion {
+            after_requests: found.after,
+            goodput: found.goodput,
+        }),
+        untested_burst: report.unexcluded_burst.filter(|held| held.held >= HELD).map(|held| {
             answer::ReportedUnexcludedBurst {
                 rate: held.rate,
-                held: held.held.as_secs_f64(),
+                held_seconds: held.held.as_secs_f64(),
                 requests: held.requests,
             }
         }),
-        closed: None,
+        closed_loop: None,
         recovery: answer::ReportedRecovery {
-            calm: report.recovery.calm.map(|calm| calm.as_secs_f64()),
-            holds: report.recovery.holds,
+            time_seconds: report.recovery.calm.map(|calm| calm.as_secs_f64()),
+            is_recovered: report.recovery.holds,
         },
         cause: None,
-        also: Vec::new(),
-        ties: Vec::new(),
-        excluded: Vec::new(),
-        untested: Vec::new(),
+        other_causes: Vec::new(),
+        ambiguous_causes: Vec::new(),
+        excluded_causes: Vec::new(),
+        undecided_causes: Vec::new(),
         experiments: Vec::new(),
-        gone: None,
-        server_side: Vec::new(),
+        target_lost_during: None,
+        server_metrics: Vec::new(),
         trials: report.trials.iter().map(reported_trial).collect(),
-        grants: Vec::new(),
-        took: report.took.as_secs_f64(),
+        budget_log: Vec::new(),
+        duration_seconds: report.took.as_secs_f64(),
     }
 }
 
 /// What a search has no time left for.
-const TRIALS: &str = "trials that the search still wanted";
+const TRIALS: &str = "further trials of the search";
 
 /// Adds the experiment that an inquiry had no time left for.
 pub(super) fn add_not_run(answer: &mut FindReport, experiment: Option<&str>) {
-    let first = experiment.map(|name| format!("the experiment \"{name}\" and what follows it"));
-    answer.left_out.push(first.unwrap_or_else(|| "experiments on the cause".to_owned()));
+    let first = experiment.map(|name| format!("the experiment \"{name}\" and the later ones"));
+    answer.not_run.push(first.unwrap_or_else(|| "all experiments on the cause".to_owned()));
 }
 
 /// Whether there is a limit to ask the cause of.
@@ -104,10 +106,10 @@ fn outcome(report: &SearchReport) -> FindOutcome {
     match report.outcome {
         Some(report::SearchOutcome::Found) => FindOutcome::Found,
         Some(report::SearchOutcome::Metastable) => FindOutcome::Metastable,
-        Some(report::SearchOutcome::Capped) => FindOutcome::Capped,
+        Some(report::SearchOutcome::NoLimitFound) => FindOutcome::NoLimitFound,
         Some(report::SearchOutcome::GeneratorLimited) => FindOutcome::GeneratorLimited,
         Some(report::SearchOutcome::UnstableBaseline) => FindOutcome::UnstableBaseline,
-        Some(report::SearchOutcome::Gone) => FindOutcome::Gone,
+        Some(report::SearchOutcome::TargetDied) => FindOutcome::TargetDied,
         None if report.cliff.is_bracketed() => FindOutcome::Found,
         Some(report::SearchOutcome::Interrupted) | None => FindOutcome::Interrupted,
     }
@@ -132,10 +134,10 @@ fn limit(limit: &report::LimitEstimate, report: &SearchReport, is_between: bool)
     ReportedLimit {
         lower: at(|bracket| bracket.lower),
         upper: at(|bracket| bracket.upper),
-        point: at(|bracket| bracket.estimate),
-        good: limit.highest_good,
-        good_for: held.map(|held| reported_trial(held).duration_seconds()).reduce(f64::max),
-        bad: limit.lowest_bad,
+        estimate: at(|bracket| bracket.estimate),
+        highest_good_rate: limit.highest_good,
+        held_seconds: held.map(|held| reported_trial(held).sending_seconds()).reduce(f64::max),
+        lowest_bad_rate: limit.lowest_bad,
     }
 }
 
@@ -186,23 +188,32 @@ pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
         purpose: purpose_name(trial.spec.purpose).to_owned(),
         rate: trial.spec.rate,
         clients: None,
-        began: trial.began.as_secs_f64(),
-        took: trial.seen.took.as_secs_f64(),
-        vote: trial.verdict.into(),
-        why: why(trial),
-        fails: trial.failure_mode.map(Into::into),
+        start_seconds: trial.began.as_secs_f64(),
+        duration_seconds: trial.seen.took.as_secs_f64(),
+        verdict: trial.verdict.into(),
+        reason: why(trial),
+        failure_mode: trial.failure_mode.map(Into::into),
         weight: trial.weight,
         goodput: evidence.goodput,
-        errors: evidence.errors.value(),
-        failing: trial.seen.details.failing.clone(),
-        quantiles: trial.seen.details.quantiles,
-        late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
-        invalid: trial.seen.invalid.clone(),
-        no_port: trial.seen.no_port,
-        away: trial.seen.target_is_down,
-        interrupted: trial.seen.interrupted,
+        error_ratio: evidence.errors.value(),
+        top_failure: top_failure(&trial.seen.details),
+        response_seconds: response_times(&trial.seen.details),
+        late_ratio: (evidence.late.of > 0.0).then(|| evidence.late.value()),
+        invalid_reason: trial.seen.invalid.clone(),
+        port_exhaustions: trial.seen.no_port,
+        is_target_down: trial.seen.target_is_down,
+        is_interrupted: trial.seen.interrupted,
         blocks: trial.seen.blocks.iter().map(reported_block).collect(),
     }
+}
+
+pub(super) fn top_failure(details: &TrialDetails) -> Option<answer::ReportedTopFailure> {
+    let failure = details.failing.clone();
+    failure.map(|(kind, ratio)| answer::ReportedTopFailure { kind, ratio })
+}
+
+pub(super) fn response_times(details: &TrialDetails) -> Option<answer::ReportedResponseTimes> {
+    details.quantiles.map(|[p50, p99]| answer::ReportedResponseTimes { p50, p99 })
 }
 
 pub(super) fn reported_block(block: &BlockCounts) -> answer::ReportedBlock {
@@ -210,20 +221,20 @@ pub(super) fn reported_block(block: &BlockCounts) -> answer::ReportedBlock {
     (sent, good, errors, timely, late, in_flight, latency, slowest)
 }
 
-/// As in the JSON form.
+/// Returns the purpose as `find --json` writes it.
 #[must_use]
 pub fn purpose_name(purpose: TrialPurpose) -> &'static str {
     match purpose {
         TrialPurpose::Baseline => "baseline",
-        TrialPurpose::Ladder => "ladder",
-        TrialPurpose::Arm => "arm",
-        TrialPurpose::Narrow => "narrow",
+        TrialPurpose::Ramp => "ramp",
+        TrialPurpose::BurstDrain => "burst-drain",
+        TrialPurpose::NarrowBracket => "narrow-bracket",
         TrialPurpose::Confirm => "confirm",
-        TrialPurpose::Retest => "retest",
-        TrialPurpose::Probe => "probe",
-        TrialPurpose::Again => "again",
-        TrialPurpose::Cold => "cold",
-        TrialPurpose::Knee => "knee",
+        TrialPurpose::RepeatAfterIdle => "repeat-after-idle",
+        TrialPurpose::RecoveryProbe => "recovery-probe",
+        TrialPurpose::RepeatNow => "repeat-now",
+        TrialPurpose::AfterIdle => "after-idle",
+        TrialPurpose::LatencyBreakingRate => "latency-breaking-rate",
         TrialPurpose::Recovery => "recovery",
     }
 }
@@ -243,8 +254,8 @@ fn why(trial: &report::RateTrial) -> String {
         (vote::TrialVerdict::Bad, Some(vote::FailureMode::Rejecting)) => errors,
         (vote::TrialVerdict::Bad, Some(vote::FailureMode::BoundedQueue)) => format!("{errors}, {flight}"),
         (vote::TrialVerdict::Bad, _) => flight,
-        (vote::TrialVerdict::Good, _) if evidence.errors.count > 0.0 => format!("held, {errors}"),
-        (vote::TrialVerdict::Good, _) => "held".to_owned(),
+        (vote::TrialVerdict::Good, _) if evidence.errors.count > 0.0 => format!("sustained, {errors}"),
+        (vote::TrialVerdict::Good, _) => "sustained".to_owned(),
         _ => format!("{errors}, {flight}"),
     }
 }
@@ -252,7 +263,7 @@ fn why(trial: &report::RateTrial) -> String {
 /// How many failed, and how.
 pub(super) fn describe_errors(share: Proportion, beside: &TrialDetails) -> String {
     let of = match &beside.failing {
-        Some((way, part)) if *part < MOSTLY => format!(" ({} of them {way})", format_percent(*part)),
+        Some((way, part)) if *part < MOSTLY => format!(" ({} of them: {way})", format_percent(*part)),
         Some((way, _)) => format!(" ({way})"),
         None => String::new(),
     };
@@ -271,25 +282,30 @@ pub(super) fn format_percent(share: f64) -> String {
 }
 
 /// The highest rate at which this machine lacked ports, where that is why nothing more could be offered.
-pub(super) fn rate_without_ports(answer: &FindReport) -> Option<f64> {
-    let last = answer.trials.iter().rev().find(|trial| trial.invalid.is_some());
-    let short = last.is_some_and(|last| last.no_port > 0) && answer.outcome == FindOutcome::GeneratorLimited;
-    let without = answer.trials.iter().filter(|trial| trial.no_port > 0).map(|trial| trial.rate);
+pub(super) fn rate_that_ran_out_of_ports(answer: &FindReport) -> Option<f64> {
+    let last = answer.trials.iter().rev().find(|trial| trial.invalid_reason.is_some());
+    let short =
+        last.is_some_and(|last| last.port_exhaustions > 0) && answer.outcome == FindOutcome::GeneratorLimited;
+    let without = answer.trials.iter().filter(|trial| trial.port_exhaustions > 0).map(|trial| trial.rate);
     without.reduce(f64::max).filter(|_| short)
 }
 
 /// The generator's limit is nothing of the target's: it had no ports, or could not send more.
 pub(super) fn blame_generator(answer: &mut FindReport) {
-    let invalid = answer.trials.iter().rev().find_map(|trial| trial.invalid.clone());
-    let seen = invalid.unwrap_or_else(|| answer.generator.how.clone());
-    let evidence =
-        answer::ReportedEvidence { seen, by: "the machine beside the trials".to_owned(), ratio: None };
-    let class = if rate_without_ports(answer).is_some() { CauseClass::Ports } else { CauseClass::Generator };
+    let invalid = answer.trials.iter().rev().find_map(|trial| trial.invalid_reason.clone());
+    let seen = invalid.unwrap_or_else(|| answer.generator_capacity.method.clone());
+    let evidence = answer::ReportedEvidence {
+        observation: seen,
+        experiment: "checks of this machine".to_owned(),
+        likelihood_ratio: None,
+    };
+    let class =
+        if rate_that_ran_out_of_ports(answer).is_some() { CauseClass::Ports } else { CauseClass::Generator };
     answer.cause = Some(answer::ReportedCause {
-        class: class.slug().to_owned(),
-        confidence: 1.0,
+        name: class.slug().to_owned(),
+        score: 1.0,
         evidence: vec![evidence],
-        figures: Vec::new(),
+        estimates: Vec::new(),
     });
 }
 
@@ -298,12 +314,12 @@ pub(super) fn add_port_findings(answer: &mut FindReport, report: &cause::Diagnos
     let mut asked = answer.clone();
     add_cause(&mut asked, report);
     let is_ports = |class: &str| class == CauseClass::Ports.slug();
-    let told = asked.cause.into_iter().chain(asked.also).find(|cause| is_ports(&cause.class));
+    let told = asked.cause.into_iter().chain(asked.other_causes).find(|cause| is_ports(&cause.name));
     if let (Some(cause), Some(told)) = (&mut answer.cause, told) {
         cause.evidence.extend(told.evidence);
-        cause.figures = told.figures;
+        cause.estimates = told.estimates;
     }
-    answer.untested = asked.untested.into_iter().filter(|not| is_ports(&not.class)).collect();
+    answer.undecided_causes = asked.undecided_causes.into_iter().filter(|not| is_ports(&not.name)).collect();
     answer.experiments = asked.experiments;
 }
 
@@ -312,26 +328,27 @@ pub(super) fn add_cause(answer: &mut FindReport, report: &cause::DiagnosisReport
     let blamed = answer.outcome == FindOutcome::GeneratorLimited;
     let mut causes = report.causes.iter().map(|cause| excuse(one(cause), blamed));
     let unknown = || answer::ReportedCause {
-        class: CauseClass::Unknown.slug().to_owned(),
-        confidence: 0.0,
+        name: CauseClass::Unknown.slug().to_owned(),
+        score: 0.0,
         evidence: Vec::new(),
-        figures: Vec::new(),
+        estimates: Vec::new(),
     };
     answer.cause = Some(causes.next().unwrap_or_else(unknown));
-    answer.also = causes.collect();
-    answer.ties = report.ties.iter().map(tie).collect();
+    answer.other_causes = causes.collect();
+    answer.ambiguous_causes = report.ties.iter().map(tie).collect();
     let slug = |class: CauseClass| class.slug().to_owned();
     let excluded = |out: &cause::ExcludedCause| answer::ReportedExcludedCause {
-        class: slug(out.class),
-        how: out.reason.clone(),
+        name: slug(out.class),
+        reason: out.reason.clone(),
     };
-    answer.excluded = report.excluded.iter().map(excluded).collect();
+    answer.excluded_causes = report.excluded.iter().map(excluded).collect();
     let untested = |not: &cause::UndecidedCause| answer::ReportedUndecidedCause {
-        class: slug(not.class),
-        why: not.reason.clone(),
+        name: slug(not.class),
+        reason: not.reason.clone(),
+        needs_higher_max_rate: not.needs_higher_max_rate,
     };
-    answer.untested = report.untested.iter().map(untested).collect();
-    answer.gone = report.down_since.map(str::to_owned);
+    answer.undecided_causes = report.untested.iter().map(untested).collect();
+    answer.target_lost_during = report.down_since.map(str::to_owned);
     answer.experiments = experiments(report);
     suspect_targets(answer);
 }
@@ -344,48 +361,49 @@ pub(super) fn with_experiments(answer: FindReport, report: &cause::DiagnosisRepo
 fn experiments(report: &cause::DiagnosisReport) -> Vec<answer::ReportedExperiment> {
     let tried = |tried: &cause::ExperimentRecord| answer::ReportedExperiment {
         name: tried.experiment.name.to_owned(),
-        says: tried.summary.clone(),
+        result: tried.summary.clone(),
     };
     report.experiments.iter().map(tried).collect()
 }
 
 /// Of several targets that were given one may refuse while another delays: that is as uneven as a balancer, and no balancer's doing.
 fn suspect_targets(answer: &mut FindReport) {
-    let (targets, uneven) = (answer.asked.targets, CauseClass::UnevenBalancing.slug());
+    let (targets, uneven) = (answer.config.target_count, CauseClass::UnevenBalancing.slug());
     if targets < 2 {
         return;
     }
-    let uneven_ones = answer.cause.iter_mut().chain(&mut answer.also).filter(|cause| cause.class == uneven);
+    let uneven_ones =
+        answer.cause.iter_mut().chain(&mut answer.other_causes).filter(|cause| cause.name == uneven);
     for cause in uneven_ones {
         let seen = format!(
-            "{targets} targets were given, and they may differ by themselves: search each alone first"
+            "{targets} targets were given and their limits may differ: search each target alone first"
         );
-        let by = "the list of targets".to_owned();
-        cause.evidence.insert(0, answer::ReportedEvidence { seen, by, ratio: None });
+        let by = "the target list".to_owned();
+        cause.evidence.insert(
+            0,
+            answer::ReportedEvidence { observation: seen, experiment: by, likelihood_ratio: None },
+        );
     }
-    for tie in answer.ties.iter_mut().filter(|tie| tie.between.iter().any(|class| class == uneven)) {
-        tie.tell =
-            format!("first search each of the {targets} targets that were given alone; then {}", tie.tell);
+    for tie in answer.ambiguous_causes.iter_mut().filter(|tie| tie.causes.iter().any(|class| class == uneven))
+    {
+        tie.how_to_tell =
+            format!("first search each of the {targets} targets alone; then {}", tie.how_to_tell);
     }
 }
 
 /// Where trials that were believed say how the target is, that this machine could not send what an inquiry asked for is no word on why.
 fn excuse(cause: answer::ReportedCause, blamed: bool) -> answer::ReportedCause {
-    if !blamed && cause.class == CauseClass::Generator.slug() {
-        return answer::ReportedCause {
-            class: CauseClass::Unknown.slug().to_owned(),
-            confidence: 0.0,
-            ..cause
-        };
+    if !blamed && cause.name == CauseClass::Generator.slug() {
+        return answer::ReportedCause { name: CauseClass::Unknown.slug().to_owned(), score: 0.0, ..cause };
     }
     cause
 }
 
 fn one(cause: &cause::DiagnosedCause) -> answer::ReportedCause {
     let sign = |sign: &cause::CauseEvidence| answer::ReportedEvidence {
-        seen: sign.observation.clone(),
-        by: sign.experiment.to_owned(),
-        ratio: finite(sign.likelihood_ratio),
+        observation: sign.observation.clone(),
+        experiment: sign.experiment.to_owned(),
+        likelihood_ratio: finite(sign.likelihood_ratio),
     };
     let figure = |figure: &cause::CauseFigure| answer::ReportedFigure {
         name: figure.name.to_owned(),
@@ -393,16 +411,16 @@ fn one(cause: &cause::DiagnosedCause) -> answer::ReportedCause {
         unit: figure.unit.to_owned(),
     };
     answer::ReportedCause {
-        class: cause.class.slug().to_owned(),
-        confidence: finite(cause.confidence).unwrap_or(0.0),
+        name: cause.class.slug().to_owned(),
+        score: finite(cause.confidence).unwrap_or(0.0),
         evidence: cause.evidence.iter().map(sign).collect(),
-        figures: cause.figures.iter().map(figure).collect(),
+        estimates: cause.figures.iter().map(figure).collect(),
     }
 }
 
 fn tie(tie: &cause::CauseTie) -> answer::ReportedTie {
     let between = tie.between.iter().map(|class| class.slug().to_owned()).collect();
-    answer::ReportedTie { between, tell: tie.how_to_tell.clone() }
+    answer::ReportedTie { causes: between, how_to_tell: tie.how_to_tell.clone() }
 }
 
 fn finite(figure: f64) -> Option<f64> {
@@ -410,8 +428,8 @@ fn finite(figure: f64) -> Option<f64> {
 }
 
 impl From<vote::TrialVerdict> for ReportedVerdict {
-    fn from(vote: vote::TrialVerdict) -> Self {
-        match vote {
+    fn from(verdict: vote::TrialVerdict) -> Self {
+        match verdict {
             vote::TrialVerdict::Good => Self::Good,
             vote::TrialVerdict::Bad => Self::Bad,
             vote::TrialVerdict::Undecided => Self::Undecided,
@@ -427,7 +445,7 @@ impl From<vote::FailureMode> for answer::ReportedFailureMode {
             vote::FailureMode::Hanging => Self::Hanging,
             vote::FailureMode::BoundedQueue => Self::BoundedQueue,
             vote::FailureMode::Queueing => Self::Queueing,
-            vote::FailureMode::Dying => Self::Dying,
+            vote::FailureMode::Crashing => Self::Crashing,
         }
     }
 }

@@ -61,9 +61,9 @@ impl<'g> InstrumentedDriver<'g> {
 
     /// Adds what was seen to the answer of the run, behind what an earlier part of it had seen, and joins it with what clients saw.
     pub fn add_server_evidence(self, answer: &mut FindReport, before: Option<&FindReport>) {
-        answer.server_side = before.map(|before| before.server_side.clone()).unwrap_or_default();
-        answer.server_side.extend(self.windows);
-        answer.server_side.truncate(MAX_WINDOWS);
+        answer.server_metrics = before.map(|before| before.server_metrics.clone()).unwrap_or_default();
+        answer.server_metrics.extend(self.windows);
+        answer.server_metrics.truncate(MAX_WINDOWS);
         apply_server_evidence(answer);
     }
 
@@ -90,8 +90,9 @@ impl<'g> InstrumentedDriver<'g> {
     /// Keeps what says something; that nothing could be seen is worth saying once.
     fn keep(&mut self, during: String, seen: WindowObservation) {
         let window = window(during, seen);
-        let is_new = |untested: &Vec<String>| self.windows.iter().all(|window| window.untested != *untested);
-        let says = !window.facts.is_empty() || !window.untested.is_empty() && is_new(&window.untested);
+        let is_new =
+            |untested: &Vec<String>| self.windows.iter().all(|window| window.unavailable != *untested);
+        let says = !window.facts.is_empty() || !window.unavailable.is_empty() && is_new(&window.unavailable);
         if says && self.windows.len() < MAX_WINDOWS {
             self.windows.push(window);
         }
@@ -196,17 +197,18 @@ fn window(during: String, seen: WindowObservation) -> ServerSideWindow {
             some => some.iter().map(|(class, ratio)| (Some(class.slug().to_owned()), Some(*ratio))).collect(),
         };
         classes.into_iter().map(move |(class, ratio)| ServerSideFact {
-            says: fact.text.clone(),
-            class,
-            ratio,
+            text: fact.text.clone(),
+            cause: class,
+            likelihood_ratio: ratio,
+            is_unchanged: fact.is_unchanged,
         })
     });
     ServerSideWindow {
-        from: seen.from.as_secs_f64(),
-        to: seen.to.as_secs_f64(),
-        during,
+        start_seconds: seen.from.as_secs_f64(),
+        end_seconds: seen.to.as_secs_f64(),
+        phase: during,
         facts: facts.collect(),
-        untested: seen.untested,
+        unavailable: seen.untested,
     }
 }
 
@@ -219,6 +221,8 @@ pub struct ServerEvidence<'a> {
     pub ratio: f64,
     /// What was seen.
     pub text: &'a str,
+    /// True if the text lists counters that did not rise: such evidence only excludes.
+    pub only_excludes: bool,
 }
 
 /// No fact of the server's moves odds by more than this, up or down: ratios are judgements (`server_side::judge`).
@@ -243,20 +247,19 @@ pub fn server_evidence(windows: &[ServerSideWindow]) -> Vec<ServerEvidence<'_>> 
 }
 
 fn strongest<'a>(window: &'a ServerSideWindow, class: &'static str) -> Option<ServerEvidence<'a>> {
-    let said = window.facts.iter().filter(|said| said.class.as_deref() == Some(class));
+    let said = window.facts.iter().filter(|said| said.cause.as_deref() == Some(class));
     let words = said.filter_map(|said| {
-        Some(ServerEvidence { class, ratio: said.ratio?.clamp(1.0 / CAP, CAP), text: &said.says })
+        Some(ServerEvidence {
+            class,
+            ratio: said.likelihood_ratio?.clamp(1.0 / CAP, CAP),
+            text: &said.text,
+            only_excludes: said.is_unchanged,
+        })
     });
     words.max_by(|one, other| one.strength().total_cmp(&other.strength()))
 }
 
 impl ServerEvidence<'_> {
-    /// Whether it is of counters that would have told of the class and did not rise (`server_side::judge`): it only excludes.
-    #[must_use]
-    pub fn only_excludes(&self) -> bool {
-        self.text.starts_with("did not rise: ")
-    }
-
     fn strength(&self) -> f64 {
         self.ratio.ln().abs()
     }
@@ -266,17 +269,17 @@ impl ServerEvidence<'_> {
 /// class than of the others: that one takes the place, and the odds, of the likeliest, since what clients saw fits it as well. Then the odds of
 /// each cause that is named are multiplied by the ratio of the word on its class, of [`CAP`] at most.
 pub fn apply_server_evidence(answer: &mut FindReport) {
-    let windows = std::mem::take(&mut answer.server_side);
+    let windows = std::mem::take(&mut answer.server_metrics);
     let words = server_evidence(&windows);
     if !words.is_empty() {
         decide(answer, &words);
-        for cause in answer.cause.iter_mut().chain(&mut answer.also) {
-            if let Some(word) = on(&words, &cause.class) {
+        for cause in answer.cause.iter_mut().chain(&mut answer.other_causes) {
+            if let Some(word) = on(&words, &cause.name) {
                 reweigh(cause, word);
             }
         }
     }
-    answer.server_side = windows;
+    answer.server_metrics = windows;
 }
 
 fn on<'w, 'a>(words: &'w [ServerEvidence<'a>], class: &str) -> Option<&'w ServerEvidence<'a>> {
@@ -284,55 +287,63 @@ fn on<'w, 'a>(words: &'w [ServerEvidence<'a>], class: &str) -> Option<&'w Server
 }
 
 fn reweigh(cause: &mut answer::ReportedCause, word: &ServerEvidence<'_>) {
-    let odds = word.ratio * cause.confidence;
-    cause.confidence = odds / (odds + 1.0 - cause.confidence);
+    let odds = word.ratio * cause.score;
+    cause.score = odds / (odds + 1.0 - cause.score);
     if word.ratio > 1.0 {
         let sign = evidence(word.text.to_owned(), word.ratio);
-        let at = cause.evidence.iter().position(|sign| sign.ratio.is_some_and(|ratio| ratio < word.ratio));
+        let at = cause
+            .evidence
+            .iter()
+            .position(|sign| sign.likelihood_ratio.is_some_and(|ratio| ratio < word.ratio));
         cause.evidence.insert(at.unwrap_or(cause.evidence.len()), sign);
     }
 }
 
 fn evidence(seen: String, ratio: f64) -> answer::ReportedEvidence {
-    answer::ReportedEvidence { seen, by: "the server itself".to_owned(), ratio: Some(ratio) }
+    answer::ReportedEvidence {
+        observation: seen,
+        experiment: "server metrics".to_owned(),
+        likelihood_ratio: Some(ratio),
+    }
 }
 
 /// Decides the ties of the likeliest cause as far as the words go.
 fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
     let ratio = |class: &str| on(words, class).map_or(1.0, |word| word.ratio);
     let mut lost = Vec::new();
-    for tie in std::mem::take(&mut answer.ties) {
+    for tie in std::mem::take(&mut answer.ambiguous_causes) {
         let Some(cause) = &mut answer.cause else { continue };
-        let beside = |class: &String| answer.also.iter().any(|also| also.class == *class);
-        let is_open = tie.between.contains(&cause.class) && !tie.between.iter().any(beside);
-        let winner = tie.between.iter().max_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+        let beside = |class: &String| answer.other_causes.iter().any(|also| also.name == *class);
+        let is_open = tie.causes.contains(&cause.name) && !tie.causes.iter().any(beside);
+        let winner = tie.causes.iter().max_by(|one, other| ratio(one).total_cmp(&ratio(other)));
         let clear = |winner: &&String| {
-            let others = tie.between.iter().filter(|class| class != winner);
+            let others = tie.causes.iter().filter(|class| class != winner);
             others.map(|class| ratio(class)).all(|other| ratio(winner) >= DECIDES * other)
         };
         let Some(winner) = winner.filter(|winner| is_open && clear(winner)) else {
-            answer.ties.push(tie);
+            answer.ambiguous_causes.push(tie);
             continue;
         };
-        if cause.class != *winner {
-            let as_well = evidence(format!("what its clients saw fits it as it fits {}", cause.class), 1.0);
-            cause.class.clone_from(winner);
-            (cause.evidence, cause.figures) = (vec![as_well], Vec::new());
+        if cause.name != *winner {
+            let as_well =
+                evidence(format!("the clients' observations fit it as well as they fit {}", cause.name), 1.0);
+            cause.name.clone_from(winner);
+            (cause.evidence, cause.estimates) = (vec![as_well], Vec::new());
         }
-        let losers = tie.between.iter().filter(|class| *class != winner);
+        let losers = tie.causes.iter().filter(|class| *class != winner);
         lost.extend(losers.map(|loser| excluded(loser, winner, words)));
     }
-    let is_lost = |class: &String| lost.iter().any(|out| out.class == *class);
-    answer.ties.retain(|tie| !tie.between.iter().any(is_lost));
-    answer.excluded.extend(lost);
+    let is_lost = |class: &String| lost.iter().any(|out| out.name == *class);
+    answer.ambiguous_causes.retain(|tie| !tie.causes.iter().any(is_lost));
+    answer.excluded_causes.extend(lost);
 }
 
 /// Why this one lost.
 fn excluded(loser: &str, winner: &str, words: &[ServerEvidence<'_>]) -> ReportedExcludedCause {
     let against = on(words, loser).filter(|word| word.ratio < 1.0);
     let says = against.or_else(|| on(words, winner)).map_or("", |word| word.text);
-    let how = format!("told from {winner} by the server itself: {says}");
-    ReportedExcludedCause { class: loser.to_owned(), how }
+    let how = format!("the server's metrics decide for {winner}: {says}");
+    ReportedExcludedCause { name: loser.to_owned(), reason: how }
 }
 
 #[cfg(test)]
@@ -406,7 +417,7 @@ mod tests {
                 end: f64::from(at) / 100.0 + 1.0,
                 outcome: ObservedOutcome::TimedOut,
                 bytes: 0,
-                connection: None,
+                carrying_connection: None,
             };
             let _ = experiment;
             ExperimentObservation {
@@ -465,18 +476,22 @@ mod tests {
     fn what_the_target_says_of_itself_is_kept_where_clients_missed_something_and_changes_no_trial() {
         let answer = witnessed(1.0, &plan());
         assert_eq!(answer.trials, searched().trials, "the search is the same");
-        let bad = answer.trials.iter().filter(|trial| trial.vote == answer::ReportedVerdict::Bad).count();
-        let windows = &answer.server_side;
+        let bad = answer.trials.iter().filter(|trial| trial.verdict == answer::ReportedVerdict::Bad).count();
+        let windows = &answer.server_metrics;
         assert!(!windows.is_empty() && windows.len() <= bad + 2, "{} of {bad}", windows.len());
-        let says = |window: &ServerSideWindow| window.facts.iter().any(|said| said.says == "used 1.00 cores");
+        let says = |window: &ServerSideWindow| window.facts.iter().any(|said| said.text == "used 1.00 cores");
         assert!(windows.iter().all(says), "{windows:?}");
-        assert!(windows.iter().all(|window| window.to > window.from && window.during.contains(" at ")));
+        assert!(
+            windows
+                .iter()
+                .all(|window| window.end_seconds > window.start_seconds && window.phase.contains(" at "))
+        );
     }
 
     #[test]
     fn of_a_target_that_gave_its_clients_what_they_asked_for_nothing_is_kept() {
         let capped = super::super::plan::FindPlan { max_rate: Some(100.0), ..plan() };
-        assert_eq!(witnessed(1.0, &capped).server_side, []);
+        assert_eq!(witnessed(1.0, &capped).server_metrics, []);
     }
 
     #[test]
@@ -484,9 +499,9 @@ mod tests {
         let curious = super::super::plan::FindPlan { looks_for_cause: true, ..plan() };
         let answer = witnessed(0.1, &curious);
         let experiments: Vec<_> = answer
-            .server_side
+            .server_metrics
             .iter()
-            .map(|window| &*window.during)
+            .map(|window| &*window.phase)
             .filter(|of| !of.contains(" at "))
             .collect();
         assert!(experiments.contains(&"over") && experiments.iter().all(|of| OVERLOADS.contains(of)));
@@ -494,34 +509,46 @@ mod tests {
 
     fn told(class: &str, confidence: f64) -> FindReport {
         let cause = answer::ReportedCause {
-            class: class.to_owned(),
-            confidence,
+            name: class.to_owned(),
+            score: confidence,
             evidence: Vec::new(),
-            figures: Vec::new(),
+            estimates: Vec::new(),
         };
         let between = ["pool-saturation", "cpu-saturation"].map(str::to_owned).to_vec();
-        let tie = answer::ReportedTie { between, tell: "look at its CPU".to_owned() };
-        FindReport { cause: Some(cause), ties: vec![tie], ..searched() }
+        let tie = answer::ReportedTie { causes: between, how_to_tell: "look at its CPU".to_owned() };
+        FindReport { cause: Some(cause), ambiguous_causes: vec![tie], ..searched() }
     }
 
     fn windows(ratios: &[f64]) -> Vec<ServerSideWindow> {
         let said = |ratio: f64| ServerSideFact {
-            says: format!("seen {ratio}"),
-            class: Some("cpu-saturation".to_owned()),
-            ratio: Some(ratio),
+            text: format!("seen {ratio}"),
+            cause: Some("cpu-saturation".to_owned()),
+            likelihood_ratio: Some(ratio),
+            is_unchanged: false,
         };
         let window = |ratio: &f64| ServerSideWindow {
-            from: 0.0,
-            to: 1.0,
-            during: "over".to_owned(),
+            start_seconds: 0.0,
+            end_seconds: 1.0,
+            phase: "over".to_owned(),
             facts: vec![said(*ratio), said(1.1)],
-            untested: Vec::new(),
+            unavailable: Vec::new(),
         };
         ratios.iter().map(window).collect()
     }
 
+    #[test]
+    fn verdict_logic_does_not_match_the_text_of_a_fact() {
+        let only_excludes = |text: &str, is_unchanged: bool| {
+            let mut windows = windows(&[0.5]);
+            windows[0].facts.truncate(1);
+            (windows[0].facts[0].text, windows[0].facts[0].is_unchanged) = (text.to_owned(), is_unchanged);
+            server_evidence(&windows).iter().all(|word| word.only_excludes)
+        };
+        assert!(only_excludes("any sentence", true) && !only_excludes("did not rise: a_total", false));
+    }
+
     fn weighed(class: &str, ratios: &[f64]) -> FindReport {
-        let mut answer = FindReport { server_side: windows(ratios), ..told(class, 0.6) };
+        let mut answer = FindReport { server_metrics: windows(ratios), ..told(class, 0.6) };
         apply_server_evidence(&mut answer);
         answer
     }
@@ -530,34 +557,37 @@ mod tests {
     fn a_tie_is_decided_by_the_servers_own_word() {
         let answer = weighed("pool-saturation", &[8.0]);
         let cause = answer.cause.unwrap();
-        assert_eq!((cause.class.as_str(), answer.ties.len()), ("cpu-saturation", 0));
+        assert_eq!((cause.name.as_str(), answer.ambiguous_causes.len()), ("cpu-saturation", 0));
         // Odds of 0.6 are 1.5, times 8.
-        assert!((cause.confidence - 12.0 / 13.0).abs() < 1e-9);
+        assert!((cause.score - 12.0 / 13.0).abs() < 1e-9);
         assert_eq!(
-            (cause.evidence[0].seen.as_str(), cause.evidence[0].by.as_str()),
-            ("seen 8", "the server itself")
+            (cause.evidence[0].observation.as_str(), cause.evidence[0].experiment.as_str()),
+            ("seen 8", "server metrics")
         );
-        let out = answer.excluded.iter().find(|out| out.class == "pool-saturation").unwrap();
-        assert_eq!(out.how, "told from cpu-saturation by the server itself: seen 8");
+        let out = answer.excluded_causes.iter().find(|out| out.name == "pool-saturation").unwrap();
+        assert_eq!(out.reason, "the server's metrics decide for cpu-saturation: seen 8");
         let answer = weighed("pool-saturation", &[0.1]);
-        assert_eq!((answer.cause.unwrap().class.as_str(), answer.ties.len()), ("pool-saturation", 0));
-        assert!(answer.excluded.iter().any(|out| out.class == "cpu-saturation"));
+        assert_eq!(
+            (answer.cause.unwrap().name.as_str(), answer.ambiguous_causes.len()),
+            ("pool-saturation", 0)
+        );
+        assert!(answer.excluded_causes.iter().any(|out| out.name == "cpu-saturation"));
     }
 
     #[test]
     fn a_word_that_is_not_clear_decides_no_tie_and_moves_the_odds_all_the_same() {
         let answer = weighed("cpu-saturation", &[2.0]);
         // Odds of 1.5, times 2.
-        assert!(answer.ties.len() == 1 && (answer.cause.unwrap().confidence - 0.75).abs() < 1e-9);
+        assert!(answer.ambiguous_causes.len() == 1 && (answer.cause.unwrap().score - 0.75).abs() < 1e-9);
     }
 
     #[test]
     fn no_word_moves_the_odds_by_more_than_the_cap_nor_counts_twice() {
         let odds = |ratios: &[f64]| {
-            let mut answer = FindReport { ties: Vec::new(), ..told("cpu-saturation", 0.6) };
-            answer.server_side = windows(ratios);
+            let mut answer = FindReport { ambiguous_causes: Vec::new(), ..told("cpu-saturation", 0.6) };
+            answer.server_metrics = windows(ratios);
             apply_server_evidence(&mut answer);
-            let confidence = answer.cause.unwrap().confidence;
+            let confidence = answer.cause.unwrap().score;
             (confidence / (1.0 - confidence) / 1.5 * 1e6).round() / 1e6
         };
         assert_eq!((odds(&[1000.0]), odds(&[8.0, 8.0, 8.0]), odds(&[0.001])), (20.0, 8.0, 0.05));

@@ -1,4 +1,4 @@
-//! What an experiment came to, as data: for the screen, the page, and files.
+//! The result of an experiment of `isolate` as plain data. The screen, the page and the JSON document show it.
 
 use seawall_isolate::center::LocationEstimate;
 use seawall_isolate::finding::{MeasureResult, MeasureVerdict, VariantFinding};
@@ -14,197 +14,228 @@ use super::counts::{FailureCount, RequestCounts};
 use super::limits::CapacityReport;
 use super::{IsolatePlan, IsolateStopReason, design_name};
 
-/// Changes when a field goes or means something else.
-const SCHEMA: u32 = 1;
+/// The version rises when a field is removed or changes its meaning.
+const VERSION: u32 = 1;
 
-/// All of it.
+/// The JSON document of `isolate`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IsolateReport {
-    /// What fields mean.
-    pub schema: u32,
-    /// How it ended.
+    /// The kind of the document: `isolate`.
+    pub kind: &'static str,
+    /// The version of the document's form.
+    pub version: u32,
+    /// The outcome of the experiment.
     pub outcome: IsolateOutcome,
-    /// Why it ended before it was decided and before its time was over.
-    pub cut: Option<String>,
-    /// Place of the way that most requests were left unanswered of, if that ended it; 0 is the reference.
+    /// The reason why the experiment stopped early. It is `None` if all variants were decided or the budget was used up.
+    pub stop_reason: Option<ReportedStopReason>,
+    /// The stop reason as a sentence.
+    pub stop_detail: Option<String>,
+    /// The index of the variant that left most requests unanswered, if that ended the experiment. Index 0 is the reference.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub overloaded: Option<usize>,
-    /// How the generator was the limit, where it was.
-    pub generator: Vec<String>,
-    /// What was asked.
-    pub asked: IsolateConfig,
-    /// Seconds that it took.
-    pub took: f64,
-    /// What variants are compared with.
+    pub overloaded_variant: Option<usize>,
+    /// Sentences that say how the generator was the limit. The list is empty if it was not.
+    pub generator_warnings: Vec<String>,
+    /// The configuration of the experiment.
+    pub config: IsolateConfig,
+    /// The time that the comparison took.
+    pub duration_seconds: f64,
+    /// The reference, with which each variant is compared.
     pub reference: VariantStats,
-    /// Every other way, in the order in which it was asked for.
+    /// The variants in the order of the command line or the experiment file.
     pub variants: Vec<VariantResult>,
-    /// What the ways that matter bear; none: nobody asked.
+    /// The capacity of the reference and of the variants that differ. It is `None` without `--capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub find: Option<CapacityReport>,
-    /// Everything that was compared.
-    pub cells: Vec<CellRow>,
+    pub capacity: Option<CapacityReport>,
+    /// All measurements that were compared: one entry per time bucket and variant.
+    pub time_buckets: Vec<CellRow>,
 }
 
-/// How an experiment ended.
+/// The reason why an experiment stopped early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum IsolateOutcome {
-    /// All is told.
-    Decided,
-    /// Some could not be told in the time that there was.
-    Undecided,
-    /// The generator was the limit of some, and nothing is said of them.
-    GeneratorLimited,
-    /// The target did not bear the rate.
+pub enum ReportedStopReason {
+    /// A signal or the live page stopped the experiment, or one of the searches after it.
+    Signal,
+    /// Too many requests were unanswered at the same time.
     Overloaded,
-    /// Somebody ended it.
-    Interrupted,
-    /// Nothing could be sent any more.
+    /// Too many requests were unanswered at the same time because the generator had sent them late.
+    GeneratorLimited,
+    /// The generator could not send requests any more.
     Failed,
 }
 
-/// What was asked.
+/// The outcome of an experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IsolateOutcome {
+    /// Each variant has a verdict.
+    Decided,
+    /// At least one variant is undecided after the budget was used up.
+    Undecided,
+    /// The generator was the limit of at least one variant, which has no verdict.
+    GeneratorLimited,
+    /// The target left too many requests unanswered at this rate.
+    Overloaded,
+    /// A signal or the live page stopped the experiment.
+    Interrupted,
+    /// The generator could not send requests any more.
+    Failed,
+}
+
+/// The configuration of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IsolateConfig {
-    /// The target, without what may be a secret.
+    /// The URL of the target without user, password and query.
     pub target: String,
-    /// Requests a second of all ways together.
+    /// The requests per second of all variants together.
     pub rate: f64,
-    /// Ways that differ by no more than this share are equal.
+    /// The equivalence margin: variants whose times differ by at most this ratio are equal.
     pub margin: f64,
-    /// Tails were to be told, too.
-    pub tail: bool,
-    /// Seconds that it might take.
-    pub budget: f64,
-    /// Of everything random.
+    /// True if the experiment also waits for a verdict on the 99th percentile (`--until-p99`).
+    pub until_p99: bool,
+    /// The time budget of the comparison.
+    pub budget_seconds: f64,
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Seconds that it would take, most likely, to find 5 % of the middle, or the margin where that is wider; of an ordinary path and before anything was sent.
-    pub foretold: f64,
-    /// The same of 10 % at the 99th percentile; none where there are too few answers for one.
-    pub foretold_tail: Option<f64>,
+    /// The time that an ordinary path needs to detect a difference of 5 %, or of the margin if that is wider. It is
+    /// predicted before the first request.
+    pub predicted_duration_seconds: f64,
+    /// The time that an ordinary path needs to detect 10 % at the 99th percentile. It is `None` if a time bucket has too
+    /// few responses for that percentile.
+    pub predicted_p99_duration_seconds: Option<f64>,
 }
 
-/// A way, and what its requests took: all of them, whether or not their cells count.
+/// The requests of one variant. Requests in time buckets that do not count are included.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct VariantStats {
-    /// What it is called.
+    /// The name of the variant.
     pub name: String,
-    /// What it has different.
-    pub what: String,
-    /// Answers of which there are times.
-    pub answers: u64,
-    /// Requests that were sent.
+    /// What the variant changes, in words.
+    pub description: String,
+    /// The number of responses whose time was measured.
+    pub responses: u64,
+    /// The number of requests that were sent.
     pub requests: u64,
-    /// Of them without a good answer.
+    /// The number of requests that failed.
     pub failed: u64,
-    /// Of them still without an answer when nobody waited any more, as the experiment or a part of it had ended.
-    pub unanswered: u64,
-    /// Of them sent again, whatever became of them: the connection that they were on had been closed.
-    pub resent: u64,
-    /// How those that failed did, the most frequent first.
+    /// The number of requests that had no response when the experiment, or a segment of it, ended.
+    pub no_response: u64,
+    /// The number of requests that were sent again because their connection had been closed.
+    pub retried: u64,
+    /// The failures by reason, the most frequent reason first.
     pub failures: Vec<FailureCount>,
-    /// Percentiles, and seconds.
-    pub times: Vec<(f64, f64)>,
+    /// The quantiles of the response times, in ascending order.
+    pub response_time_quantiles: Vec<ResponseTimeQuantile>,
 }
 
-/// Way and verdict.
+/// A quantile of response times.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ResponseTimeQuantile {
+    /// The quantile between 0 and 1, such as 0.99.
+    pub quantile: f64,
+    /// The response time at this quantile.
+    pub seconds: f64,
+}
+
+/// The requests of one variant and its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VariantResult {
-    /// The way.
+    /// The requests of the variant. In JSON its keys stand among those of the result.
     #[serde(flatten)]
     pub way: VariantStats,
-    /// How it took its turns.
+    /// How the variant takes turns with the reference: `interleaved` or `blocks`.
     pub design: &'static str,
-    /// What is said of it.
+    /// The verdict on the variant.
     pub verdict: VariantVerdict,
-    /// Share of the reference's time that going this way saves: below zero it costs.
-    pub gain: Option<ConfidenceInterval>,
-    /// The same in seconds of the middle of the reference's times.
-    pub gain_seconds: Option<ConfidenceInterval>,
-    /// Share of requests that fail beyond those of the reference.
-    pub failing: Option<ConfidenceInterval>,
-    /// Cells that say it.
-    pub cells: usize,
-    /// Of so much or more, if there is no difference; adjusted for the number of variants. None before the first look.
+    /// The ratio of the reference's time that the variant saves. It is positive if the variant is faster and negative if it
+    /// is slower.
+    pub time_saved_ratio: Option<ConfidenceInterval>,
+    /// The time that the variant saves compared with the reference's usual time. It is negative if the variant is slower.
+    pub time_saved_seconds: Option<ConfidenceInterval>,
+    /// The variant's error ratio minus the reference's. It is positive if the variant fails more requests.
+    pub error_ratio_difference: Option<ConfidenceInterval>,
+    /// The number of time buckets on which the verdict is based.
+    pub time_buckets: usize,
+    /// The p-value of the difference, adjusted for the number of variants. It is `None` before the first look.
     pub p_difference: Option<f64>,
-    /// Of so little or less, if they are as far apart as the margin.
-    pub p_equality: Option<f64>,
-    /// Seconds until it was decided.
-    pub decided_after: Option<f64>,
-    /// Seconds that it would take beyond these, most likely, at this rate.
-    pub more: Option<f64>,
-    /// Share of its cells in which the generator was the limit, if that is why nothing is said.
-    pub limited: Option<f64>,
-    /// Of the 99th percentile.
-    pub tail: TailResult,
+    /// The p-value of the equivalence within the margin. It is `None` before the first look.
+    pub p_equivalence: Option<f64>,
+    /// The time after which the variant was decided.
+    pub decided_after_seconds: Option<f64>,
+    /// The predicted further time until the variant is decided, at this rate.
+    pub estimated_remaining_seconds: Option<f64>,
+    /// The ratio of time buckets in which the generator was the limit, if that makes the verdict invalid.
+    pub generator_limited_ratio: Option<f64>,
+    /// The verdict on the 99th percentile.
+    pub p99: TailResult,
 }
 
-/// What is said of a way's 99th percentile.
+/// The verdict on a variant's 99th percentile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailResult {
-    /// The word.
+    /// The verdict: `faster`, `slower`, `equal`, `undecided` or `invalid`.
     pub verdict: VariantVerdict,
-    /// Share of the reference's that it saves.
-    pub gain: Option<ConfidenceInterval>,
-    /// Seconds that it would take beyond these.
-    pub more: Option<f64>,
+    /// The ratio of the reference's 99th percentile that the variant saves. It is negative if the variant is slower.
+    pub time_saved_ratio: Option<ConfidenceInterval>,
+    /// The predicted further time until the 99th percentile is decided.
+    pub estimated_remaining_seconds: Option<f64>,
 }
 
-/// What is said.
+/// The verdict on a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VariantVerdict {
-    /// It takes less time than the reference: what it leaves out costs that.
+    /// The variant is faster than the reference: the part that it leaves out costs time.
     Faster,
-    /// Fewer of its requests fail.
-    FailsLess,
-    /// More of its requests fail.
-    FailsMore,
-    /// It takes more time.
+    /// Fewer requests fail than with the reference.
+    FewerErrors,
+    /// More requests fail than with the reference.
+    MoreErrors,
+    /// The variant is slower than the reference.
     Slower,
-    /// The middle of its times is the same, and its 99th percentile lower.
-    TailFaster,
-    /// The middle of its times is the same, and its 99th percentile higher: some of its requests are slow.
-    TailSlower,
-    /// The same within the margin, and nothing is known against its tail: it is not the cause.
+    /// The usual time is equal and the 99th percentile is lower.
+    P99Faster,
+    /// The usual time is equal and the 99th percentile is higher: some requests are slow.
+    P99Slower,
+    /// The usual time is equal within the margin, and no difference at the 99th percentile is known. The part is not the
+    /// cause.
     Equal,
-    /// Neither can be said.
+    /// The measurements show neither a difference nor equality.
     Undecided,
-    /// The generator was the limit.
+    /// The generator was the limit in too many time buckets.
     Invalid,
 }
 
-/// An estimate with its ends, none where so few cells have none.
+/// An estimate with its confidence interval. A bound is `None` if there are too few time buckets for it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ConfidenceInterval {
-    /// Lower end.
+    /// The lower bound.
     pub lower: Option<f64>,
     /// The estimate.
-    pub point: f64,
-    /// Upper end.
+    pub estimate: f64,
+    /// The upper bound.
     pub upper: Option<f64>,
 }
 
-/// A cell of a way.
+/// The measurements of one variant in one time bucket.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CellRow {
-    /// Number of the cell among those of its design.
-    pub cell: usize,
-    /// The design.
+    /// The number of the time bucket. Each design counts from 1.
+    pub time_bucket: usize,
+    /// The design: `interleaved` or `blocks`.
     pub design: &'static str,
-    /// Place of the way; 0 is the reference.
-    pub way: usize,
-    /// What was seen.
+    /// The index of the variant. Index 0 is the reference.
+    pub variant: usize,
+    /// The number of requests in the time bucket.
     pub requests: usize,
-    /// Without a good answer.
+    /// The number of requests that failed.
     pub failed: usize,
-    /// Seconds of the middle half.
-    pub middle: Option<f64>,
-    /// Seconds of the 99th percentile.
-    pub p99: Option<f64>,
-    /// The generator was the limit.
-    pub limited: bool,
+    /// The geometric mean of the middle half of the response times.
+    pub location_seconds: Option<f64>,
+    /// The 99th percentile of the response times.
+    pub p99_seconds: Option<f64>,
+    /// True if the generator was the limit, so that the time bucket does not count.
+    pub is_generator_limited: bool,
 }
 
 impl IsolateReport {
@@ -226,51 +257,58 @@ impl IsolateReport {
             .map(|(at, finding)| VariantResult::of(way(at + 1), plan.config.designs[at], finding, usual))
             .collect();
         let outcome = outcome(study.end(), cut, &variants, plan.config.tail);
-        let overloaded = match cut {
+        let overloaded_variant = match cut {
             Some(IsolateStopReason::Overloaded(way)) => Some(*way),
             _ => None,
         };
         let ways: Vec<_> =
             std::iter::once(&reference).chain(variants.iter().map(|variant| &variant.way)).collect();
-        let cut = cut.map(|cut| in_words(cut, &ways));
-        let took = study.spent().as_secs_f64();
+        let stop_reason = cut.map(ReportedStopReason::of);
+        let stop_detail = cut.map(|cut| in_words(cut, &ways));
+        let duration_seconds = study.spent().as_secs_f64();
         Self {
-            schema: SCHEMA,
+            kind: "isolate",
+            version: VERSION,
             outcome,
-            cut,
-            overloaded,
-            generator: Vec::new(),
-            asked: told(plan),
-            took,
+            stop_reason,
+            stop_detail,
+            overloaded_variant,
+            generator_warnings: Vec::new(),
+            config: told(plan),
+            duration_seconds,
             reference,
             variants,
-            find: None,
-            cells: rows(&cells),
+            capacity: None,
+            time_buckets: rows(&cells),
         }
     }
 
-    /// The same with what its ways bear, if that was searched for.
+    /// The report with the capacity of its variants, if that was searched for.
     #[must_use]
-    pub fn with_capacity_report(self, find: Option<CapacityReport>) -> Self {
-        let is_cut = find.as_ref().is_some_and(CapacityReport::is_interrupted);
-        let of_searches = is_cut.then(|| "ended by a signal while ways were searched".to_owned());
-        Self { cut: self.cut.or(of_searches), find, ..self }
+    pub fn with_capacity_report(self, capacity: Option<CapacityReport>) -> Self {
+        let is_cut = capacity.as_ref().is_some_and(CapacityReport::is_interrupted);
+        if !is_cut || self.stop_reason.is_some() {
+            return Self { capacity, ..self };
+        }
+        let stop_detail = Some("a signal stopped the searches".to_owned());
+        Self { stop_reason: Some(ReportedStopReason::Signal), stop_detail, capacity, ..self }
     }
 
-    /// All ways, the reference first.
+    /// The requests of all variants, the reference first.
     pub fn variant_stats(&self) -> impl Iterator<Item = &VariantStats> {
         std::iter::once(&self.reference).chain(self.variants.iter().map(|variant| &variant.way))
     }
 
-    /// The way that ended the experiment, as it left requests unanswered where the reference answered: it bears less, whatever the rate.
+    /// The variant that ended the experiment because it left far more requests unanswered than the reference. It sustains
+    /// less than the reference at any rate.
     #[must_use]
     pub fn overloaded_variant(&self) -> Option<&VariantResult> {
-        let variant = self.variants.get(self.overloaded?.checked_sub(1)?)?;
+        let variant = self.variants.get(self.overloaded_variant?.checked_sub(1)?)?;
         variant.way.leaves_more_than(&self.reference).then_some(variant)
     }
 
-    /// Variants that differ, those whose going that way saves most first: failures, in whole percents of requests, before time. Of two that
-    /// save as many, and beside a reference that hardly answers no time is saved, the faster one.
+    /// The variants that differ, the most useful change first. Failures in whole percents of requests count before time. The
+    /// faster of two variants with equal savings is first: compared with a reference that hardly responds no time is saved.
     #[must_use]
     pub fn ranked(&self) -> Vec<&VariantResult> {
         let mut ranked: Vec<_> =
@@ -278,7 +316,9 @@ impl IsolateReport {
         ranked.sort_by(|one, other| {
             let spared =
                 |variant: &VariantResult| variant.spared().map_or(0.0, |spared| (100.0 * spared).round());
-            let gain = |variant: &VariantResult| variant.gain.map_or(f64::NEG_INFINITY, |gain| gain.point);
+            let gain = |variant: &VariantResult| {
+                variant.time_saved_ratio.map_or(f64::NEG_INFINITY, |gain| gain.estimate)
+            };
             let time = |variant: &VariantResult| variant.way.percentile(50.0).unwrap_or(f64::INFINITY);
             let by_failures = spared(other).total_cmp(&spared(one));
             by_failures.then(gain(other).total_cmp(&gain(one))).then(time(one).total_cmp(&time(other)))
@@ -286,139 +326,156 @@ impl IsolateReport {
         ranked
     }
 
-    /// Those of which this is said.
+    /// The variants that have this verdict.
     pub fn variants_with_verdict(&self, word: VariantVerdict) -> impl Iterator<Item = &VariantResult> {
         self.variants.iter().filter(move |variant| variant.verdict == word)
     }
 }
 
+impl ReportedStopReason {
+    fn of(cut: &IsolateStopReason) -> Self {
+        match cut {
+            IsolateStopReason::Stopped => Self::Signal,
+            IsolateStopReason::Overloaded(_) => Self::Overloaded,
+            IsolateStopReason::Failed(_) => Self::Failed,
+        }
+    }
+}
+
 impl VariantVerdict {
-    /// Each of them.
+    /// All verdicts.
     pub const ALL: [Self; 9] = [
         Self::Faster,
-        Self::FailsLess,
-        Self::FailsMore,
+        Self::FewerErrors,
+        Self::MoreErrors,
         Self::Slower,
-        Self::TailFaster,
-        Self::TailSlower,
+        Self::P99Faster,
+        Self::P99Slower,
         Self::Equal,
         Self::Undecided,
         Self::Invalid,
     ];
 
-    /// Whether it is failures in which the way differs.
+    /// True if the variant differs in its failures.
     #[must_use]
     pub fn is_failure_difference(self) -> bool {
-        matches!(self, Self::FailsMore | Self::FailsLess)
+        matches!(self, Self::MoreErrors | Self::FewerErrors)
     }
 
-    /// Whether the way differs from the reference.
+    /// True if the variant differs from the reference.
     #[must_use]
     pub fn is_difference(self) -> bool {
         matches!(
             self,
             Self::Faster
                 | Self::Slower
-                | Self::FailsMore
-                | Self::FailsLess
-                | Self::TailFaster
-                | Self::TailSlower
+                | Self::MoreErrors
+                | Self::FewerErrors
+                | Self::P99Faster
+                | Self::P99Slower
         )
     }
 }
 
 impl VariantStats {
-    /// Whether any request had no good answer, or had to be sent again.
+    /// True if at least one request failed, had no response or was sent again.
     #[must_use]
     pub fn has_failures_or_retries(&self) -> bool {
-        self.failed + self.unanswered + self.resent > 0
+        self.failed + self.no_response + self.retried > 0
     }
 
-    /// Whether none had.
+    /// True if no request succeeded.
     #[must_use]
     pub fn all_failed(&self) -> bool {
-        self.requests > 0 && self.failed + self.unanswered == self.requests
+        self.requests > 0 && self.failed + self.no_response == self.requests
     }
 
-    /// Whether it left that many more of its requests unanswered that the rate of both cannot be why.
+    /// True if the variant left so many more requests unanswered than the reference that the rate cannot be the reason.
     fn leaves_more_than(&self, reference: &Self) -> bool {
-        let share = |way: &Self| way.unanswered as f64 / way.requests.max(1) as f64;
+        let share = |way: &Self| way.no_response as f64 / way.requests.max(1) as f64;
         share(self) > MORE * share(reference)
     }
 
-    /// Seconds at a percentile, one of those that are told.
+    /// The response time at a percentile in seconds. It is `None` if the report does not have this percentile.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<f64> {
-        self.times.iter().find(|(known, _)| *known == percent).map(|(_, seconds)| *seconds)
+        let wanted = quantile(percent);
+        self.response_time_quantiles.iter().find(|known| known.quantile == wanted).map(|known| known.seconds)
     }
 }
 
 impl VariantResult {
-    /// Share of requests that fail the less for going this way, where that is what differs: below zero more of them fail.
+    /// The error ratio that the variant saves, if it differs in its failures. It is negative if more requests fail.
     fn spared(&self) -> Option<f64> {
-        self.failing.filter(|_| self.verdict.is_failure_difference()).map(|failing| -failing.point)
+        self.error_ratio_difference
+            .filter(|_| self.verdict.is_failure_difference())
+            .map(|failing| -failing.estimate)
     }
 
-    /// Whether this is said of its tail. Nothing is where good answers were too few for any time: who fails has none.
+    /// True if the 99th percentile has this verdict. It has none if the variant had too few good responses to measure times.
     fn tail_is(&self, word: VariantVerdict) -> bool {
-        let only_fails = self.verdict.is_failure_difference() && self.gain.is_none();
-        self.tail.verdict == word && !only_fails
+        let only_fails = self.verdict.is_failure_difference() && self.time_saved_ratio.is_none();
+        self.p99.verdict == word && !only_fails
     }
 
     fn of(way: VariantStats, design: Design, finding: &VariantFinding, usual: Option<f64>) -> Self {
         let VariantFinding { middle, tail, failing, .. } = finding;
         let verdict = word(finding);
-        // What was waited in vain is no time of an answer.
-        let is_timed = way.answers > 0 || verdict.is_difference();
-        let gain = finding.gain().filter(|_| is_timed).and_then(ConfidenceInterval::of);
+        // A time that ended without a response is not a response time.
+        let is_timed = way.responses > 0 || verdict.is_difference();
+        let time_saved_ratio = finding.gain().filter(|_| is_timed).and_then(ConfidenceInterval::of);
         let tail_gain = tail.gain().filter(|_| is_timed).and_then(ConfidenceInterval::of);
-        // Before its first look nothing was tested: of no cells both are one.
-        let looked = middle.p_difference < 1.0 || middle.p_equality < 1.0;
-        let seconds = gain.zip(usual).map(|(gain, usual)| gain.times(usual));
+        // Before the first look nothing is tested, and both p-values are 1.
+        let looked = middle.p_difference < 1.0 || middle.p_equivalence < 1.0;
+        let seconds = time_saved_ratio.zip(usual).map(|(gain, usual)| gain.times(usual));
         Self {
             way,
             design: design_name(design),
             verdict,
-            gain,
-            gain_seconds: seconds,
-            failing: failing.and_then(ConfidenceInterval::of),
-            cells: middle.cells,
+            time_saved_ratio,
+            time_saved_seconds: seconds,
+            error_ratio_difference: failing.and_then(ConfidenceInterval::of),
+            time_buckets: middle.cells,
             p_difference: looked.then_some(middle.p_difference),
-            p_equality: looked.then_some(middle.p_equality),
-            decided_after: middle.decided_after.map(|after| after.as_secs_f64()),
-            more: more(middle),
-            limited: match middle.verdict {
+            p_equivalence: looked.then_some(middle.p_equivalence),
+            decided_after_seconds: middle.decided_after.map(|after| after.as_secs_f64()),
+            estimated_remaining_seconds: more(middle),
+            generator_limited_ratio: match middle.verdict {
                 MeasureVerdict::Invalid { limited } => Some(limited),
                 _ => None,
             },
-            tail: TailResult { verdict: by_ratio(tail), gain: tail_gain, more: more(tail) },
+            p99: TailResult {
+                verdict: by_ratio(tail),
+                time_saved_ratio: tail_gain,
+                estimated_remaining_seconds: more(tail),
+            },
         }
     }
 }
 
 impl ConfidenceInterval {
-    /// None of so few cells that they have no end.
+    /// The interval, or `None` if there are too few time buckets for any bound.
     fn of(center: LocationEstimate) -> Option<Self> {
         let [lower, upper] = [center.lower, center.upper].map(|end| end.is_finite().then_some(end));
-        (lower.is_some() || upper.is_some()).then_some(Self { lower, point: center.point, upper })
+        (lower.is_some() || upper.is_some()).then_some(Self { lower, estimate: center.point, upper })
     }
 
     fn times(self, factor: f64) -> Self {
         let end = |end: Option<f64>| end.map(|end| end * factor);
-        Self { lower: end(self.lower), point: self.point * factor, upper: end(self.upper) }
+        Self { lower: end(self.lower), estimate: self.estimate * factor, upper: end(self.upper) }
     }
 }
 
 fn word(finding: &VariantFinding) -> VariantVerdict {
     if !finding.differs_in_failing {
         return match (by_ratio(&finding.middle), by_ratio(&finding.tail)) {
-            (VariantVerdict::Equal, VariantVerdict::Slower) => VariantVerdict::TailSlower,
-            (VariantVerdict::Equal, VariantVerdict::Faster) => VariantVerdict::TailFaster,
+            (VariantVerdict::Equal, VariantVerdict::Slower) => VariantVerdict::P99Slower,
+            (VariantVerdict::Equal, VariantVerdict::Faster) => VariantVerdict::P99Faster,
             (middle, _) => middle,
         };
     }
     let more = finding.failing.is_some_and(|failing| failing.point > 0.0);
-    if more { VariantVerdict::FailsMore } else { VariantVerdict::FailsLess }
+    if more { VariantVerdict::MoreErrors } else { VariantVerdict::FewerErrors }
 }
 
 fn by_ratio(measured: &MeasureResult) -> VariantVerdict {
@@ -460,27 +517,27 @@ fn outcome(
     }
 }
 
-/// More unanswered requests than so many times the reference's are the way's, and not the rate's that both have.
+/// The rate is not the reason if a variant's ratio of unanswered requests is more than this many times the reference's.
 const MORE: f64 = 10.0;
 
-/// Why it was cut, of these ways, the reference first.
+/// The stop reason as a sentence. `ways` are all variants, the reference first.
 fn in_words(cut: &IsolateStopReason, ways: &[&VariantStats]) -> String {
     match cut {
-        IsolateStopReason::Stopped => "ended on request".to_owned(),
+        IsolateStopReason::Stopped => "stopped on request".to_owned(),
         IsolateStopReason::Overloaded(way) => match (ways.get(*way), ways.first()) {
             (Some(way), Some(reference)) if way.leaves_more_than(reference) => {
-                let said = |way: &VariantStats| format!("{} of {} requests", way.unanswered, way.requests);
+                let said = |way: &VariantStats| format!("{} of {} requests", way.no_response, way.requests);
                 let (name, other) = (&way.name, &reference.name);
-                format!("{name:?} left {} unanswered, and {other:?} {}", said(way), said(reference))
+                format!("{name:?} left {} without a response; {other:?} left {}", said(way), said(reference))
             }
             (way, _) => {
                 let name = way.map_or("?", |way| way.name.as_str());
                 format!(
-                    "more than two seconds' requests were left unanswered, most of all by {name:?}: the rate is more than it bears"
+                    "more than two seconds of requests have no response, most of them of {name:?}: the rate is above its limit; lower --rate"
                 )
             }
         },
-        IsolateStopReason::Failed(why) => format!("nothing can be sent: {why}"),
+        IsolateStopReason::Failed(why) => format!("cannot send: {why}"),
     }
 }
 
@@ -491,18 +548,23 @@ fn told(plan: &IsolatePlan) -> IsolateConfig {
         target: plan.target.clone(),
         rate: asked.rate,
         margin: asked.margin,
-        tail: asked.tail,
-        budget: asked.budget.as_secs_f64(),
+        until_p99: asked.tail,
+        budget_seconds: asked.budget.as_secs_f64(),
         seed: asked.seed,
-        foretold: middle.as_secs_f64(),
-        foretold_tail: tail.map(|tail| tail.as_secs_f64()),
+        predicted_duration_seconds: middle.as_secs_f64(),
+        predicted_p99_duration_seconds: tail.map(|tail| tail.as_secs_f64()),
     }
 }
 
-/// Percentiles that a way's times are told at: enough for its curve.
+/// The percentiles of a variant's response times that the report has: enough to draw its curve.
 fn percentiles() -> impl Iterator<Item = f64> {
     let whole = (1..=99).map(f64::from);
     whole.chain([99.5, 99.7, 99.8, 99.9, 99.95, 99.99])
+}
+
+/// The quantile of a percentile, as the nearest number that has few digits: 99.9 is 0.999.
+fn quantile(percent: f64) -> f64 {
+    (100.0 * percent).round() / 10_000.0
 }
 
 fn way(
@@ -516,23 +578,26 @@ fn way(
     let has = |times: &&LatencyHistogram| times.count() > 0;
     let curve = times.filter(has).map(|times| {
         let is_known = |percent: &f64| (100.0 - percent) / 100.0 * times.count() as f64 >= 1.0;
-        let point = |percent: f64| (percent, seconds(times.quantile(percent / 100.0)));
+        let point = |percent: f64| ResponseTimeQuantile {
+            quantile: quantile(percent),
+            seconds: seconds(times.quantile(percent / 100.0)),
+        };
         percentiles().filter(is_known).map(point).collect()
     });
     VariantStats {
         name: plan.variants[at].name.clone(),
-        what: plan.variants[at].description.clone(),
-        answers: times.map_or(0, LatencyHistogram::count),
+        description: plan.variants[at].description.clone(),
+        responses: times.map_or(0, LatencyHistogram::count),
         requests: counts.requests,
         failed: counts.failed,
-        unanswered: counts.unanswered,
-        resent: counts.resent,
-        failures: counts.failures(),
-        times: curve.unwrap_or_default(),
+        no_response: counts.no_response,
+        retried: counts.retried,
+        failures: counts.failures_by_reason(),
+        response_time_quantiles: curve.unwrap_or_default(),
     }
 }
 
-/// The middle of the reference's times, in seconds: what a share of it is in time.
+/// The reference's usual time in seconds: the median over its time buckets. Ratios are converted to seconds with it.
 fn middle(cells: &[(Design, &Cell)]) -> Option<f64> {
     let of = |cell: &Cell| cell.first().copied().flatten().and_then(|slot: CellStats| slot.middle);
     let mut middles: Vec<_> = cells.iter().filter_map(|(_, cell)| of(cell)).collect();
@@ -554,7 +619,16 @@ fn rows(cells: &[(Design, &Cell)]) -> Vec<CellRow> {
 
 fn row(cell: usize, design: Design, way: usize, slot: CellStats) -> CellRow {
     let CellStats { requests, failed, middle, tail, limited } = slot;
-    CellRow { cell, design: design_name(design), way, requests, failed, middle, p99: tail, limited }
+    CellRow {
+        time_bucket: cell,
+        design: design_name(design),
+        variant: way,
+        requests,
+        failed,
+        location_seconds: middle,
+        p99_seconds: tail,
+        is_generator_limited: limited,
+    }
 }
 
 #[cfg(test)]
@@ -563,7 +637,14 @@ mod tests {
 
     fn measured(verdict: MeasureVerdict, ratio: f64) -> MeasureResult {
         let ratio = Some(LocationEstimate { lower: 0.98 * ratio, point: ratio, upper: 1.02 * ratio });
-        MeasureResult { verdict, ratio, cells: 20, p_difference: 0.5, p_equality: 0.5, decided_after: None }
+        MeasureResult {
+            verdict,
+            ratio,
+            cells: 20,
+            p_difference: 0.5,
+            p_equivalence: 0.5,
+            decided_after: None,
+        }
     }
 
     /// One of eight servers took ten times as long: the middle was the same, and the build that brought it was let through.
@@ -578,10 +659,10 @@ mod tests {
                 differs_in_failing: false,
             })
         };
-        assert_eq!(said(MeasureVerdict::Equal, (MeasureVerdict::Differs, 6.3)), VariantVerdict::TailSlower);
-        assert_eq!(said(MeasureVerdict::Equal, (MeasureVerdict::Differs, 0.2)), VariantVerdict::TailFaster);
+        assert_eq!(said(MeasureVerdict::Equal, (MeasureVerdict::Differs, 6.3)), VariantVerdict::P99Slower);
+        assert_eq!(said(MeasureVerdict::Equal, (MeasureVerdict::Differs, 0.2)), VariantVerdict::P99Faster);
         assert_eq!(said(MeasureVerdict::Equal, (open, 6.3)), VariantVerdict::Equal);
         assert_eq!(said(open, (MeasureVerdict::Differs, 6.3)), VariantVerdict::Undecided);
-        assert!(VariantVerdict::TailSlower.is_difference() && VariantVerdict::TailFaster.is_difference());
+        assert!(VariantVerdict::P99Slower.is_difference() && VariantVerdict::P99Faster.is_difference());
     }
 }

@@ -9,7 +9,7 @@ use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::fault::RequestFault;
 use seawall_load::plan::{LoadSpec, SessionSetup, TransportOptions};
 use seawall_load::request::{PreparedRequest, RequestFraming};
-use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleSlice, StopCondition};
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::session::LoadSession;
 use seawall_load::stats::LatencyHistogram;
 use seawall_load::supply::{RequestList, RequestSource};
@@ -79,12 +79,12 @@ impl LocalVariantRunner {
     /// # Errors
     /// There is no such way, it asks nothing, or the system refuses.
     pub fn driver(&self, way: usize, bound: Option<Duration>) -> std::io::Result<LocalDriver> {
-        let nothing = || std::io::Error::new(ErrorKind::InvalidInput, "there is nothing to send");
+        let nothing = || std::io::Error::new(ErrorKind::InvalidInput, "the variant has no requests");
         let way = self.ways.get(way).ok_or_else(nothing)?;
         let list = way.list().map_err(|_| nothing())?;
         let travel = way.travel(&self.travel).clone();
-        let kit = SessionConfig { list, travel, style: self.style.clone(), cpus: self.cpus, spin: None };
-        Ok(LocalDriver::new(kit, ArrivalSpacing::Even, bound)?.with_stop(self.stop.clone()))
+        let kit = SessionConfig { list, travel, style: self.style.clone(), cpus: self.cpus, busy_poll: None };
+        Ok(LocalDriver::new(kit, ArrivalSpacing::Constant, bound)?.with_stop(self.stop.clone()))
     }
 
     /// A session with warm connections, for so many requests a second.
@@ -101,7 +101,7 @@ impl LocalVariantRunner {
             transport: travel,
             framing: style,
             threads,
-            spin: means::max_spin(threads),
+            busy_poll: means::max_busy_poll(threads),
         })?;
         // Of many generators each sends little, and needs no more of them than it sends in a second.
         session.warm(WARM.min(rate.ceil() as usize))?;
@@ -109,7 +109,7 @@ impl LocalVariantRunner {
     }
 
     fn interleaved(&self, segment: &Segment, rate: f64) -> Result<Part, SessionError> {
-        let (mut session, of) = self.interleaved_session(segment, rate, ScheduleSlice::default())?;
+        let (mut session, of) = self.interleaved_session(segment, rate, ScheduleShard::default())?;
         let cells = self.cells(segment, segment.cells);
         let load = CellLoad::by_itself(segment.send_duration(), rate);
         Ok(self.run_load(&mut session, &load, cells, |target| of[target])?.part())
@@ -122,21 +122,21 @@ impl LocalVariantRunner {
 
     /// A session of all members of an interleaved segment, and whose each of its requests is.
     ///
-    /// A slice has an order of its own, of which each of its hits is the next. Every n-th hit of one order for all would do for some numbers
-    /// of ways and slices: of two ways in rounds two generators would each send either one, were the rounds not drawn, and as they are
+    /// A shard has an order of its own, of which each of its hits is the next. Every n-th hit of one order for all would do for some numbers
+    /// of ways and shards: of two ways in rounds two generators would each send either one, were the rounds not drawn, and as they are
     /// drawn each would send now more of the one and now of the other. So each sends each way as often as any other.
     pub(super) fn interleaved_session(
         &self,
         segment: &Segment,
         rate: f64,
-        slice: ScheduleSlice,
+        shard: ScheduleShard,
     ) -> Result<(LoadSession, Vec<usize>), SessionError> {
         let (requests, of) = self.requests(&segment.members);
-        let own = rate / slice.of() as f64;
-        let each = usize::try_from(slice.of()).unwrap_or(usize::MAX);
+        let own = rate / shard.of() as f64;
+        let each = usize::try_from(shard.of()).unwrap_or(usize::MAX);
         let order = order(segment, &of, own).into_iter().flat_map(|place| std::iter::repeat_n(place, each));
         let list = RequestList::new(requests).ok().and_then(|list| list.in_order(order.collect()));
-        let list = list.ok_or_else(|| SessionError::Impossible("there is nothing to send".into()))?;
+        let list = list.ok_or_else(|| SessionError::Impossible("the variant has no requests".into()))?;
         Ok((self.session(list, &self.shared, own)?, of))
     }
 
@@ -148,10 +148,8 @@ impl LocalVariantRunner {
     ) -> Result<Vec<Option<LoadSession>>, SessionError> {
         let mut sessions: Vec<Option<LoadSession>> = self.ways.iter().map(|_| None).collect();
         for &member in &segment.members {
-            let way = self
-                .ways
-                .get(member)
-                .ok_or_else(|| SessionError::Impossible("there is no such way".into()))?;
+            let way =
+                self.ways.get(member).ok_or_else(|| SessionError::Impossible("unknown variant".into()))?;
             let list = way.list().map_err(|bad| SessionError::Impossible(bad.to_string()))?;
             sessions[member] = Some(self.session(list, way.travel(&self.shared), rate)?);
         }
@@ -213,9 +211,9 @@ impl LocalVariantRunner {
             overloaded |= unanswered(&load, progress, ended) > most;
             overloaded
         })?;
-        let limited = carried.judgement.verdict == GeneratorVerdict::GeneratorLimited;
+        let limited = carried.judgement.generator_verdict == GeneratorVerdict::GeneratorLimited;
         let counts = cells.counts();
-        let due_before = |at: Nanos| load.slice.count(schedule.hits_before(at.min(load.until.time)));
+        let due_before = |at: Nanos| load.shard.count(schedule.hits_before(at.min(load.until.stop_time)));
         let (cells, times) = cells.into_complete(due_before);
         let worst = (0..given_up.len()).max_by_key(|&way| given_up[way]).unwrap_or(0);
         let cut = match (self.stop.is_stopped(), overloaded) {
@@ -239,28 +237,28 @@ pub(super) struct CellLoad {
     /// Requests a second of the whole.
     pub(super) rate: f64,
     /// What of it is sent here.
-    pub(super) slice: ScheduleSlice,
+    pub(super) shard: ScheduleShard,
     /// When it begins, in nanoseconds since the Unix epoch; none: now.
     pub(super) start_at: Option<i64>,
 }
 
 impl CellLoad {
     fn by_itself(duration: Duration, rate: f64) -> Self {
-        Self { duration, rate, slice: ScheduleSlice::default(), start_at: None }
+        Self { duration, rate, shard: ScheduleShard::default(), start_at: None }
     }
 
     /// As the engine has it, with its schedule, and how many requests may be outstanding here.
     fn load(&self) -> Result<(LoadSpec, Schedule, u64), SessionError> {
         let rate =
-            rate(self.rate).ok_or_else(|| SessionError::Impossible("so much cannot be sent".into()))?;
-        let schedule = Schedule::constant(rate, ArrivalSpacing::Even);
-        let until = StopCondition { time: nanos(self.duration), ..StopCondition::default() };
-        let of = self.slice.of() as f64;
+            rate(self.rate).ok_or_else(|| SessionError::Impossible("the rate is out of range".into()))?;
+        let schedule = Schedule::constant(rate, ArrivalSpacing::Constant);
+        let until = StopCondition { stop_time: nanos(self.duration), ..StopCondition::default() };
+        let of = self.shard.of() as f64;
         let most = (OUTSTANDING.0 * self.rate / of + (OUTSTANDING.1 / of).max(LEAST_OUTSTANDING)) as u64;
         let load =
             LoadSpec { until, ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), 2 * most as usize) };
         let load =
-            LoadSpec { slice: self.slice, start_at: self.start_at, ..record_every_request(load, DRAIN) };
+            LoadSpec { shard: self.shard, start_at: self.start_at, ..record_every_request(load, DRAIN) };
         Ok((load, schedule, most))
     }
 }

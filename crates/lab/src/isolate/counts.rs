@@ -1,87 +1,91 @@
-//! What became of the requests of a way: how many were sent, and how they failed, by what was answered or why nothing was. Pure.
+//! Counts of one variant's requests: how many were sent, and how many failed for which reason.
 
 use seawall_load::fate::CompletedRequest;
 use seawall_load::fault::RequestFault;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Of one way, whatever became of the cells that they were in. Bounded, as statuses and faults are.
+/// Counts of one variant's requests, in whatever time buckets they were. The number of reasons is bounded because statuses
+/// and faults are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestCounts {
-    /// All that have ended.
+    /// The number of requests that have ended.
     pub requests: u64,
-    /// Of them without a good answer, for another reason than that nobody waited any more.
+    /// The number of requests that failed. Requests that were aborted at the end are not among them.
     pub failed: u64,
-    /// Of them those that nobody waited for any more.
-    pub unanswered: u64,
-    /// All that were sent again, whatever became of them: the connection that they were on had been closed.
-    pub resent: u64,
+    /// The number of requests that were aborted at the end without a response.
+    pub no_response: u64,
+    /// The number of requests that were sent again because their connection had been closed.
+    pub retried: u64,
     by_reason: Vec<(Reason, u64)>,
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reason {
     Status(u16),
     Fault(RequestFault),
-    /// What another generator said of it.
+    /// The words of another generator.
     Told(String),
 }
 
-/// Counts as they stand in a line.
+/// The counts as a pod writes them in a line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
     requests: u64,
     failed: u64,
-    unanswered: u64,
-    resent: u64,
+    no_response: u64,
+    retried: u64,
     failures: Vec<FailureCount>,
 }
 
 impl Serialize for RequestCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { requests, failed, unanswered, resent, .. } = *self;
-        Line { requests, failed, unanswered, resent, failures: self.failures() }.serialize(serializer)
+        let Self { requests, failed, no_response, retried, .. } = *self;
+        Line { requests, failed, no_response, retried, failures: self.failures_by_reason() }
+            .serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for RequestCounts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Line { requests, failed, unanswered, resent, failures } = Line::deserialize(deserializer)?;
-        let by_reason =
-            failures.into_iter().map(|FailureCount { what, count }| (Reason::Told(what), count)).collect();
-        Ok(Self { requests, failed, unanswered, resent, by_reason })
+        let Line { requests, failed, no_response, retried, failures } = Line::deserialize(deserializer)?;
+        let by_reason = failures
+            .into_iter()
+            .map(|FailureCount { reason, count }| (Reason::Told(reason), count))
+            .collect();
+        Ok(Self { requests, failed, no_response, retried, by_reason })
     }
 }
 
-/// Requests that failed alike.
+/// The number of requests that failed for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureCount {
-    /// The status that was answered, or the reason in words.
-    pub what: String,
-    /// Requests.
+    /// The HTTP status, or the reason in words.
+    pub reason: String,
+    /// The number of requests.
     pub count: u64,
 }
 
 impl RequestCounts {
-    /// A hit that has ended.
+    /// Counts a request that has ended.
     pub(super) fn add(&mut self, fate: &CompletedRequest) {
         self.requests += 1;
-        self.resent += u64::from(fate.retries > 0);
+        self.retried += u64::from(fate.retries > 0);
         if fate.outcome == Err(RequestFault::Aborted) {
-            self.unanswered += 1;
+            self.no_response += 1;
         } else if !fate.is_good() {
             self.failed += 1;
             self.count(&fate.outcome.map_or_else(Reason::Fault, Reason::Status), 1);
         }
     }
 
-    /// Those of another time, too.
+    /// Adds the counts of another time.
     pub fn merge(&mut self, others: &Self) {
         self.requests += others.requests;
         self.failed += others.failed;
-        self.unanswered += others.unanswered;
-        self.resent += others.resent;
+        self.no_response += others.no_response;
+        self.retried += others.retried;
         others.by_reason.iter().for_each(|(reason, count)| self.count(reason, *count));
     }
 
@@ -92,9 +96,9 @@ impl RequestCounts {
         }
     }
 
-    /// How they failed in words, the most frequent first.
+    /// The failures by reason, the most frequent reason first.
     #[must_use]
-    pub fn failures(&self) -> Vec<FailureCount> {
+    pub fn failures_by_reason(&self) -> Vec<FailureCount> {
         let what = |reason: &Reason| match reason {
             Reason::Status(status) => status.to_string(),
             Reason::Fault(fault) => fault.to_string(),
@@ -103,9 +107,9 @@ impl RequestCounts {
         let mut told: Vec<_> = self
             .by_reason
             .iter()
-            .map(|(reason, count)| FailureCount { what: what(reason), count: *count })
+            .map(|(reason, count)| FailureCount { reason: what(reason), count: *count })
             .collect();
-        told.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.what.cmp(&other.what)));
+        told.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.reason.cmp(&other.reason)));
         told
     }
 }
@@ -122,7 +126,7 @@ mod tests {
                 target: 0,
                 due: 0,
                 sent: Some(0),
-                own_lag: 0,
+                generator_lag: 0,
                 end: 1,
                 outcome,
                 bytes_in: 0,
@@ -138,10 +142,14 @@ mod tests {
         let mut all = RequestCounts::default();
         all.merge(&counts);
         all.merge(&counts);
-        assert_eq!((all.requests, all.failed, all.unanswered, all.resent), (36, 10, 8, 16));
-        let told: Vec<_> = all.failures().into_iter().map(|failure| (failure.what, failure.count)).collect();
+        assert_eq!((all.requests, all.failed, all.no_response, all.retried), (36, 10, 8, 16));
+        let told: Vec<_> =
+            all.failures_by_reason().into_iter().map(|failure| (failure.reason, failure.count)).collect();
         assert_eq!(told, [(RequestFault::Timeout.to_string(), 6), ("503".to_owned(), 4)]);
         let read: RequestCounts = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
-        assert_eq!((read.requests, read.unanswered, read.failures()), (36, 8, all.failures()));
+        assert_eq!(
+            (read.requests, read.no_response, read.failures_by_reason()),
+            (36, 8, all.failures_by_reason())
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! What the ways that matter bear: once an experiment has ended, the reference and the ways that differ from it are searched for the rate
-//! at which they break, one after the other.
+//! The capacity of variants. After an experiment the reference and the variants that differ are searched one after the other
+//! for the rate at which they break.
 //!
-//! Says which way is searched next, by which plan and how long ([`CapacitySearches::next_search`]), is told what came of it ([`CapacitySearches::record`]) and holds it
-//! beside the reference. A search is that of [`crate::find`]; what it is carried out on is the caller's, of real ways [`LocalVariantRunner::driver`](super::bench::LocalVariantRunner::driver).
+//! [`CapacitySearches::next_search`] says which variant is searched next, with which plan and budget.
+//! [`CapacitySearches::record`] takes the result and compares it with the reference. Each search is one of [`crate::find`]. The
+//! caller runs it, for real variants with [`LocalVariantRunner::driver`](super::bench::LocalVariantRunner::driver).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,100 +16,101 @@ use crate::find::answer::{FindOutcome as End, FindReport as Run, FindStopReason}
 use crate::find::compare::{self, ComparisonVerdict, RunComparison, RunComparisonError};
 use crate::find::plan::{FindPlan, MIN_BUDGET as LEAST_OF_SEARCH};
 
-/// What the searches are to do.
+/// The plan of all searches.
 #[derive(Debug, Clone)]
 pub struct CapacityPlan {
-    /// The search of each way, the reference first. Their budgets are shared out here.
+    /// The search of each variant, the reference first. [`CapacitySearches`] sets their budgets.
     pub plans: Vec<FindPlan>,
-    /// Time for everything together, the experiment included.
+    /// The budget of the experiment and all searches together.
     pub budget: Duration,
-    /// All ways matter, whatever the experiment says of them.
+    /// True if all variants are searched, whatever their verdicts are.
     pub searches_all: bool,
 }
 
-/// Ways that are searched beside the reference at most: each takes a minute.
+/// The maximum number of variants that are searched besides the reference. Each search takes a minute.
 const MOST: usize = 3;
-/// Silence between two searches, after which a target that the one before has overloaded has come to itself, or will not soon.
+/// The pause between two searches. A target that the previous search overloaded has recovered by then, or will not soon.
 const REST: Duration = Duration::from_secs(3);
 
-/// Why a way was not searched.
-const NO_TIME: &str = "the budget had no time for it";
-const NO_ROOM: &str = "three ways are searched beside the reference, and these differ more";
+/// Reasons why a variant was not searched.
+const NO_TIME: &str = "the budget left no time for it";
+const NO_ROOM: &str =
+    "three other variants differ more, and at most three are searched besides the reference";
 
-/// Shortest budget: a third is enough for the first look of an experiment, and the rest for two searches.
+/// The shortest budget. A third of it is enough for the first look of an experiment, and the rest for two searches.
 pub const MIN_BUDGET: Duration = Duration::from_secs(75);
 
-/// What of such a budget is the experiment's at most: what it leaves of that is the searches', too.
+/// The part of a budget that the experiment may take. The searches get what the experiment leaves of it.
 #[must_use]
 pub fn study_budget(budget: Duration) -> Duration {
     budget / 3
 }
 
-/// The budget of which so much is the experiment's.
+/// The whole budget in which an experiment gets this much.
 #[must_use]
 pub fn total_budget(experiment: Duration) -> Duration {
     experiment.saturating_mul(3)
 }
 
-/// What the searches came to.
+/// The result of all searches.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CapacityReport {
-    /// What was searched, in order: the reference first.
-    pub ways: Vec<VariantCapacity>,
-    /// Those that matter and were not searched.
-    pub left_out: Vec<SkippedVariant>,
-    /// Why there was nothing to search, in words; none: there was.
-    pub nothing: Option<String>,
+    /// The variants that were searched, in order. The reference is first.
+    pub variants: Vec<VariantCapacity>,
+    /// The variants that differ and were not searched.
+    pub not_run: Vec<SkippedVariant>,
+    /// The reason why nothing was searched, in words. It is `None` if something was.
+    pub skipped_because: Option<String>,
 }
 
-/// A way that matters and was not searched.
+/// A variant that differs and was not searched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkippedVariant {
-    /// What it is called.
+    /// The name of the variant.
     pub name: String,
-    /// Why, in words.
-    pub why: String,
+    /// The reason in words.
+    pub reason: String,
 }
 
-/// What a way bears beside the reference, where that is told to differ.
+/// How a variant's capacity differs from the reference's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapacityVerdict {
-    /// It breaks at a higher rate.
+    /// The variant breaks at a higher rate.
     More,
-    /// It breaks at a lower rate, or died.
+    /// The variant breaks at a lower rate, or its target died.
     Less,
 }
 
-/// What a way bears.
+/// The capacity of one variant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VariantCapacity {
-    /// Place of the way; 0 is the reference.
-    pub way: usize,
-    /// What it is called.
+    /// The index of the variant. Index 0 is the reference.
+    pub variant: usize,
+    /// The name of the variant.
     pub name: String,
-    /// Its limit beside the reference's; none of the reference.
-    #[serde(serialize_with = "beside")]
-    pub beside: Option<Result<RunComparison, RunComparisonError>>,
-    /// The whole search.
-    pub run: Run,
+    /// The comparison of the variant's limit with the reference's. The reference itself has none.
+    #[serde(serialize_with = "vs_reference")]
+    pub vs_reference: Option<Result<RunComparison, RunComparisonError>>,
+    /// The whole search, as a document of `find`.
+    pub find: Run,
 }
 
-/// A search that is due.
+/// The search that runs next.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NextSearch {
-    /// Place of the way; 0 is the reference.
+    /// The index of the variant. Index 0 is the reference.
     pub variant: usize,
-    /// What it is called.
+    /// The name of the variant.
     pub name: String,
-    /// How long nothing is sent before it.
+    /// The pause before the search, in which nothing is sent.
     pub pause: Duration,
-    /// The search.
+    /// The plan of the search.
     pub plan: FindPlan,
-    /// How many are to follow it.
+    /// The number of searches that follow.
     pub remaining: usize,
 }
 
-/// Searches under way.
+/// The searches in progress.
 #[derive(Debug, Clone)]
 pub struct CapacitySearches {
     plans: Vec<FindPlan>,
@@ -119,35 +121,37 @@ pub struct CapacitySearches {
 }
 
 impl CapacitySearches {
-    /// Those that an experiment calls for.
+    /// Creates the searches that the result of an experiment calls for.
     #[must_use]
     pub fn new(searches: &CapacityPlan, answer: &IsolateReport) -> Self {
         let names = answer.variant_stats().map(|way| way.name.clone()).collect();
-        let (plans, left) =
-            (searches.plans.clone(), searches.budget.saturating_sub(Duration::from_secs_f64(answer.took)));
+        let (plans, left) = (
+            searches.plans.clone(),
+            searches.budget.saturating_sub(Duration::from_secs_f64(answer.duration_seconds)),
+        );
         let mut limits = Self { plans, names, due: VecDeque::new(), left, found: CapacityReport::default() };
         match wanted(answer, searches.searches_all) {
             Ok(ways) => limits.take(ways),
-            Err(why) => limits.found.nothing = Some(why.to_owned()),
+            Err(why) => limits.found.skipped_because = Some(why.to_owned()),
         }
         limits
     }
 
-    /// The reference and these, as many as there is time for.
+    /// Queues the reference and these variants, as many as the budget has time for.
     fn take(&mut self, mut ways: Vec<usize>) {
         let beyond = ways.split_off(ways.len().min(MOST));
         self.leave_out(beyond, NO_ROOM);
         let is_alone = ways.is_empty();
         self.due = std::iter::once(0).chain(ways).collect();
         self.shorten();
-        // A limit that there is none to hold beside says nothing of ways.
+        // The reference's limit alone has nothing to be compared with.
         if self.due.len() == 1 && !is_alone {
             let reference = std::mem::take(&mut self.due).into();
             self.leave_out(reference, NO_TIME);
         }
     }
 
-    /// Leaves out the last ones for which there is no time.
+    /// Drops the last variants for which the budget has no time.
     fn shorten(&mut self) {
         let mut late = Vec::new();
         while !self.due.is_empty() && self.share() < LEAST_OF_SEARCH {
@@ -159,24 +163,24 @@ impl CapacitySearches {
 
     fn leave_out(&mut self, ways: Vec<usize>, why: &str) {
         let left_out =
-            |way: usize| Some(SkippedVariant { name: self.names.get(way)?.clone(), why: why.to_owned() });
-        self.found.left_out.extend(ways.into_iter().filter_map(left_out));
+            |way: usize| Some(SkippedVariant { name: self.names.get(way)?.clone(), reason: why.to_owned() });
+        self.found.not_run.extend(ways.into_iter().filter_map(left_out));
     }
 
-    /// What each of those that are due may take.
+    /// The budget of each search that is due.
     fn share(&self) -> Duration {
-        let rests = self.due.len().saturating_sub(usize::from(self.found.ways.is_empty()));
+        let rests = self.due.len().saturating_sub(usize::from(self.found.variants.is_empty()));
         let [rests, due] =
             [rests, self.due.len().max(1)].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         self.left.saturating_sub(REST * rests) / due
     }
 
-    /// What is to be searched next; none: nothing.
+    /// The search that runs next, or `None` if all are done.
     pub fn next_search(&mut self) -> Option<NextSearch> {
         self.shorten();
         let share = self.share();
         let way = self.due.pop_front()?;
-        let rest = if self.found.ways.is_empty() { Duration::ZERO } else { REST };
+        let rest = if self.found.variants.is_empty() { Duration::ZERO } else { REST };
         let plan = FindPlan { budget: Some(share), ..self.plans.get(way)?.clone() };
         Some(NextSearch {
             variant: way,
@@ -187,29 +191,31 @@ impl CapacitySearches {
         })
     }
 
-    /// What came of it.
+    /// Records the result of a search.
     pub fn record(&mut self, next: NextSearch, run: Run) {
-        self.left = self.left.saturating_sub(next.pause + Duration::from_secs_f64(run.took));
-        if run.cut == Some(FindStopReason::Signal) {
-            self.end("ended on request");
+        self.left = self.left.saturating_sub(next.pause + Duration::from_secs_f64(run.duration_seconds));
+        if run.stop_reason == Some(FindStopReason::Signal) {
+            self.end("stopped on request");
         }
-        let beside = self.found.ways.first().map(|reference| compare::compare_variants(&reference.run, &run));
-        self.found.ways.push(VariantCapacity { way: next.variant, name: next.name, beside, run });
+        let vs_reference =
+            self.found.variants.first().map(|reference| compare::compare_variants(&reference.find, &run));
+        let NextSearch { variant, name, .. } = next;
+        self.found.variants.push(VariantCapacity { variant, name, vs_reference, find: run });
     }
 
-    /// It could not be carried out, and why: neither can those that are due.
+    /// Records that a search could not run, and why. The searches that are due cannot run either.
     pub fn record_failure(&mut self, next: &NextSearch, why: &str) {
         self.leave_out(vec![next.variant], why);
         self.end(why);
     }
 
-    /// Searches no more, and says why.
+    /// Ends all searches for this reason.
     pub fn end(&mut self, why: &str) {
         let due = std::mem::take(&mut self.due).into();
         self.leave_out(due, why);
     }
 
-    /// What they came to.
+    /// The result of the searches.
     #[must_use]
     pub fn finish(self) -> CapacityReport {
         self.found
@@ -217,38 +223,38 @@ impl CapacitySearches {
 }
 
 impl CapacityReport {
-    /// Whether somebody ended a search.
+    /// True if a signal or the live page stopped a search.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.ways.iter().any(|way| way.run.cut == Some(FindStopReason::Signal))
+        self.variants.iter().any(|way| way.find.stop_reason == Some(FindStopReason::Signal))
     }
 
-    /// Whether it is told of all ways that matter what they bear beside the reference.
+    /// True if the capacity of each variant that differs was compared with the reference's.
     #[must_use]
     pub fn is_conclusive(&self) -> bool {
-        let is_untold = |way: &VariantCapacity| match &way.beside {
-            Some(Ok(compared)) => compared.change == ComparisonVerdict::CannotTell,
+        let is_untold = |way: &VariantCapacity| match &way.vs_reference {
+            Some(Ok(compared)) => compared.change == ComparisonVerdict::Undecided,
             Some(Err(_)) => true,
             None => false,
         };
-        self.nothing.is_none() && self.left_out.is_empty() && !self.ways.iter().any(is_untold)
+        self.skipped_because.is_none() && self.not_run.is_empty() && !self.variants.iter().any(is_untold)
     }
 
-    /// Whether any way bears less than the reference.
+    /// True if at least one variant has a lower capacity than the reference.
     #[must_use]
     pub fn has_lower_capacity(&self) -> bool {
-        self.ways.iter().any(|way| self.verdict(way) == Some(CapacityVerdict::Less))
+        self.variants.iter().any(|way| self.verdict(way) == Some(CapacityVerdict::Less))
     }
 
-    /// What is told of a way beside the reference, if anything is.
+    /// The verdict on a variant's capacity compared with the reference's, if there is one.
     #[must_use]
     pub fn verdict(&self, way: &VariantCapacity) -> Option<CapacityVerdict> {
-        let reference = self.ways.first()?;
-        match way.beside.as_ref()? {
+        let reference = self.variants.first()?;
+        match way.vs_reference.as_ref()? {
             Ok(RunComparison { change: ComparisonVerdict::Worse, .. }) => Some(CapacityVerdict::Less),
             Ok(RunComparison { change: ComparisonVerdict::Better, .. }) => Some(CapacityVerdict::More),
-            // Whoever dies of what the reference lives through has no cliff to compare.
-            Err(_) if way.run.outcome == End::Gone && reference.run.outcome != End::Gone => {
+            // A target that dies of a load that the reference survives has no breaking rate to compare.
+            Err(_) if way.find.outcome == End::TargetDied && reference.find.outcome != End::TargetDied => {
                 Some(CapacityVerdict::Less)
             }
             _ => None,
@@ -256,62 +262,63 @@ impl CapacityReport {
     }
 }
 
-/// Places of the ways that matter, the one that does most first: who was left unanswered, who fails, who costs or saves, and the others if all
-/// matter. Of an experiment in which the reference did not bear the rate it is searched alone.
+/// The indices of the variants to search, the most important first: the overloaded one, those that differ in their failures,
+/// those that differ in their times, and the others if all are searched. If the reference was overloaded it is searched alone.
 fn wanted(answer: &IsolateReport, all: bool) -> Result<Vec<usize>, &'static str> {
     match answer.outcome {
-        IsolateOutcome::Interrupted => return Err("the experiment was ended on request"),
-        IsolateOutcome::Failed => return Err("nothing could be sent"),
+        IsolateOutcome::Interrupted => return Err("the experiment was stopped on request"),
+        IsolateOutcome::Failed => return Err("the experiment could not send"),
         _ => {}
     }
     let matters = |way: usize, variant: &VariantResult| {
-        all || variant.verdict.is_difference() || answer.overloaded == Some(way)
+        all || variant.verdict.is_difference() || answer.overloaded_variant == Some(way)
     };
     let ways = answer.variants.iter().enumerate().map(|(at, variant)| (at + 1, variant));
     let mut ways: Vec<_> = ways.filter(|(way, variant)| matters(*way, variant)).collect();
     ways.sort_by(|(way, variant), (other_way, other)| {
         let of = |way: usize, variant: &VariantResult| {
-            (answer.overloaded == Some(way), variant.verdict.is_failure_difference())
+            (answer.overloaded_variant == Some(way), variant.verdict.is_failure_difference())
         };
         let order = of(*other_way, other).cmp(&of(*way, variant));
         order.then_with(|| size(other).total_cmp(&size(variant)))
     });
-    if ways.is_empty() && answer.overloaded != Some(0) {
-        return Err("no way is known to differ from the reference");
+    if ways.is_empty() && answer.overloaded_variant != Some(0) {
+        return Err("no variant is known to differ from the reference");
     }
     Ok(ways.into_iter().map(|(way, _)| way).collect())
 }
 
-/// How much it differs, a share, by what its verdict is of.
+/// The size of the difference as a ratio, in the quantity that the verdict is about.
 fn size(variant: &VariantResult) -> f64 {
     let told = match variant.verdict {
-        VariantVerdict::FailsMore | VariantVerdict::FailsLess => variant.failing,
-        VariantVerdict::TailFaster | VariantVerdict::TailSlower => variant.tail.gain,
-        VariantVerdict::Faster | VariantVerdict::Slower => variant.gain,
+        VariantVerdict::MoreErrors | VariantVerdict::FewerErrors => variant.error_ratio_difference,
+        VariantVerdict::P99Faster | VariantVerdict::P99Slower => variant.p99.time_saved_ratio,
+        VariantVerdict::Faster | VariantVerdict::Slower => variant.time_saved_ratio,
         VariantVerdict::Equal | VariantVerdict::Undecided | VariantVerdict::Invalid => None,
     };
-    told.map_or(0.0, |told| told.point.abs())
+    told.map_or(0.0, |told| told.estimate.abs())
 }
 
-/// `verdict`, and by how much as a ratio of both cliffs: `lower`, `point` and `upper`, null where a cap hides them; or `why` it cannot be told.
+/// Writes `verdict` and the ratio of both breaking rates as `lower`, `estimate` and `upper`, which are null where the highest
+/// rate hides them. If the runs cannot be compared, `reason` says why.
 #[expect(clippy::ref_option, reason = "serde hands it over so")]
-fn beside<S: Serializer>(
-    beside: &Option<Result<RunComparison, RunComparisonError>>,
+fn vs_reference<S: Serializer>(
+    comparison: &Option<Result<RunComparison, RunComparisonError>>,
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    let Some(beside) = beside else { return to.serialize_none() };
-    let mut fields = to.serialize_struct("Beside", 5)?;
-    let (compared, why) = match beside {
+    let Some(comparison) = comparison else { return to.serialize_none() };
+    let mut fields = to.serialize_struct("VsReference", 5)?;
+    let (compared, reason) = match comparison {
         Ok(compared) => (Some(compared), None),
-        Err(why) => (None, Some(why.to_string())),
+        Err(error) => (None, Some(error.to_string())),
     };
     let end = |end: f64| Some(end).filter(|end| end.is_normal());
     let ratio = compared.map(|compared| compared.ratio);
-    fields.serialize_field("verdict", compared.map_or("cannot-tell", |compared| slug(compared.change)))?;
+    fields.serialize_field("verdict", compared.map_or("undecided", |compared| slug(compared.change)))?;
     fields.serialize_field("lower", &ratio.and_then(|ratio| end(ratio.lower)))?;
-    fields.serialize_field("point", &ratio.and_then(|ratio| end(ratio.estimate)))?;
+    fields.serialize_field("estimate", &ratio.and_then(|ratio| end(ratio.estimate)))?;
     fields.serialize_field("upper", &ratio.and_then(|ratio| end(ratio.upper)))?;
-    fields.serialize_field("why", &why)?;
+    fields.serialize_field("reason", &reason)?;
     fields.end()
 }
 
@@ -321,7 +328,7 @@ fn slug(change: ComparisonVerdict) -> &'static str {
         ComparisonVerdict::Same => "same",
         ComparisonVerdict::NotWorse => "not-worse",
         ComparisonVerdict::Worse => "worse",
-        ComparisonVerdict::CannotTell => "cannot-tell",
+        ComparisonVerdict::Undecided => "undecided",
     }
 }
 
@@ -336,27 +343,31 @@ mod tests {
 
     fn way(name: &str) -> VariantStats {
         let (name, what) = (name.to_owned(), String::new());
-        VariantStats { name, what, ..VariantStats::default() }
+        VariantStats { name, description: what, ..VariantStats::default() }
     }
 
-    /// A way of which this is said, by so much.
+    /// A variant with this verdict and a difference of this size.
     fn variant(name: &str, verdict: VariantVerdict, by: f64) -> VariantResult {
-        let told = Some(ConfidenceInterval { lower: None, point: by, upper: None });
-        let tail = TailResult { verdict: VariantVerdict::Undecided, gain: told, more: None };
+        let told = Some(ConfidenceInterval { lower: None, estimate: by, upper: None });
+        let tail = TailResult {
+            verdict: VariantVerdict::Undecided,
+            time_saved_ratio: told,
+            estimated_remaining_seconds: None,
+        };
         VariantResult {
             way: way(name),
             design: "interleaved",
             verdict,
-            gain: told,
-            gain_seconds: None,
-            failing: told,
-            cells: 0,
+            time_saved_ratio: told,
+            time_saved_seconds: None,
+            error_ratio_difference: told,
+            time_buckets: 0,
             p_difference: None,
-            p_equality: None,
-            decided_after: None,
-            more: None,
-            limited: None,
-            tail,
+            p_equivalence: None,
+            decided_after_seconds: None,
+            estimated_remaining_seconds: None,
+            generator_limited_ratio: None,
+            p99: tail,
         }
     }
 
@@ -365,24 +376,26 @@ mod tests {
             target: String::new(),
             rate: 200.0,
             margin: 0.05,
-            tail: false,
-            budget: 120.0,
+            until_p99: false,
+            budget_seconds: 120.0,
             seed: 1,
-            foretold: 0.0,
-            foretold_tail: None,
+            predicted_duration_seconds: 0.0,
+            predicted_p99_duration_seconds: None,
         };
         IsolateReport {
-            schema: 1,
+            kind: "isolate",
+            version: 1,
             outcome,
-            cut: None,
-            overloaded: None,
-            generator: Vec::new(),
-            asked,
-            took: 30.0,
+            stop_reason: None,
+            stop_detail: None,
+            overloaded_variant: None,
+            generator_warnings: Vec::new(),
+            config: asked,
+            duration_seconds: 30.0,
             reference: way("reference"),
             variants,
-            find: None,
-            cells: Vec::new(),
+            capacity: None,
+            time_buckets: Vec::new(),
         }
     }
 
@@ -394,11 +407,11 @@ mod tests {
             budget: None,
             looks_for_cause: false,
             target: TargetInfo { url: "http://a/".into(), count: 1, uses_tls: false, has_host_name: false },
-            arrivals: ReportedArrivals::Even,
+            arrivals: ReportedArrivals::Constant,
             connections: ConnectionPolicy {
                 keep_alive: true,
-                most: None,
-                requests: None,
+                max_connections: None,
+                requests_per_connection: None,
                 protocol: "http/1.1".into(),
             },
             timeout: None,
@@ -414,17 +427,22 @@ mod tests {
         )
     }
 
-    /// A run that found its cliff there, in so much time.
+    /// A run that found this breaking rate and took this many seconds.
     fn found(cliff: f64, took: f64) -> Run {
         let report =
             seawall_search::search::RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, plan().bounds(None))
                 .report();
         let (lower, point, upper) = (Some(0.95 * cliff), Some(cliff), Some(1.05 * cliff));
-        let cliff = Cliff { lower, point, upper, ..Cliff::default() };
-        Run { outcome: End::Found, cliff, took, ..crate::find::told::search_report(&plan(), &report, None) }
+        let cliff = Cliff { lower, estimate: point, upper, ..Cliff::default() };
+        Run {
+            outcome: End::Found,
+            breaking_rate: cliff,
+            duration_seconds: took,
+            ..crate::find::told::search_report(&plan(), &report, None)
+        }
     }
 
-    /// Names of those that are searched, each for so long, with the budget of each.
+    /// Runs all searches with this duration each. Returns their names and budgets, and the result.
     fn carried_out(mut limits: CapacitySearches, took: f64) -> (Vec<(String, u64)>, CapacityReport) {
         let mut searched = Vec::new();
         while let Some(next) = limits.next_search() {
@@ -441,18 +459,18 @@ mod tests {
             variant("a little", VariantVerdict::Faster, 0.1),
             variant("equal", VariantVerdict::Equal, 0.01),
             variant("costly", VariantVerdict::Slower, -0.6),
-            variant("failing", VariantVerdict::FailsMore, 0.02),
-            variant("in the tail", VariantVerdict::TailSlower, -0.3),
+            variant("failing", VariantVerdict::MoreErrors, 0.02),
+            variant("in the tail", VariantVerdict::P99Slower, -0.3),
             variant("unknown", VariantVerdict::Undecided, 0.9),
         ];
         let (searched, found) =
             carried_out(limits(&answer(IsolateOutcome::Undecided, ways), 360, false), 60.0);
         let names: Vec<_> = searched.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["reference", "failing", "costly", "in the tail"]);
-        let left_out = SkippedVariant { name: "a little".into(), why: NO_ROOM.into() };
-        assert_eq!(found.left_out, [left_out]);
-        assert_eq!(found.ways.iter().map(|way| way.way).collect::<Vec<_>>(), [0, 4, 3, 5]);
-        assert!(found.ways[0].beside.is_none() && found.nothing.is_none());
+        let left_out = SkippedVariant { name: "a little".into(), reason: NO_ROOM.into() };
+        assert_eq!(found.not_run, [left_out]);
+        assert_eq!(found.variants.iter().map(|way| way.variant).collect::<Vec<_>>(), [0, 4, 3, 5]);
+        assert!(found.variants[0].vs_reference.is_none() && found.skipped_because.is_none());
     }
 
     #[test]
@@ -464,7 +482,7 @@ mod tests {
             ]
         };
         let of = |overloaded| IsolateReport {
-            overloaded: Some(overloaded),
+            overloaded_variant: Some(overloaded),
             ..answer(IsolateOutcome::Overloaded, ways())
         };
         let names = |answer: &IsolateReport| {
@@ -480,7 +498,7 @@ mod tests {
         let same = || vec![variant("b", VariantVerdict::Equal, 0.0)];
         let nothing = |outcome, all| {
             let (searched, found) = carried_out(limits(&answer(outcome, same()), 360, all), 60.0);
-            (searched.len(), found.nothing.is_some())
+            (searched.len(), found.skipped_because.is_some())
         };
         assert_eq!(nothing(IsolateOutcome::Decided, false), (0, true));
         assert_eq!(nothing(IsolateOutcome::Decided, true), (2, false));
@@ -499,10 +517,10 @@ mod tests {
         // The experiment took longer than it was to: one of three has no time.
         let (searched, found) = carried_out(limits(&answer(IsolateOutcome::Decided, two()), 75, false), 21.0);
         assert_eq!(searched, [("reference".to_owned(), 21), ("a".to_owned(), 21)]);
-        assert_eq!(found.left_out, [SkippedVariant { name: "b".into(), why: NO_TIME.into() }]);
+        assert_eq!(found.not_run, [SkippedVariant { name: "b".into(), reason: NO_TIME.into() }]);
         // The reference alone is nothing to hold a way beside.
         let (searched, found) = carried_out(limits(&answer(IsolateOutcome::Decided, two()), 60, false), 20.0);
-        assert_eq!((searched.len(), found.left_out.len()), (0, 3));
+        assert_eq!((searched.len(), found.not_run.len()), (0, 3));
         assert!(MIN_BUDGET - study_budget(MIN_BUDGET) >= 2 * LEAST_OF_SEARCH + REST);
     }
 
@@ -511,10 +529,10 @@ mod tests {
         let two = vec![variant("a", VariantVerdict::Faster, 0.3), variant("b", VariantVerdict::Faster, 0.2)];
         let mut limits = limits(&answer(IsolateOutcome::Decided, two), 360, false);
         let next = limits.next_search().unwrap();
-        limits.record(next, Run { cut: Some(FindStopReason::Signal), ..found(100.0, 10.0) });
+        limits.record(next, Run { stop_reason: Some(FindStopReason::Signal), ..found(100.0, 10.0) });
         assert_eq!(limits.next_search(), None);
         let found = limits.finish();
-        assert!(found.is_interrupted() && found.ways.len() == 1 && found.left_out.len() == 2);
+        assert!(found.is_interrupted() && found.variants.len() == 1 && found.not_run.len() == 2);
     }
 
     /// It vanished, and what nobody had searched was all told.
@@ -528,9 +546,11 @@ mod tests {
         limits.record_failure(&next, "cannot search: no room");
         assert_eq!(limits.next_search(), None);
         let found = limits.finish();
-        let left_out = ["a", "b"]
-            .map(|name| SkippedVariant { name: name.to_owned(), why: "cannot search: no room".to_owned() });
-        assert_eq!(found.left_out, left_out);
+        let left_out = ["a", "b"].map(|name| SkippedVariant {
+            name: name.to_owned(),
+            reason: "cannot search: no room".to_owned(),
+        });
+        assert_eq!(found.not_run, left_out);
         assert!(!found.is_conclusive());
     }
 
@@ -541,42 +561,47 @@ mod tests {
         for cliff in [100.0, 200.0, 50.0] {
             let next = limits.next_search().unwrap();
             let mut run = found(cliff, 50.0);
-            run.asked.connections.keep_alive = cliff < 150.0;
+            run.config.connections.keep_alive = cliff < 150.0;
             limits.record(next, run);
         }
         let found = limits.finish();
         assert!(found.has_lower_capacity() && found.is_conclusive() && !found.is_interrupted());
         let json = serde_json::to_value(&found).unwrap();
-        let verdicts: Vec<_> = (0..3).map(|at| json["ways"][at]["beside"]["verdict"].as_str()).collect();
+        let verdicts: Vec<_> =
+            (0..3).map(|at| json["variants"][at]["vs_reference"]["verdict"].as_str()).collect();
         assert_eq!(verdicts, [None, Some("better"), Some("worse")]);
-        assert!((json["ways"][1]["beside"]["point"].as_f64().unwrap() - 2.0).abs() < 1e-9);
+        assert!((json["variants"][1]["vs_reference"]["estimate"].as_f64().unwrap() - 2.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_cannot_be_compared_says_why_and_what_a_cap_hides_is_null() {
         let one = vec![variant("a", VariantVerdict::Faster, 0.3)];
         let held = |rate| Run {
-            outcome: End::Capped,
-            cliff: Cliff { good: Some(rate), ..Cliff::default() },
+            outcome: End::NoLimitFound,
+            breaking_rate: Cliff { highest_good_rate: Some(rate), ..Cliff::default() },
             ..found(100.0, 50.0)
         };
-        let unstable = Run { outcome: End::UnstableBaseline, cliff: Cliff::default(), ..found(100.0, 50.0) };
-        let beside = |run: Run| {
+        let unstable =
+            Run { outcome: End::UnstableBaseline, breaking_rate: Cliff::default(), ..found(100.0, 50.0) };
+        let compared = |run: Run| {
             let mut limits = limits(&answer(IsolateOutcome::Decided, one.clone()), 360, false);
             for run in [found(100.0, 50.0), run] {
                 let next = limits.next_search().unwrap();
                 limits.record(next, run);
             }
             let found = limits.finish();
-            (found.is_conclusive(), serde_json::to_value(found).unwrap()["ways"][1]["beside"].clone())
+            (
+                found.is_conclusive(),
+                serde_json::to_value(found).unwrap()["variants"][1]["vs_reference"].clone(),
+            )
         };
-        let (is_told, capped) = beside(held(1000.0));
+        let (is_told, capped) = compared(held(1000.0));
         assert!(is_told, "{capped}");
         assert_eq!((&capped["verdict"], &capped["upper"]), (&"better".into(), &serde_json::Value::Null));
         assert!(capped["lower"].as_f64().unwrap() > 1.0);
-        let (is_told, untold) = beside(unstable);
+        let (is_told, untold) = compared(unstable);
         assert!(!is_told, "{untold}");
-        assert_eq!(untold["verdict"], "cannot-tell");
-        assert!(untold["why"].as_str().unwrap().contains("found no cliff"));
+        assert_eq!(untold["verdict"], "undecided");
+        assert!(untold["reason"].as_str().unwrap().contains("has neither a cliff"));
     }
 }

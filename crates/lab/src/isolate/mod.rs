@@ -20,7 +20,7 @@ use seawall_isolate::study::{Study, StudyConfig};
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
-use self::answer::{IsolateOutcome, IsolateReport};
+use self::answer::{IsolateOutcome, IsolateReport, ReportedStopReason};
 use self::counts::RequestCounts;
 use self::ways::VariantLabel;
 
@@ -147,22 +147,23 @@ pub fn isolate(
             study.stop();
         }
         tell(&study, &|| IsolateReport {
-            generator: few(limits.clone()),
+            generator_warnings: few(limits.clone()),
             ..IsolateReport::new(plan, &study, &times, &counts, cut.as_ref())
         });
     }
     let answer = IsolateReport {
-        generator: few(limits),
+        generator_warnings: few(limits),
         ..IsolateReport::new(plan, &study, &times, &counts, cut.as_ref())
     };
     // What this machine came late to send waits at the target for no fault of the target's.
     if answer.outcome == IsolateOutcome::Overloaded && is_own {
-        let cut =
-            "two seconds' requests were under way, which this generator itself had sent late".to_owned();
+        let detail =
+            "two seconds of requests were in flight because this generator had sent them late".to_owned();
         return IsolateReport {
             outcome: IsolateOutcome::GeneratorLimited,
-            cut: Some(cut),
-            overloaded: None,
+            stop_reason: Some(ReportedStopReason::GeneratorLimited),
+            stop_detail: Some(detail),
+            overloaded_variant: None,
             ..answer
         };
     }

@@ -2,7 +2,7 @@
 //! instant on. What the parts come to together is [`crate::remote::segments`]'.
 
 use seawall_isolate::segment::{Design, Segment};
-use seawall_load::schedule::ScheduleSlice;
+use seawall_load::schedule::ScheduleShard;
 use seawall_load::session::LoadSession;
 
 use super::bench::{CellLoad, LocalVariantRunner};
@@ -15,7 +15,7 @@ pub struct OpenSegment {
     segment: Segment,
     /// Requests a second of the whole.
     rate: f64,
-    slice: ScheduleSlice,
+    shard: ScheduleShard,
     sessions: SegmentSessions,
 }
 
@@ -37,23 +37,26 @@ impl LocalVariantRunner {
         rate: f64,
         place: (u64, u64),
     ) -> Result<OpenSegment, String> {
-        let slice = ScheduleSlice::new(place.0, place.1).map_err(|bad| bad.to_string())?;
+        let shard = ScheduleShard::new(place.0, place.1).map_err(|bad| bad.to_string())?;
         if segment.members.iter().any(|member| *member >= self.variant_count()) {
-            return Err(format!("there are {} ways here, and one more is asked for", self.variant_count()));
+            return Err(format!(
+                "the coordinator asked for an unknown variant: this pod has {} variants",
+                self.variant_count()
+            ));
         }
         // Each part has an order of its own.
         let seed = segment.seed ^ (place.0 + 1).wrapping_mul(0xd134_2543_de82_ef95);
         let segment = Segment { seed, ..segment.clone() };
         let sessions = match segment.design {
             Design::Interleaved => self
-                .interleaved_session(&segment, rate, slice)
+                .interleaved_session(&segment, rate, shard)
                 .map(|(session, of)| SegmentSessions::Together(Box::new(session), of)),
             Design::Blocks => {
-                self.block_sessions(&segment, rate / slice.of() as f64).map(SegmentSessions::Apart)
+                self.block_sessions(&segment, rate / shard.of() as f64).map(SegmentSessions::Apart)
             }
         };
         let sessions = sessions.map_err(|error| error.to_string())?;
-        Ok(OpenSegment { segment, rate, slice, sessions })
+        Ok(OpenSegment { segment, rate, shard, sessions })
     }
 
     /// Sends all of its part of an interleaved segment, or one block of a member, from this instant on, in nanoseconds since the Unix
@@ -67,11 +70,11 @@ impl LocalVariantRunner {
         member: Option<usize>,
         start_at: i64,
     ) -> Result<SentSegmentPart, String> {
-        let OpenSegment { segment, rate, slice, sessions } = standing;
+        let OpenSegment { segment, rate, shard, sessions } = standing;
         let sending = CellLoad {
             duration: segment.send_duration(),
             rate: *rate,
-            slice: *slice,
+            shard: *shard,
             start_at: Some(start_at),
         };
         let loaded = match (sessions, member) {
@@ -80,9 +83,9 @@ impl LocalVariantRunner {
             }
             (SegmentSessions::Apart(sessions), Some(member)) => match sessions.get_mut(member) {
                 Some(Some(session)) => self.run_load(session, &sending, self.cells(segment, 1), |_| member),
-                _ => Err(SessionError::Impossible("it is no member of the segment".into())),
+                _ => Err(SessionError::Impossible("the variant is not part of the segment".into())),
             },
-            _ => Err(SessionError::Impossible("that is not how the segment's ways take turns".into())),
+            _ => Err(SessionError::Impossible("the order does not fit the segment's design".into())),
         };
         let loaded = loaded.map_err(|error| error.to_string())?;
         let shares = |cell: &Vec<CellSamples>| {

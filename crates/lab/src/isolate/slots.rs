@@ -33,7 +33,7 @@ impl CellSamples {
     /// A hit that has ended. What nobody waits for any more took at least as long as it was waited for; who times out has failed, too.
     pub(super) fn add(&mut self, fate: &CompletedRequest) {
         self.requests += 1;
-        self.lags.push(seconds(fate.own_lag));
+        self.lags.push(seconds(fate.generator_lag));
         let waited = matches!(fate.outcome, Err(RequestFault::Timeout | RequestFault::Aborted));
         if fate.is_good() || waited {
             self.times.push(seconds(time(fate)));
@@ -200,7 +200,7 @@ mod tests {
             target: 0,
             due,
             sent,
-            own_lag: 0,
+            generator_lag: 0,
             end,
             outcome,
             bytes_in: 0,
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn times_count_from_when_this_machine_came_to_send() {
-        let late = |at: u64| CompletedRequest { own_lag: 2 * MS, ..fate(at * MS, 12 * MS, Ok(200)) };
+        let late = |at: u64| CompletedRequest { generator_lag: 2 * MS, ..fate(at * MS, 12 * MS, Ok(200)) };
         let slot = slot((0..20).map(late));
         assert!((slot.middle.unwrap() - 0.010).abs() < 1e-9 && !slot.limited, "{slot:?}");
     }
@@ -234,8 +234,9 @@ mod tests {
 
     #[test]
     fn a_machine_that_sends_late_or_has_no_ports_was_the_limit() {
-        let sent =
-            |lag: Nanos| move |at: u64| CompletedRequest { own_lag: lag, ..fate(at, 8 * MS + lag, Ok(200)) };
+        let sent = |lag: Nanos| {
+            move |at: u64| CompletedRequest { generator_lag: lag, ..fate(at, 8 * MS + lag, Ok(200)) }
+        };
         assert!(!slot((0..50).map(sent(MS))).limited);
         assert!(slot((0..50).map(sent(3 * MS))).limited, "more than a quarter of 8 ms");
         let lack = || fate(0, 0, Err(RequestFault::Local(std::io::ErrorKind::AddrNotAvailable)));

@@ -18,7 +18,7 @@ pub struct LoadPartResult {
     /// All that it measured, as finely as it did, from the start until the last answer.
     #[serde(serialize_with = "whole")]
     pub total: IntervalStats,
-    /// Hits that the schedule made due of its slice; none in a closed loop.
+    /// Hits that the schedule made due of its shard; none in a closed loop.
     pub scheduled: Option<u64>,
     /// For how long hits were counted.
     pub scheduled_for: Nanos,
@@ -42,24 +42,24 @@ pub struct LoadPartResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineCheck {
-    /// Its stable name.
+    /// The stable name of the check.
     pub id: Cow<'static, str>,
-    /// What it came to, such as `fine`.
-    pub verdict: Cow<'static, str>,
-    /// One sentence with the numbers.
+    /// The result of the check, such as `ok`.
+    pub status: Cow<'static, str>,
+    /// A sentence with the numbers.
     pub text: String,
 }
 
 impl From<&MachineFinding> for MachineCheck {
     fn from(finding: &MachineFinding) -> Self {
-        let verdict = match finding.grade {
-            FindingGrade::Fine => "fine",
-            FindingGrade::Noted => "noted",
-            FindingGrade::Untested => "untested",
+        let status = match finding.grade {
+            FindingGrade::Ok => "ok",
+            FindingGrade::Info => "info",
+            FindingGrade::Unknown => "unknown",
             FindingGrade::Degraded => "degraded",
             FindingGrade::Invalid => "invalid",
         };
-        Self { id: finding.id.into(), verdict: verdict.into(), text: finding.text.clone() }
+        Self { id: finding.id.into(), status: status.into(), text: finding.text.clone() }
     }
 }
 
@@ -68,7 +68,7 @@ impl From<TrialResult> for LoadPartResult {
         let TrialResult { outcome, judgement, .. } = carried;
         let (records, unwritten) = match outcome.written {
             Ok(records) => (records, None),
-            Err(error) => (0, Some(format!("results could not be written: {error}"))),
+            Err(error) => (0, Some(format!("cannot write the results: {error}"))),
         };
         let unread = outcome.input_error.map(|mistake| mistake.to_string());
         Self {

@@ -15,15 +15,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[serde(remote = "TrialPurpose", rename_all = "kebab-case")]
 enum PurposeMirror {
     Baseline,
-    Ladder,
-    Arm,
-    Narrow,
+    Ramp,
+    BurstDrain,
+    NarrowBracket,
     Confirm,
-    Retest,
-    Probe,
-    Again,
-    Cold,
-    Knee,
+    RepeatAfterIdle,
+    RecoveryProbe,
+    RepeatNow,
+    AfterIdle,
+    LatencyBreakingRate,
     Recovery,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct OfferMirror {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "experiment::RequestSpacing", rename_all = "kebab-case")]
 enum SpacingMirror {
-    Even,
+    Constant,
     Poisson,
 }
 
@@ -198,9 +198,16 @@ struct CarrierRow(u64, u64, f64, f64, Option<f64>, Option<f64>);
 
 impl From<&ObservedRequest> for HitRow {
     fn from(hit: &ObservedRequest) -> Self {
-        let ObservedRequest { due, sent, lag, end, outcome: how, bytes, connection: carrier } = *hit;
+        let ObservedRequest { due, sent, lag, end, outcome: how, bytes, carrying_connection: carrier } = *hit;
         let row = |one: RequestConnection| {
-            let RequestConnection { number, earlier_requests: before, idle, connect, tls, first_byte } = one;
+            let RequestConnection {
+                number,
+                earlier_requests_on_connection: before,
+                idle,
+                connect,
+                tls,
+                first_byte,
+            } = one;
             CarrierRow(number, before, idle, connect, tls, first_byte)
         };
         Self(due, sent, lag, end, how, bytes, carrier.map(row))
@@ -210,10 +217,16 @@ impl From<&ObservedRequest> for HitRow {
 impl From<HitRow> for ObservedRequest {
     fn from(row: HitRow) -> Self {
         let HitRow(due, sent, lag, end, how, bytes, carrier) = row;
-        let carrier = carrier.map(|CarrierRow(number, before, idle, connect, tls, first_byte)| {
-            RequestConnection { number, earlier_requests: before, idle, connect, tls, first_byte }
-        });
-        Self { due, sent, lag, end, outcome: how, bytes, connection: carrier }
+        let carrier =
+            carrier.map(|CarrierRow(number, before, idle, connect, tls, first_byte)| RequestConnection {
+                number,
+                earlier_requests_on_connection: before,
+                idle,
+                connect,
+                tls,
+                first_byte,
+            });
+        Self { due, sent, lag, end, outcome: how, bytes, carrying_connection: carrier }
     }
 }
 

@@ -148,7 +148,7 @@ impl Serialize for ExperimentPartResult {
         let hits = hits.filter(|hits| hits.len() <= MOST_OF_HITS);
         let too_many = hits
             .is_none()
-            .then(|| format!("{} requests are more than a pod can tell of one by one", told.requests.len()));
+            .then(|| format!("too many requests for the report of a pod: {}", told.requests.len()));
         TriedLine {
             hits: hits.unwrap_or_default(),
             connections: told.connections,
@@ -169,7 +169,7 @@ impl<'de> Deserialize<'de> for ExperimentPartResult {
         let line = TriedLine::deserialize(deserializer)?;
         let rows: Vec<HitRow> = match line.hits.as_str() {
             "" => Vec::new(),
-            hits => unpack(hits).ok_or_else(|| serde::de::Error::custom("no hits in base64"))?,
+            hits => unpack(hits).ok_or_else(|| serde::de::Error::custom("expected requests in base64"))?,
         };
         Ok(Self(ExperimentObservation {
             requests: rows.into_iter().map(Into::into).collect(),
@@ -194,7 +194,9 @@ impl ExperimentPartResult {
             // No generator opens so many in one experiment.
             let number = |number: u64| (place << 32) | (number & u64::from(u32::MAX));
             all.requests.extend(part.requests.into_iter().map(|mut hit| {
-                hit.connection.iter_mut().for_each(|carrier| carrier.number = number(carrier.number));
+                hit.carrying_connection
+                    .iter_mut()
+                    .for_each(|carrier| carrier.number = number(carrier.number));
                 hit
             }));
             all.connections = all.connections.saturating_add(part.connections);
@@ -269,12 +271,13 @@ mod tests {
             StopRule::Fails(0.5),
             StopRule::Calm(0.1),
         ] {
-            let (purpose, drain) = (TrialPurpose::Narrow, Duration::from_millis(300));
+            let (purpose, drain) = (TrialPurpose::NarrowBracket, Duration::from_millis(300));
             let offer =
                 TrialSpec { purpose, rate: 1e3 / 7.0, least, most, rule, most_in_flight: 99.5, drain };
             assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer));
         }
-        let (rule, purpose, drain) = (StopRule::Calm(f64::INFINITY), TrialPurpose::Probe, Duration::ZERO);
+        let (rule, purpose, drain) =
+            (StopRule::Calm(f64::INFINITY), TrialPurpose::RecoveryProbe, Duration::ZERO);
         let offer = TrialSpec { purpose, rate: 1.0, least, most, rule, most_in_flight: f64::INFINITY, drain };
         assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer), "without a bound");
         let loads = [
@@ -297,7 +300,7 @@ mod tests {
     fn hit(due: f64, number: u64) -> ObservedRequest {
         let carrier = Some(RequestConnection {
             number,
-            earlier_requests: 2,
+            earlier_requests_on_connection: 2,
             first_byte: Some(0.1),
             ..RequestConnection::default()
         });
@@ -308,7 +311,7 @@ mod tests {
             end: due + 1.0,
             outcome: ObservedOutcome::Status(503),
             bytes: 5,
-            connection: carrier,
+            carrying_connection: carrier,
         }
     }
 
@@ -327,7 +330,7 @@ mod tests {
         assert_eq!(all.requests.iter().map(|hit| hit.due).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
         assert_eq!((all.connections, all.requests[1].end), (4, 2.0));
         let mut numbers: Vec<_> =
-            all.requests.iter().filter_map(|hit| Some(hit.connection?.number)).collect();
+            all.requests.iter().filter_map(|hit| Some(hit.carrying_connection?.number)).collect();
         numbers.dedup();
         assert_eq!(numbers.len(), 3, "connections of two generators are two");
     }
@@ -348,7 +351,7 @@ mod tests {
         }))
         .0;
         assert_eq!(told.requests.len(), 0);
-        assert!(told.invalid.is_some_and(|why| why.starts_with("60000 requests are more")));
+        assert!(told.invalid.is_some_and(|why| why.ends_with("for the report of a pod: 60000")));
     }
 
     #[test]

@@ -102,14 +102,14 @@ mod deflated {
     use super::super::compact::{pack, unpack};
 
     pub(super) fn serialize<T: Serialize, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
-        pack(value).ok_or_else(|| S::Error::custom("it cannot be written down"))?.serialize(to)
+        pack(value).ok_or_else(|| S::Error::custom("cannot be encoded"))?.serialize(to)
     }
 
     pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
         from: D,
     ) -> Result<T, D::Error> {
         let text = String::deserialize(from)?;
-        unpack(&text).ok_or_else(|| D::Error::custom("no figures in base64"))
+        unpack(&text).ok_or_else(|| D::Error::custom("expected figures in base64"))
     }
 }
 
@@ -150,7 +150,7 @@ impl SentSegmentPart {
         let limited = self.cells.iter().filter(|cell| is_limited(cell)).count();
         let is_often = self.limits.is_empty() && limited as f64 > OFTEN * self.cells.len() as f64;
         let told =
-            is_often.then(|| format!("late with its requests in {limited} of {} cells", self.cells.len()));
+            is_often.then(|| format!("sent its requests late in {limited} of {} cells", self.cells.len()));
         self.limits.iter().cloned().chain(told)
     }
 }
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(of(0), (vec![Some((60, false)); 2], vec![]));
         assert_eq!(
             of(1),
-            (vec![Some((50, false)); 2], vec!["0: late with its requests in 1 of 1 cells".to_owned()])
+            (vec![Some((50, false)); 2], vec!["0: sent its requests late in 1 of 1 cells".to_owned()])
         );
         assert_eq!(of(3).0, vec![Some((30, false)); 2]);
         assert_eq!(of(4).0, vec![Some((60, true)); 2]);

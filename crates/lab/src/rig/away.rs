@@ -63,7 +63,7 @@ mod tests {
                 target: 0,
                 due: end,
                 sent: Some(end),
-                own_lag: 0,
+                generator_lag: 0,
                 end,
                 outcome: *outcome,
                 bytes_in: 0,

@@ -17,7 +17,7 @@ fn failing(total: &LoadStats) -> Option<(String, f64)> {
     let statuses =
         total.statuses.iter().filter(|(status, _)| OutcomeClass::of_status(*status) != OutcomeClass::Good);
     let answers = statuses.map(|(status, count)| (format!("status {status}"), count));
-    let faults = total.examples.iter().zip(total.faults).filter_map(|(example, count)| {
+    let faults = total.failure_examples.iter().zip(total.failures).filter_map(|(example, count)| {
         let words = example.as_ref().filter(|_| count > 0)?.to_string();
         (words != RequestFault::Aborted.to_string()).then_some((words, count))
     });
@@ -28,7 +28,7 @@ fn failing(total: &LoadStats) -> Option<(String, f64)> {
 }
 
 fn quantiles(total: &LoadStats) -> Option<[f64; 2]> {
-    let response = &total.class(OutcomeClass::Good).response;
+    let response = &total.class(OutcomeClass::Good).response_time;
     let seconds = |quantile| Duration::from_nanos(response.quantile(quantile)).as_secs_f64();
     (response.count() > 0).then(|| [0.5, 0.99].map(seconds))
 }

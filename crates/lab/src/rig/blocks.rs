@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::fate::CompletedRequest;
-use seawall_load::schedule::{Schedule, ScheduleSlice};
+use seawall_load::schedule::{Schedule, ScheduleShard};
 use seawall_search::seen::{BLOCKS_PER_SECOND as BLOCKS_OF_A_SECOND, BlockCounts};
 
 use super::bunches::{BurstTally, SendBursts};
@@ -43,7 +43,7 @@ pub(super) fn block_index(at: Nanos) -> usize {
 pub(super) struct BlockBuilder<'s> {
     schedule: &'s Schedule,
     /// What of it is sent here.
-    slice: ScheduleSlice,
+    shard: ScheduleShard,
     /// Answers later than this are late; without it none is.
     bound: Option<Nanos>,
     /// The complete ones, and those of which something is known already.
@@ -59,15 +59,15 @@ pub(super) struct BlockBuilder<'s> {
 }
 
 impl<'s> BlockBuilder<'s> {
-    /// Of a slice of a schedule that begins with the first block; answers later than the bound are late.
-    pub(super) fn new(schedule: &'s Schedule, slice: ScheduleSlice, bound: Option<Duration>) -> Self {
+    /// Of a shard of a schedule that begins with the first block; answers later than the bound are late.
+    pub(super) fn new(schedule: &'s Schedule, shard: ScheduleShard, bound: Option<Duration>) -> Self {
         Self {
             schedule,
-            slice,
+            shard,
             bound: usable_bound(bound),
             blocks: Vec::new(),
             in_time: Vec::new(),
-            bunches: SendBursts::new(schedule.peak() / slice.of() as f64),
+            bunches: SendBursts::new(schedule.peak() / shard.of() as f64),
             excused: Vec::new(),
             complete: 0,
             ended: 0,
@@ -133,7 +133,7 @@ impl<'s> BlockBuilder<'s> {
     }
 
     fn due_before(&self, at: Nanos) -> u64 {
-        self.slice.count(self.schedule.hits_before(at))
+        self.shard.count(self.schedule.hits_before(at))
     }
 
     /// Hits whose bound passes in this block, and that have not ended by then.
@@ -183,7 +183,7 @@ pub(super) mod tests {
     const MS: Nanos = SECOND / 1000;
 
     fn even(rate: u64) -> Schedule {
-        Schedule::constant(RequestRate::new(rate, SECOND).unwrap(), ArrivalSpacing::Even)
+        Schedule::constant(RequestRate::new(rate, SECOND).unwrap(), ArrivalSpacing::Constant)
     }
 
     /// A hit that was sent when it was due.
@@ -196,7 +196,7 @@ pub(super) mod tests {
             target: 0,
             due,
             sent: Some(due),
-            own_lag: 0,
+            generator_lag: 0,
             end,
             outcome,
             bytes_in: 0,
@@ -212,7 +212,7 @@ pub(super) mod tests {
         hits: &[CompletedRequest],
         so_many: usize,
     ) -> Vec<BlockCounts> {
-        let mut blocks = BlockBuilder::new(schedule, ScheduleSlice::default(), bound);
+        let mut blocks = BlockBuilder::new(schedule, ScheduleShard::default(), bound);
         blocks.ended(hits);
         while blocks.complete_one(block_start(so_many)) {}
         blocks.into_complete()
@@ -244,22 +244,22 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn blocks_of_slices_add_up_to_those_of_the_whole() {
+    fn blocks_of_shards_add_up_to_those_of_the_whole() {
         let (schedule, bound) = (even(70), Some(Duration::from_millis(50)));
         let due = |seq: u64| seq * SECOND / 70;
         let hit = |seq: u64| {
             let outcome = if seq.is_multiple_of(9) { Ok(503) } else { Ok(200) };
             fate(due(seq), due(seq) + seq % 7 * 20 * MS, outcome)
         };
-        let of = |slice: ScheduleSlice| {
-            let mine: Vec<_> = (0..120).filter(|&seq| slice.thread_of(seq, 1).is_some()).map(hit).collect();
-            let mut blocks = BlockBuilder::new(&schedule, slice, bound);
+        let of = |shard: ScheduleShard| {
+            let mine: Vec<_> = (0..120).filter(|&seq| shard.thread_of(seq, 1).is_some()).map(hit).collect();
+            let mut blocks = BlockBuilder::new(&schedule, shard, bound);
             blocks.ended(&mine);
             while blocks.complete_one(block_start(25)) {}
             blocks.into_complete()
         };
-        let whole = of(ScheduleSlice::default());
-        let parts: Vec<_> = (0..3).map(|index| of(ScheduleSlice::new(index, 3).unwrap())).collect();
+        let whole = of(ScheduleShard::default());
+        let parts: Vec<_> = (0..3).map(|index| of(ScheduleShard::new(index, 3).unwrap())).collect();
         for (at, block) in whole.iter().enumerate() {
             let sum = |of: fn(&BlockCounts) -> u32| parts.iter().map(|part| of(&part[at])).sum::<u32>();
             let sums =
@@ -296,7 +296,7 @@ pub(super) mod tests {
     fn what_fails_beside_a_bunch_is_in_flight_until_then_and_neither_an_error_nor_late() {
         let late = |outcome| CompletedRequest {
             sent: Some(100 * MS),
-            own_lag: 100 * MS,
+            generator_lag: 100 * MS,
             ..fate(0, 110 * MS, outcome)
         };
         let told = |outcome| -> Vec<_> {
@@ -310,7 +310,7 @@ pub(super) mod tests {
     #[test]
     fn a_block_is_not_complete_before_it_has_ended() {
         let schedule = even(10);
-        let mut blocks = BlockBuilder::new(&schedule, ScheduleSlice::default(), None);
+        let mut blocks = BlockBuilder::new(&schedule, ScheduleShard::default(), None);
         blocks.ended(&[fate(0, MS, Ok(200))]);
         assert!(!blocks.complete_one(block_start(1) - 1) && blocks.complete().is_empty());
         assert!(blocks.complete_one(block_start(1)) && !blocks.complete_one(block_start(1)));
@@ -330,11 +330,11 @@ pub(super) mod tests {
         while let NextArrival::Due(hit) = cursor.next(until - 1) {
             let outcome = if random() % 4 == 0 { Err(RequestFault::Timeout) } else { Ok(200) };
             // One of sixteen was sent late by as much as makes a bunch of some rates, or by next to nothing.
-            let own_lag = if random() % 16 == 0 { random() % (50 * MS) } else { random() % 1000 };
-            let sent = hit.due + own_lag;
+            let generator_lag = if random() % 16 == 0 { random() % (50 * MS) } else { random() % 1000 };
+            let sent = hit.due + generator_lag;
             hits.push(CompletedRequest {
                 sent: Some(sent),
-                own_lag,
+                generator_lag,
                 ..fate(hit.due, sent + random() % slow, outcome)
             });
         }
@@ -353,7 +353,7 @@ pub(super) mod tests {
             bound in 1..400_u64,
             slow in 1..600_u64,
         ) {
-            let spacing = if poisson { ArrivalSpacing::Poisson(seed) } else { ArrivalSpacing::Even };
+            let spacing = if poisson { ArrivalSpacing::Poisson(seed) } else { ArrivalSpacing::Constant };
             let schedule = Schedule::constant(RequestRate::new(rate, SECOND).unwrap(), spacing);
             let (end, bound) = (block_start(so_many), bound * MS);
             // More is due, and ends, than the blocks last.
@@ -364,8 +364,8 @@ pub(super) mod tests {
             let in_time = |hit: &CompletedRequest| hit.is_good() && hit.end <= hit.due + bound;
             // A span begins when a late hit was sent and lasts as long as it was late.
             let least = (SECOND / rate).max(MS);
-            let late = |hit: &CompletedRequest| hit.own_lag >= least;
-            let beside = |of: &CompletedRequest, hit: &CompletedRequest| (of.launched()..=of.launched() + of.own_lag).contains(&hit.launched());
+            let late = |hit: &CompletedRequest| hit.generator_lag >= least;
+            let beside = |of: &CompletedRequest, hit: &CompletedRequest| (of.launched()..=of.launched() + of.generator_lag).contains(&hit.launched());
             let spans: Vec<_> = hits.iter().filter(|hit| late(hit)).collect();
             let excused = |hit: &CompletedRequest| !hit.is_good() && spans.iter().any(|of| beside(of, hit));
             // Of what is left out it is said that it is late only if its bound passed before it ended.

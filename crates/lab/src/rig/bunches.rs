@@ -52,8 +52,9 @@ impl SendBursts {
 
     /// Learns of how late requests were. Called before any of what ended with them is judged: a bunch shows by any of its requests.
     pub(super) fn record(&mut self, fates: &[CompletedRequest]) {
-        let late = fates.iter().filter(|fate| fate.own_lag >= self.least);
-        let spans: Vec<_> = late.map(|fate| (fate.launched(), fate.launched() + fate.own_lag)).collect();
+        let late = fates.iter().filter(|fate| fate.generator_lag >= self.least);
+        let spans: Vec<_> =
+            late.map(|fate| (fate.launched(), fate.launched() + fate.generator_lag)).collect();
         spans.into_iter().for_each(|span| self.enter(span));
     }
 
@@ -107,7 +108,7 @@ impl BurstTally {
         (is_most && (is_much || fails)).then(|| {
             let errors = beside.errors + apart.errors;
             format!(
-                "{} of the {errors} errors among {all} requests came to what this machine had sent late and at once, or right after it",
+                "{} of {errors} errors among {all} requests fall into or right after a burst that this machine sent late",
                 beside.errors
             )
         })
@@ -120,13 +121,13 @@ mod tests {
 
     const MS: Nanos = SECOND / 1000;
 
-    fn fate(due: Nanos, own_lag: Nanos, status: u16) -> CompletedRequest {
-        let sent = due + own_lag;
+    fn fate(due: Nanos, generator_lag: Nanos, status: u16) -> CompletedRequest {
+        let sent = due + generator_lag;
         CompletedRequest {
             target: 0,
             due,
             sent: Some(sent),
-            own_lag,
+            generator_lag,
             end: sent + MS,
             outcome: Ok(status),
             bytes_in: 0,
@@ -205,7 +206,7 @@ mod tests {
         assert!(doubt((20, 12), (1000, 8), true), "those that are left may be their echo");
         assert!(doubt((300, 120), (700, 5), false), "more than a tenth");
         let said = tally((300, 120), (700, 5)).invalid_reason(false);
-        assert!(said.is_some_and(|said| said.starts_with("120 of the 125 errors among 1000 requests")));
+        assert!(said.is_some_and(|said| said.starts_with("120 of 125 errors among 1000 requests")));
     }
 
     #[test]

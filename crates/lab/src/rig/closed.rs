@@ -51,7 +51,7 @@ impl LocalDriver {
         self.fastest = self
             .fastest
             .max(sum(&blocks, BlockCounts::ended) / (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS));
-        let lack = port_shortage(no_port, carried.outcome.total.done, false, port_range());
+        let lack = port_shortage(no_port, carried.outcome.total.completed, false, port_range());
         let against = self.against(&carried, f64::from(offer.clients), no_port);
         let invalid = join_reasons(lack.into_iter().chain(against));
         Ok(TrialObservation {
@@ -78,7 +78,8 @@ fn pause(offer: &ClosedTrialSpec) -> Duration {
 /// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
 fn kept_busy(offer: &ClosedTrialSpec) -> LoadSpec {
     let blocks = (offer.most.as_secs_f64() / BLOCK_SECONDS).ceil() as usize;
-    let until = StopCondition { time: block_start(blocks.saturating_add(2)), ..StopCondition::default() };
+    let until =
+        StopCondition { stop_time: block_start(blocks.saturating_add(2)), ..StopCondition::default() };
     let load = LoadSpec {
         until,
         failure_pause: pause(offer),
@@ -199,7 +200,7 @@ mod tests {
         };
         let second = Duration::from_secs(1);
         ClosedTrialSpec {
-            purpose: seawall_search::offer::TrialPurpose::Narrow,
+            purpose: seawall_search::offer::TrialPurpose::NarrowBracket,
             clients,
             pause,
             least: second,
@@ -290,7 +291,7 @@ mod tests {
             (77, Some(second / 2), true)
         );
         assert_eq!(load.failure_pause, second / 50);
-        assert!(matches!(load.arrivals, ArrivalModel::Closed) && load.until.time > SECOND);
+        assert!(matches!(load.arrivals, ArrivalModel::Closed) && load.until.stop_time > SECOND);
     }
 
     proptest! {

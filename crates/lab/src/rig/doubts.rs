@@ -55,10 +55,10 @@ impl ValidityLimits {
     }
 
     fn late(self, total: &LoadStats) -> Option<String> {
-        let lag = Duration::from_nanos(total.own_lag.quantile(0.99));
+        let lag = Duration::from_nanos(total.generator_lag.quantile(0.99));
         let allowed = self.lag;
         (lag > allowed).then(|| {
-            format!("one request of a hundred was sent {lag:.1?} or more after it was due, more than {allowed:.1?}")
+            format!("this machine sent 1 % of the requests {lag:.1?} or more after their scheduled time; the limit is {allowed:.1?}")
         })
     }
 
@@ -66,7 +66,7 @@ impl ValidityLimits {
         let peak = total.in_flight_peak;
         let room = self.room.filter(|room| peak > *room)?;
         Some(format!(
-            "{peak} requests in flight are more than the {room} connections that the limit of open files allows"
+            "{peak} requests in flight exceed the {room} connections that the open-files limit allows"
         ))
     }
 }
@@ -85,9 +85,9 @@ pub(super) fn port_shortage(
         let range = range.map_or_else(String::new, |range| {
             let lasting = range.len() as f64 / TIME_WAIT;
             let (first, last) = range.into_inner();
-            format!(" (ephemeral range {first}-{last} towards one destination, enough for {lasting:.0} new connections a second)")
+            format!(" (ephemeral range {first}-{last} to one destination lasts for {lasting:.0} new connections/s)")
         });
-        format!("{no_port} requests found no free port{range}")
+        format!("{no_port} requests found no free local port{range}")
     })
 }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn against(limits: ValidityLimits, total: &LoadStats) -> Option<String> {
-        limits.invalid_reason(&judged(GeneratorVerdict::Sound), total, 0)
+        limits.invalid_reason(&judged(GeneratorVerdict::Valid), total, 0)
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         let limits = ValidityLimits::new(None, None);
         let of = |verdict| limits.invalid_reason(&judged(verdict), &LoadStats::default(), 0);
         assert_eq!(of(GeneratorVerdict::GeneratorLimited).as_deref(), Some("what was measured"));
-        assert_eq!([of(GeneratorVerdict::Degraded), of(GeneratorVerdict::Sound)], [None, None]);
+        assert_eq!([of(GeneratorVerdict::Degraded), of(GeneratorVerdict::Valid)], [None, None]);
     }
 
     #[test]
@@ -151,11 +151,14 @@ mod tests {
     fn a_trial_without_ports_says_so_with_how_many_there_are() {
         let said = port_shortage(40, 100, false, Some(20_000..=20_599)).unwrap();
         assert!(
-            said.starts_with("40 requests found no free port (ephemeral range 20000-20599 towards"),
+            said.starts_with("40 requests found no free local port (ephemeral range 20000-20599 to"),
             "{said}"
         );
-        assert!(said.contains("enough for 10 new"), "{said}");
-        assert_eq!(port_shortage(40, 100, false, None).as_deref(), Some("40 requests found no free port"));
+        assert!(said.contains("lasts for 10 new"), "{said}");
+        assert_eq!(
+            port_shortage(40, 100, false, None).as_deref(),
+            Some("40 requests found no free local port")
+        );
         let said = |no_port, fails| port_shortage(no_port, 1000, fails, None).is_some();
         assert_eq!(
             [said(10, false), said(11, false), said(1, true), said(0, true)],
@@ -166,12 +169,12 @@ mod tests {
     #[test]
     fn lag_counts_when_it_is_much_of_what_is_measured() {
         let mut total = LoadStats::default();
-        total.own_lag.record(5_000_000);
+        total.generator_lag.record(5_000_000);
         let bound = |ms| ValidityLimits::new(Some(Duration::from_millis(ms)), None);
         assert_eq!(against(bound(250), &total), None);
         assert_eq!(against(ValidityLimits::new(None, None), &total), None);
         assert!(against(bound(15), &total).is_some_and(|why| why.contains("5.0ms")));
-        total.own_lag.record(70_000_000);
+        total.generator_lag.record(70_000_000);
         assert!(against(ValidityLimits::new(None, None), &total).is_some());
     }
 
@@ -180,7 +183,7 @@ mod tests {
         let total = LoadStats { in_flight_peak: 400, ..LoadStats::default() };
         assert!(
             against(ValidityLimits::new(None, Some(399)), &total)
-                .is_some_and(|why| why.contains("open files"))
+                .is_some_and(|why| why.contains("open-files limit"))
         );
         assert_eq!(
             [Some(400), None].map(|room| against(ValidityLimits::new(None, room), &total)),

@@ -39,20 +39,20 @@ pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<LoadSpec> {
     let (arrivals, until, in_flight) = match experiment.load {
         experiment::ExperimentLoad::Rate { rate: per_second, lasts, spacing } => {
             let spacing = match spacing {
-                experiment::RequestSpacing::Even => ArrivalSpacing::Even,
+                experiment::RequestSpacing::Constant => ArrivalSpacing::Constant,
                 experiment::RequestSpacing::Poisson => ArrivalSpacing::Poisson(seed),
             };
             let arrivals = ArrivalModel::Open(Schedule::constant(rate(per_second)?, spacing));
             let margin = (per_second * MARGIN) as usize;
             (
                 arrivals,
-                StopCondition { time: nanos(lasts), hits: MOST_HITS },
+                StopCondition { stop_time: nanos(lasts), hits: MOST_HITS },
                 experiment.most_in_flight.saturating_add(margin),
             )
         }
         experiment::ExperimentLoad::Clients { clients, lasts, requests } => (
             ArrivalModel::Closed,
-            StopCondition { time: nanos(lasts), hits: requests.min(MOST_HITS) },
+            StopCondition { stop_time: nanos(lasts), hits: requests.min(MOST_HITS) },
             clients,
         ),
         experiment::ExperimentLoad::Bursts { size, times, every, .. } => {
@@ -131,18 +131,18 @@ fn hit(fate: &CompletedRequest, first: Nanos) -> ObservedRequest {
     ObservedRequest {
         due: since(fate.due),
         sent: fate.sent.map(since),
-        lag: seconds(fate.own_lag),
+        lag: seconds(fate.generator_lag),
         end: since(fate.end),
         outcome: how(fate),
         bytes: fate.bytes_in,
-        connection: fate.carrier.map(carrier),
+        carrying_connection: fate.carrier.map(carrier),
     }
 }
 
 fn carrier(told: record::ConnectionTimings) -> RequestConnection {
     RequestConnection {
-        number: told.number,
-        earlier_requests: told.before,
+        number: told.connection_id,
+        earlier_requests_on_connection: told.reuse_count,
         idle: seconds(told.idle),
         connect: seconds(told.connect),
         tls: told.tls.map(seconds),
@@ -264,7 +264,7 @@ mod tests {
                 .unwrap();
         assert_eq!(
             (clients.in_flight.limit, clients.until),
-            (7, StopCondition { time: nanos(lasts), hits: 30 })
+            (7, StopCondition { stop_time: nanos(lasts), hits: 30 })
         );
         let spacing = experiment::RequestSpacing::Poisson;
         let paced = experiment::ExperimentLoad::Rate { rate: 220.000_000_000_000_03, lasts, spacing };
@@ -273,7 +273,7 @@ mod tests {
             panic!("a rate does not wait for answers")
         };
         assert_eq!((schedule.spacing(), schedule.peak()), (ArrivalSpacing::Poisson(9), 220.0));
-        assert_eq!(paced.until.time, nanos(lasts));
+        assert_eq!(paced.until.stop_time, nanos(lasts));
     }
 
     /// Two connections to a limiter that refuses in a tenth of a millisecond asked it 20,000 times a second, whatever --max-rate said.
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn numbers_beyond_the_engines_make_no_load() {
-        let spacing = experiment::RequestSpacing::Even;
+        let spacing = experiment::RequestSpacing::Constant;
         for rate in [f64::INFINITY, 1e30] {
             let load = load(
                 &experiment(experiment::ExperimentLoad::Rate { rate, lasts: Duration::MAX, spacing }),
@@ -322,11 +322,11 @@ mod tests {
     #[test]
     fn what_fails_in_a_bunch_is_left_out_unless_bursts_were_asked_for() {
         let lasts = Duration::from_secs(1);
-        let fate = |own_lag| CompletedRequest {
+        let fate = |generator_lag| CompletedRequest {
             target: 0,
             due: 0,
             sent: None,
-            own_lag,
+            generator_lag,
             end: 90_000_000,
             outcome: Ok(503),
             bytes_in: 0,
@@ -338,7 +338,7 @@ mod tests {
             leave_out_bunches(&experiment(load), 1.0, &mut fates);
             fates.len()
         };
-        let spacing = experiment::RequestSpacing::Even;
+        let spacing = experiment::RequestSpacing::Constant;
         let bursts =
             experiment::ExperimentLoad::Bursts { size: 100, times: 1, every: lasts, quiet: Duration::ZERO };
         assert_eq!(left(experiment::ExperimentLoad::Rate { rate: 100.0, lasts, spacing }), 1);
@@ -352,7 +352,7 @@ mod tests {
             target: 0,
             due,
             sent: None,
-            own_lag: 0,
+            generator_lag: 0,
             end: due + 500,
             outcome,
             bytes_in: 1,

@@ -24,8 +24,8 @@ pub struct SessionConfig {
     pub style: RequestFraming,
     /// Most threads that send.
     pub cpus: usize,
-    /// How long waits are spun away; none is what the machine allows.
-    pub spin: Option<Duration>,
+    /// Threads busy-poll waits shorter than this. `None`: as long as the machine allows.
+    pub busy_poll: Option<Duration>,
 }
 
 /// Sessions that stand at the same time at most: the plain one, one with more threads, one of a variation.
@@ -87,14 +87,14 @@ impl SessionConfig {
 
     /// A session, which has no connection yet.
     pub(super) fn open(self, threads: usize) -> Result<LoadSession, SessionError> {
-        let spin = self.spin.unwrap_or_else(|| means::max_spin(threads));
+        let busy_poll = self.busy_poll.unwrap_or_else(|| means::max_busy_poll(threads));
         let Self { list, travel, style, .. } = self;
         Ok(LoadSession::open(SessionSetup {
             source: RequestSource::List(list),
             transport: travel,
             framing: style,
             threads,
-            spin,
+            busy_poll,
         })?)
     }
 
@@ -118,9 +118,7 @@ impl SessionConfig {
 
     fn reframe(&mut self, variation: &Variation) -> Result<(), SessionError> {
         if variation.head && self.requests().iter().any(|request| request.method != "GET") {
-            return Err(SessionError::Impossible(
-                "not every request is a GET, so none becomes a HEAD".into(),
-            ));
+            return Err(SessionError::Impossible("HEAD needs targets that are all GET".into()));
         }
         if let Some(keep_alive) = variation.keep_alive {
             (self.travel.keep_alive, self.style.close) = (keep_alive, !keep_alive);
@@ -137,19 +135,19 @@ impl SessionConfig {
         let addresses = self.addresses()?;
         let on_loopback = |address: &SocketAddr| matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
         if addresses.is_empty() || !addresses.iter().all(on_loopback) {
-            let why = "the target is not on this machine's IPv4 loopback, and no second address is known that it would answer";
+            let why = "a second source address is known only for a target on this machine's IPv4 loopback";
             return Err(SessionError::Impossible(why.into()));
         }
         let used = |ip: &IpAddr| self.travel.sources.contains(ip);
         let mut others = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
         let other = others.find(|ip| !used(ip));
-        other.ok_or_else(|| SessionError::Impossible("every address of loopback is in use".into()))
+        other.ok_or_else(|| SessionError::Impossible("all loopback addresses are in use".into()))
     }
 
     /// Connects each name to the addresses that it has now.
     fn name_addresses(&mut self) -> Result<(), SessionError> {
         if !self.has_host_name() {
-            return Err(SessionError::Impossible("the target is an address, and no name".into()));
+            return Err(SessionError::Impossible("the target is an address, not a name".into()));
         }
         let named: Vec<_> = self.origins().into_iter().filter(|origin| is_name(origin)).cloned().collect();
         for origin in named {
@@ -166,14 +164,14 @@ impl SessionConfig {
             self.origins().into_iter().map(|origin| self.addresses_of(origin)).collect();
         let all: Vec<_> = all?.into_iter().flatten().collect();
         if all.is_empty() {
-            return Err(SessionError::Impossible("the target is at a Unix socket".into()));
+            return Err(SessionError::Impossible("the target is a Unix socket".into()));
         }
         Ok(all)
     }
 
     fn addresses_of(&self, origin: &Origin) -> Result<Vec<SocketAddr>, SessionError> {
         let found = self.travel.dial.addresses(origin);
-        found.map_err(|_| SessionError::Impossible(format!("no address was found for {origin}")))
+        found.map_err(|_| SessionError::Impossible(format!("found no address for {origin}")))
     }
 }
 

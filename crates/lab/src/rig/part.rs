@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use seawall_cause::experiment::{Experiment, ExperimentLoad as Asked};
 use seawall_load::plan::LoadSpec;
-use seawall_load::schedule::ScheduleSlice;
+use seawall_load::schedule::ScheduleShard;
 use seawall_search::offer::TrialSpec;
 use seawall_search::seen::{BLOCK_SECONDS, BlockCounts};
 
@@ -41,9 +41,9 @@ impl LoadShare {
     }
 
     /// Its hits of a schedule; of a place that there is not, all of them.
-    pub(super) fn slice(&self) -> ScheduleSlice {
-        let slice = self.0.as_ref().and_then(|part| ScheduleSlice::new(part.place.0, part.place.1).ok());
-        slice.unwrap_or_default()
+    pub(super) fn shard(&self) -> ScheduleShard {
+        let shard = self.0.as_ref().and_then(|part| ScheduleShard::new(part.place.0, part.place.1).ok());
+        shard.unwrap_or_default()
     }
 
     /// What an offer comes to here.
@@ -54,7 +54,7 @@ impl LoadShare {
 
     /// The load, in this share and when it is to be.
     pub(super) fn scale_load(&self, load: LoadSpec) -> LoadSpec {
-        LoadSpec { slice: self.slice(), start_at: self.0.as_ref().map(|part| part.start_at), ..load }
+        LoadSpec { shard: self.shard(), start_at: self.0.as_ref().map(|part| part.start_at), ..load }
     }
 
     /// What an experiment comes to here, its schedule aside; none where there are fewer clients than parts, and none is left for this one.
@@ -126,7 +126,7 @@ mod tests {
     fn clients_are_shared_and_who_has_none_sends_nothing_of_theirs() {
         let shares = |of: u64, whole| -> Vec<_> {
             let own = (0..of).map(|index| part(index, of).scale_experiment(&clients(whole)));
-            own.map(|own| own.map(|(own, share)| (own.load, share.slice().of()))).collect()
+            own.map(|own| own.map(|(own, share)| (own.load, share.shard().of()))).collect()
         };
         let load = |clients| Asked::Clients { clients, lasts: Duration::from_secs(1), requests: 100 };
         assert_eq!(shares(3, 7), [Some((load(3), 3)), Some((load(2), 3)), Some((load(2), 3))]);
@@ -140,7 +140,7 @@ mod tests {
         let (own, share) = LoadShare::default().scale_experiment(&clients(7)).unwrap();
         assert_eq!(own, clients(7));
         assert!(
-            share.slice().is_whole() && !share.is_part() && !share.is_over() && share.load_number().is_none()
+            share.shard().is_whole() && !share.is_part() && !share.is_over() && share.load_number().is_none()
         );
     }
 }

@@ -42,7 +42,7 @@ impl StopSwitch {
     }
 
     /// This is what is being offered from now on.
-    pub(super) fn attach(&self, control: Control) {
+    pub(super) fn set_running_load(&self, control: Control) {
         let mut state = self.lock();
         if state.stopped {
             control.abort();

@@ -92,10 +92,10 @@ pub enum ExpositionError {
     #[error("more than {MOST_SAMPLES} samples")]
     TooMany,
     /// No UTF-8.
-    #[error("no text")]
+    #[error("the page is not UTF-8")]
     NotText,
     /// It does not end as its format ends.
-    #[error("cut off before its end")]
+    #[error("the page is truncated")]
     Truncated,
     /// A line that is none of the format.
     #[error("line {line}: {why}")]
@@ -219,19 +219,19 @@ impl Reader {
         let mut words = comment.split(BLANKS).filter(|word| !word.is_empty());
         match words.next() {
             Some("TYPE") => {}
-            Some("EOF") if self.format == ExpositionFormat::OpenMetrics => return Err("lines behind # EOF"),
+            Some("EOF") if self.format == ExpositionFormat::OpenMetrics => return Err("lines after # EOF"),
             _ => return Ok(()),
         }
         let (Some(name), Some(word), None) = (words.next(), words.next(), words.next()) else {
-            return Err("a TYPE without a name and a type");
+            return Err("# TYPE needs a metric name and a type");
         };
-        let stated = Type::of(word).ok_or("a type that is none")?;
+        let stated = Type::of(word).ok_or("unknown metric type")?;
         let known = self.types.insert(checked_name(name)?.to_owned(), stated);
-        if known.is_some_and(|known| known != stated) { Err("a second type of one metric") } else { Ok(()) }
+        if known.is_some_and(|known| known != stated) { Err("the metric has two types") } else { Ok(()) }
     }
 
     fn sample(&mut self, line: &str) -> Result<(), &'static str> {
-        let end = line.find(['{', ' ', '\t']).ok_or("a sample without a value")?;
+        let end = line.find(['{', ' ', '\t']).ok_or("the sample has no value")?;
         let (name, rest) = line.split_at(end);
         let name = checked_name(name)?.to_owned();
         let rest = rest.trim_start_matches(BLANKS);
@@ -242,7 +242,7 @@ impl Reader {
         let value = self.value(rest)?;
         let kind = self.kind(&name);
         let known = self.samples.insert(MetricSeries { name, labels }, MetricSample { kind, value });
-        if known.is_some() { Err("a sample that was there before") } else { Ok(()) }
+        if known.is_some() { Err("the sample occurs twice") } else { Ok(()) }
     }
 
     /// A value, a time that nobody here needs, and in OpenMetrics an example.
@@ -253,7 +253,7 @@ impl Reader {
         };
         if let Some(example) = example {
             let example = example.trim_start_matches(BLANKS).strip_prefix('{');
-            let (_, rest) = labels(example.ok_or("an exemplar without labels")?)?;
+            let (_, rest) = labels(example.ok_or("the exemplar has no labels")?)?;
             value_and_time(rest)?;
         }
         value_and_time(text)
@@ -281,11 +281,11 @@ const BLANKS: [char; 2] = [' ', '\t'];
 fn value_and_time(text: &str) -> Result<f64, &'static str> {
     let mut words = text.split(BLANKS).filter(|word| !word.is_empty());
     let value =
-        words.next().ok_or("a sample without a value")?.parse().map_err(|_| "a value that is none")?;
+        words.next().ok_or("the sample has no value")?.parse().map_err(|_| "the value is not a number")?;
     if words.next().is_some_and(|time| !time.parse().is_ok_and(f64::is_finite)) {
-        return Err("a time that is none");
+        return Err("the timestamp is not a number");
     }
-    if words.next().is_some() { Err("more than a value and a time") } else { Ok(value) }
+    if words.next().is_some() { Err("expected only a value and a timestamp") } else { Ok(value) }
 }
 
 fn checked_name(name: &str) -> Result<&str, &'static str> {
@@ -294,8 +294,8 @@ fn checked_name(name: &str) -> Result<&str, &'static str> {
     let is = bytes.next().is_some_and(first) && bytes.all(|byte| first(byte) || byte.is_ascii_digit());
     match is && name.len() <= LONGEST_NAME {
         true => Ok(name),
-        false if is => Err("a name that is too long"),
-        false => Err("a name that is none"),
+        false if is => Err("the name is too long"),
+        false => Err("the name has invalid characters"),
     }
 }
 
@@ -309,7 +309,7 @@ fn labels(mut rest: &str) -> Result<(Labels, &str), &'static str> {
         if let Some(rest) = rest.strip_prefix('}') {
             labels.sort_unstable();
             let twice = labels.windows(2).any(|pair| pair[0].0 == pair[1].0);
-            return if twice { Err("a label that is there twice") } else { Ok((labels, rest)) };
+            return if twice { Err("the label occurs twice") } else { Ok((labels, rest)) };
         }
         let (label, after) = label(rest)?;
         labels.push(label);
@@ -320,18 +320,18 @@ fn labels(mut rest: &str) -> Result<(Labels, &str), &'static str> {
         rest = match after.strip_prefix(',') {
             Some(rest) => rest,
             None if after.starts_with('}') => after,
-            None => return Err("labels without a comma between them"),
+            None => return Err("expected a comma between labels"),
         };
     }
 }
 
 fn label(text: &str) -> Result<((String, String), &str), &'static str> {
-    let (name, rest) = text.split_once('=').ok_or("a label without a value")?;
+    let (name, rest) = text.split_once('=').ok_or("the label has no value")?;
     let name = checked_name(name.trim_end_matches(BLANKS))?;
     if name.contains(':') {
-        return Err("a label's name that is none");
+        return Err("the label name has invalid characters");
     }
-    let quoted = rest.trim_start_matches(BLANKS).strip_prefix('"').ok_or("a label's value without quotes")?;
+    let quoted = rest.trim_start_matches(BLANKS).strip_prefix('"').ok_or("the label value has no quotes")?;
     let (value, rest) = unquoted(quoted)?;
     Ok(((name.to_owned(), value), rest))
 }
@@ -346,15 +346,15 @@ fn unquoted(text: &str) -> Result<(String, &str), &'static str> {
             '\\' => value.push(match letters.next() {
                 Some((_, 'n')) => '\n',
                 Some((_, letter @ ('\\' | '"'))) => letter,
-                _ => return Err("a backslash before something else"),
+                _ => return Err("a backslash must precede a backslash, a quote or n"),
             }),
             letter => value.push(letter),
         }
         if value.len() > LONGEST_VALUE {
-            return Err("a label's value that is too long");
+            return Err("the label value is too long");
         }
     }
-    Err("a label's value without an end")
+    Err("the label value has no closing quote")
 }
 
 #[cfg(test)]
@@ -434,7 +434,7 @@ mod tests {
             MetricsPage::parse(b"a 1\n# EOF\nb 2\n# EOF\n", ExpositionFormat::OpenMetrics)
                 .unwrap_err()
                 .to_string(),
-            "line 2: lines behind # EOF"
+            "line 2: lines after # EOF"
         );
     }
 
@@ -461,36 +461,36 @@ mod tests {
         let page =
             MetricsPage::parse(format!("{line}# EOF").as_bytes(), ExpositionFormat::OpenMetrics).unwrap();
         assert_eq!(page.sum("a_bucket"), Some(5.0));
-        assert_eq!(refused(line), "a time that is none");
+        assert_eq!(refused(line), "the timestamp is not a number");
     }
 
     #[test]
     fn what_is_no_sample_is_refused_with_its_reason() {
         for (text, why) in [
-            ("<!doctype html>\n", "a name that is none"),
-            ("a\n", "a sample without a value"),
-            ("a{} \n", "a sample without a value"),
-            ("a x\n", "a value that is none"),
-            ("a 1 x\n", "a time that is none"),
-            ("a 1 NaN\n", "a time that is none"),
-            ("a 1 2 3\n", "more than a value and a time"),
-            ("9a 1\n", "a name that is none"),
-            ("{\"utf-8\"} 1\n", "a name that is none"),
-            ("a{b} 1\n", "a label without a value"),
-            ("a{b=c} 1\n", "a label's value without quotes"),
-            ("a{b=\"c} 1\n", "a label's value without an end"),
-            ("a{b=\"\\t\"} 1\n", "a backslash before something else"),
-            ("a{b=\"1\" c=\"2\"} 1\n", "labels without a comma between them"),
-            ("a{b=\"1\",b=\"2\"} 1\n", "a label that is there twice"),
-            ("a{b:c=\"1\"} 1\n", "a label's name that is none"),
-            ("# TYPE a\n", "a TYPE without a name and a type"),
-            ("# TYPE a clock\n", "a type that is none"),
+            ("<!doctype html>\n", "the name has invalid characters"),
+            ("a\n", "the sample has no value"),
+            ("a{} \n", "the sample has no value"),
+            ("a x\n", "the value is not a number"),
+            ("a 1 x\n", "the timestamp is not a number"),
+            ("a 1 NaN\n", "the timestamp is not a number"),
+            ("a 1 2 3\n", "expected only a value and a timestamp"),
+            ("9a 1\n", "the name has invalid characters"),
+            ("{\"utf-8\"} 1\n", "the name has invalid characters"),
+            ("a{b} 1\n", "the label has no value"),
+            ("a{b=c} 1\n", "the label value has no quotes"),
+            ("a{b=\"c} 1\n", "the label value has no closing quote"),
+            ("a{b=\"\\t\"} 1\n", "a backslash must precede a backslash, a quote or n"),
+            ("a{b=\"1\" c=\"2\"} 1\n", "expected a comma between labels"),
+            ("a{b=\"1\",b=\"2\"} 1\n", "the label occurs twice"),
+            ("a{b:c=\"1\"} 1\n", "the label name has invalid characters"),
+            ("# TYPE a\n", "# TYPE needs a metric name and a type"),
+            ("# TYPE a clock\n", "unknown metric type"),
         ] {
             assert_eq!(refused(text), why, "{text:?}");
         }
         let second = |text| prometheus(text).unwrap_err().to_string();
-        assert_eq!(second("a 1\na 2\n"), "line 2: a sample that was there before");
-        assert_eq!(second("# TYPE a gauge\n# TYPE a counter\n"), "line 2: a second type of one metric");
+        assert_eq!(second("a 1\na 2\n"), "line 2: the sample occurs twice");
+        assert_eq!(second("# TYPE a gauge\n# TYPE a counter\n"), "line 2: the metric has two types");
     }
 
     #[test]
@@ -501,10 +501,10 @@ mod tests {
         );
         let many: String = (0..=MOST_SAMPLES).map(|at| format!("a{at} 1\n")).collect();
         assert_eq!(prometheus(&many), Err(ExpositionError::TooMany));
-        assert_eq!(refused(&format!("{} 1\n", "a".repeat(LONGEST_NAME + 1))), "a name that is too long");
+        assert_eq!(refused(&format!("{} 1\n", "a".repeat(LONGEST_NAME + 1))), "the name is too long");
         assert_eq!(
             refused(&format!("a{{b=\"{}\"}} 1\n", "c".repeat(LONGEST_VALUE + 1))),
-            "a label's value that is too long"
+            "the label value is too long"
         );
         let labels: String = (0..=MOST_LABELS).map(|at| format!("l{at}=\"\",")).collect();
         assert_eq!(refused(&format!("a{{{labels}}} 1\n")), "too many labels");

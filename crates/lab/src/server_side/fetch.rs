@@ -27,10 +27,10 @@ pub struct MetricsEndpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsEndpointError {
     /// Not `http://`.
-    #[error("{0}: metrics are fetched over http:// alone; forward the port if they are served over TLS")]
+    #[error("{0}: expected an http:// URL; forward the port if the metrics are served over TLS")]
     Scheme(String),
     /// No host, a user's name, or a target that cannot be sent.
-    #[error("{0} is no URL such as http://127.0.0.1:9901/stats/prometheus")]
+    #[error("{0} is not a URL: expected one such as http://127.0.0.1:9901/stats/prometheus")]
     Malformed(String),
     /// Its name has no address.
     #[error("{host} has no address: {reason}")]
@@ -49,16 +49,16 @@ pub enum MetricsFetchError {
     #[error("{0}")]
     Connection(String),
     /// Not whole within the deadline.
-    #[error("no whole page within {} s", .0.as_secs_f64())]
+    #[error("no complete page within {} s", .0.as_secs_f64())]
     Timeout(Duration),
     /// No HTTP.
-    #[error("the answer is no HTTP/1.1: {0}")]
+    #[error("the response is not HTTP/1.1: {0}")]
     Http(String),
     /// Not 200.
-    #[error("the answer has status {0}")]
+    #[error("the response has status {0}, expected 200")]
     Status(u16),
     /// No page.
-    #[error("the answer is no page of metrics: {0}")]
+    #[error("the response is not a metrics page: {0}")]
     Parse(#[from] ExpositionError),
 }
 
@@ -103,7 +103,7 @@ fn format(answer: &FetchResponse) -> Result<ExpositionFormat, MetricsFetchError>
     }
     let coding = answer.header("content-encoding");
     if !coding.is_empty() && !coding.eq_ignore_ascii_case("identity") {
-        return Err(MetricsFetchError::Http("compressed, which was not asked for".to_owned()));
+        return Err(MetricsFetchError::Http("compressed, although no compression was requested".to_owned()));
     }
     Ok(ExpositionFormat::of(answer.header("content-type").as_bytes()))
 }
@@ -200,28 +200,31 @@ mod tests {
     #[test]
     fn an_answer_that_is_no_page_says_why() {
         let cases = [
-            ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "the answer has status 404"),
+            (
+                "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+                "the response has status 404, expected 200",
+            ),
             (
                 "SSH-2.0\r\n",
-                "the answer is no HTTP/1.1: malformed HTTP response: it does not begin with HTTP",
+                "the response is not HTTP/1.1: malformed HTTP response: it does not begin with HTTP",
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n",
-                "the connection ended before the answer did",
+                "the connection ended before the end of the response",
             ),
             (
                 "HTTP/1.1 200 OK\r\n\r\n<html>\n",
-                "the answer is no page of metrics: line 1: a sample without a value",
+                "the response is not a metrics page: line 1: the sample has no value",
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n",
-                "the answer is no HTTP/1.1: compressed, which was not asked for",
+                "the response is not HTTP/1.1: compressed, although no compression was requested",
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-                "the answer is no HTTP/1.1: broken chunks",
+                "the response is not HTTP/1.1: broken chunks",
             ),
-            ("", "the connection ended before the answer did"),
+            ("", "the connection ended before the end of the response"),
         ];
         for (answer, why) in cases {
             assert_eq!(fetched(answer).unwrap_err().to_string(), why, "{answer:?}");
@@ -247,7 +250,7 @@ mod tests {
         assert_eq!(parts("http://[::1]:2/a?x"), ("[::1]:2".into(), "/a?x".into()));
         let refused = |url| MetricsEndpoint::resolve(url).unwrap_err().to_string();
         assert!(refused("https://127.0.0.1/metrics").contains("forward the port"));
-        assert!(refused("127.0.0.1:9901").contains("http:// alone"));
+        assert!(refused("127.0.0.1:9901").contains("expected an http:// URL"));
         for url in [
             "http://",
             "http:///metrics",
@@ -256,7 +259,7 @@ mod tests {
             "http://127.0.0.1/#a",
             "http://a\nb/",
         ] {
-            assert!(refused(url).contains("is no URL"), "{url}");
+            assert!(refused(url).contains("is not a URL"), "{url}");
         }
         assert!(refused("http://127.0.0.1:x/").contains("has no address"));
     }

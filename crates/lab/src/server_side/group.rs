@@ -25,7 +25,7 @@ pub enum CgroupError {
     Unread(ProbeError),
     /// A directory without any of the files.
     #[error(
-        "{0} has no file of a control group's; name the group's own directory, of version 1 one for each controller"
+        "{0} has no control group files: name the group's own directory (cgroup v1: one directory per controller)"
     )]
     NoGroup(String),
 }

@@ -35,6 +35,8 @@ pub struct Fact {
     pub text: String,
     /// Causes, and how much likelier this is under each; empty where it is only worth knowing.
     pub speaks_for: Vec<(CauseClass, f64)>,
+    /// True if it lists counters that did not rise.
+    pub is_unchanged: bool,
 }
 
 /// What was sent in the window, as its clients saw it.
@@ -128,14 +130,14 @@ fn span<A, B>(begin: &Timestamped<A>, end: &Timestamped<B>) -> Result<f64, &'sta
     let span = length(begin.from, end.to) - (first + last) / 2.0;
     match () {
         () if length(begin.to, end.from) < SHORTEST.as_secs_f64() => Err("the window is too short"),
-        () if (first + last) / 2.0 > MOST_BLUR * span => Err("the looks took too long for so short a window"),
+        () if (first + last) / 2.0 > MOST_BLUR * span => Err("the reads took too long for this short window"),
         () => Ok(span),
     }
 }
 
 impl Fact {
     fn new(text: String, speaks_for: &[(CauseClass, f64)]) -> Self {
-        Self { text, speaks_for: speaks_for.to_vec() }
+        Self { text, speaks_for: speaks_for.to_vec(), is_unchanged: false }
     }
 }
 
@@ -173,7 +175,7 @@ mod tests {
         };
         assert_eq!(untested(&look(0, 10, page), &look(400, 410, later)), "metrics: the window is too short");
         let blurred = untested(&look(0, 900, page), &look(1500, 2500, later));
-        assert_eq!(blurred, "metrics: the looks took too long for so short a window");
+        assert_eq!(blurred, "metrics: the reads took too long for this short window");
         let same = look(0, 10, page);
         assert_eq!(untested(&same, &same), "metrics: the window is too short");
     }
@@ -181,7 +183,7 @@ mod tests {
     #[test]
     fn a_page_that_was_not_there_is_untested_and_never_fine() {
         let observation = observe(&look(0, 10, "a 1\n"), &look(3000, 3010, "<html>\n"), None);
-        let why = "metrics: the answer is no page of metrics: line 1: a sample without a value";
+        let why = "metrics: the response is not a metrics page: line 1: the sample has no value";
         assert_eq!((observation.facts, observation.untested), (vec![], vec![why.to_owned()]));
     }
 

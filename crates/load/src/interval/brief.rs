@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::IntervalStats;
 use crate::clock::Nanos;
+use crate::seconds::Nanoseconds;
 use crate::stats::LoadStats;
 
 /// Most significant digits of a latency.
@@ -16,10 +17,12 @@ const MOST_DIGITS: u8 = 3;
 /// An [`IntervalStats`] that is to be written down in little room. Read it as an [`IntervalStats`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CompactInterval {
+    #[serde(rename = "start_seconds", with = "crate::seconds")]
     from: Nanos,
+    #[serde(rename = "end_seconds", with = "crate::seconds")]
     to: Nanos,
-    digits: u8,
-    packed: String,
+    significant_digits: u8,
+    packed_stats: String,
 }
 
 impl CompactInterval {
@@ -33,7 +36,7 @@ impl CompactInterval {
     /// With so many significant digits, three at most.
     fn of(interval: &IntervalStats, digits: u8) -> Self {
         let IntervalStats { from, to, stats } = interval;
-        Self { from: *from, to: *to, digits, packed: stats.packed(digits) }
+        Self { from: *from, to: *to, significant_digits: digits, packed_stats: stats.packed(digits) }
     }
 
     /// All that it holds, as finely as it was measured.
@@ -42,17 +45,19 @@ impl CompactInterval {
         Self::of(interval, MOST_DIGITS)
     }
 
-    /// Significant digits of its latencies.
+    /// The significant digits of its latencies.
     #[must_use]
-    pub fn digits(&self) -> u8 {
-        self.digits
+    pub fn significant_digits(&self) -> u8 {
+        self.significant_digits
     }
 
     /// Its bytes as JSON.
     fn len(&self) -> usize {
-        let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
-        let Self { from, to, packed, .. } = self;
-        r#"{"from":,"to":,"digits":0,"packed":""}"#.len() + digits(*from) + digits(*to) + packed.len()
+        let Self { from, to, packed_stats, .. } = self;
+        r#"{"start_seconds":,"end_seconds":,"significant_digits":0,"packed_stats":""}"#.len()
+            + from.to_json().len()
+            + to.to_json().len()
+            + packed_stats.len()
     }
 }
 
@@ -60,24 +65,26 @@ impl CompactInterval {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IntervalJson {
+    #[serde(rename = "start_seconds", with = "crate::seconds")]
     from: Nanos,
+    #[serde(rename = "end_seconds", with = "crate::seconds")]
     to: Nanos,
     stats: Option<LoadStats>,
-    digits: Option<u8>,
-    packed: Option<String>,
+    significant_digits: Option<u8>,
+    packed_stats: Option<String>,
 }
 
 impl TryFrom<IntervalJson> for IntervalStats {
     type Error = &'static str;
 
     fn try_from(told: IntervalJson) -> Result<Self, Self::Error> {
-        let IntervalJson { from, to, stats, digits, packed } = told;
-        let stats = match (stats, digits, packed) {
+        let IntervalJson { from, to, stats, significant_digits, packed_stats } = told;
+        let stats = match (stats, significant_digits, packed_stats) {
             (Some(stats), None, None) => Some(stats),
             (None, Some(digits @ 0..=MOST_DIGITS), Some(packed)) => LoadStats::unpacked(&packed, digits),
             _ => None,
         };
-        stats.map(|stats| Self { from, to, stats }).ok_or("an interval without figures that fit together")
+        stats.map(|stats| Self { from, to, stats }).ok_or("the figures of the interval contradict each other")
     }
 }
 
@@ -124,14 +131,15 @@ mod tests {
 
     fn interval(seed: u64, hits: u64, octaves: u32) -> IntervalStats {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut stats = LoadStats { in_flight_peak: seed >> 40, stalled: seed >> 30, ..LoadStats::default() };
+        let mut stats =
+            LoadStats { in_flight_peak: seed >> 40, output_blocked: seed >> 30, ..LoadStats::default() };
         for _ in 0..hits {
             let one = finished(&mut random, octaves);
             stats.record_finished(&one);
             let Some(sent) = one.sent else { continue };
             stats.sent += 1;
-            stats.lag.record(sent - one.due);
-            stats.own_lag.record((sent - one.due) / 3);
+            stats.send_lag.record(sent - one.due);
+            stats.generator_lag.record((sent - one.due) / 3);
             stats.write.record((sent - one.due) / 2);
             if random.u32(..3) == 0 {
                 stats.connect.record(one.end - sent);
@@ -142,10 +150,11 @@ mod tests {
     }
 
     fn histograms(stats: &LoadStats) -> Vec<LatencyHistogram> {
-        let LoadStats { lag, own_lag, write, first_byte, body, connect, tls, .. } = stats;
-        let all = [lag, own_lag, write, first_byte, body, connect, tls].into_iter().cloned();
+        let LoadStats { send_lag, generator_lag, write, first_byte, body, connect, tls, .. } = stats;
+        let all = [send_lag, generator_lag, write, first_byte, body, connect, tls].into_iter().cloned();
         let classes = OutcomeClass::ALL.map(|class| stats.class(class));
-        let classes = classes.into_iter().flat_map(|times| [times.service.clone(), times.response.clone()]);
+        let classes =
+            classes.into_iter().flat_map(|times| [times.service_time.clone(), times.response_time.clone()]);
         all.chain(classes).collect()
     }
 
@@ -155,12 +164,12 @@ mod tests {
         stats: &LoadStats,
     ) -> (Vec<(u64, i128, u64, u64)>, Vec<(u16, u64)>, [u64; RequestFault::KINDS], Vec<u64>) {
         let times = |one: &LatencyHistogram| (one.count(), one.distribution().sum(), one.min(), one.max());
-        let LoadStats { sent, done, bytes_in, bytes_out, in_flight_peak, stalled, .. } = *stats;
+        let LoadStats { sent, completed, bytes_in, bytes_out, in_flight_peak, output_blocked, .. } = *stats;
         (
             histograms(stats).iter().map(times).collect(),
             stats.statuses.iter().collect(),
-            stats.faults,
-            vec![sent, done, bytes_in, bytes_out, in_flight_peak, stalled],
+            stats.failures,
+            vec![sent, completed, bytes_in, bytes_out, in_flight_peak, output_blocked],
         )
     }
 
@@ -200,10 +209,13 @@ mod tests {
     fn figures_that_do_not_fit_together_are_refused() {
         let good = serde_json::to_string(&CompactInterval::of(&interval(1, 100, 5), 2)).unwrap();
         assert!(serde_json::from_str::<IntervalStats>(&good).is_ok());
-        for (told, other) in [("\"digits\":2", "\"digits\":4"), ("\"digits\":2", "\"stats\":null")] {
+        for (told, other) in [
+            ("\"significant_digits\":2", "\"significant_digits\":4"),
+            ("\"significant_digits\":2", "\"stats\":null"),
+        ] {
             assert!(serde_json::from_str::<IntervalStats>(&good.replace(told, other)).is_err(), "{other}");
         }
-        let CompactInterval { packed, .. } = CompactInterval::of(&interval(1, 100, 5), 2);
+        let CompactInterval { packed_stats: packed, .. } = CompactInterval::of(&interval(1, 100, 5), 2);
         for cut in 0..packed.len() {
             assert!(LoadStats::unpacked(&packed[..cut], 2).is_none());
         }

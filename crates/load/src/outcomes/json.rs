@@ -14,7 +14,8 @@ struct OutcomeJson {
     outcome: OutcomeName,
     count: u64,
     buckets: [u64; BOUNDS.len() + 1],
-    nanos: u128,
+    #[serde(rename = "total_seconds", with = "crate::seconds")]
+    total_time: u128,
     bytes_in: u64,
     bytes_out: u64,
 }
@@ -52,8 +53,8 @@ impl OutcomeName {
 impl Serialize for TargetOutcomes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.filled().map(|(target, outcome)| {
-            let OutcomeCounts { kind, count, buckets, nanos, bytes_in, bytes_out } = outcome.clone();
-            OutcomeJson { target, outcome: kind.into(), count, buckets, nanos, bytes_in, bytes_out }
+            let OutcomeCounts { kind, count, buckets, total_time, bytes_in, bytes_out } = outcome.clone();
+            OutcomeJson { target, outcome: kind.into(), count, buckets, total_time, bytes_in, bytes_out }
         }))
     }
 }
@@ -62,17 +63,17 @@ impl<'de> Deserialize<'de> for TargetOutcomes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut outcomes = Self::default();
         for told in Vec::<OutcomeJson>::deserialize(deserializer)? {
-            let OutcomeJson { target, outcome, count, buckets, nanos, bytes_in, bytes_out } = told;
+            let OutcomeJson { target, outcome, count, buckets, total_time, bytes_in, bytes_out } = told;
             let kind = outcome.kind().filter(|_| target < TARGETS && count > 0);
-            let kind = kind.ok_or_else(|| D::Error::custom("an outcome that nobody counts"))?;
+            let kind = kind.ok_or_else(|| D::Error::custom("unknown outcome"))?;
             if outcomes.0.len() <= target {
                 outcomes.0.resize_with(target + 1, Vec::new);
             }
             let places = &mut outcomes.0[target];
             if find(places, kind).is_some() || place(places, kind).kind != kind {
-                return Err(D::Error::custom("an outcome that is there twice, or has no place"));
+                return Err(D::Error::custom("an outcome occurs twice or is unknown"));
             }
-            *place(places, kind) = OutcomeCounts { kind, count, buckets, nanos, bytes_in, bytes_out };
+            *place(places, kind) = OutcomeCounts { kind, count, buckets, total_time, bytes_in, bytes_out };
         }
         Ok(outcomes)
     }

@@ -33,7 +33,7 @@ impl UrlParts {
         let rest = text.split_once("://").ok_or_else(|| bad("expected scheme://host/path"))?.1;
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         if authority.contains([' ', '\\']) {
-            return Err(bad("no host has a space or a backslash"));
+            return Err(bad("a host must not contain a space or a backslash"));
         }
         let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         let host = match url.host().filter(|_| !authority.is_empty()).ok_or_else(|| bad("no host"))? {

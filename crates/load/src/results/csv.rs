@@ -41,14 +41,19 @@ pub(super) fn append(out: &mut Vec<u8>, scratch: &mut Vec<u8>, record: &Record) 
     out.push(b'\n');
 }
 
-/// The connection's number, requests on it before, idle, connect, TLS and first byte, in nanoseconds.
+/// Six columns: connection id, reuse count, and idle, connect, TLS and first-byte time. Times are in nanoseconds, as vegeta's latency is.
 fn carriage(out: &mut Vec<u8>, carriage: RecordedConnection) {
     let columns = match carriage {
-        RecordedConnection::NotRecorded => return,
+        RecordedConnection::ConnectionNotRecorded => return,
         RecordedConnection::None => [None; CARRIER],
-        RecordedConnection::Timings(ConnectionTimings { number, before, idle, connect, tls, first_byte }) => {
-            [Some(number), Some(before), Some(idle), Some(connect), tls, first_byte]
-        }
+        RecordedConnection::Timings(ConnectionTimings {
+            connection_id: number,
+            reuse_count: before,
+            idle,
+            connect,
+            tls,
+            first_byte,
+        }) => [Some(number), Some(before), Some(idle), Some(connect), tls, first_byte],
     };
     for column in columns {
         out.push(b',');
@@ -92,7 +97,7 @@ const CARRIER: usize = 6;
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
     /// More or fewer columns.
-    #[error("{0} columns instead of {COLUMNS}, or {ALL} with what carried the requests", ALL = COLUMNS + CARRIER)]
+    #[error("{0} columns: expected {COLUMNS}, or {ALL} with connection timings", ALL = COLUMNS + CARRIER)]
     Columns(usize),
     /// A quote inside a field that does not start with one, or text behind a closing quote.
     #[error("a stray quote in column {0}")]
@@ -104,7 +109,7 @@ pub enum CsvError {
     #[error("column {0} is not base64")]
     Base64(usize),
     /// Not a block of headers.
-    #[error("column {COLUMNS} holds no whole block of headers")]
+    #[error("column {COLUMNS} is not a complete block of headers")]
     Headers,
 }
 
@@ -203,8 +208,8 @@ fn carrier(columns: &Columns<'_>) -> Result<RecordedConnection, CsvError> {
         return Ok(RecordedConnection::None);
     }
     Ok(RecordedConnection::Timings(ConnectionTimings {
-        number: some(0, number)?,
-        before: some(1, before)?,
+        connection_id: some(0, number)?,
+        reuse_count: some(1, before)?,
         idle: some(2, idle)?,
         connect: some(3, connect)?,
         tls,

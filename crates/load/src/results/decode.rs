@@ -71,7 +71,7 @@ pub enum DecodeErrorKind {
     #[error("not results in gob, JSON or CSV: {0}")]
     Unrecognised(Box<DecodeErrorKind>),
     /// It ends inside a record.
-    #[error("the input is cut: it ends inside a record")]
+    #[error("the input is truncated: it ends inside a record")]
     Cut,
     /// A record longer than [`MAX_RECORD`].
     #[error("a record is longer than {MAX_RECORD} bytes")]

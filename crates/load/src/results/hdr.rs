@@ -95,10 +95,10 @@ pub enum HdrLogError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// A line that is too long or has the wrong number of columns.
-    #[error("line {0} is not one of an HDR log")]
+    #[error("line {0} is not a line of an HDR log")]
     Line(u64),
     /// A histogram that does not decode, or counts more than anybody measures.
-    #[error("line {0} holds no whole histogram, or one that counts more than 2^40 values")]
+    #[error("line {0} has no complete histogram, or a histogram of more than 2^40 values")]
     Histogram(u64),
     /// More different tags than anybody writes.
     #[error("more than {MAX_TAGS} tags")]

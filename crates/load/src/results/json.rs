@@ -57,7 +57,7 @@ pub(super) fn append_base64(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn carriage(out: &mut Vec<u8>, carriage: RecordedConnection) -> Result<(), EncodeError> {
     match carriage {
-        RecordedConnection::NotRecorded => {}
+        RecordedConnection::ConnectionNotRecorded => {}
         RecordedConnection::None => out.extend_from_slice(b",\"connection\":null"),
         RecordedConnection::Timings(carrier) => {
             out.extend_from_slice(b",\"connection\":");

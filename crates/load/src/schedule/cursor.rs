@@ -1,13 +1,13 @@
 //! One thread's way through the arrivals: which hit is due now, and which is this thread's next.
 //!
-//! Knows no clock: the shard says what time it is.
+//! Knows no clock: the sender says what time it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::poisson::{PoissonCursor, PoissonProcess};
 use super::{
-    Arrival, ArrivalModel, ArrivalSpacing, HIT, NextArrival, Position, Schedule, ScheduleSlice, StopCondition,
+    Arrival, ArrivalModel, ArrivalSpacing, HIT, NextArrival, Position, Schedule, ScheduleShard, StopCondition,
 };
 use crate::clock::Nanos;
 
@@ -55,7 +55,8 @@ impl ScheduleCursor {
         if self.is_closed() {
             return self.next_with_room(now);
         }
-        let Some(due) = self.due.filter(|due| self.seq < self.until.hits && *due < self.until.time) else {
+        let Some(due) = self.due.filter(|due| self.seq < self.until.hits && *due < self.until.stop_time)
+        else {
             return self.standing(now);
         };
         if due > now {
@@ -72,7 +73,7 @@ impl ScheduleCursor {
 
     /// The next hit of a closed loop is due as soon as there is room for it, which is when it is asked for.
     fn next_with_room(&mut self, now: Nanos) -> NextArrival {
-        if self.paused || now >= self.until.time {
+        if self.paused || now >= self.until.stop_time {
             return self.standing(now);
         }
         let seq = self.turn.take();
@@ -98,7 +99,7 @@ impl ScheduleCursor {
             ArrivalModel::Closed => None,
             ArrivalModel::Open(schedule) => schedule.end,
         };
-        planned.unwrap_or(Nanos::MAX).min(self.until.time)
+        planned.unwrap_or(Nanos::MAX).min(self.until.stop_time)
     }
 
     /// Goes on with other arrivals from the same hit, or stands still with them.
@@ -122,7 +123,7 @@ impl ScheduleCursor {
     #[must_use]
     pub fn schedule_end(&self) -> Nanos {
         match &*self.arrivals {
-            ArrivalModel::Closed => self.until.time,
+            ArrivalModel::Closed => self.until.stop_time,
             ArrivalModel::Open(schedule) => schedule.end_time(self.until.hits, self.latest()),
         }
     }
@@ -130,7 +131,7 @@ impl ScheduleCursor {
     fn instant(&mut self) -> Option<Nanos> {
         let ArrivalModel::Open(schedule) = &*self.arrivals else { return Some(0) };
         let position = match schedule.spacing {
-            ArrivalSpacing::Even => Position::from(self.seq) << HIT,
+            ArrivalSpacing::Constant => Position::from(self.seq) << HIT,
             ArrivalSpacing::Burst(size) => Position::from(self.seq - self.seq % size.max(1)) << HIT,
             ArrivalSpacing::Poisson(_) => self.walk.as_ref().map_or(0, PoissonCursor::position),
         };
@@ -148,15 +149,15 @@ pub struct SequenceCounter {
 
 impl Default for SequenceCounter {
     fn default() -> Self {
-        Self::of(ScheduleSlice::default())
+        Self::of(ScheduleShard::default())
     }
 }
 
 impl SequenceCounter {
-    /// Through the hits of a slice.
+    /// Through the hits of a shard.
     #[must_use]
-    pub fn of(slice: ScheduleSlice) -> Self {
-        let (first, step) = slice.thread(0, 1);
+    pub fn of(shard: ScheduleShard) -> Self {
+        let (first, step) = shard.thread(0, 1);
         Self::every(step, first)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Schedule`] is a [`ArrivalSpacing`] (hit number to *position*: even, Poisson, bursts) over a sequence of [`ProfileStage`]s
 //! (position to instant: the inverse of the rate's integral). The sum of the rates is the same whatever the spacing,
-//! and a change of rate loses no fraction of a hit. Knows no clock, no thread, no request; the shard asks
+//! and a change of rate loses no fraction of a hit. Knows no clock, no thread, no request; the sender asks
 //! [`ScheduleCursor::next`] what is due. A closed loop is a schedule too: everything is due at once, and the in-flight bound
 //! does the rest.
 
@@ -11,12 +11,12 @@ use std::sync::Arc;
 mod cursor;
 mod poisson;
 mod shape;
-mod slice;
+mod shard;
 
 pub use self::cursor::{ScheduleCursor, SequenceCounter};
 use self::poisson::PoissonProcess;
 pub use self::shape::RateShape;
-pub use self::slice::{ScheduleSlice, SliceError};
+pub use self::shard::{ScheduleShard, ShardError};
 use crate::clock::Nanos;
 use crate::rate::RequestRate;
 
@@ -40,7 +40,7 @@ pub struct ProfileStage {
 pub enum ArrivalSpacing {
     /// One after the other, equally far apart.
     #[default]
-    Even,
+    Constant,
     /// Exponential gaps, as many independent users make them. The seed makes the run repeatable.
     Poisson(u64),
     /// So many at the same instant.
@@ -217,7 +217,7 @@ impl Schedule {
         let position = self.reached(at);
         let even = u64::try_from(position.div_ceil(1 << HIT)).unwrap_or(u64::MAX);
         match self.spacing {
-            ArrivalSpacing::Even => even,
+            ArrivalSpacing::Constant => even,
             ArrivalSpacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
             ArrivalSpacing::Poisson(seed) => PoissonProcess::new(seed).before(position),
         }
@@ -231,7 +231,7 @@ impl Schedule {
             return latest;
         }
         let next = match self.spacing {
-            ArrivalSpacing::Even | ArrivalSpacing::Burst(_) => Position::from(hits) << HIT,
+            ArrivalSpacing::Constant | ArrivalSpacing::Burst(_) => Position::from(hits) << HIT,
             ArrivalSpacing::Poisson(seed) => PoissonProcess::new(seed).position(hits),
         };
         self.instant(next, &mut 0).map_or(latest, |due| due.min(latest))
@@ -307,14 +307,14 @@ impl PlacedStage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopCondition {
     /// No hit is due at or after this instant.
-    pub time: Nanos,
+    pub stop_time: Nanos,
     /// No more hits than this.
     pub hits: u64,
 }
 
 impl Default for StopCondition {
     fn default() -> Self {
-        Self { time: Nanos::MAX, hits: u64::MAX }
+        Self { stop_time: Nanos::MAX, hits: u64::MAX }
     }
 }
 

@@ -35,9 +35,9 @@ fn stage(shape: RateShape, seconds: u64) -> ProfileStage {
 
 #[test]
 fn a_constant_rate_makes_rate_times_duration_hits_however_many_threads_share_them() {
-    let until = StopCondition { time: 10 * SECOND, ..StopCondition::default() };
+    let until = StopCondition { stop_time: 10 * SECOND, ..StopCondition::default() };
     for text in ["50", "3/10s", "7001", "1/3s", "333/7s"] {
-        let arrivals = Arc::new(ArrivalModel::Open(Schedule::constant(rate(text), ArrivalSpacing::Even)));
+        let arrivals = Arc::new(ArrivalModel::Open(Schedule::constant(rate(text), ArrivalSpacing::Constant)));
         let one = all(&arrivals, until, 1);
         let rate = rate(text);
         let expected = (10 * SECOND * rate.hits()).div_ceil(rate.period());
@@ -49,7 +49,7 @@ fn a_constant_rate_makes_rate_times_duration_hits_however_many_threads_share_the
 
 #[test]
 fn after_a_year_a_hit_is_still_due_to_the_nanosecond() {
-    let schedule = Schedule::constant(rate("3/s"), ArrivalSpacing::Even);
+    let schedule = Schedule::constant(rate("3/s"), ArrivalSpacing::Constant);
     let year = 365 * 86_400;
     assert_eq!(schedule.instant(Position::from(3 * year) << HIT, &mut 0), Some(year * SECOND));
     assert_eq!(
@@ -61,7 +61,7 @@ fn after_a_year_a_hit_is_still_due_to_the_nanosecond() {
 #[test]
 fn a_ramp_makes_the_area_under_it_and_speeds_up() {
     let hits = all(
-        &open(vec![stage(RateShape::Ramp { from: 0.0, to: 100.0 }, 10)], ArrivalSpacing::Even),
+        &open(vec![stage(RateShape::Ramp { from: 0.0, to: 100.0 }, 10)], ArrivalSpacing::Constant),
         StopCondition::default(),
         1,
     );
@@ -74,7 +74,7 @@ fn a_ramp_makes_the_area_under_it_and_speeds_up() {
 #[test]
 fn a_falling_ramp_ends() {
     let hits = all(
-        &open(vec![stage(RateShape::Ramp { from: 100.0, to: 0.0 }, 10)], ArrivalSpacing::Even),
+        &open(vec![stage(RateShape::Ramp { from: 100.0, to: 0.0 }, 10)], ArrivalSpacing::Constant),
         StopCondition::default(),
         2,
     );
@@ -84,7 +84,7 @@ fn a_falling_ramp_ends() {
 #[test]
 fn a_sine_makes_its_mean_over_whole_periods() {
     let shape = RateShape::Sine { mean: 100.0, amplitude: 100.0, period: 2 * SECOND };
-    let hits = all(&open(vec![stage(shape, 10)], ArrivalSpacing::Even), StopCondition::default(), 1);
+    let hits = all(&open(vec![stage(shape, 10)], ArrivalSpacing::Constant), StopCondition::default(), 1);
     assert_eq!(hits.len(), 1000);
     assert!(hits.windows(2).all(|pair| pair[0].due < pair[1].due));
     let rising = hits.iter().filter(|hit| hit.due < SECOND).count();
@@ -94,7 +94,8 @@ fn a_sine_makes_its_mean_over_whole_periods() {
 #[test]
 fn stages_follow_each_other_and_fractions_of_hits_are_not_lost() {
     let third = || stage(RateShape::Hold(rate("10/3s")), 1);
-    let hits = all(&open(vec![third(), third(), third()], ArrivalSpacing::Even), StopCondition::default(), 1);
+    let hits =
+        all(&open(vec![third(), third(), third()], ArrivalSpacing::Constant), StopCondition::default(), 1);
     assert_eq!(hits.len(), 10);
 }
 
@@ -102,7 +103,7 @@ fn stages_follow_each_other_and_fractions_of_hits_are_not_lost() {
 fn offsets_are_replayed_as_recorded() {
     let offsets: Arc<[Nanos]> = [5, 5, 70].into();
     let stages = vec![stage(RateShape::Hold(rate("2")), 1), stage(RateShape::Replay(offsets), 1)];
-    let due: Vec<_> = all(&open(stages, ArrivalSpacing::Even), StopCondition::default(), 2)
+    let due: Vec<_> = all(&open(stages, ArrivalSpacing::Constant), StopCondition::default(), 2)
         .iter()
         .map(|hit| hit.due)
         .collect();
@@ -111,7 +112,7 @@ fn offsets_are_replayed_as_recorded() {
 
 #[test]
 fn bursts_come_together_and_keep_the_rate() {
-    let until = StopCondition { time: SECOND, ..StopCondition::default() };
+    let until = StopCondition { stop_time: SECOND, ..StopCondition::default() };
     let hits = all(&open(vec![stage(RateShape::Hold(rate("100")), 2)], ArrivalSpacing::Burst(10)), until, 3);
     assert_eq!(hits.len(), 100);
     assert!(hits.iter().all(|hit| hit.due == hit.seq / 10 * SECOND / 10));
@@ -131,12 +132,12 @@ fn poisson_arrivals_do_not_depend_on_the_threads_and_have_exponential_gaps() {
 
 #[test]
 fn what_was_due_is_counted_as_it_was_spread() {
-    for spacing in [ArrivalSpacing::Even, ArrivalSpacing::Burst(50), ArrivalSpacing::Poisson(3)] {
+    for spacing in [ArrivalSpacing::Constant, ArrivalSpacing::Burst(50), ArrivalSpacing::Poisson(3)] {
         let schedule = Schedule::constant(rate("200"), spacing);
         let arrivals = Arc::new(ArrivalModel::Open(schedule.clone()));
         for after in [SECOND / 4, SECOND / 4 + 10_000, SECOND, 90 * SECOND] {
-            let due =
-                all(&arrivals, StopCondition { time: after, ..StopCondition::default() }, 2).len() as u64;
+            let due = all(&arrivals, StopCondition { stop_time: after, ..StopCondition::default() }, 2).len()
+                as u64;
             assert_eq!(schedule.hits_before(after), due, "{spacing:?} before {after}");
         }
     }
@@ -156,7 +157,7 @@ fn what_was_due_and_not_sent_of_very_many_poisson_arrivals_is_counted_without_dr
 #[test]
 fn a_rate_changed_in_the_middle_of_a_ramp_made_the_past_steeper_and_sent_a_burst() {
     let ramp =
-        Schedule::new(vec![stage(RateShape::Ramp { from: 0.0, to: 1000.0 }, 60)], ArrivalSpacing::Even);
+        Schedule::new(vec![stage(RateShape::Ramp { from: 0.0, to: 1000.0 }, 60)], ArrivalSpacing::Constant);
     let changed = ramp.with_rate_from(30 * SECOND, rate("10"));
     assert_eq!(ramp.hits_before(30 * SECOND), 7500);
     assert_eq!(changed.hits_before(30 * SECOND), 7500);
@@ -166,7 +167,7 @@ fn a_rate_changed_in_the_middle_of_a_ramp_made_the_past_steeper_and_sent_a_burst
 
 #[test]
 fn a_changed_rate_keeps_what_was_due_before() {
-    let before = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 10)], ArrivalSpacing::Even);
+    let before = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 10)], ArrivalSpacing::Constant);
     let changed = before.with_rate_from(3 * SECOND, rate("100"));
     let hits = all(&Arc::new(ArrivalModel::Open(changed.clone())), StopCondition::default(), 1);
     assert_eq!(hits.len(), 30 + 700);
@@ -179,7 +180,7 @@ fn a_changed_rate_keeps_what_was_due_before() {
 fn what_was_due_in_a_pause_is_not_made_up_for_and_the_rest_is_where_it_was() {
     let ramp = RateShape::Ramp { from: 10.0, to: 50.0 };
     let planned =
-        Schedule::new(vec![stage(RateShape::Hold(rate("10")), 3), stage(ramp, 2)], ArrivalSpacing::Even);
+        Schedule::new(vec![stage(RateShape::Hold(rate("10")), 3), stage(ramp, 2)], ArrivalSpacing::Constant);
     let (from, to) = (1_050_000_000, 2_050_000_000);
     let paused = planned.with_pause_from(from);
     assert_eq!(
@@ -201,7 +202,7 @@ fn what_was_due_in_a_pause_is_not_made_up_for_and_the_rest_is_where_it_was() {
 
 #[test]
 fn a_rate_that_is_changed_in_a_pause_holds_when_it_is_over() {
-    let planned = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 10)], ArrivalSpacing::Even);
+    let planned = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 10)], ArrivalSpacing::Constant);
     let changed = planned.with_pause_from(SECOND).with_rate_from(2 * SECOND, rate("100"));
     assert_eq!((changed.hits_before(10 * SECOND), changed.rate_at(3 * SECOND)), (10, 0.0));
     let resumed = changed.with_resume_from(4 * SECOND);
@@ -210,12 +211,12 @@ fn a_rate_that_is_changed_in_a_pause_holds_when_it_is_over() {
 
 #[test]
 fn a_cursor_waits_for_the_end_of_a_pause_and_no_longer_than_the_schedule_lasts() {
-    let planned = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 2)], ArrivalSpacing::Even);
+    let planned = Schedule::new(vec![stage(RateShape::Hold(rate("10")), 2)], ArrivalSpacing::Constant);
     let open = |schedule: &Schedule| Arc::new(ArrivalModel::Open(schedule.clone()));
     let closed = || Arc::new(ArrivalModel::Closed);
     let paused = planned.with_pause_from(SECOND);
     for (running, still) in [(open(&planned), open(&paused)), (closed(), closed())] {
-        let until = StopCondition { time: 2 * SECOND, hits: u64::MAX };
+        let until = StopCondition { stop_time: 2 * SECOND, hits: u64::MAX };
         let mut cursor = ScheduleCursor::new(running, until, 0, 1);
         assert!(matches!(cursor.next(SECOND), NextArrival::Due(_)));
         cursor.replace(still, true);
@@ -229,7 +230,7 @@ fn a_cursor_waits_for_the_end_of_a_pause_and_no_longer_than_the_schedule_lasts()
 
 #[test]
 fn a_closed_loop_is_always_due_until_it_is_over() {
-    let until = StopCondition { time: SECOND, hits: 3 };
+    let until = StopCondition { stop_time: SECOND, hits: 3 };
     let mut cursor = ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, 1, 2);
     assert_eq!(cursor.next(5), NextArrival::Due(Arrival { seq: 1, due: 5 }));
     assert_eq!(cursor.next(6), NextArrival::Over, "hits 0 and 2 are the other thread's");
@@ -241,7 +242,7 @@ fn a_closed_loop_is_always_due_until_it_is_over() {
 fn a_hit_that_rounded_to_the_end_of_its_stage_took_all_that_followed_with_it() {
     let ramp = ProfileStage { shape: RateShape::Ramp { from: 0.0, to: 1e6 }, length: Some(SECOND + 1) };
     let hits = all(
-        &open(vec![ramp, stage(RateShape::Hold(rate("10")), 1)], ArrivalSpacing::Even),
+        &open(vec![ramp, stage(RateShape::Hold(rate("10")), 1)], ArrivalSpacing::Constant),
         StopCondition::default(),
         1,
     );
@@ -255,10 +256,10 @@ fn one_hit_more_was_sent_than_counted_where_a_schedule_ends_just_after_it() {
     let day = 86_400.0;
     let sine = RateShape::Sine { mean: 1.0 / (30.0 * day), amplitude: 1.0 / (30.0 * day), period: 1 };
     for (stages, expected) in [(vec![second], 2), (vec![stage(sine, 1)], 1)] {
-        let schedule = Schedule::new(stages.clone(), ArrivalSpacing::Even);
+        let schedule = Schedule::new(stages.clone(), ArrivalSpacing::Constant);
         assert_eq!(schedule.hits_before(SECOND + 1), expected, "{schedule:?}");
         assert_eq!(
-            all(&open(stages, ArrivalSpacing::Even), StopCondition::default(), 1).len() as u64,
+            all(&open(stages, ArrivalSpacing::Constant), StopCondition::default(), 1).len() as u64,
             expected
         );
     }
@@ -267,14 +268,14 @@ fn one_hit_more_was_sent_than_counted_where_a_schedule_ends_just_after_it() {
 #[test]
 fn a_schedule_is_over_when_the_hit_after_its_last_would_be_due() {
     for (spacing, next) in
-        [(ArrivalSpacing::Even, 20), (ArrivalSpacing::Burst(50), 20), (ArrivalSpacing::Poisson(5), 20)]
+        [(ArrivalSpacing::Constant, 20), (ArrivalSpacing::Burst(50), 20), (ArrivalSpacing::Poisson(5), 20)]
     {
         let schedule = Schedule::constant(rate("100"), spacing);
         let over = schedule.end_time(next, SECOND);
         let planned = if let ArrivalSpacing::Poisson(_) = spacing {
             all(
                 &Arc::new(ArrivalModel::Open(schedule.clone())),
-                StopCondition { time: SECOND, ..StopCondition::default() },
+                StopCondition { stop_time: SECOND, ..StopCondition::default() },
                 1,
             )[20]
                 .due
@@ -289,7 +290,7 @@ fn a_schedule_is_over_when_the_hit_after_its_last_would_be_due() {
 
 #[test]
 fn of_more_than_sixteen_million_million_hits_none_were_counted() {
-    let schedule = Schedule::constant(rate("5000000"), ArrivalSpacing::Even);
+    let schedule = Schedule::constant(rate("5000000"), ArrivalSpacing::Constant);
     let long = 9000 * 3600;
     assert_eq!(schedule.hits_before(long * SECOND), 5_000_000 * long);
     assert_eq!(schedule.end_time(5_000_000 * long, Nanos::MAX), long * SECOND);
@@ -310,11 +311,11 @@ fn what_one_client_of_a_closed_loop_leaves_the_others_take() {
 }
 
 #[test]
-fn slices_of_a_closed_loop_share_its_hits() {
+fn shards_of_a_closed_loop_share_its_hits() {
     let until = StopCondition { hits: 10, ..StopCondition::default() };
     let mut hits: Vec<u64> = (0..3)
         .flat_map(|index| {
-            let turn = SequenceCounter::of(ScheduleSlice::new(index, 3).unwrap());
+            let turn = SequenceCounter::of(ScheduleShard::new(index, 3).unwrap());
             way(ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, 0, 1).with_shared_counter(turn))
         })
         .map(|hit| hit.seq)
@@ -337,7 +338,7 @@ fn any_stage() -> impl Strategy<Value = ProfileStage> {
 
 fn any_spacing() -> impl Strategy<Value = ArrivalSpacing> {
     prop_oneof![
-        Just(ArrivalSpacing::Even),
+        Just(ArrivalSpacing::Constant),
         any::<u64>().prop_map(ArrivalSpacing::Poisson),
         (1..20u64).prop_map(ArrivalSpacing::Burst),
     ]
@@ -345,7 +346,7 @@ fn any_spacing() -> impl Strategy<Value = ArrivalSpacing> {
 
 proptest! {
     #[test]
-    fn slices_however_many_threads_each_has_are_the_whole(
+    fn shards_however_many_threads_each_has_are_the_whole(
         stages in prop::collection::vec(any_stage(), 1..3),
         spacing in any_spacing(),
         threads in prop::collection::vec(1..4u64, 1..6),
@@ -353,24 +354,24 @@ proptest! {
     ) {
         let (arrivals, until) = (open(stages, spacing), StopCondition { hits: most, ..StopCondition::default() });
         let ArrivalModel::Open(schedule) = &*arrivals else { panic!("{arrivals:?}") };
-        let mut sliced = Vec::new();
+        let mut together = Vec::new();
         for (index, &threads_of_it) in (0..).zip(&threads) {
-            let slice = ScheduleSlice::new(index, threads.len() as u64).unwrap();
-            let before = sliced.len() as u64;
+            let shard = ScheduleShard::new(index, threads.len() as u64).unwrap();
+            let before = together.len() as u64;
             for thread in 0..threads_of_it {
-                let (first, stride) = slice.thread(thread, threads_of_it);
-                sliced.extend(way(ScheduleCursor::new(Arc::clone(&arrivals), until, first, stride)));
+                let (first, stride) = shard.thread(thread, threads_of_it);
+                together.extend(way(ScheduleCursor::new(Arc::clone(&arrivals), until, first, stride)));
             }
             let due = schedule.hits_before(schedule.end().unwrap()).min(most);
-            prop_assert_eq!(slice.count(due), sliced.len() as u64 - before, "{}", slice);
+            prop_assert_eq!(shard.count(due), together.len() as u64 - before, "{}", shard);
         }
-        sliced.sort_by_key(|hit| hit.seq);
-        prop_assert_eq!(sliced, all(&arrivals, until, 1));
+        together.sort_by_key(|hit| hit.seq);
+        prop_assert_eq!(together, all(&arrivals, until, 1));
     }
 
     #[test]
     fn a_held_rate_never_drifts(hits in 1..10_000_000u64, period in 1..1000 * SECOND, seq: u64) {
-        let schedule = Schedule::constant(RequestRate::new(hits, period).unwrap(), ArrivalSpacing::Even);
+        let schedule = Schedule::constant(RequestRate::new(hits, period).unwrap(), ArrivalSpacing::Constant);
         let exact = u128::from(seq) * u128::from(period) / u128::from(hits);
         prop_assert_eq!(schedule.instant(Position::from(seq) << HIT, &mut 0).map(u128::from), u64::try_from(exact).ok().map(u128::from));
     }
@@ -381,7 +382,7 @@ proptest! {
         from in 0..10 * SECOND,
         length in 0..10 * SECOND,
     ) {
-        let schedule = Schedule::new(stages, ArrivalSpacing::Even);
+        let schedule = Schedule::new(stages, ArrivalSpacing::Constant);
         let (to, end) = (from + length, schedule.end().unwrap());
         let resumed = schedule.with_pause_from(from).with_resume_from(to);
         let hits = all(&Arc::new(ArrivalModel::Open(resumed.clone())), StopCondition::default(), 3);
@@ -394,8 +395,8 @@ proptest! {
 
     #[test]
     fn a_profile_never_drifts(stages in prop::collection::vec(any_stage(), 1..5), threads in 1..5u64) {
-        let arrivals = open(stages.clone(), ArrivalSpacing::Even);
-        let schedule = Schedule::new(stages, ArrivalSpacing::Even);
+        let arrivals = open(stages.clone(), ArrivalSpacing::Constant);
+        let schedule = Schedule::new(stages, ArrivalSpacing::Constant);
         let hits = all(&arrivals, StopCondition::default(), threads);
         prop_assert_eq!(schedule.hits_before(schedule.end().unwrap()), hits.len() as u64);
         let mut before = 0;

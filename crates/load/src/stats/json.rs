@@ -37,10 +37,10 @@ impl<'de> Deserialize<'de> for LatencyHistogram {
         let Some(HistogramJson { hdr, sum, min, max }) = Option::deserialize(deserializer)? else {
             return Ok(Self::default());
         };
-        let buckets = hdr::decode(&hdr).ok_or_else(|| D::Error::custom("no histogram in base64"))?;
+        let buckets = hdr::decode(&hdr).ok_or_else(|| D::Error::custom("expected a histogram in base64"))?;
         Distribution::from_buckets(buckets, Precision::Three, sum, min..=max)
             .map(Self)
-            .ok_or_else(|| D::Error::custom("a histogram that is not what its sum or its extremes say"))
+            .ok_or_else(|| D::Error::custom("the histogram contradicts its sum, min or max"))
     }
 }
 
@@ -62,7 +62,7 @@ impl<'de> Deserialize<'de> for StatusCounts {
 }
 
 fn unknown<E: serde::de::Error>(what: &str, name: &dyn Display) -> E {
-    E::custom(format!("{name} is no {what}"))
+    E::custom(format!("{name} is not a {what}"))
 }
 
 /// Where a kind of failure has its place.
@@ -73,7 +73,7 @@ fn kind<E: serde::de::Error>(name: &str) -> Result<usize, E> {
 }
 
 /// Counts of failures, by the names of their kinds.
-pub(super) mod faults {
+pub(super) mod failures {
     use super::{BTreeMap, Deserialize, Deserializer, RequestFault, Serializer, kind};
 
     pub(crate) fn serialize<S: Serializer>(
@@ -96,7 +96,7 @@ pub(super) mod faults {
 }
 
 /// One failure of each kind, in words.
-pub(super) mod examples {
+pub(super) mod failure_examples {
     use super::{BTreeMap, Deserialize, Deserializer, FailureExample, RequestFault, Serializer, kind};
 
     pub(crate) fn serialize<S: Serializer>(
@@ -131,7 +131,7 @@ pub(super) mod classes {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let named = OutcomeClass::ALL.map(|class| (class.name(), &classes[class as usize]));
-        let filled = |times: &RequestTimes| times.response.count() + times.service.count() > 0;
+        let filled = |times: &RequestTimes| times.response_time.count() + times.service_time.count() > 0;
         serializer.collect_map(named.into_iter().filter(|(_, times)| filled(times)))
     }
 

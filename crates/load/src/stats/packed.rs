@@ -28,9 +28,9 @@ const MAX_INFLATED: u64 = 16 << 20;
 struct Counts(
     [u64; 15],
     u64,
-    #[serde(with = "json::faults")] [u64; RequestFault::KINDS],
+    #[serde(with = "json::failures")] [u64; RequestFault::KINDS],
     StatusCounts,
-    #[serde(with = "json::examples")] [Option<FailureExample>; RequestFault::KINDS],
+    #[serde(with = "json::failure_examples")] [Option<FailureExample>; RequestFault::KINDS],
     TargetOutcomes,
     Vec<(String, u64, u64)>,
 );
@@ -63,40 +63,49 @@ impl LoadStats {
     }
 
     fn counts(&self) -> Counts {
-        let variants = self.variants.iter().map(|(name, of)| (name.to_owned(), of.done, of.good)).collect();
-        let Self { in_flight_peak, faults, statuses, examples, outcomes, .. } = self;
+        let variants =
+            self.variants.iter().map(|(name, of)| (name.to_owned(), of.completed, of.good)).collect();
+        let Self { in_flight_peak, failures, statuses, failure_examples, outcomes, .. } = self;
         Counts(
             self.counters(),
             *in_flight_peak,
-            *faults,
+            *failures,
             statuses.clone(),
-            examples.clone(),
+            failure_examples.clone(),
             outcomes.clone(),
             variants,
         )
     }
 
     fn counted(counts: Counts) -> Option<Self> {
-        let Counts(counters, in_flight_peak, faults, statuses, examples, outcomes, variants) = counts;
+        let Counts(counters, in_flight_peak, failures, statuses, failure_examples, outcomes, variants) =
+            counts;
         let variants = StatsByVariant::from_counts(variants)?;
-        let mut stats =
-            Self { in_flight_peak, faults, statuses, examples, outcomes, variants, ..Self::default() };
+        let mut stats = Self {
+            in_flight_peak,
+            failures,
+            statuses,
+            failure_examples,
+            outcomes,
+            variants,
+            ..Self::default()
+        };
         stats.counters_mut().into_iter().zip(counters).for_each(|(ours, told)| *ours = told);
         Some(stats)
     }
 
     fn every_histogram(&self) -> impl Iterator<Item = &LatencyHistogram> {
         let times = self.classes.iter().chain(self.variants.iter().map(|(_, of)| &of.times));
-        self.histograms()
-            .into_iter()
-            .chain(times.flat_map(|RequestTimes { service, response }| [service, response]))
+        self.histograms().into_iter().chain(
+            times.flat_map(|RequestTimes { service_time, response_time }| [service_time, response_time]),
+        )
     }
 
     fn every_histogram_mut(&mut self) -> impl Iterator<Item = &mut LatencyHistogram> {
         let Self {
-            lag,
-            own_lag,
-            clock_lag,
+            send_lag,
+            generator_lag,
+            scheduler_lag,
             lookup,
             connect,
             tls,
@@ -108,8 +117,11 @@ impl LoadStats {
             ..
         } = self;
         let times = classes.iter_mut().chain(variants.times_mut());
-        let times = times.flat_map(|RequestTimes { service, response }| [service, response]);
-        [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body].into_iter().chain(times)
+        let times =
+            times.flat_map(|RequestTimes { service_time, response_time }| [service_time, response_time]);
+        [send_lag, generator_lag, scheduler_lag, lookup, connect, tls, write, first_byte, body]
+            .into_iter()
+            .chain(times)
     }
 }
 

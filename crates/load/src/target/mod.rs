@@ -73,7 +73,7 @@ impl FromStr for TargetFormat {
         match text {
             "http" => Ok(Self::Http),
             "json" => Ok(Self::Json),
-            _ => Err(format!("format {text:?} isn't one of http, json")),
+            _ => Err(format!("format {text:?} is unknown: expected http or json")),
         }
     }
 }
@@ -94,13 +94,13 @@ pub struct TargetError {
 #[derive(Debug, thiserror::Error)]
 pub enum TargetErrorKind {
     /// The input cannot be read.
-    #[error("cannot be read: {0}")]
+    #[error("cannot read the targets: {0}")]
     Io(#[from] io::Error),
     /// Not text.
     #[error("not UTF-8")]
     Utf8,
     /// Longer than any target.
-    #[error("a line longer than {} bytes", .0)]
+    #[error("the line is longer than {} bytes", .0)]
     LineTooLong(u64),
     /// Not `METHOD URL`.
     #[error("bad target {0:?}: expected METHOD URL")]

@@ -148,7 +148,14 @@ impl<S: Stream> PooledConnection<S> {
     pub(crate) fn timings(&self, now: Nanos) -> ConnectionTimings {
         let idle = if self.load() == 0 { now.saturating_sub(self.idle_since) } else { 0 };
         let OpeningTimes { connect, tls } = self.took;
-        ConnectionTimings { number: self.number, before: self.begun, idle, connect, tls, first_byte: None }
+        ConnectionTimings {
+            connection_id: self.number,
+            reuse_count: self.begun,
+            idle,
+            connect,
+            tls,
+            first_byte: None,
+        }
     }
 
     /// Takes a flight on. HTTP/1.1 writes at once; what HTTP/2 has to write leaves with the next [`PooledConnection::drive`], in

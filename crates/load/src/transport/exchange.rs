@@ -1,6 +1,6 @@
 //! One HTTP/1.1 answer on its way in: bytes in, progress out. No socket, no clock.
 //!
-//! Called by the shard with whatever a read brought. Nothing is copied unless a head arrives in pieces, or the run
+//! Called by the sender with whatever a read brought. Nothing is copied unless a head arrives in pieces, or the run
 //! keeps headers and bodies for its results.
 
 use std::mem::MaybeUninit;

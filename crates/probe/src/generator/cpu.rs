@@ -16,39 +16,39 @@ const CPU_LIMITED: f64 = 90.0;
 /// the time; one that ran, or would have, for half of it had no time for them.
 const CPU_LIMITED_MISSING: f64 = 50.0;
 
-/// CPU time of the busiest sending thread, without what it spun away: what it used, and what it waited for in vain. A quota
+/// CPU time of the busiest sending thread, without busy polling: what it used, and what it waited for in vain. A quota
 /// that is used up, or a core taken by others, saturates a thread no less than work does.
 pub(super) fn thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &RunActivity) -> MachineFinding {
     let senders = match senders {
         Ok(senders) => senders,
-        Err(why) => return CPU.untested(why),
+        Err(why) => return CPU.unknown(why),
     };
-    let used = |sender: &ThreadUsage| sender.on_cpu.saturating_sub(spun(sender, run));
+    let used = |sender: &ThreadUsage| sender.on_cpu.saturating_sub(busy_poll(sender, run));
     let (share, sender) = most(senders, |sender| used(sender) + sender.waited.unwrap_or_default());
     let limited = if run.missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
     let grade = match share {
         share if share > limited => FindingGrade::Invalid,
         share if share > CPU.limit => FindingGrade::Degraded,
-        _ => FindingGrade::Fine,
+        _ => FindingGrade::Ok,
     };
     let advice = match grade {
-        FindingGrade::Fine => "",
+        FindingGrade::Ok => "",
         _ => ": use more --threads on more cores, or more generators",
     };
     let used = sender.map_or(0.0, |sender| share_of(sender, used(sender)));
     let name = name(sender);
     let waited = if share > used {
-        format!(" and waited {:.0} % of the time for one", share - used)
+        format!(" and waited for a core {:.0} % of the time", share - used)
     } else {
         String::new()
     };
     CPU.finding(grade, share, format!("thread {name:?} used {used:.0} % of a core{waited}{advice}"))
 }
 
-/// What this thread itself spun away: what another did excuses it of nothing.
-fn spun(sender: &ThreadUsage, run: &RunActivity) -> Duration {
+/// CPU time that this thread itself spent on busy polling. That of another thread does not excuse it.
+fn busy_poll(sender: &ThreadUsage, run: &RunActivity) -> Duration {
     let number = sender.name.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
-    number.and_then(|number| run.spun.get(number)).copied().unwrap_or_default()
+    number.and_then(|number| run.busy_poll.get(number)).copied().unwrap_or_default()
 }
 
 /// The thread with the largest share of its time, and that in percent.
@@ -73,16 +73,16 @@ const QUEUE: CheckDefinition = CheckDefinition { id: "run-queue-wait", unit: "% 
 pub(super) fn queueing(senders: &ProbeResult<Vec<ThreadUsage>>) -> MachineFinding {
     let senders = match senders {
         Ok(senders) => senders,
-        Err(why) => return QUEUE.untested(why),
+        Err(why) => return QUEUE.unknown(why),
     };
     if senders.iter().any(|sender| sender.waited.is_none()) {
-        return QUEUE.untested(&ProbeError::Absent("this kernel does not count waits for a CPU"));
+        return QUEUE.unknown(&ProbeError::Absent("this kernel does not count waits for a CPU"));
     }
     let (share, sender) = most(senders, |sender| sender.waited.unwrap_or_default());
     let name = name(sender);
     let (grade, advice) = match share > QUEUE.limit {
-        true => (FindingGrade::Degraded, ": give it cores of its own, or less to do beside it"),
-        false => (FindingGrade::Fine, ""),
+        true => (FindingGrade::Degraded, ": reserve cores for it, or reduce other load"),
+        false => (FindingGrade::Ok, ""),
     };
     let text = format!("thread {name:?} waited {share:.1} % of the run for a CPU{advice}");
     QUEUE.finding(grade, share, text)
@@ -98,7 +98,7 @@ const THROTTLING_LIMITED: f64 = 1.0;
 pub(super) fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (before, after) = match (&before.quotas, &after.quotas) {
         (Ok(before), Ok(after)) => (before, after),
-        (Err(why), _) | (_, Err(why)) => return THROTTLING.untested(why),
+        (Err(why), _) | (_, Err(why)) => return THROTTLING.unknown(why),
     };
     let pairs = after.iter().filter_map(|level| {
         let earlier = before.iter().find(|earlier| earlier.directory == level.directory)?;
@@ -106,7 +106,7 @@ pub(super) fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> M
     });
     pairs
         .max_by(|one, other| one.measured.unwrap_or(0.0).total_cmp(&other.measured.unwrap_or(0.0)))
-        .unwrap_or_else(|| THROTTLING.finding(FindingGrade::Fine, 0.0, "no CPU quota holds here".to_owned()))
+        .unwrap_or_else(|| THROTTLING.finding(FindingGrade::Ok, 0.0, "no CPU quota applies".to_owned()))
 }
 
 fn throttled(before: &GroupQuota, after: &GroupQuota) -> MachineFinding {
@@ -116,7 +116,7 @@ fn throttled(before: &GroupQuota, after: &GroupQuota) -> MachineFinding {
     let stopped = throttling.throttled_time.saturating_sub(before.throttling.throttled_time).as_millis();
     let share = percent(throttled as f64, periods as f64);
     let grade = match throttled {
-        0 => FindingGrade::Fine,
+        0 => FindingGrade::Ok,
         _ if share <= THROTTLING_LIMITED => FindingGrade::Degraded,
         _ => FindingGrade::Invalid,
     };
@@ -138,7 +138,7 @@ pub(super) fn pressure(
     after: &MachineSnapshot,
     own_waits_counted: bool,
 ) -> MachineFinding {
-    let grade = if own_waits_counted { FindingGrade::Noted } else { FindingGrade::Degraded };
+    let grade = if own_waits_counted { FindingGrade::Info } else { FindingGrade::Degraded };
     stalls(&PRESSURE, "a CPU", grade, &before.cpu_pressure, &after.cpu_pressure, seconds(before, after))
 }
 
@@ -153,14 +153,14 @@ pub(super) fn stalls(
 ) -> MachineFinding {
     let (before, after) = match (before, after) {
         (Ok(before), Ok(after)) => (before, after),
-        (Err(why), _) | (_, Err(why)) => return check.untested(why),
+        (Err(why), _) | (_, Err(why)) => return check.unknown(why),
     };
     let share = percent(after.stalled.saturating_sub(before.stalled).as_secs_f64(), seconds);
     let whose = if after.whole_machine { "on this machine" } else { "in this control group" };
     let (grade, advice) = match share > check.limit {
-        true => (grade, ": something else runs beside the generator"),
-        false => (FindingGrade::Fine, ""),
+        true => (grade, ": another program runs on this machine"),
+        false => (FindingGrade::Ok, ""),
     };
-    let text = format!("some task {whose} waited {share:.1} % of the run for {what}{advice}");
+    let text = format!("a task {whose} waited for {what} during {share:.1} % of the run{advice}");
     check.finding(grade, share, text)
 }

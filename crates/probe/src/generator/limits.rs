@@ -24,14 +24,14 @@ const MEMORY: CheckDefinition = CheckDefinition { id: "memory", unit: "% of the 
 pub(super) fn memory(after: &MachineSnapshot) -> MachineFinding {
     let groups = match &after.memory {
         Ok(groups) => groups,
-        Err(why) => return MEMORY.untested(why),
+        Err(why) => return MEMORY.unknown(why),
     };
     let share = |memory: &GroupMemory| percent(memory.used as f64, memory.limit as f64);
     let Some(memory) = groups.iter().max_by(|one, other| share(one).total_cmp(&share(other))) else {
-        return MEMORY.finding(FindingGrade::Fine, 0.0, "no memory limit holds here".to_owned());
+        return MEMORY.finding(FindingGrade::Ok, 0.0, "no memory limit applies".to_owned());
     };
     let share = share(memory);
-    let (grade, advice) = noted(share > NEARLY, ": raise the memory limit");
+    let (grade, advice) = info_if(share > NEARLY, ": raise the memory limit");
     let [used, limit] = [memory.used, memory.limit].map(|bytes| bytes >> 20);
     let text = format!("{used} of {limit} MiB of memory are in use ({}){advice}", memory.directory);
     MEMORY.finding(grade, share, text)
@@ -44,12 +44,12 @@ const OPEN_FILES: CheckDefinition = CheckDefinition { id: "open-files", unit: "%
 pub(super) fn open_files(after: &MachineSnapshot, most: u64) -> MachineFinding {
     let limit = match &after.open_files {
         Ok(limits) => limits.soft,
-        Err(why) => return OPEN_FILES.untested(why),
+        Err(why) => return OPEN_FILES.unknown(why),
     };
     let share = percent(most as f64, limit as f64);
-    let (grade, advice) = noted(
+    let (grade, advice) = info_if(
         share > OPEN_FILES.limit,
-        ": what was due beyond waited; raise it before the run, as root: prlimit --pid $$ --nofile=1048576",
+        ": further requests waited; raise the limit before the run, as root: prlimit --pid $$ --nofile=1048576",
     );
     OPEN_FILES.finding(grade, share, format!("up to {most} of {limit} files were open{advice}"))
 }
@@ -64,15 +64,15 @@ pub(super) fn sockets(run: &RunActivity) -> MachineFinding {
     let share =
         percent(run.socket_failures as f64, run.connections.saturating_add(run.socket_failures) as f64);
     let grade = match run.socket_failures {
-        0 => FindingGrade::Fine,
+        0 => FindingGrade::Ok,
         _ if share <= SOCKETS_LIMITED => FindingGrade::Degraded,
         _ => FindingGrade::Invalid,
     };
     let advice = match grade {
-        FindingGrade::Fine => "",
-        _ => ": out of ports or files, so keep connections alive, add -laddr addresses or raise ulimit -n",
+        FindingGrade::Ok => "",
+        _ => ": keep connections alive, add -laddr addresses or raise ulimit -n",
     };
-    let text = format!("{} connections found no socket on this machine{advice}", run.socket_failures);
+    let text = format!("{} connections got no local port or file descriptor{advice}", run.socket_failures);
     SOCKETS.finding(grade, share, text)
 }
 
@@ -86,19 +86,19 @@ const PORTS: CheckDefinition = CheckDefinition { id: "ports", unit: "ports", lim
 pub(super) fn ports(before: &MachineSnapshot, after: &MachineSnapshot, run: &RunActivity) -> MachineFinding {
     let (ports, waiting) = match (&after.ports, &before.time_wait, &after.time_wait) {
         (Ok(ports), Ok(before), Ok(after)) => (*ports, after.saturating_sub(*before)),
-        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.untested(why),
+        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.unknown(why),
     };
     // What is opened at the start of a short run is not opened again and again.
     let rate = run.connections as f64 / run.sending.as_secs_f64().max(1.0);
     // Few in TIME_WAIT after many connections: the other side closes, or they were kept open.
     let held = waiting.saturating_mul(2) >= run.connections;
     let projected = if held { rate * TIME_WAIT } else { waiting as f64 };
-    let (grade, advice) = noted(
+    let (grade, advice) = info_if(
         projected > ports as f64,
-        ": longer runs to one destination run out of them, so keep connections alive or add -laddr addresses",
+        ": a longer run to one destination exhausts them, so keep connections alive or add -laddr addresses",
     );
     let text = format!(
-        "{rate:.0} new connections per second take {projected:.0} ports, {ports} there are from one address to one \
+        "{rate:.0} new connections/s need {projected:.0} ports, but one address has {ports} ports to one \
          destination{advice}"
     );
     CheckDefinition { limit: ports as f64, ..PORTS }.finding(grade, projected, text)
@@ -113,17 +113,19 @@ const CONNTRACK_FULL: f64 = 95.0;
 pub(super) fn conntrack(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (before, after) = match (&before.conntrack, &after.conntrack) {
         (Ok(before), Ok(after)) => (before, after),
-        (Err(why), _) | (_, Err(why)) => return CONNTRACK.untested(why),
+        (Err(why), _) | (_, Err(why)) => return CONNTRACK.unknown(why),
     };
     let Conntrack { count, max } = *if before.count > after.count { before } else { after };
     let share = percent(count as f64, max as f64);
     let (grade, advice) = match share {
         share if share > CONNTRACK_FULL => (FindingGrade::Degraded, ": raise net.netfilter.nf_conntrack_max"),
-        share => noted(share > CONNTRACK.limit, ": raise net.netfilter.nf_conntrack_max before sending more"),
+        share => {
+            info_if(share > CONNTRACK.limit, ": raise net.netfilter.nf_conntrack_max before sending more")
+        }
     };
     CONNTRACK.finding(grade, share, format!("{count} of {max} connections are tracked{advice}"))
 }
 
-fn noted(is_worth_it: bool, advice: &'static str) -> (FindingGrade, &'static str) {
-    if is_worth_it { (FindingGrade::Noted, advice) } else { (FindingGrade::Fine, "") }
+fn info_if(is_worth_it: bool, advice: &'static str) -> (FindingGrade, &'static str) {
+    if is_worth_it { (FindingGrade::Info, advice) } else { (FindingGrade::Ok, "") }
 }

@@ -13,7 +13,7 @@ const BACKLOG: CheckDefinition = CheckDefinition { id: "packet-backlog", unit: "
 pub(super) fn backlog(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = match (&before.softnet, &after.softnet) {
         (Ok(earlier), Ok(later)) => (earlier, later),
-        (Err(why), _) | (_, Err(why)) => return BACKLOG.untested(why),
+        (Err(why), _) | (_, Err(why)) => return BACKLOG.unknown(why),
     };
     let Softnet { dropped, squeezed } = Softnet {
         dropped: later.dropped.saturating_sub(earlier.dropped),
@@ -21,15 +21,17 @@ pub(super) fn backlog(before: &MachineSnapshot, after: &MachineSnapshot) -> Mach
     };
     let none_was_ours = during(before, after).is_ok_and(|tcp| tcp.retransmits == 0);
     let (grade, advice) = match dropped {
-        0 => (FindingGrade::Fine, ""),
-        _ if none_was_ours => (FindingGrade::Noted, "; nothing was sent again in this network namespace"),
+        0 => (FindingGrade::Ok, ""),
+        _ if none_was_ours => {
+            (FindingGrade::Info, "; no segment was retransmitted in this network namespace")
+        }
         _ => (
             FindingGrade::Degraded,
             ": raise net.core.netdev_max_backlog, or spread interrupts over more CPUs",
         ),
     };
     let text = format!(
-        "this machine dropped {dropped} packets from full backlogs and cut {squeezed} rounds of receiving short{advice}"
+        "this machine dropped {dropped} packets from full backlogs and ended {squeezed} receive rounds early{advice}"
     );
     BACKLOG.finding(grade, dropped as f64, text)
 }
@@ -54,14 +56,14 @@ const TCP: CheckDefinition = CheckDefinition { id: "tcp", unit: "segments", limi
 pub(super) fn tcp(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let tcp = match during(before, after) {
         Ok(tcp) => tcp,
-        Err(why) => return TCP.untested(&why),
+        Err(why) => return TCP.unknown(&why),
     };
-    let grade = if tcp == TcpStackCounters::default() { FindingGrade::Fine } else { FindingGrade::Noted };
+    let grade = if tcp == TcpStackCounters::default() { FindingGrade::Ok } else { FindingGrade::Info };
     let TcpStackCounters { listen_drops, listen_overflows, syn_retransmits, timeouts, retransmits } = tcp;
     let text = format!(
-        "in this network namespace {retransmits} segments were sent again ({syn_retransmits} of them connection \
-         requests), {timeouts} timers fired, and listeners dropped {listen_drops} connections ({listen_overflows} \
-         because nobody accepted in time)"
+        "in this network namespace {retransmits} segments were retransmitted ({syn_retransmits} of them SYN), \
+         {timeouts} retransmit timers fired, and listeners dropped {listen_drops} connections ({listen_overflows} \
+         because the accept queue was full)"
     );
     TCP.finding(grade, retransmits as f64, text)
 }
@@ -69,14 +71,14 @@ pub(super) fn tcp(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineF
 /// Queues in front of a link grow without bound towards its speed; a fifth is left for what bursts within a second.
 const BANDWIDTH: CheckDefinition = CheckDefinition { id: "bandwidth", unit: "% of the link", limit: 80.0 };
 
-/// A virtual link that carried less is not worth saying that it was not judged.
+/// A virtual link that carried less is not worth a note that no check was made.
 const QUIET: f64 = 1e6;
 
 /// The link that is nearest to its speed.
 pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = match (&before.links, &after.links) {
         (Ok(earlier), Ok(later)) => (earlier, later),
-        (Err(why), _) | (_, Err(why)) => return BANDWIDTH.untested(why),
+        (Err(why), _) | (_, Err(why)) => return BANDWIDTH.unknown(why),
     };
     let carried: Vec<_> = later
         .iter()
@@ -89,11 +91,10 @@ pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> Ma
     match shares.max_by(|(one, ..), (other, ..)| one.total_cmp(other)) {
         Some((share, link, rate)) => busiest(share, link, rate),
         None if carried.is_empty() => {
-            BANDWIDTH.finding(FindingGrade::Fine, 0.0, "no link but the loopback carried load".to_owned())
+            BANDWIDTH.finding(FindingGrade::Ok, 0.0, "only the loopback carried load".to_owned())
         }
-        None => BANDWIDTH.untested(&ProbeError::Absent(
-            "the link that carried the load is virtual and has no speed of its own",
-        )),
+        None => BANDWIDTH
+            .unknown(&ProbeError::Absent("the link that carried the load is virtual and reports no speed")),
     }
 }
 
@@ -106,8 +107,8 @@ fn bits(before: &NetworkLink, after: &NetworkLink) -> f64 {
 
 fn busiest(share: f64, link: &NetworkLink, rate: f64) -> MachineFinding {
     let (grade, advice) = match share > BANDWIDTH.limit {
-        true => (FindingGrade::Degraded, ": use more generators, or smaller answers"),
-        false => (FindingGrade::Fine, ""),
+        true => (FindingGrade::Degraded, ": use more generators, or smaller responses"),
+        false => (FindingGrade::Ok, ""),
     };
     let text = format!("{} carried {:.0} Mbit/s, {share:.0} % of its speed{advice}", link.name, rate / 1e6);
     BANDWIDTH.finding(grade, share, text)

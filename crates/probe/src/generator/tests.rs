@@ -12,7 +12,7 @@ const RUN: RunActivity = RunActivity {
     connections: 64,
     socket_failures: 0,
     in_flight_peak: 64,
-    spun: Vec::new(),
+    busy_poll: Vec::new(),
 };
 
 /// A quiet machine with everything there is to read.
@@ -83,10 +83,10 @@ fn after(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<MachineFinding> {
     watch.finish(Duration::from_secs(110), run)
 }
 
-/// What is not fine.
+/// Findings that are not ok.
 fn bad(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<(&'static str, FindingGrade)> {
     let findings = after(run, change);
-    let bad = findings.iter().filter(|finding| finding.grade != FindingGrade::Fine);
+    let bad = findings.iter().filter(|finding| finding.grade != FindingGrade::Ok);
     bad.map(|finding| (finding.id, finding.grade)).collect()
 }
 
@@ -95,7 +95,7 @@ fn text(findings: &[MachineFinding], id: &str) -> String {
 }
 
 #[test]
-fn a_quiet_machine_is_fine() {
+fn a_quiet_machine_is_ok() {
     assert_eq!(bad(&RUN, |_| {}), []);
     assert_eq!(after(&RUN, |_| {}).len(), 13);
 }
@@ -118,7 +118,7 @@ fn a_thread_that_waits_for_a_cpu_whenever_it_does_not_run_is_saturated() {
     let queued = ("run-queue-wait", FindingGrade::Degraded);
     assert_eq!(bad(&RUN, starved), [("thread-cpu", FindingGrade::Invalid), queued]);
     let findings = after(&RUN, starved);
-    let expected = "thread \"sender 0\" used 5 % of a core and waited 90 % of the time for one: ";
+    let expected = "thread \"sender 0\" used 5 % of a core and waited for a core 90 % of the time: ";
     assert!(text(&findings, "thread-cpu").starts_with(expected), "{findings:?}");
 }
 
@@ -134,16 +134,17 @@ fn a_sender_that_was_busy_for_half_of_a_run_answers_for_what_was_not_sent() {
 
 #[test]
 fn what_a_thread_spins_away_is_not_held_against_it() {
-    let spinning = RunActivity { spun: vec![Duration::from_secs(6)], ..RUN };
+    let spinning = RunActivity { busy_poll: vec![Duration::from_secs(6)], ..RUN };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), []);
-    let spinning = RunActivity { spun: vec![Duration::from_millis(500)], ..spinning };
+    let spinning = RunActivity { busy_poll: vec![Duration::from_millis(500)], ..spinning };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", FindingGrade::Invalid)]);
 }
 
-/// The mean of what they spun away, 40 %, left both with little to do.
+/// The mean of their busy polling, 40 %, left both with little to do.
 #[test]
 fn what_a_thread_spins_away_excuses_no_other() {
-    let run = |spun: [u64; 2]| RunActivity { spun: spun.map(Duration::from_secs).to_vec(), ..RUN };
+    let run =
+        |busy_poll: [u64; 2]| RunActivity { busy_poll: busy_poll.map(Duration::from_secs).to_vec(), ..RUN };
     assert_eq!(bad(&run([0, 8]), |texts| sender(texts, 9_500, 0)), [("thread-cpu", FindingGrade::Invalid)]);
     assert_eq!(bad(&run([8, 0]), |texts| sender(texts, 9_500, 0)), []);
 }
@@ -170,14 +171,14 @@ fn a_busy_machine_is_no_fault_of_a_generator_that_got_its_cpu() {
     let busy = |texts: &Texts| {
         texts.set("/sys/fs/cgroup/pod/cpu.pressure", "some avg10=99.00 total=9000000\n");
     };
-    assert_eq!(bad(&RUN, busy), [("cpu-pressure", FindingGrade::Noted)]);
+    assert_eq!(bad(&RUN, busy), [("cpu-pressure", FindingGrade::Info)]);
     let uncounted = |texts: &Texts| {
         busy(texts);
         texts.remove("/proc/self/task/7/schedstat");
     };
     assert_eq!(
         bad(&RUN, uncounted),
-        [("run-queue-wait", FindingGrade::Untested), ("cpu-pressure", FindingGrade::Degraded)]
+        [("run-queue-wait", FindingGrade::Unknown), ("cpu-pressure", FindingGrade::Degraded)]
     );
 }
 
@@ -192,7 +193,7 @@ fn waiting_for_memory_colours_a_run() {
 #[test]
 fn files_in_the_page_cache_are_not_memory_in_use() {
     let full = |texts: &Texts| texts.set("/sys/fs/cgroup/pod/memory.current", "104857600\n");
-    assert_eq!(bad(&RUN, full), [("memory", FindingGrade::Noted)]);
+    assert_eq!(bad(&RUN, full), [("memory", FindingGrade::Info)]);
     let cached = |texts: &Texts| {
         full(texts);
         texts.set("/sys/fs/cgroup/pod/memory.stat", "inactive_file 94371840\n");
@@ -211,7 +212,7 @@ fn sockets_that_were_missing_limit_a_run() {
 fn a_full_table_of_open_files_is_noted() {
     assert_eq!(
         bad(&RunActivity { in_flight_peak: 19_936, ..RUN }, |_| {}),
-        [("open-files", FindingGrade::Noted)]
+        [("open-files", FindingGrade::Info)]
     );
 }
 
@@ -226,7 +227,7 @@ fn a_rate_of_connections_that_a_longer_run_could_not_keep_is_noted() {
     };
     let at = |rate: u64| RunActivity { connections: rate * 10, ..RUN };
     assert_eq!(bad(&at(470), waiting(4_700)), []);
-    assert_eq!(bad(&at(471), waiting(4_710)), [("ports", FindingGrade::Noted)]);
+    assert_eq!(bad(&at(471), waiting(4_710)), [("ports", FindingGrade::Info)]);
     assert_eq!(bad(&at(471), waiting(0)), [], "the other side closes first");
     let short = RunActivity { connections: 4, sending: Duration::from_millis(3), ..RUN };
     assert_eq!(bad(&short, waiting(4)), [], "four connections were a rate of 1300 per second");
@@ -238,18 +239,18 @@ fn a_full_connection_table_colours_a_run() {
         move |texts: &Texts| texts.set("/proc/sys/net/netfilter/nf_conntrack_count", count)
     };
     assert_eq!(bad(&RUN, tracked("800\n")), []);
-    assert_eq!(bad(&RUN, tracked("900\n")), [("conntrack", FindingGrade::Noted)]);
+    assert_eq!(bad(&RUN, tracked("900\n")), [("conntrack", FindingGrade::Info)]);
     assert_eq!(bad(&RUN, tracked("1000\n")), [("conntrack", FindingGrade::Degraded)]);
 }
 
 #[test]
 fn a_dropped_packet_is_ours_only_if_something_was_sent_again() {
-    assert_eq!(bad(&RUN, |texts| softnet(texts, 9)), [("packet-backlog", FindingGrade::Noted)]);
+    assert_eq!(bad(&RUN, |texts| softnet(texts, 9)), [("packet-backlog", FindingGrade::Info)]);
     let ours = |texts: &Texts| {
         softnet(texts, 9);
         tcp(texts, 2);
     };
-    assert_eq!(bad(&RUN, ours), [("packet-backlog", FindingGrade::Degraded), ("tcp", FindingGrade::Noted)]);
+    assert_eq!(bad(&RUN, ours), [("packet-backlog", FindingGrade::Degraded), ("tcp", FindingGrade::Info)]);
 }
 
 #[test]
@@ -260,15 +261,15 @@ fn a_link_at_its_speed_colours_a_run() {
         sent(texts);
         texts.remove("/sys/class/net/ens5/device");
     };
-    assert_eq!(bad(&RUN, virtually), [("bandwidth", FindingGrade::Untested)]);
+    assert_eq!(bad(&RUN, virtually), [("bandwidth", FindingGrade::Unknown)]);
 }
 
 #[test]
-fn what_cannot_be_read_is_said_and_never_fine() {
+fn what_cannot_be_read_is_unknown_and_never_ok() {
     let nothing = Texts::default();
     let findings =
         GeneratorMonitor::start(&nothing, "sender ", Duration::ZERO).finish(Duration::from_secs(1), &RUN);
-    let untested = findings.iter().filter(|finding| finding.grade == FindingGrade::Untested);
+    let untested = findings.iter().filter(|finding| finding.grade == FindingGrade::Unknown);
     assert_eq!(untested.count(), findings.len() - 1, "all but what the run itself knows");
     let expected = "could not be tested: /proc/sys/net/netfilter/nf_conntrack_count does not exist here";
     assert_eq!(text(&findings, "conntrack"), expected);

@@ -69,7 +69,7 @@ pub fn search(search: &mut ClosedSearch, target: &mut impl ClosedTarget) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Baseline,
-    Ladder,
+    Ramp,
     Narrow,
     Knee,
     Over,
@@ -104,15 +104,15 @@ pub struct ClosedSearch {
 
 /// Length of the baseline.
 const BASELINE: Duration = Duration::from_secs(2);
-/// A rung of the ladder, once it has settled.
-const RUNG: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+/// A step of the ramp, once it has settled.
+const RAMP_STEP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 /// What is left of a queue is worked off in it.
 const REST: Duration = Duration::from_secs(1);
 /// Somebody who is away is waited for: a container that died is started anew after some seconds.
 const AWAY: Duration = Duration::from_secs(10);
 /// Trials in a row that cannot be believed.
 const INVALID: usize = 3;
-/// Where the limit is looked for at first, from the last good rung and the first bad one.
+/// Where the limit is looked for at first, from the last good step and the first bad one.
 const RANGE: (f64, f64) = (0.7, 1.3);
 /// How long what is outstanding is waited for.
 const DRAIN: Duration = Duration::from_millis(600);
@@ -147,7 +147,7 @@ impl ClosedSearch {
         while self.agenda.is_empty() && self.phase != Phase::Over {
             match self.phase {
                 Phase::Baseline => self.offer(TrialPurpose::Baseline, 1, (BASELINE, BASELINE)),
-                Phase::Ladder => self.plan_rung(),
+                Phase::Ramp => self.plan_ramp_step(),
                 Phase::Narrow => self.plan_limit(),
                 Phase::Knee => self.plan_knee(),
                 Phase::Over => {}
@@ -167,7 +167,7 @@ impl ClosedSearch {
         if interrupted {
             self.end(SearchOutcome::Interrupted);
         } else if away && self.was_away() {
-            self.end(SearchOutcome::Gone);
+            self.end(SearchOutcome::TargetDied);
         } else if away {
             self.wait_for_it(offer);
         } else if self.invalid >= INVALID {
@@ -208,7 +208,7 @@ impl ClosedSearch {
         let vote = if seen.invalid.is_some() { TrialVerdict::Invalid } else { standard.judge(&finding) };
         let kind = (vote == TrialVerdict::Bad).then(|| standard.failure_mode(&finding));
         let counts = vote != TrialVerdict::Invalid
-            && !matches!(offer.purpose, TrialPurpose::Baseline | TrialPurpose::Arm);
+            && !matches!(offer.purpose, TrialPurpose::Baseline | TrialPurpose::BurstDrain);
         let weight = f64::from(u8::from(counts));
         let evidence = finding.evidence.clone();
         self.witnesses.push(WeightedEvidence {
@@ -224,7 +224,7 @@ impl ClosedSearch {
             seen,
             finding,
             response,
-            verdict: vote,
+            trial_verdict: vote,
             failure_mode: kind,
             counts,
         });
@@ -233,8 +233,8 @@ impl ClosedSearch {
     fn learn(&mut self, purpose: TrialPurpose) {
         match purpose {
             TrialPurpose::Baseline => self.learn_baseline(),
-            TrialPurpose::Ladder => self.learn_rung(),
-            TrialPurpose::Arm => {}
+            TrialPurpose::Ramp => self.learn_ramp_step(),
+            TrialPurpose::BurstDrain => {}
             _ => self.learn_trial(),
         }
     }
@@ -245,33 +245,35 @@ impl ClosedSearch {
             None => self.end(SearchOutcome::UnstableBaseline),
             Some(service) => {
                 self.service = service;
-                self.enter(Phase::Ladder);
+                self.enter(Phase::Ramp);
             }
         }
     }
 
-    fn plan_rung(&mut self) {
-        let rungs = self.trials.iter().filter(|trial| trial.counts);
-        let last = rungs.map(|trial| trial.spec.clients).max().unwrap_or(0);
+    fn plan_ramp_step(&mut self) {
+        let steps = self.trials.iter().filter(|trial| trial.counts);
+        let last = steps.map(|trial| trial.spec.clients).max().unwrap_or(0);
         if last >= self.most {
             return self.hold_most();
         }
         let clients = last.saturating_mul(2).clamp(1, self.most);
-        self.offer(TrialPurpose::Ladder, clients, RUNG);
+        self.offer(TrialPurpose::Ramp, clients, RAMP_STEP);
     }
 
     /// As many clients as there may be: they are kept for longer.
     fn hold_most(&mut self) {
         let held = self.trials.iter().any(|trial| trial.spec.purpose == TrialPurpose::Confirm);
         if held {
-            self.outcome = Some(SearchOutcome::Capped);
+            self.outcome = Some(SearchOutcome::NoLimitFound);
             return self.enter(Phase::Knee);
         }
         self.offer(TrialPurpose::Confirm, self.most, (self.profile.confirm, self.profile.confirm));
     }
 
-    fn learn_rung(&mut self) {
-        let Some(last) = self.trials.last().filter(|last| last.verdict == TrialVerdict::Bad) else { return };
+    fn learn_ramp_step(&mut self) {
+        let Some(last) = self.trials.last().filter(|last| last.trial_verdict == TrialVerdict::Bad) else {
+            return;
+        };
         let clients = last.spec.clients;
         if clients == 1 {
             // Not even one client that asks as fast as it is answered: then there is no bracket to look for.
@@ -282,7 +284,8 @@ impl ClosedSearch {
 
     /// The first number of clients that is too much.
     fn break_at(&mut self, bad: u32) {
-        let good = self.trials.iter().filter(|trial| trial.counts && trial.verdict != TrialVerdict::Bad);
+        let good =
+            self.trials.iter().filter(|trial| trial.counts && trial.trial_verdict != TrialVerdict::Bad);
         let good = good.map(|trial| trial.spec.clients).filter(|good| *good < bad).max().unwrap_or(1);
         self.range = (RANGE.0 * f64::from(good), RANGE.1 * f64::from(bad));
         self.enter(Phase::Narrow);
@@ -290,9 +293,11 @@ impl ClosedSearch {
     }
 
     fn learn_trial(&mut self) {
-        let Some(last) = self.trials.last().filter(|last| last.verdict == TrialVerdict::Bad) else { return };
+        let Some(last) = self.trials.last().filter(|last| last.trial_verdict == TrialVerdict::Bad) else {
+            return;
+        };
         match self.phase {
-            Phase::Ladder => self.break_at(last.spec.clients),
+            Phase::Ramp => self.break_at(last.spec.clients),
             _ => self.after_bad(),
         }
     }
@@ -343,7 +348,10 @@ impl ClosedSearch {
         (least, most): (Duration, Duration),
     ) -> ClosedTrialSpec {
         let settle = self.settle(clients);
-        let whole = matches!(purpose, TrialPurpose::Baseline | TrialPurpose::Confirm | TrialPurpose::Knee);
+        let whole = matches!(
+            purpose,
+            TrialPurpose::Baseline | TrialPurpose::Confirm | TrialPurpose::LatencyBreakingRate
+        );
         let aside = Duration::from_secs_f64(settle);
         ClosedTrialSpec {
             purpose,

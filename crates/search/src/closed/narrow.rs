@@ -43,7 +43,7 @@ impl ClosedSearch {
             // A bracket is not to rest on a curve alone.
             let above = (BEYOND * f64::from(upper)).ceil() as u32;
             return self.armed(
-                TrialPurpose::Narrow,
+                TrialPurpose::NarrowBracket,
                 above.max(upper.saturating_add(1)),
                 (LEAST, self.profile.most),
             );
@@ -53,7 +53,7 @@ impl ClosedSearch {
             return self.armed(TrialPurpose::Confirm, lower.max(1), hold);
         }
         let clients = self.next_clients(&limit);
-        self.armed(TrialPurpose::Narrow, clients, (LEAST, self.profile.most));
+        self.armed(TrialPurpose::NarrowBracket, clients, (LEAST, self.profile.most));
     }
 
     /// What broke has spent what it had, and is asked again without that.
@@ -63,7 +63,7 @@ impl ClosedSearch {
             return self.leave(SearchOutcome::Found);
         }
         let clients = (self.range.1 / RANGE.1).round() as u32;
-        self.armed(TrialPurpose::Narrow, clients, (LEAST, self.profile.most));
+        self.armed(TrialPurpose::NarrowBracket, clients, (LEAST, self.profile.most));
     }
 
     fn leave(&mut self, outcome: SearchOutcome) {
@@ -102,7 +102,7 @@ impl ClosedSearch {
     fn held(&self, lower: u32) -> bool {
         self.trials.iter().any(|trial| {
             trial.spec.purpose == TrialPurpose::Confirm
-                && trial.verdict != TrialVerdict::Bad
+                && trial.trial_verdict != TrialVerdict::Bad
                 && f64::from(trial.spec.clients) >= HELD * f64::from(lower.max(1))
         })
     }
@@ -110,7 +110,7 @@ impl ClosedSearch {
     /// Whether hardly more clients than the upper bound were too many.
     fn broke(&self, upper: u32) -> bool {
         let most = BROKE * (f64::from(upper) + 1.0);
-        let bad = self.trials.iter().filter(|trial| trial.counts && trial.verdict == TrialVerdict::Bad);
+        let bad = self.trials.iter().filter(|trial| trial.counts && trial.trial_verdict == TrialVerdict::Bad);
         bad.map(|trial| f64::from(trial.spec.clients)).any(|clients| clients <= most)
     }
 
@@ -119,7 +119,7 @@ impl ClosedSearch {
         if self.kind.is_some_and(FailureMode::is_quota_like) {
             let (above, share, most) = ARM;
             let upper = self.bracket.map_or(f64::from(clients), |limit| limit.upper);
-            let arm = self.trial(TrialPurpose::Arm, (above * upper).ceil() as u32, (most, most));
+            let arm = self.trial(TrialPurpose::BurstDrain, (above * upper).ceil() as u32, (most, most));
             let arm =
                 ClosedTrialSpec { rule: ClosedStopRule::Fails(share), most, drain: Duration::ZERO, ..arm };
             self.agenda.push_back(ClosedStep::RunTrial(arm));
@@ -138,7 +138,7 @@ impl ClosedSearch {
         }
         self.turn += 1;
         let clients = (f64::from(enough) * f64::from(short)).sqrt().round() as u32;
-        self.armed(TrialPurpose::Knee, clients.clamp(short + 1, enough - 1), (KNEE.0, KNEE.0));
+        self.armed(TrialPurpose::LatencyBreakingRate, clients.clamp(short + 1, enough - 1), (KNEE.0, KNEE.0));
     }
 }
 

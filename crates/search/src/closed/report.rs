@@ -53,7 +53,7 @@ pub struct ClosedTrial {
     /// Mean response time of good answers after the first third, in seconds.
     pub response: Option<f64>,
     /// Which way it points by itself.
-    pub verdict: TrialVerdict,
+    pub trial_verdict: TrialVerdict,
     /// How the target failed, where it did.
     pub failure_mode: Option<FailureMode>,
     /// Whether it counts.
@@ -110,7 +110,9 @@ impl ClosedSearch {
 
     fn limit(&self) -> ClientLimit {
         let counting = || self.trials.iter().filter(|trial| trial.counts);
-        let of = |vote| counting().filter(move |trial| trial.verdict == vote).map(|trial| trial.spec.clients);
+        let of = |vote| {
+            counting().filter(move |trial| trial.trial_verdict == vote).map(|trial| trial.spec.clients)
+        };
         let bad = of(TrialVerdict::Bad).min();
         let good = of(TrialVerdict::Good).filter(|clients| bad.is_none_or(|bad| *clients < bad)).max();
         let margin = self.profile.knee_margin;

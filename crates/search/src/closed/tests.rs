@@ -91,7 +91,7 @@ fn brackets_hold_the_most_clients_that_a_target_bears() {
 fn without_a_bound_on_latency_a_queue_is_capped_and_its_saturation_told() {
     let report =
         found(SimulatedWorkers::new(1, ServiceDistribution::Exponential(0.01), 0.0), SearchGoal::CLIFF, 64);
-    assert_eq!((report.outcome, report.limit.bracket), (Some(SearchOutcome::Capped), None));
+    assert_eq!((report.outcome, report.limit.bracket), (Some(SearchOutcome::NoLimitFound), None));
     assert_eq!(report.limit.lowest_bad, None);
     near(report.saturation.unwrap().rate, 100.0, 0.1);
 }
@@ -101,7 +101,7 @@ fn more_clients_than_there_may_be_are_never_asked_for() {
     for most in [1, 5, 50] {
         let report = found(SimulatedWorkers::new(4, ServiceDistribution::Fixed(0.01), 0.005), GOAL, most);
         assert!(report.trials.iter().all(|trial| trial.spec.clients <= most));
-        assert_eq!(report.outcome, Some(SearchOutcome::Capped));
+        assert_eq!(report.outcome, Some(SearchOutcome::NoLimitFound));
     }
 }
 

@@ -30,21 +30,21 @@ impl RateSearch {
         let (offer, at) = (last.spec, before.len());
         let outages = || before.iter().filter(|trial| trial.seen.target_is_down);
         let unexplained = outages().filter(|trial| trial.weight <= 0.0).count();
-        if offer.purpose == TrialPurpose::Probe || unexplained >= OFTEN {
-            return self.end(SearchOutcome::Gone);
+        if offer.purpose == TrialPurpose::RecoveryProbe || unexplained >= OFTEN {
+            return self.end(SearchOutcome::TargetDied);
         }
         let is_brought_down = outages().any(|trial| {
-            trial.failure_mode == Some(FailureMode::Dying) || offer.rate >= SAME * trial.spec.rate
+            trial.failure_mode == Some(FailureMode::Crashing) || offer.rate >= SAME * trial.spec.rate
         });
         self.agenda.clear();
         self.agenda.push_back(SearchStep::RunTrial(self.call()));
         if is_brought_down && last.verdict == TrialVerdict::Bad {
-            self.trials[at].failure_mode = Some(FailureMode::Dying);
+            self.trials[at].failure_mode = Some(FailureMode::Crashing);
             self.learn(offer.purpose);
         } else {
             self.reweigh(at, 0.0);
             // Overloads before a trial and after the last one follow of what is planned next.
-            if !matches!(offer.purpose, TrialPurpose::Arm | TrialPurpose::Recovery) {
+            if !matches!(offer.purpose, TrialPurpose::BurstDrain | TrialPurpose::Recovery) {
                 self.agenda.push_back(SearchStep::RunTrial(offer));
             }
         }
@@ -57,13 +57,13 @@ impl RateSearch {
         let long = seen.blocks.len() >= MUTE.0 && sum(&seen.blocks, |block| block.errors) >= MUTE.1;
         let was_answered =
             || self.trials.iter().any(|trial| trial.spec.rate >= offer.rate && answered(&trial.seen.blocks));
-        offer.purpose != TrialPurpose::Arm && long && !answered(&seen.blocks) && was_answered()
+        offer.purpose != TrialPurpose::BurstDrain && long && !answered(&seen.blocks) && was_answered()
     }
 
     /// How many failed says when it died, and nothing of what it bears: the rates that it survived and those that it did not are all that
     /// there is.
     pub(super) fn bracket_of_deaths(&self) -> Option<Bracket> {
-        let died = |trial: &&RateTrial| trial.failure_mode == Some(FailureMode::Dying);
+        let died = |trial: &&RateTrial| trial.failure_mode == Some(FailureMode::Crashing);
         let upper = self.trials.iter().filter(died).map(|trial| trial.spec.rate).reduce(f64::min)?;
         let survived =
             self.trials.iter().filter(|trial| trial.weight > 0.1 && trial.verdict != TrialVerdict::Bad);
@@ -75,7 +75,7 @@ impl RateSearch {
     /// Single requests until somebody answers.
     fn call(&self) -> TrialSpec {
         let (rate, most) = CALL;
-        let offer = self.trial(TrialPurpose::Probe, rate, most);
+        let offer = self.trial(TrialPurpose::RecoveryProbe, rate, most);
         TrialSpec {
             least: Duration::ZERO,
             rule: StopRule::Calm(f64::INFINITY),

@@ -39,7 +39,7 @@ impl RateSearch {
         if contradicted && !self.manners.spent {
             let longer = last.seen.blocks.len() as f64 * BLOCK_SECONDS * LONGER;
             let time = self.profile.most.max(Duration::from_secs_f64(longer));
-            let offer = self.whole_trial(TrialPurpose::Retest, last.spec.rate, time);
+            let offer = self.whole_trial(TrialPurpose::RepeatAfterIdle, last.spec.rate, time);
             self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
         }
         contradicted && !self.manners.spent
@@ -70,7 +70,11 @@ impl RateSearch {
     pub(super) fn plan_repeat(&mut self) {
         let Some(rate) = self.trials.last().map(|trial| trial.spec.rate) else { return };
         self.cool_down();
-        self.agenda.push_back(SearchStep::RunTrial(self.trial(TrialPurpose::Again, rate, self.profile.most)));
+        self.agenda.push_back(SearchStep::RunTrial(self.trial(
+            TrialPurpose::RepeatNow,
+            rate,
+            self.profile.most,
+        )));
     }
 
     /// If it does, something is used up or degraded. What is degraded holds after silence; what is used up breaks again.
@@ -86,7 +90,7 @@ impl RateSearch {
         let same = self.trials.iter().filter(|trial| trial.spec.rate == rate);
         let held = same.map(|trial| trial.evidence.held).fold(0.0, f64::max);
         let time = self.profile.most.max(Duration::from_secs_f64(LONGER * held));
-        let offer = self.whole_trial(TrialPurpose::Retest, rate, time);
+        let offer = self.whole_trial(TrialPurpose::RepeatAfterIdle, rate, time);
         self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
     }
 

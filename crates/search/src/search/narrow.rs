@@ -56,7 +56,7 @@ impl RateSearch {
             return self.offer(self.whole_trial(TrialPurpose::Confirm, cliff.lower, self.hold()));
         }
         let rate = self.next_rate(&cliff);
-        self.offer(self.trial(TrialPurpose::Narrow, rate, self.profile.most));
+        self.offer(self.trial(TrialPurpose::NarrowBracket, rate, self.profile.most));
     }
 
     /// What time is left is spent on holding a queue's lower bound: only that tells what is used up from what lasts.
@@ -135,7 +135,7 @@ impl RateSearch {
             let (above, _, most) = ARM;
             let rate = above * self.manners.above * upper.max(offer.rate);
             let share = self.spending(rate);
-            let arm = self.trial(TrialPurpose::Arm, rate, most);
+            let arm = self.trial(TrialPurpose::BurstDrain, rate, most);
             self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
                 least: Duration::ZERO,
                 rule: StopRule::Fails(share),
@@ -172,7 +172,7 @@ impl RateSearch {
     fn look_cold(&mut self, cliff: &Bracket) {
         self.looked_cold = true;
         self.agenda.push_back(SearchStep::Pause(REST));
-        let offer = self.trial(TrialPurpose::Cold, COLD * cliff.upper, self.profile.most);
+        let offer = self.trial(TrialPurpose::AfterIdle, COLD * cliff.upper, self.profile.most);
         self.agenda.push_back(SearchStep::RunTrial(offer));
     }
 
@@ -208,7 +208,7 @@ impl RateSearch {
             2 => (knee.upper * knee.estimate).sqrt(),
             _ => knee.estimate,
         };
-        self.offer(self.whole_trial(TrialPurpose::Knee, rate, self.profile.most));
+        self.offer(self.whole_trial(TrialPurpose::LatencyBreakingRate, rate, self.profile.most));
     }
 }
 

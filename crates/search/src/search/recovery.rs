@@ -33,7 +33,7 @@ impl RateSearch {
             return if is_some_idea { self.end(self.verdict()) } else { self.enter(Phase::Over) };
         }
         let (above, time) = OVERLOAD;
-        let overload = self.trial(TrialPurpose::Arm, above * cliff.upper, time);
+        let overload = self.trial(TrialPurpose::BurstDrain, above * cliff.upper, time);
         let overload = TrialSpec { rule: StopRule::Fails(1.0), least: time, ..overload };
         let again = self.trial(TrialPurpose::Recovery, AGAIN * cliff.lower, self.profile.recovery);
         self.agenda.extend([SearchStep::RunTrial(overload), SearchStep::RunTrial(again)]);
@@ -94,7 +94,7 @@ impl RateSearch {
         Some(self.limit(told, |trial| match trial.evidence.late {
             _ if trial.verdict == TrialVerdict::Bad => TrialVerdict::Bad,
             late if late.of <= 0.0 => TrialVerdict::Undecided,
-            // No queue has had the time in a rung of the ladder.
+            // No queue has had the time in a step of the ramp.
             late if late.deviations_above(share) > SURE && trial.evidence.seconds >= LATE => {
                 TrialVerdict::Bad
             }

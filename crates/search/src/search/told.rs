@@ -21,7 +21,7 @@ const MOST_ABOVE: f64 = 4.0;
 impl RateSearch {
     pub(super) fn learn_trial(&mut self) {
         let Some(last) = self.trials.last() else { return };
-        let (vote, cold) = (last.verdict, last.spec.purpose == TrialPurpose::Cold);
+        let (vote, cold) = (last.verdict, last.spec.purpose == TrialPurpose::AfterIdle);
         if vote == TrialVerdict::Bad && !self.broke(self.trials.len() - 1) && !self.retest_if_contradicted() {
             self.after_bad();
         } else if self.broke(self.trials.len() - 1) && !self.manners.spent {
@@ -92,7 +92,7 @@ impl RateSearch {
         let rate = self.last_bad().map_or(few, |bad| (share * bad.spec.rate).clamp(few, enough));
         let slowest = self.calm.map_or(0.0, |calm| calm.slowest);
         let rule = StopRule::Calm(slower * slowest);
-        let offer = self.trial(TrialPurpose::Probe, rate, most);
+        let offer = self.trial(TrialPurpose::RecoveryProbe, rate, most);
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
             rule,
             least,
@@ -116,7 +116,7 @@ impl RateSearch {
         let at = self.trials.len() - 1;
         let arm = at.checked_sub(1).map(|before| &self.trials[before]);
         if arm.is_some_and(|arm| {
-            arm.spec.purpose == TrialPurpose::Arm && !arm.spec.has_drained_burst(&arm.seen.blocks)
+            arm.spec.purpose == TrialPurpose::BurstDrain && !arm.spec.has_drained_burst(&arm.seen.blocks)
         }) {
             self.reweigh(at, 0.0);
             self.manners.above = (2.0 * self.manners.above).min(MOST_ABOVE);

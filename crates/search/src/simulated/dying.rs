@@ -104,9 +104,9 @@ impl SearchTarget for Dying {
 fn a_target_that_dies_in_a_search_is_gone_and_has_no_limit_for_it() {
     for dies_at in [1.0, 4.0, 12.0, 25.0] {
         let report = Dying { dies_at, ..Dying::new(300.0) }.find();
-        assert_eq!(report.outcome, Some(SearchOutcome::Gone), "at {dies_at} s");
+        assert_eq!(report.outcome, Some(SearchOutcome::TargetDied), "at {dies_at} s");
         let rates = report.trials.iter().rev().take(2).map(|trial| trial.spec.purpose).collect::<Vec<_>>();
-        assert_eq!(rates[0], TrialPurpose::Probe, "it was called for");
+        assert_eq!(rates[0], TrialPurpose::RecoveryProbe, "it was called for");
     }
 }
 
@@ -114,7 +114,7 @@ fn a_target_that_dies_in_a_search_is_gone_and_has_no_limit_for_it() {
 fn a_target_that_dies_behind_a_proxy_that_answers_for_it_is_gone_too() {
     for dies_at in [4.0, 12.0, 25.0] {
         let report = Dying { dies_at, behind_proxy: true, ..Dying::new(300.0) }.find();
-        assert_eq!(report.outcome, Some(SearchOutcome::Gone), "at {dies_at} s");
+        assert_eq!(report.outcome, Some(SearchOutcome::TargetDied), "at {dies_at} s");
     }
 }
 
@@ -131,7 +131,10 @@ fn what_a_target_did_not_answer_while_it_was_started_anew_is_no_word_on_its_limi
 #[test]
 fn a_rate_that_kills_a_target_each_time_is_too_much_for_it() {
     let report = Dying { dies_above: 400.0, down_for: 3.0, ..Dying::new(5_000.0) }.find();
-    assert_eq!((report.outcome, report.failure_mode), (Some(SearchOutcome::Found), Some(FailureMode::Dying)));
+    assert_eq!(
+        (report.outcome, report.failure_mode),
+        (Some(SearchOutcome::Found), Some(FailureMode::Crashing))
+    );
     let bracket = report.cliff.bracket.unwrap();
     assert!(
         bracket.lower <= 400.0 && 400.0 <= bracket.upper && bracket.upper < 1.25 * bracket.lower,

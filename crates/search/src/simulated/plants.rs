@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 use super::servers::{
     ServiceDistribution, SimulatedBucket, SimulatedOutcome, SimulatedQuota, SimulatedServer, SimulatedSlots,
-    SimulatedWindow, SimulatedWorkers, Slowdown, exponential,
+    SimulatedWindowLimiter, SimulatedWorkers, Slowdown, exponential,
 };
 use super::target::{SimulatedArrivals, SimulatedInstant, SimulatedTarget};
 use crate::goal::SearchGoal;
@@ -97,7 +97,7 @@ pub struct SimulatedTargetSpec {
 enum ServerSpec {
     Workers(SimulatedWorkers),
     Bucket(SimulatedBucket),
-    Window(SimulatedWindow),
+    Window(SimulatedWindowLimiter),
     Places(SimulatedSlots),
     Quota(SimulatedQuota),
 }
@@ -295,7 +295,7 @@ fn bucket(fill: f64, seconds: f64, refusal: f64, rng: &mut Rng) -> ServerSpec {
 fn window(capacity: f64, rng: &mut Rng) -> ServerSpec {
     let length = [0.1, 0.25, 1.0][rng.usize(..3)];
     let most = (capacity * length).round();
-    ServerSpec::Window(SimulatedWindow {
+    ServerSpec::Window(SimulatedWindowLimiter {
         most,
         length,
         current: 0.0,

@@ -274,7 +274,7 @@ impl SimulatedServer for SimulatedBucket {
 
 /// So many requests in each window, and no more.
 #[derive(Debug, Clone)]
-pub struct SimulatedWindow {
+pub struct SimulatedWindowLimiter {
     /// Requests.
     pub most: f64,
     /// Seconds.
@@ -289,7 +289,7 @@ pub struct SimulatedWindow {
     pub refusal: f64,
 }
 
-impl SimulatedServer for SimulatedWindow {
+impl SimulatedServer for SimulatedWindowLimiter {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         let window = (at / self.length).floor();
         if window > self.current {

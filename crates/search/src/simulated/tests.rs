@@ -216,7 +216,7 @@ fn nothing_above_the_greatest_rate_is_ever_offered() {
             let report = found(&plant, BOTH, bounds, 1);
             assert!(report.trials.iter().all(|trial| trial.spec.rate <= most), "{class:?}");
             let outcome = report.outcome;
-            assert!(share > 1.0 || outcome == Some(SearchOutcome::Capped), "{class:?}: {outcome:?}");
+            assert!(share > 1.0 || outcome == Some(SearchOutcome::NoLimitFound), "{class:?}: {outcome:?}");
             // Where nothing broke up to it answers were late, at least.
             let bad = report.cliff.lowest_bad.or(report.knee.and_then(|knee| knee.lowest_bad));
             assert!(outcome != Some(SearchOutcome::Found) || bad.is_some(), "{class:?}: {:?}", report.knee);
@@ -366,7 +366,7 @@ fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
                 .map(|report| ComparedRun::of(&report, "constant", "none"));
             let change = |after: &ComparedRun| compare(&before, after).map(|comparison| comparison.change);
             changed +=
-                f64::from(u8::from(change(&same).is_ok_and(|change| change != LimitChange::CannotTell)));
+                f64::from(u8::from(change(&same).is_ok_and(|change| change != LimitChange::Undecided)));
             worse += f64::from(u8::from(change(&less) == Ok(LimitChange::Worse)));
             all += 1.0;
         }
@@ -431,14 +431,18 @@ fn capped(server: impl SimulatedServer + 'static, max_rate: f64) -> SearchReport
 
 #[test]
 fn a_goal_that_is_broken_at_any_rate_has_no_limit_and_was_not_kept() {
-    // One in a hundred shows in a rung, one in four hundred only when the highest rate is held, and of less only when it is for long.
+    // One in a hundred shows in a step of the ramp, one in four hundred only when the highest rate is held, and of less only when it is for long.
     for (every, max_rate) in [(100, 2_000.0), (100, 20_000.0), (400, 2_000.0), (250, 280.0), (127, 65.0)] {
         let report = capped(Failing { every, served: 0 }, max_rate);
         assert_eq!(report.outcome, Some(SearchOutcome::UnstableBaseline), "one in {every} up to {max_rate}");
         assert_eq!(report.cliff.bracket, None);
     }
     let report = capped(Failing { every: 5_000, served: 0 }, 2_000.0);
-    assert_eq!(report.outcome, Some(SearchOutcome::Capped), "one in 5,000 is fewer than one in a thousand");
+    assert_eq!(
+        report.outcome,
+        Some(SearchOutcome::NoLimitFound),
+        "one in 5,000 is fewer than one in a thousand"
+    );
 }
 
 #[test]
@@ -477,7 +481,7 @@ fn late_answers_that_may_be_chance_at_the_highest_rate_are_looked_at_for_longer(
         RateSearch::new(goal, Profile::QUICK, RateBounds { max_rate: Some(279.0), ..RateBounds::default() });
     search(&mut procedure, &mut target);
     let report = procedure.report();
-    assert_ne!(report.outcome, Some(SearchOutcome::Capped));
+    assert_ne!(report.outcome, Some(SearchOutcome::NoLimitFound));
     assert_eq!(report.cliff.lowest_bad, None, "nothing breaks");
 }
 
@@ -501,7 +505,7 @@ impl SimulatedServer for SeldomFailing {
 fn what_breaks_while_the_highest_rate_is_held_is_no_cap() {
     let report = capped(SeldomFailing { last: 0.0, served: 0 }, 1_000.0);
     assert!(report.cliff.lowest_bad.is_some(), "{:?}", report.outcome);
-    assert_ne!(report.outcome, Some(SearchOutcome::Capped));
+    assert_ne!(report.outcome, Some(SearchOutcome::NoLimitFound));
 }
 
 /// A target that answers at once before a generator that cannot be believed when the highest rate is held for the first time.
@@ -535,7 +539,7 @@ fn the_highest_rate_is_not_held_by_a_trial_that_cannot_be_believed() {
     let votes: Vec<_> = held.map(|trial| trial.verdict).collect();
     assert_eq!(
         (report.outcome, votes),
-        (Some(SearchOutcome::Capped), vec![TrialVerdict::Invalid, TrialVerdict::Good])
+        (Some(SearchOutcome::NoLimitFound), vec![TrialVerdict::Invalid, TrialVerdict::Good])
     );
 }
 

@@ -1,30 +1,29 @@
-//! What stands before the figures in everything that is written as JSON about a run: version, start, configuration, host.
+//! What stands before the figures in each JSON document about a run: start, configuration, host.
 
 use seawall_lab::means::available_cores;
-use seawall_load::configuration::{RunConfig, SCHEMA};
+use seawall_load::configuration::RunConfig;
 use seawall_load::engine::RunPlan;
 use seawall_load::record::{Zone, ZonedTimestamp};
 use seawall_load::results::rfc3339::Rfc3339;
 use serde::Serialize;
 
-/// What a run was, where and when.
+/// When a run began, what it was asked to do, and where it ran.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunMetadata {
-    schema: u32,
-    /// RFC 3339, to the nanosecond; none before the run has begun, or in a year that has no such form.
+    /// The start of the run in RFC 3339, to the nanosecond. `None` before the run has begun, or in a year that RFC 3339 cannot write.
     start: Option<String>,
-    configuration: RunConfig,
+    config: RunConfig,
     host: Host,
 }
 
-/// The machine that sent, and with what.
+/// The machine that sent, and the program.
 #[derive(Debug, Serialize)]
 struct Host {
-    /// Of this program.
+    /// The version of this program.
     version: &'static str,
     os: &'static str,
     architecture: &'static str,
-    /// As the kernel says; none where it does not.
+    /// The kernel's version. `None` if the kernel does not tell it.
     kernel: Option<String>,
     /// Cores that this process may run on.
     cores: usize,
@@ -33,7 +32,7 @@ struct Host {
 impl RunMetadata {
     /// Of a plan that has not begun.
     pub(crate) fn of(plan: &RunPlan) -> Self {
-        Self { schema: SCHEMA, start: None, configuration: RunConfig::of(plan), host: Host::this() }
+        Self { start: None, config: RunConfig::of(plan), host: Host::this() }
     }
 
     /// The run begins then, in nanoseconds since the Unix epoch.

@@ -11,7 +11,7 @@ use seawall_load::control::ErrorBudget;
 use seawall_load::engine::MIN_INTERVAL;
 use seawall_load::rate::{self, RateSetting};
 use seawall_load::results::rfc3339;
-use seawall_load::schedule::ScheduleSlice;
+use seawall_load::schedule::ScheduleShard;
 use seawall_load::{recorder, results, target};
 
 use super::travel::ConnectionArgs;
@@ -42,7 +42,7 @@ pub(crate) struct AttackArgs {
     /// it was idle, connecting and TLS took, and the first byte took; csv has six columns more
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
-    pub(crate) with_connections: bool,
+    pub(crate) connection_timings: bool,
     /// File with the body of requests whose target has none
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) body: String,
@@ -81,13 +81,13 @@ pub(crate) struct AttackArgs {
     pub(crate) max_workers: u64,
     /// Load over time, instead of -rate, such as "ramp 0 to 500/s for 1m, hold 500/s for 5m"
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
-    pub(crate) profile: Option<String>,
-    /// How hits are spread over the rate: even, poisson or burst:N
-    #[arg(long, value_name = "SPACING", default_value = "even")]
+    pub(crate) stages: Option<String>,
+    /// How hits are spread over the rate: constant, poisson or burst:N
+    #[arg(long, value_name = "SPACING", default_value = "constant")]
     pub(crate) arrivals: AttackArrivals,
-    /// Send only the first of so many equal parts of the schedule, the second (2/3), and so on: see below
+    /// Send only shard I of N of the schedule, such as 2/3. Other machines send the other shards: see below
     #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true)]
-    pub(crate) slice: ScheduleSlice,
+    pub(crate) shard: ScheduleShard,
     /// When the schedule begins, such as 2027-01-31T12:00:00Z [default: at once]
     #[arg(long, value_name = "INSTANT")]
     pub(crate) start_at: Option<StartAt>,
@@ -106,10 +106,10 @@ pub(crate) struct AttackArgs {
     pub(crate) slo: Option<Objectives>,
     /// A hit that finds -max-workers in flight waits (queue) or is not sent and counted (drop)
     #[arg(long, value_name = "POLICY", default_value = "queue")]
-    pub(crate) when_busy: WhenBusyFlag,
-    /// Results that a slow reader leaves no room for: senders wait, or the records are dropped and counted
+    pub(crate) on_saturation: OnSaturationFlag,
+    /// When the results output blocks: senders wait (wait), or records are dropped and counted (drop)
     #[arg(long, value_name = "POLICY", default_value = "wait")]
-    pub(crate) when_full: WhenFullFlag,
+    pub(crate) on_slow_output: OnSlowOutputFlag,
     /// Request header, "Key: value"; may repeat
     #[arg(long, value_name = "HEADER")]
     pub(crate) header: Vec<String>,
@@ -121,14 +121,14 @@ pub(crate) struct AttackArgs {
     pub(crate) max_body: MaxBody,
     /// Keep so many answers of each outcome and show them in --summary=json: status, head, the first KiB of the body
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    pub(crate) evidence: usize,
+    pub(crate) sample_responses: usize,
     /// Sending threads [default: as many as the rate needs, at most one per core, or -cpus before the command]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Waits shorter than this are spun away, which is more punctual than sleep and costs CPU [default: 100µs where a
+    /// Busy-poll instead of sleeping for waits shorter than this: more precise, and costs CPU [default: 100µs where a
     /// core is left over and no CPU quota is set, else 0]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
-    pub(crate) spin: Option<Duration>,
+    pub(crate) busy_poll: Option<Duration>,
     /// Leave the first part of the run out of the statistics and the results
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) warm_up: Duration,
@@ -137,10 +137,10 @@ pub(crate) struct AttackArgs {
     pub(crate) hdr: Option<String>,
     /// Everything that was measured, a line of JSON per interval; `seawall report` reads it, of several generators, too
     #[arg(long, value_name = "FILE")]
-    pub(crate) intervals: Option<String>,
-    /// How long an interval is, for --intervals, --hdr and -prometheus-addr: 50ms or more
+    pub(crate) timeseries: Option<String>,
+    /// How long an interval is, for --timeseries, --hdr and -prometheus-addr: 50ms or more
     #[arg(long, value_name = "DURATION", default_value = "1s")]
-    pub(crate) cadence: Cadence,
+    pub(crate) interval: SamplingInterval,
     /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; whoever reaches the port reads the
     /// targets' URLs, so prefer loopback, such as 127.0.0.1:8880
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
@@ -151,11 +151,11 @@ pub(crate) struct AttackArgs {
     pub(crate) live: LiveMode,
     /// Steer the attack over a Unix socket at this path, which only this user may connect to; see below
     #[arg(long, value_name = "PATH")]
-    pub(crate) control: Option<PathBuf>,
+    pub(crate) control_socket: Option<PathBuf>,
     /// Serve the run as a page at this loopback address while it goes on (127.0.0.1:0 finds a free port), with buttons that steer it;
     /// standard error has its link, see below
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) page: Option<Loopback>,
+    pub(crate) live_page: Option<Loopback>,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
@@ -188,18 +188,21 @@ impl AttackArgs {
     /// What pods cannot do.
     fn unsupported_in_pods(&self) -> Vec<String> {
         let refused = [
-            (self.lazy, "-lazy reads targets while it sends, and pods are given theirs before"),
             (
-                !self.slice.is_whole(),
-                "--slice is one generator's part, and with --on each pod has a part of its own: leave it out",
+                self.lazy,
+                "-lazy does not work with --on, because pods get their targets before the run: leave it out",
             ),
             (
-                self.evidence > 0,
-                "--evidence keeps answers, and pods tell figures alone: look at answers from here, without --on",
+                !self.shard.is_whole(),
+                "--shard does not work with --on, because each pod sends a shard of its own: leave it out",
+            ),
+            (
+                self.sample_responses > 0,
+                "--sample-responses does not work with --on, because pods report figures only: sample responses without --on",
             ),
             (
                 !self.prometheus_addr.is_empty(),
-                "-prometheus-addr tells targets apart, and pods do not: --page shows the run, --intervals keeps it as data",
+                "-prometheus-addr does not work with --on, because pods report no figures per target: use --live-page or --timeseries",
             ),
         ];
         let refused =
@@ -208,29 +211,29 @@ impl AttackArgs {
     }
 }
 
-/// `--when-busy`.
+/// `--on-saturation`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum WhenBusyFlag {
+pub(crate) enum OnSaturationFlag {
     /// Wait for room.
     Queue,
     /// Not sent, counted.
     Drop,
 }
 
-/// `--when-full`.
+/// `--on-slow-output`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum WhenFullFlag {
+pub(crate) enum OnSlowOutputFlag {
     /// Senders wait.
     Wait,
     /// Records are dropped and counted.
     Drop,
 }
 
-impl From<WhenFullFlag> for recorder::SlowOutputPolicy {
-    fn from(policy: WhenFullFlag) -> Self {
+impl From<OnSlowOutputFlag> for recorder::SlowOutputPolicy {
+    fn from(policy: OnSlowOutputFlag) -> Self {
         match policy {
-            WhenFullFlag::Wait => Self::Wait,
-            WhenFullFlag::Drop => Self::Drop,
+            OnSlowOutputFlag::Wait => Self::Wait,
+            OnSlowOutputFlag::Drop => Self::Drop,
         }
     }
 }
@@ -263,7 +266,7 @@ pub(crate) enum LiveMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttackArrivals {
     /// Equally far apart.
-    Even,
+    Constant,
     /// As many independent users make them.
     Poisson,
     /// So many at once.
@@ -276,11 +279,10 @@ impl FromStr for AttackArrivals {
     fn from_str(text: &str) -> Result<Self, String> {
         let burst = || text.strip_prefix("burst:")?.parse().ok().filter(|&size| size > 0).map(Self::Burst);
         match text {
-            "even" => Ok(Self::Even),
+            "constant" => Ok(Self::Constant),
             "poisson" => Ok(Self::Poisson),
-            _ => {
-                burst().ok_or_else(|| format!("{text:?} is not a spacing: expected even, poisson or burst:N"))
-            }
+            _ => burst()
+                .ok_or_else(|| format!("{text:?} is not a spacing: expected constant, poisson or burst:N")),
         }
     }
 }
@@ -300,17 +302,17 @@ impl FromStr for StartAt {
     }
 }
 
-/// `--cadence`.
+/// `--interval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cadence(pub(crate) Duration);
+pub(crate) struct SamplingInterval(pub(crate) Duration);
 
-impl FromStr for Cadence {
+impl FromStr for SamplingInterval {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let cadence = rate::duration(text).map_err(|error| error.to_string())?;
-        let refused = || format!("intervals of {text} are too short: expected {MIN_INTERVAL:?} or more");
-        Some(cadence).filter(|cadence| *cadence >= MIN_INTERVAL).map(Self).ok_or_else(refused)
+        let interval = rate::duration(text).map_err(|error| error.to_string())?;
+        let refused = || format!("an interval of {text} is too short: expected at least {MIN_INTERVAL:?}");
+        Some(interval).filter(|interval| *interval >= MIN_INTERVAL).map(Self).ok_or_else(refused)
     }
 }
 
@@ -393,27 +395,27 @@ Where this differs from vegeta, on purpose:
     (--retries=false: it has failed)
 
 In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no
-room waits and its latency counts the wait (--when-busy=drop: it is not sent, and recorded with
+room waits and its latency counts the wait (--on-saturation=drop: it is not sent, and recorded with
 code 0). After the end of -duration nothing that still waits is sent. Results: never lost by
 default; a reader slower than the attack makes the senders wait, the wait is in the latency, and
-its total is reported (--when-full=drop keeps the schedule and counts lost results).
+its total is reported (--on-slow-output=drop keeps the schedule and counts lost results).
 
-Load over time (--profile), stages separated by commas:
+Load over time (--stages), stages separated by commas:
   hold RATE [for TIME]                         ramp RATE to RATE for TIME
   step RATE to RATE by RATE every TIME         sine RATE by RATE every TIME for TIME
   replay FILE          an offset per line: milliseconds, or a duration such as 1.5s
   hold 0 for TIME      a pause
 
-Several generators: give each the same targets, seed, rate and --start-at, and --slice 1/3, 2/3, 3/3:
+Several generators: give each the same targets, seed, rate and --start-at, and --shard 1/3, 2/3, 3/3:
 together they send every hit of the schedule once, at its instant, and their results, HDR logs and
-intervals add up to those of one run. -rate, --profile and --requests are those of the whole;
+intervals add up to those of one run. -rate, --stages and --requests are those of the whole;
 -max-workers, --concurrency and --max-errors are each generator's own. Their clocks must agree (NTP):
 an instant that has passed is refused.
 
 From many pods (--on kubernetes, docs/kubernetes.md): one schedule that they share hit for hit, begun at
-one instant; -rate, --profile and --requests are those of the whole. What is shown and written is of all,
+one instant; -rate, --stages and --requests are those of the whole. What is shown and written is of all,
 and each pod stands in the summary, the view and the page: one that is lost or late is named at once, and
-its share is missing, never silently less load (--when-pod-fails). -output is written here, by what pods
+its share is missing, never silently less load (--on-pod-loss). -output is written here, by what pods
 tell, up to 4 MiB of each; more of it in a volume (--volume). --dry-run prints what would be made.
 
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
@@ -425,33 +427,36 @@ own that differ from the run's in what it names: \"address\":\"10.0.0.1:80\" ins
 says, \"server_name\" for TLS, \"protocol\":\"http1\" or \"http2\", \"keepalive\":true or false,
 \"insecure\":true, \"proxy\":\"http://host:port\" or \"none\".
 
-JSON of a run: --summary=json is one object, --intervals a line of its first four fields, then a line
-per interval, and a last one, without which the file is cut.
-  schema         1; a field that goes or changes its meaning makes it 2
+JSON of a run: --summary=json is one object; --timeseries is a line of its first five keys, a line per
+interval, and a last line, without which the file is cut. Times are numbers of seconds.
+  kind           attack, or timeseries in the first line of --timeseries
+  version        1; a key that goes or changes its meaning makes it 2
   start          RFC 3339: the first instant of the schedule, the 0 of all times below
-  configuration  the plan: stages and spacing of the rate (null in a closed loop), slice, limits,
-                 travel; no URL, header or body
+  config         the plan: stages and arrivals of the rate (null in a closed loop), shard, limits,
+                 transport; no URL, header or body
   host           of the generator: version, os, architecture, kernel, cores
-  an interval    from, to (ns), stats: counts, and histograms as {hdr, sum, min, max}, where hdr
-                 is HdrHistogram V2, deflated, in base64, as in an HDR log; whole numbers may
-                 exceed 2^53
-  the last line  scheduled (hits; null in a closed loop), duration and elapsed (ns), threads, findings
-  the summary    figures of the whole run in ns and per second, findings, and the machine's checks
+  an interval    start_seconds, end_seconds, stats: counts, and histograms as {hdr, sum, min, max} in
+                 nanoseconds, where hdr is HdrHistogram V2, deflated, in base64, as in an HDR log;
+                 whole numbers may exceed 2^53
+  the last line  offered (requests; null in a closed loop), duration_seconds, elapsed_seconds, threads,
+                 findings
+  the summary    figures of the whole run, findings, and the machine's checks
 
 Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
 {{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in
 a request. A request is a function of the hit's number and the seed.
 
-Steering (--control PATH), a line per command, each answered by a line that begins with ok or error:
-  rate 500/s           from now on; of a profile, for the rest of its time
+Steering (--control-socket PATH), a line per command, each answered by a line that begins with ok or error:
+  rate 500/s           from now on; of --stages, for the rest of its time
   concurrency 20       clients of a closed loop from now on
   pause, resume        nothing is due in between, and not made up for; the end stays where it is
   stop                 sends nothing more and waits for answers; said again, ends at once
   status               how it stands: elapsed, rate or concurrency, in flight, done, errors
   e.g. echo \"rate 500/s\" | nc -U PATH
-A stop is no interruption: the exit code says what was measured until then.
+A run that the command stop has ended is not an interrupted run: its exit code is the verdict on what
+was measured until then.
 
-In the browser (--page 127.0.0.1:0): the page of `seawall report -type=html`, second by second, with
+In the browser (--live-page 127.0.0.1:0): the page of `seawall report -type=html`, second by second, with
 buttons for the commands above. Its link (\"page: http://...\" on standard error, shown as lines then
 instead of the view) holds a token: whoever has the link sees the run and steers it, nobody else
 does. When the run is over the page is its report, and \"Save report\" keeps it as one offline file; an open

@@ -18,8 +18,8 @@ pub(super) fn of(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
         hits: Some(plan.load.until.hits).filter(|&hits| hits != u64::MAX),
         in_flight: plan.load.in_flight.limit,
         open,
-        // The other slices would go on at the old rate.
-        steerable: open && plan.load.slice.is_whole(),
+        // The other shards would go on at the old rate.
+        steerable: open && plan.load.shard.is_whole(),
         warm_up: nanos(plan.load.warm_up),
     }
 }
@@ -36,11 +36,11 @@ fn target(args: &AttackArgs, source: &RequestSource) -> String {
 
 fn load(args: &AttackArgs, plan: &RunPlan) -> String {
     let whole = whole_load(args, plan);
-    if plan.load.slice.is_whole() { whole } else { format!("slice {} of {whole}", plan.load.slice) }
+    if plan.load.shard.is_whole() { whole } else { format!("shard {} of {whole}", plan.load.shard) }
 }
 
 fn whole_load(args: &AttackArgs, plan: &RunPlan) -> String {
-    match (&plan.load.arrivals, &args.profile) {
+    match (&plan.load.arrivals, &args.stages) {
         (ArrivalModel::Closed, _) => format!("closed loop of {}", plan.load.in_flight.limit),
         (ArrivalModel::Open(_), Some(profile)) => profile.clone(),
         (ArrivalModel::Open(schedule), None) => format!("open loop at {}/s", schedule.rate_at(0)),

@@ -1,4 +1,4 @@
-//! `--control PATH`: a Unix socket over which a running attack is steered, a line per command and a line per answer.
+//! `--control-socket PATH`: a Unix socket over which a running attack is steered, a line per command and a line per answer.
 //!
 //! Only the user who started the attack may connect: the socket has mode 0600 from its first instant. [`command`] says what
 //! a line means. Whoever connects can hold up nobody but others who connect: clients, their lines and their silence are
@@ -49,7 +49,7 @@ impl ControlSocket {
     /// # Errors
     /// The path and what is wrong with it.
     pub(crate) fn bind(path: &Path) -> anyhow::Result<Self> {
-        let cannot = || format!("--control: cannot listen at {}", path.display());
+        let cannot = || format!("--control-socket: cannot listen at {}", path.display());
         remove_stale_socket(path).with_context(cannot)?;
         let listener = listen(path);
         let made = symlink_metadata(path).map(|made| identity(&made));
@@ -65,7 +65,10 @@ impl ControlSocket {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let hand = Arc::new(CommandHandler { control, most_clients });
         let serve = move || accept_loop(&listener, &hand);
-        thread::Builder::new().name("control".into()).spawn(serve).context("cannot serve --control")?;
+        thread::Builder::new()
+            .name("control".into())
+            .spawn(serve)
+            .context("cannot serve --control-socket")?;
         Ok(())
     }
 }
@@ -100,12 +103,12 @@ fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
         there => there?,
     };
     if !there.file_type().is_socket() {
-        bail!("there is something that is no socket");
+        bail!("the path exists and is not a socket");
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)?),
         Err(error) => Err(error.into()),
-        Ok(_) => bail!("another program listens there"),
+        Ok(_) => bail!("another program listens at the socket"),
     }
 }
 
@@ -122,7 +125,7 @@ fn accept_loop(listener: &UnixListener, hand: &Arc<CommandHandler>) {
             // Who is gone does not hear it.
             let _ = answer(
                 &client,
-                &format!("error: there are {CLIENTS} clients already: expected one to leave"),
+                &format!("error: {CLIENTS} clients are connected, which is the limit: close one"),
             );
             continue;
         }
@@ -141,7 +144,7 @@ fn serve(client: &UnixStream, hand: &CommandHandler) -> io::Result<()> {
             return Ok(());
         }
         if line.len() as u64 > LONGEST {
-            return answer(client, &format!("error: a line too long: expected {LONGEST} bytes at most"));
+            return answer(client, &format!("error: the line is too long: expected at most {LONGEST} bytes"));
         }
         answer(client, &hand.run_command(&String::from_utf8_lossy(&line)))?;
     }
@@ -173,11 +176,11 @@ mod tests {
         let refused = |path: &Path| format!("{:#}", ControlSocket::bind(path).unwrap_err());
         let path = directory.path().join("control");
         let helm = ControlSocket::bind(&path).unwrap();
-        assert!(refused(&path).ends_with("another program listens there"), "{}", refused(&path));
+        assert!(refused(&path).ends_with("another program listens at the socket"), "{}", refused(&path));
         assert!(UnixStream::connect(&path).is_ok());
         drop(helm);
         fs::write(&path, "mine").unwrap();
-        assert!(refused(&path).ends_with("there is something that is no socket"));
+        assert!(refused(&path).ends_with("the path exists and is not a socket"));
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         assert!(refused(&directory.path().join("no").join("control")).contains("cannot listen at"));
     }

@@ -1,5 +1,5 @@
-//! `--intervals`: a run as data, a line of JSON per interval between one that says what the run is and one that says how it
-//! ended. `report` reads it.
+//! `--timeseries`: a run as JSON lines. The first line says what the run is, the last one how it ended, and between them stands a line
+//! per interval. `report` reads such files.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,22 +8,37 @@ use anyhow::Context as _;
 use seawall_lab::judgement::Judgement;
 use seawall_lab::verdict::VerdictReason;
 use seawall_load::clock::Nanos;
+use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::engine::RunOutcome;
 use seawall_load::interval::IntervalStats;
 use serde::{Deserialize, Serialize};
 
 use super::about::RunMetadata;
 
-/// The line that comes last: what intervals do not add up to.
+/// The `kind` of the first line.
+pub(crate) const KIND: &str = "timeseries";
+
+/// The first line.
+#[derive(Serialize)]
+struct FirstLine<'a> {
+    kind: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    about: &'a RunMetadata,
+}
+
+/// The last line: what intervals do not add up to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct IntervalsFooter {
-    /// Hits that the schedule made due; none in a closed loop.
-    pub(crate) scheduled: Option<u64>,
-    /// For how long hits were counted.
+    /// Requests that the schedule made due. `None` in a closed loop.
+    pub(crate) offered: Option<u64>,
+    /// How long requests were counted.
+    #[serde(rename = "duration_seconds", with = "seawall_load::seconds")]
     pub(crate) duration: Nanos,
-    /// The same with the wait for the last answers.
+    /// The duration and the wait for the last responses.
+    #[serde(rename = "elapsed_seconds", with = "seawall_load::seconds")]
     pub(crate) elapsed: Nanos,
-    /// That sent.
+    /// Threads that sent.
     pub(crate) threads: usize,
     /// What speaks against the generator.
     pub(crate) findings: Vec<VerdictReason>,
@@ -33,7 +48,7 @@ impl IntervalsFooter {
     /// Of a run that is over.
     pub(crate) fn of(outcome: &RunOutcome, judgement: &Judgement) -> Self {
         Self {
-            scheduled: outcome.scheduled,
+            offered: outcome.scheduled,
             duration: outcome.scheduled_for,
             elapsed: outcome.elapsed,
             threads: outcome.threads,
@@ -58,7 +73,7 @@ impl IntervalsWriter {
 
     /// Writes the line that comes first.
     pub(crate) fn begin(&mut self, about: &RunMetadata) -> anyhow::Result<()> {
-        self.line(about)
+        self.line(&FirstLine { kind: KIND, version: DOCUMENT_VERSION, about })
     }
 
     /// Writes down what was measured.

@@ -99,7 +99,8 @@ fn default_medium(args: &AttackArgs) -> Option<LiveOutput> {
     }
     // What reads a pipe may write to the terminal; what types targets there needs its keys; whoever opens the page needs the link
     // that stands there.
-    let shares_terminal = is_pipe(&stdout()) || (args.lazy && stdin().is_terminal()) || args.page.is_some();
+    let shares_terminal =
+        is_pipe(&stdout()) || (args.lazy && stdin().is_terminal()) || args.live_page.is_some();
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     if !stderr().is_terminal() || shares_terminal || dumb {
         return Some(LiveOutput::Lines);

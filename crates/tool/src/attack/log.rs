@@ -52,7 +52,8 @@ impl HdrLogFile {
         let seconds = |nanos: Nanos| nanos as f64 / SECOND as f64;
         let (since, length) = (seconds(*from), seconds(to.saturating_sub(*from)));
         let all = stats.all_times();
-        let measured = [("response", &all.response), ("service", &all.service), ("lag", &stats.lag)];
+        let measured =
+            [("response", &all.response_time), ("service", &all.service_time), ("lag", &stats.send_lag)];
         measured
             .into_iter()
             .try_for_each(|(tag, values)| self.log.add(tag, since, length, values.distribution()))

@@ -14,19 +14,22 @@ use super::pods::AttackPodStatus;
 pub(crate) fn notes(findings: &[MachineFinding]) -> String {
     let with = |grade| findings.iter().filter(move |finding| finding.grade == grade);
     let mut out = String::new();
-    for noted in with(FindingGrade::Noted) {
+    for noted in with(FindingGrade::Info) {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "Note: {}", noted.text);
     }
-    for untested in with(FindingGrade::Untested) {
+    for untested in with(FindingGrade::Unknown) {
         let _ = writeln!(out, "Note: {} {}", untested.id, untested.text);
     }
     out
 }
 
-/// The summary, with what the run was and every check of the machine, the passed ones included: who automates wants to know what was looked at.
+/// The document of `--summary=json`: the summary with what the run was, and each check of the machine. Passed checks are included, so that a
+/// program knows what was checked.
 #[derive(Serialize)]
 pub(crate) struct AttackReport<'a> {
+    pub(crate) kind: &'static str,
+    pub(crate) version: u32,
     #[serde(flatten)]
     pub(crate) about: &'a RunMetadata,
     #[serde(flatten)]
@@ -50,7 +53,7 @@ mod tests {
         MachineFinding { id, grade, measured: None, limit: None, unit: "", text: format!("text of {id}") }
     }
 
-    /// A run of one second whose own figures are sound.
+    /// A valid run of one second.
     fn outcome() -> RunOutcome {
         RunOutcome::from_stats(LoadStats::default(), SECOND)
     }
@@ -71,16 +74,16 @@ mod tests {
         };
         assert!(first_line(FindingGrade::Invalid).starts_with("GENERATOR LIMITED"));
         assert!(first_line(FindingGrade::Degraded).starts_with("GENERATOR DEGRADED"));
-        assert!(first_line(FindingGrade::Noted).starts_with("Requests"));
-        assert!(first_line(FindingGrade::Untested).starts_with("Requests"));
+        assert!(first_line(FindingGrade::Info).starts_with("Requests"));
+        assert!(first_line(FindingGrade::Unknown).starts_with("Requests"));
     }
 
     #[test]
     fn what_was_not_tested_is_said() {
         let findings = [
-            finding("cpu", FindingGrade::Fine),
-            finding("ports", FindingGrade::Untested),
-            finding("tcp", FindingGrade::Noted),
+            finding("cpu", FindingGrade::Ok),
+            finding("ports", FindingGrade::Unknown),
+            finding("tcp", FindingGrade::Info),
         ];
         assert_eq!(notes(&findings), "Note: text of tcp\nNote: ports text of ports\n");
     }

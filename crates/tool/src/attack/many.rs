@@ -27,10 +27,10 @@ use seawall_load::stats::LoadStats;
 use seawall_load::summary::Summary;
 
 use self::records::PodRecords;
-use super::pods::{AttackPodStatus, PodObservation, PodTracker};
+use super::pods::{AttackPodStatus, MeasuredOffset, PodObservation, PodTracker};
 use super::running::{self, FinishedAttack, RunningAttack};
 use crate::on::crew::ReadyPods;
-use crate::on::{CleanupGuard, WhenPodFails};
+use crate::on::{CleanupGuard, OnPodLoss};
 use crate::times::brief_time;
 
 /// Longest wait for news before it is looked whether anything is to be told.
@@ -64,7 +64,7 @@ pub(crate) struct DistributedAttack {
     pods: PodTracker,
     /// Of pods that tell them.
     records: Option<PodRecords>,
-    when_pod_fails: WhenPodFails,
+    on_pod_loss: OnPodLoss,
     warm_up: Nanos,
     /// When nothing more is due, and after how many hits.
     end: Option<Nanos>,
@@ -86,7 +86,7 @@ impl DistributedAttack {
         load: &LoadSpec,
         pods: PodTracker,
         records: Option<PodRecords>,
-        fails: WhenPodFails,
+        fails: OnPodLoss,
     ) -> anyhow::Result<Self> {
         let ReadyPods { fleet: mut crew, cleanup: ended, .. } = crew;
         let at = start_instant(&crew, load.start_at)?;
@@ -104,7 +104,7 @@ impl DistributedAttack {
             begun,
             pods,
             records,
-            when_pod_fails: fails,
+            on_pod_loss: fails,
             warm_up: nanos(load.warm_up),
             end,
             hits,
@@ -167,7 +167,7 @@ impl DistributedAttack {
     fn measured(&mut self, pod: usize, part: &IntervalStats, doubts: Vec<String>) -> bool {
         match self.gather.add(pod, part) {
             Ok(()) => self.pods.record(pod, PodObservation::Measured { interval: part, doubts }),
-            Err(gap) => self.lost(pod, format!("what it tells has a hole: {gap}")),
+            Err(gap) => self.lost(pod, format!("its report has a gap: {gap}")),
         }
     }
 
@@ -185,7 +185,7 @@ impl DistributedAttack {
         }
         self.ended_early.insert(pod);
         self.pods_without_reason.insert(pod);
-        self.gone(pod, "ended before its load did".into(), at)
+        self.record_loss(pod, "ended before its load was complete".into(), at)
     }
 
     /// A pod will tell nothing more. One that has told all of its run is of no further interest.
@@ -195,21 +195,23 @@ impl DistributedAttack {
         }
         self.pods_without_reason.remove(&pod);
         let at = self.now();
-        self.gone(pod, why, at)
+        self.record_loss(pod, why, at)
     }
 
-    fn gone(&mut self, pod: usize, why: String, at: Nanos) -> bool {
+    fn record_loss(&mut self, pod: usize, why: String, at: Nanos) -> bool {
         self.gather.mark_lost(pod);
-        if self.when_pod_fails == WhenPodFails::End {
+        if self.on_pod_loss == OnPodLoss::Abort {
             self.run.control().drain();
         }
-        self.pods.record(pod, PodObservation::Gone { why, at })
+        self.pods.record(pod, PodObservation::Lost { why, at })
     }
 
     /// Pods that have not begun long after they were to have no part in it any more.
     fn drop_unstarted_pods(&mut self) {
-        for row in self.pods.rows().iter().filter(|row| row.began.is_none() && row.gone.is_none()) {
-            self.lost(row.index, "it did not begin when it was to".into());
+        for row in
+            self.pods.rows().iter().filter(|row| row.start_delay.is_none() && row.lost_reason.is_none())
+        {
+            self.lost(row.index, "did not start at the agreed time".into());
         }
     }
 
@@ -220,7 +222,7 @@ impl DistributedAttack {
             self.pods.record(pod, PodObservation::Missing { from: *from, to: *to });
         }
         let total = self.gather.running_total();
-        let (done, good) = (total.done, total.good());
+        let (done, good) = (total.completed, total.good());
         let in_flight = usize::try_from(stats.in_flight_peak).unwrap_or(usize::MAX);
         let opened = usize::try_from(total.connections).unwrap_or(usize::MAX);
         self.run.publish(in_flight, opened, done, done.saturating_sub(good));
@@ -239,7 +241,7 @@ impl DistributedAttack {
         let is_whole = parts.len() == self.fleet.size();
         let total = if is_whole { sum(&parts) } else { self.gather.total() };
         let most = |of: fn(&LoadPartResult) -> Nanos| parts.iter().map(of).max();
-        let is_short = self.pods.rows().iter().any(|row| row.gone.is_some());
+        let is_short = self.pods.rows().iter().any(|row| row.lost_reason.is_some());
         let counted = self.planned().saturating_sub(self.warm_up);
         let scheduled = parts.iter().map(|part| part.scheduled).sum::<Option<u64>>();
         let early = self.run.ended().map(|(_, why)| why);
@@ -265,8 +267,8 @@ impl DistributedAttack {
     /// For how much of that a pod's share is missing.
     fn lacks(&self, row: &AttackPodStatus) -> Nanos {
         let planned = self.planned();
-        match row.gone {
-            Some(_) => planned.saturating_sub(row.to),
+        match row.lost_reason {
+            Some(_) => planned.saturating_sub(row.reported_until),
             None => self.missing.get(&row.index).copied().unwrap_or(0).min(planned),
         }
     }
@@ -286,17 +288,18 @@ impl DistributedAttack {
     /// What all pods together did not send, or did not tell in time. Of hundreds of pods none is much by itself.
     fn short(&self, rows: &[AttackPodStatus]) -> Option<VerdictReason> {
         let lacking: Vec<Nanos> = rows.iter().map(|row| self.lacks(row)).collect();
-        let is_lost = rows.iter().any(|row| row.gone.is_some());
+        let is_lost = rows.iter().any(|row| row.lost_reason.is_some());
         let share: f64 = lacking.iter().map(|lacks| self.share(*lacks)).sum();
-        let pods = rows.iter().zip(&lacking).filter(|(row, lacks)| **lacks > 0 || row.gone.is_some()).count();
-        let ends = is_lost && self.when_pod_fails == WhenPodFails::End;
+        let pods =
+            rows.iter().zip(&lacking).filter(|(row, lacks)| **lacks > 0 || row.lost_reason.is_some()).count();
+        let ends = is_lost && self.on_pod_loss == OnPodLoss::Abort;
         let verdict = if share > LITTLE || ends {
             GeneratorVerdict::GeneratorLimited
         } else {
             GeneratorVerdict::Degraded
         };
         let text = format!(
-            "{:.1} % of the load is missing: {pods} of {} pods were gone or late",
+            "{:.1} % of the load is missing: {pods} of {} pods were lost or late",
             100.0 * share,
             rows.len()
         );
@@ -317,25 +320,26 @@ impl DistributedAttack {
         let verdict =
             if share > LITTLE { GeneratorVerdict::GeneratorLimited } else { GeneratorVerdict::Degraded };
         let lacks = format!("{:.1} % of the load", 100.0 * share);
-        match &row.gone {
-            Some(gone) => {
-                let text = format!("{}: {gone}; {lacks} is missing", row.name);
-                reasons.push(VerdictReason::new("pod-gone", verdict, text));
+        match &row.lost_reason {
+            Some(reason) => {
+                let text = format!("{}: {reason}; {lacks} is missing", row.name);
+                reasons.push(VerdictReason::new("pod-lost", verdict, text));
             }
             None if missing > 0 => {
-                let text = format!("{}: told nothing in time for {}, {lacks}", row.name, brief_time(missing));
+                let text = format!("{}: sent no report for {}, {lacks}", row.name, brief_time(missing));
                 reasons.push(VerdictReason::new("pod-late", verdict, text));
             }
             None => {}
         }
-        if let Some((late, within)) = row.began.filter(|(late, within)| late.unsigned_abs() > APART + within)
+        if let Some(MeasuredOffset { offset, error }) =
+            row.start_delay.filter(|delay| delay.offset.unsigned_abs() > APART + delay.error)
         {
-            let side = if late > 0 { "after" } else { "before" };
+            let side = if offset > 0 { "after" } else { "before" };
             let text = format!(
-                "{}: began {} {side} the instant that was agreed on, give or take {}",
+                "{}: began {} {side} the agreed start, ± {}",
                 row.name,
-                brief_time(late.unsigned_abs()),
-                brief_time(within)
+                brief_time(offset.unsigned_abs()),
+                brief_time(error)
             );
             reasons.push(VerdictReason::new("pod-start", GeneratorVerdict::Degraded, text));
         }
@@ -351,7 +355,7 @@ fn start_instant(crew: &AttackFleet, start_at: Option<i64>) -> anyhow::Result<Na
     match u64::try_from(at.saturating_sub(before)) {
         Ok(rest) => Ok(soonest.saturating_add(rest)),
         Err(_) => bail!(
-            "--start-at: the pods could be ready {:.3?} after that instant at the earliest",
+            "--start-at: the pods are ready {:.3?} after that instant at the earliest; give a later instant",
             Duration::from_nanos(before.abs_diff(at))
         ),
     }
@@ -412,17 +416,25 @@ impl RunningAttack for DistributedAttack {
         let mut outcome = self.outcome();
         let mut mistakes: Vec<_> = self.pods.rows().iter().flat_map(AttackPodStatus::mistakes).collect();
         if let Some(records) = self.records.take() {
-            let gone: BTreeSet<_> =
-                self.pods.rows().iter().filter(|row| row.gone.is_some()).map(|row| row.index).collect();
-            let (written, missing) = records.write(|pod| self.fleet.name(pod).to_owned(), &gone);
+            let lost: BTreeSet<_> = self
+                .pods
+                .rows()
+                .iter()
+                .filter(|row| row.lost_reason.is_some())
+                .map(|row| row.index)
+                .collect();
+            let (written, missing) = records.write(|pod| self.fleet.name(pod).to_owned(), &lost);
             outcome.written = written;
             mistakes.extend(missing);
         }
         let summary = Summary::new(&outcome);
         let reasons = self.reasons(&outcome);
         let missed = objectives.map(|objectives| objectives.missed(&summary)).unwrap_or_default();
-        let judgement = Judgement { verdict: worst(&reasons), reasons, machine: Vec::new(), missed };
-        if self.when_pod_fails == WhenPodFails::End && self.pods.rows().iter().any(|row| row.gone.is_some()) {
+        let judgement =
+            Judgement { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), missed };
+        if self.on_pod_loss == OnPodLoss::Abort
+            && self.pods.rows().iter().any(|row| row.lost_reason.is_some())
+        {
             outcome.stop_reason.get_or_insert(RunStopReason::Commanded);
         }
         let pods = self.pods.rows();

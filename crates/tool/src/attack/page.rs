@@ -1,8 +1,8 @@
-//! `--page` of an attack: the page of `seawall report` while the run goes on, and its buttons.
+//! `--live-page` of an attack: the page of `seawall report` while the run goes on, and its buttons.
 //!
 //! [`AttackPage`] is where intervals go: handed to the page's thread without waiting, joined while there is no room for them, so that a
 //! page may be late and is never wrong. [`AttackPageContent`] lives in that thread: it makes of intervals what `report` makes of a file of
-//! them, and the buttons' commands are those of `--control`.
+//! them, and the buttons' commands are those of `--control-socket`.
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::IntervalStats;
@@ -132,7 +132,7 @@ impl AttackPageContent {
     fn outcome(&self) -> RunOutcome {
         let total = self.whole.stats.clone();
         if let Some((end, _)) = &self.over {
-            let (scheduled, elapsed, threads) = (end.scheduled, end.elapsed, end.threads);
+            let (scheduled, elapsed, threads) = (end.offered, end.elapsed, end.threads);
             return RunOutcome { scheduled, elapsed, threads, ..RunOutcome::from_stats(total, end.duration) };
         }
         let scheduled = self.facts.open.then(|| handed_out(&total));
@@ -150,11 +150,11 @@ impl AttackPageContent {
         let due = |at| self.hand.control.due_before(at, end, hits);
         let figures = &mut series.figures;
         if let Some((now, before)) = due(self.whole.to).zip(due(warm_up)) {
-            figures.requests = now.saturating_sub(before).max(outcome.total.done);
+            figures.requests = now.saturating_sub(before).max(outcome.total.completed);
             figures.rates.offered = figures.requests as f64 * SECOND as f64 / self.counted().max(1) as f64;
         }
         // Not a number before anything came to an end, which is written as null.
-        figures.success = outcome.total.good() as f64 / outcome.total.done as f64;
+        figures.success = outcome.total.good() as f64 / outcome.total.completed as f64;
     }
 
     /// Gives what is shown, as of now, to whoever makes a page of it.
@@ -304,7 +304,7 @@ impl PageContent for AttackPageContent {
         if self.series().is_none() {
             return Ok(None);
         }
-        let cut = format!("Saved while the attack went on, {} s after it began.", self.whole.to / SECOND);
+        let cut = format!("Saved during the attack, {} s after its start.", self.whole.to / SECOND);
         let note = if self.is_final() { self.note() } else { Some(cut.as_str()) };
         self.shown(note, |data| html::page(TITLE, &data)).map(Some)
     }

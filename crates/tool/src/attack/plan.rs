@@ -16,13 +16,13 @@ use seawall_load::profile;
 use seawall_load::rate::RateSetting;
 use seawall_load::request::RequestFraming;
 use seawall_load::results::ResultFormat;
-use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleSlice, StopCondition};
-use seawall_load::shard;
+use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
+use seawall_load::sender;
 use seawall_load::supply::RequestSource;
 use seawall_load::target::header;
 
 use super::aim::{RequestLimits, TargetFlags};
-use super::args::{self, AttackArgs, WhenBusyFlag};
+use super::args::{self, AttackArgs, OnSaturationFlag};
 
 /// The plan of an attack that sends with so many cores at most, of files that are read so.
 pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64) -> anyhow::Result<RunPlan> {
@@ -33,18 +33,18 @@ pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64
     let mut travel = args.travel.to_transport_options(waits, &style, files)?;
     let source = source(args, &style, files)?;
     let in_flight = in_flight(args, &source, &mut travel, pods)?;
-    let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.slice, cpus));
+    let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.shard, cpus));
     let setup = SessionSetup {
         source,
         transport: travel,
         framing: style,
         threads,
-        spin: args.spin.unwrap_or_else(|| means::max_spin(threads)),
+        busy_poll: args.busy_poll.unwrap_or_else(|| means::max_busy_poll(threads)),
     };
     let load = LoadSpec {
         name: args.name.clone(),
         arrivals,
-        slice: args.slice,
+        shard: args.shard,
         start_at: args.start_at.map(|start| start.0),
         until: until(args),
         error_budget: args.max_errors.map(|most| most.0),
@@ -55,9 +55,9 @@ pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64
         grace: DEFAULT_GRACE,
         drain_timeout: None,
         by_outcome: !args.prometheus_addr.is_empty(),
-        samples_per_outcome: args.evidence,
+        samples_per_outcome: args.sample_responses,
         per_request_outcomes: false,
-        interval: args.cadence.0,
+        interval: args.interval.0,
     };
     Ok(RunPlan { setup, load })
 }
@@ -73,39 +73,38 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
     };
     let unbounded = args.max_workers == u64::MAX && args.concurrency.is_none();
     refuse(
-        args.rate == RateSetting::Unlimited && args.profile.is_none() && unbounded,
+        args.rate == RateSetting::Unlimited && args.stages.is_none() && unbounded,
         "-rate=0 is a closed loop: it needs -max-workers, the number of clients",
     );
-    let closed =
-        args.profile.is_none() && (args.rate == RateSetting::Unlimited || args.concurrency.is_some());
+    let closed = args.stages.is_none() && (args.rate == RateSetting::Unlimited || args.concurrency.is_some());
     refuse(
-        closed && !matches!(args.arrivals, args::AttackArrivals::Even),
-        "--arrivals spaces the hits of a rate, and a closed loop has none",
+        closed && !matches!(args.arrivals, args::AttackArrivals::Constant),
+        "--arrivals needs a rate; a closed loop has none",
     );
     refuse(
-        closed && matches!(args.when_busy, WhenBusyFlag::Drop),
-        "--when-busy=drop drops what is due while there is no room, and in a closed loop nothing is",
+        closed && matches!(args.on_saturation, OnSaturationFlag::Drop),
+        "--on-saturation=drop needs a rate; a closed loop has none",
     );
     refuse(
-        args.with_connections && args.to == ResultFormat::Gob,
-        "--with-connections needs -to=json or -to=csv: vegeta's gob has no place for it",
+        args.connection_timings && args.to == ResultFormat::Gob,
+        "--connection-timings needs -to=json or -to=csv: vegeta's gob format has no field for it",
     );
     refuse(
-        closed && !args.slice.is_whole() && args.requests.is_none() && !args.lazy,
-        "--slice divides hits among generators, and a closed loop without --requests or -lazy has no number of them",
+        closed && !args.shard.is_whole() && args.requests.is_none() && !args.lazy,
+        "--shard divides a number of requests: a closed loop needs --requests or -lazy with it",
     );
     refuse(
-        !closed && !args.slice.is_whole() && args.start_at.is_none(),
-        "--slice of a rate needs --start-at, the same for every generator, or they send no schedule together",
+        !closed && !args.shard.is_whole() && args.start_at.is_none(),
+        "--shard with a rate needs the same --start-at on every generator",
     );
     refuse(args.max_workers == 0, "-max-workers must be above 0");
     refuse(args.concurrency == Some(0), "--concurrency must be above 0");
     refuse(args.requests == Some(0), "--requests must be above 0");
     refuse(args.threads == Some(0), "--threads must be above 0");
-    refuse(args.redirects < -1, "-redirects must be -1 or more");
+    refuse(args.redirects < -1, "-redirects must be at least -1");
     refuse(
         !args.duration.is_zero() && args.warm_up >= args.duration,
-        "--warm-up must be shorter than -duration, or nothing is measured",
+        "--warm-up must be shorter than -duration",
     );
     mistakes.extend(args.travel.mistakes());
     if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
@@ -113,15 +112,15 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
 
 fn arrivals(args: &AttackArgs, files: &InputFiles) -> anyhow::Result<ArrivalModel> {
     let spacing = match args.arrivals {
-        args::AttackArrivals::Even => ArrivalSpacing::Even,
+        args::AttackArrivals::Constant => ArrivalSpacing::Constant,
         args::AttackArrivals::Poisson => ArrivalSpacing::Poisson(args.seed),
         args::AttackArrivals::Burst(size) => ArrivalSpacing::Burst(size),
     };
-    if let Some(text) = &args.profile {
-        let stages = profile::parse(text, |file| files.open(file)).context("--profile")?;
+    if let Some(text) = &args.stages {
+        let stages = profile::parse(text, |file| files.open(file)).context("--stages")?;
         let schedule = Schedule::new(stages, spacing);
         if schedule.end().is_some_and(|end| end <= nanos(args.warm_up)) {
-            bail!("--warm-up must be shorter than --profile, or nothing is measured");
+            bail!("--warm-up must be shorter than --stages");
         }
         return Ok(ArrivalModel::Open(schedule));
     }
@@ -135,7 +134,7 @@ fn arrivals(args: &AttackArgs, files: &InputFiles) -> anyhow::Result<ArrivalMode
 
 fn until(args: &AttackArgs) -> StopCondition {
     let after = if args.duration.is_zero() { Nanos::MAX } else { nanos(args.duration) };
-    StopCondition { time: after, hits: args.requests.unwrap_or(u64::MAX) }
+    StopCondition { stop_time: after, hits: args.requests.unwrap_or(u64::MAX) }
 }
 
 /// What may be in flight at once, and how many connections that takes: each needs a descriptor.
@@ -154,18 +153,18 @@ fn in_flight(
     if least > room {
         let needed = least.saturating_add(OTHER_FILES);
         bail!(
-            "{least} in flight needs {needed} open files, the limit is {files}: raise it in this shell, as root, with \
-             prlimit --pid $$ --nofile={needed}"
+            "{least} requests in flight need {needed} open files, but the limit is {files}: raise it in this shell, as \
+             root, with prlimit --pid $$ --nofile={needed}"
         );
     }
     let (carried, connections) = spread.limits_for(room, travel.connections as u64);
     travel.connections = usize::try_from(connections)?;
     let most = usize::try_from(wanted.min(carried).min(MOST_IN_FLIGHT).saturating_mul(pods).min(whole))?;
-    let when_busy = match args.when_busy {
-        WhenBusyFlag::Queue => shard::SaturationPolicy::Queue,
-        WhenBusyFlag::Drop => shard::SaturationPolicy::Drop,
+    let on_saturation = match args.on_saturation {
+        OnSaturationFlag::Queue => sender::SaturationPolicy::Queue,
+        OnSaturationFlag::Drop => sender::SaturationPolicy::Drop,
     };
-    Ok(InFlightLimit { limit: most, when_busy })
+    Ok(InFlightLimit { limit: most, on_saturation })
 }
 
 /// Clients that a closed loop may be told to have: each needs a connection.
@@ -179,10 +178,10 @@ fn raise_open_files() -> anyhow::Result<u64> {
 }
 
 /// A closed loop may use what there is.
-fn threads(arrivals: &ArrivalModel, slice: ScheduleSlice, cpus: usize) -> usize {
+fn threads(arrivals: &ArrivalModel, shard: ScheduleShard, cpus: usize) -> usize {
     match arrivals {
         ArrivalModel::Closed => cpus,
-        ArrivalModel::Open(schedule) => means::sender_threads(schedule.peak() / slice.of() as f64, cpus),
+        ArrivalModel::Open(schedule) => means::sender_threads(schedule.peak() / shard.of() as f64, cpus),
     }
 }
 
@@ -217,8 +216,8 @@ pub(crate) fn results_to(args: &AttackArgs, output: Box<dyn std::io::Write + Sen
         format: args.to,
         output,
         max_body: args.max_body.0,
-        connection_timings: args.with_connections,
-        when_full: args.when_full.into(),
+        connection_timings: args.connection_timings,
+        on_slow_output: args.on_slow_output.into(),
     }
 }
 
@@ -235,7 +234,7 @@ mod tests {
     fn threads_are_as_many_as_the_rate_needs_and_no_more_than_cores() {
         let paced = |rate: &str| match rate.parse() {
             Ok(RateSetting::Exact(rate)) => {
-                ArrivalModel::Open(Schedule::constant(rate, ArrivalSpacing::Even))
+                ArrivalModel::Open(Schedule::constant(rate, ArrivalSpacing::Constant))
             }
             other => panic!("{other:?}"),
         };
@@ -246,9 +245,9 @@ mod tests {
             (paced("9000000/s"), 2, 2),
         ];
         for (arrivals, cpus, expected) in cases {
-            assert_eq!(threads(&arrivals, ScheduleSlice::default(), cpus), expected, "{arrivals:?}");
+            assert_eq!(threads(&arrivals, ScheduleShard::default(), cpus), expected, "{arrivals:?}");
         }
-        let third = ScheduleSlice::new(0, 3).unwrap();
+        let third = ScheduleShard::new(0, 3).unwrap();
         assert_eq!(threads(&paced("120000/s"), third, 4), 1, "a third of the rate is sent here");
     }
 }

@@ -45,7 +45,7 @@ struct PodTrackerState {
     /// News go to standard error as they come.
     is_stderr_free: bool,
     /// News that wait to be said.
-    pending_messages: Vec<String>,
+    unprinted_messages: Vec<String>,
     printed: usize,
 }
 
@@ -53,58 +53,74 @@ struct PodTrackerState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PodRunState {
-    /// It tells nothing more, and its run was not over.
-    Gone,
-    /// It should have told of itself, and did not.
+    /// The pod reports nothing more, and its part of the run is not finished.
+    Lost,
+    /// A report of the pod is overdue.
     Late,
-    /// It tells what it measures.
+    /// The pod reports what it measures.
     Running,
-    /// It has told all of its run.
-    Over,
+    /// The pod has reported all of its run.
+    Finished,
 }
 
-/// A pod, as data.
+/// An offset and how exactly it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct MeasuredOffset {
+    /// The offset in nanoseconds.
+    #[serde(rename = "seconds", with = "seawall_load::seconds")]
+    pub(crate) offset: i64,
+    /// The largest error of the offset.
+    #[serde(rename = "error_seconds", with = "seawall_load::seconds")]
+    pub(crate) error: Nanos,
+}
+
+/// The status of a pod, as data. Times hold nanoseconds, and documents seconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct AttackPodStatus {
-    /// Its place.
+    /// The place of the pod among all pods, from 0.
     pub(crate) index: usize,
-    /// What it is called, and where it is.
+    /// The name of the pod, and where it runs.
     pub(crate) name: String,
-    /// How far its clock is ahead, in nanoseconds, and how well that is known.
-    pub(crate) clock: Option<(i64, Nanos)>,
-    /// How much later than agreed on it began, in nanoseconds, and how well that is known.
-    pub(crate) began: Option<(i64, Nanos)>,
-    /// Requests sent, answered well, and ended.
+    /// How far the clock of the pod is ahead. `None` if that is unknown.
+    pub(crate) clock_offset: Option<MeasuredOffset>,
+    /// How much later than agreed the pod began. `None` if it did not begin.
+    pub(crate) start_delay: Option<MeasuredOffset>,
+    /// Requests sent.
     pub(crate) sent: u64,
-    /// Answered well.
+    /// Responses with a status from 200 to 399.
     pub(crate) good: u64,
-    /// Ended.
-    pub(crate) done: u64,
-    /// 99th hundredth of its response times, of the last second while the run goes on.
-    pub(crate) p99: Nanos,
-    /// The same of its own lag.
-    pub(crate) lag: Nanos,
-    /// Most in flight.
+    /// Requests whose outcome is known.
+    pub(crate) completed: u64,
+    /// The 99th percentile of the response times. While the run goes on: of the last second.
+    #[serde(rename = "response_time_p99_seconds", with = "seawall_load::seconds")]
+    pub(crate) response_time_p99: Nanos,
+    /// The 99th percentile of the generator lag. While the run goes on: of the last second.
+    #[serde(rename = "generator_lag_p99_seconds", with = "seawall_load::seconds")]
+    pub(crate) generator_lag_p99: Nanos,
+    /// Most requests in flight at once.
     pub(crate) in_flight: u64,
-    /// Until when it has told.
-    pub(crate) to: Nanos,
-    /// Why it is gone, and since when.
-    pub(crate) gone: Option<String>,
-    /// When that was known, in the time of the run.
-    pub(crate) known: Option<Nanos>,
-    /// For how long its share was missing.
+    /// The end of the last interval that the pod reported, counted from the start of the run.
+    #[serde(rename = "reported_until_seconds", with = "seawall_load::seconds")]
+    pub(crate) reported_until: Nanos,
+    /// Why the pod is lost, and since when. `None` if it is not lost.
+    pub(crate) lost_reason: Option<String>,
+    /// When the loss of the pod was known, counted from the start of the run.
+    #[serde(rename = "lost_at_seconds", with = "seawall_load::seconds")]
+    pub(crate) lost_at: Option<Nanos>,
+    /// How long the share of the pod is missing in the figures.
+    #[serde(rename = "missing_seconds", with = "seawall_load::seconds")]
     pub(crate) missing: Nanos,
-    /// What spoke against it while it sent, the first of it.
-    pub(crate) doubts: Vec<String>,
-    /// What speaks against it in the end.
+    /// The first things that spoke against the pod while it sent.
+    pub(crate) warnings: Vec<String>,
+    /// What speaks against the pod in the end.
     pub(crate) findings: Vec<VerdictReason>,
-    /// Every check of its machine.
+    /// Each check of the machine of the pod.
     pub(crate) machine: Vec<MachineCheck>,
-    /// What it could not do.
-    pub(crate) mistakes: Vec<String>,
+    /// What the pod could not do.
+    pub(crate) errors: Vec<String>,
     /// How long its intervals are at most.
     #[serde(skip)]
-    pub(super) cadence: Nanos,
+    pub(super) longest_interval: Nanos,
     /// It has told all of its run.
     #[serde(skip)]
     pub(super) is_done: bool,
@@ -131,8 +147,8 @@ pub(super) enum PodObservation<'s> {
     },
     /// It has come to its end.
     Done(Box<LoadPartResult>),
-    /// It will tell nothing more.
-    Gone {
+    /// The pod will report nothing more.
+    Lost {
         /// Why.
         why: String,
         /// Since when.
@@ -165,8 +181,11 @@ impl PodTracker {
         let mut known = self.lock();
         known.rows = (0..crew.size())
             .map(|index| {
-                let clock = crew.offset(index).map(|offset| (offset.ahead_nanos, offset.error_nanos));
-                AttackPodStatus { index, name: clean(crew.name(index)), clock, ..AttackPodStatus::default() }
+                let clock_offset = crew
+                    .offset(index)
+                    .map(|clock| MeasuredOffset { offset: clock.ahead_nanos, error: clock.error_nanos });
+                let name = clean(crew.name(index));
+                AttackPodStatus { index, name, clock_offset, ..AttackPodStatus::default() }
             })
             .collect();
         known.parts = (0..crew.size()).map(|_| None).collect();
@@ -234,7 +253,7 @@ impl PodTracker {
         let mut known = self.lock();
         known.is_stderr_free = true;
         // Standard error may be closed; the end says it, too.
-        std::mem::take(&mut known.pending_messages)
+        std::mem::take(&mut known.unprinted_messages)
             .iter()
             .for_each(|said| _ = writeln!(stderr(), "seawall: {said}"));
     }
@@ -245,16 +264,14 @@ impl PodTrackerState {
         self.printed += 1;
         let said = match self.printed {
             ..=SAID => said,
-            over if over == SAID + 1 => {
-                "there is more news of pods than is said here: the end has all of it".to_owned()
-            }
+            over if over == SAID + 1 => "further pod events are not shown; the summary lists all".to_owned(),
             _ => return,
         };
         if self.is_stderr_free {
             // Standard error may be closed; the end says it, too.
             let _ = writeln!(stderr(), "seawall: {said}");
         } else {
-            self.pending_messages.push(said);
+            self.unprinted_messages.push(said);
         }
     }
 }
@@ -263,30 +280,33 @@ impl AttackPodStatus {
     /// What is to be said of it at once, if anything.
     fn apply(&mut self, seen: PodObservation<'_>, part: &mut Option<Box<LoadPartResult>>) -> Option<String> {
         match seen {
-            PodObservation::Began { late, within } => self.began = Some((late, nanos(within))),
+            PodObservation::Began { late, within } => {
+                self.start_delay = Some(MeasuredOffset { offset: late, error: nanos(within) });
+            }
             PodObservation::Measured { interval, doubts } => {
                 self.measured(interval);
                 return self.doubted(&doubts);
             }
             PodObservation::Done(done) => {
                 let all = &done.total.stats;
-                (self.sent, self.good, self.done) = (all.sent, all.good(), all.done);
-                (self.p99, self.lag) = (all.all_times().response.quantile(0.99), all.own_lag.quantile(0.99));
+                (self.sent, self.good, self.completed) = (all.sent, all.good(), all.completed);
+                (self.response_time_p99, self.generator_lag_p99) =
+                    (all.all_times().response_time.quantile(0.99), all.generator_lag.quantile(0.99));
                 self.findings.clone_from(&done.findings);
                 self.machine.clone_from(&done.machine);
-                self.mistakes.clone_from(&done.mistakes);
+                self.errors.clone_from(&done.mistakes);
                 self.is_done = true;
                 // Its mistakes are said in the end.
                 *part = Some(done);
             }
-            PodObservation::Gone { why, at } => {
+            PodObservation::Lost { why, at } => {
                 let why = format!("{}, after {}", clean(&why), brief_time(at));
-                self.gone = Some(why.clone());
-                self.known.get_or_insert(at);
+                self.lost_reason = Some(why.clone());
+                self.lost_at.get_or_insert(at);
                 return Some(why);
             }
             PodObservation::Silent(why) => {
-                return self.doubted(&[format!("nothing comes of it for now: {why}")]);
+                return self.doubted(&[format!("cannot read its reports at the moment: {why}")]);
             }
             PodObservation::Missing { from, to } => self.missing += to - from,
         }
@@ -296,24 +316,25 @@ impl AttackPodStatus {
     fn measured(&mut self, IntervalStats { from, to, stats }: &IntervalStats) {
         self.sent += stats.sent;
         self.good += stats.good();
-        self.done += stats.done;
+        self.completed += stats.completed;
         self.in_flight = self.in_flight.max(stats.in_flight_peak);
-        (self.p99, self.lag) = (stats.all_times().response.quantile(0.99), stats.own_lag.quantile(0.99));
-        self.cadence = self.cadence.max(to - from);
-        self.to = *to;
+        (self.response_time_p99, self.generator_lag_p99) =
+            (stats.all_times().response_time.quantile(0.99), stats.generator_lag.quantile(0.99));
+        self.longest_interval = self.longest_interval.max(to - from);
+        self.reported_until = *to;
     }
 
     /// What it could not do, with its name.
     pub(super) fn mistakes(&self) -> impl Iterator<Item = String> {
-        self.mistakes.iter().map(|mistake| format!("{}: {mistake}", self.name))
+        self.errors.iter().map(|mistake| format!("{}: {mistake}", self.name))
     }
 
     /// How it is at this time of the run.
     pub(crate) fn state(&self, now: Nanos) -> PodRunState {
-        let due = self.to + self.cadence.max(SECOND) + LATE_AFTER;
+        let due = self.reported_until + self.longest_interval.max(SECOND) + LATE_AFTER;
         match self {
-            _ if self.gone.is_some() => PodRunState::Gone,
-            _ if self.is_done => PodRunState::Over,
+            _ if self.lost_reason.is_some() => PodRunState::Lost,
+            _ if self.is_done => PodRunState::Finished,
             _ if now >= due => PodRunState::Late,
             _ => PodRunState::Running,
         }
@@ -328,20 +349,20 @@ impl AttackPodStatus {
         self.is_late = is_late;
         match self.state(now) {
             PodRunState::Late => {
-                Some(format!("late: nothing has come of it since {} of the run", brief_time(self.to)))
+                Some(format!("late: no report since {} of the run", brief_time(self.reported_until)))
             }
-            PodRunState::Running | PodRunState::Over => Some("tells again".to_owned()),
+            PodRunState::Running | PodRunState::Finished => Some("reports again".to_owned()),
             // That is said by itself.
-            PodRunState::Gone => None,
+            PodRunState::Lost => None,
         }
     }
 
     /// The first of many say it.
     fn doubted(&mut self, doubts: &[String]) -> Option<String> {
-        let is_first = self.doubts.is_empty();
+        let is_first = self.warnings.is_empty();
         let said = doubts.first().map(|doubt| clean(doubt));
-        self.doubts.extend(doubts.iter().map(|doubt| clean(doubt)));
-        self.doubts.truncate(KEPT);
+        self.warnings.extend(doubts.iter().map(|doubt| clean(doubt)));
+        self.warnings.truncate(KEPT);
         said.filter(|_| is_first)
     }
 }

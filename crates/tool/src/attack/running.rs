@@ -23,7 +23,7 @@ pub(crate) trait RunningAttack {
     /// Sees it to its end, news by news.
     fn watch(&mut self, each: &mut dyn FnMut(RunUpdate<'_>));
 
-    /// What it came to, judged.
+    /// Ends the attack and judges its outcome.
     fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> FinishedAttack;
 }
 

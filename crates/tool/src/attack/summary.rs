@@ -39,13 +39,15 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
 
 /// Whether to believe the rest, and why not.
 fn verdict(judgement: &Judgement) -> String {
-    let mut out = match judgement.verdict {
-        GeneratorVerdict::Sound => String::new(),
+    let mut out = match judgement.generator_verdict {
+        GeneratorVerdict::Valid => String::new(),
         GeneratorVerdict::Degraded => {
-            "GENERATOR DEGRADED: the figures below are coloured by this machine\n".to_owned()
+            "GENERATOR DEGRADED: this machine was too slow; the latencies below include its own delay\n"
+                .to_owned()
         }
         GeneratorVerdict::GeneratorLimited => {
-            "GENERATOR LIMITED: the figures below say nothing about the target\n".to_owned()
+            "GENERATOR LIMITED: this machine was the limit; the figures below say nothing about the target\n"
+                .to_owned()
         }
     };
     for reason in &judgement.reasons {
@@ -58,13 +60,13 @@ fn rates(out: &mut String, summary: &Summary) {
     let counts = format!("{}, {}, {}", summary.offered, summary.sent, summary.good);
     row(out, "Requests", "offered, sent, good", &counts);
     let rates =
-        [summary.offered_rate, summary.achieved_rate, summary.good_rate].map(|rate| format!("{rate:.2}"));
+        [summary.offered_rate, summary.achieved_rate, summary.goodput].map(|rate| format!("{rate:.2}"));
     row(out, "Rate", "offered, achieved, good /s", &rates.join(", "));
 }
 
 /// What is in no rate.
 fn after(out: &mut String, summary: &Summary) {
-    let AfterSchedule { ended, good } = summary.after;
+    let AfterSchedule { completed: ended, good } = summary.after_schedule;
     if ended > 0 {
         let time = brief_time(summary.elapsed.saturating_sub(summary.duration));
         row(out, "After it", "ended, good, in", &format!("{ended}, {good}, {time}"));
@@ -73,21 +75,24 @@ fn after(out: &mut String, summary: &Summary) {
 
 fn notes(out: &mut String, summary: &Summary) {
     let facts = [
-        (summary.unsent, "hits of the schedule were not sent"),
-        (summary.unconnected, "hits never had a connection"),
-        (summary.retried, "sent again: the server had closed an idle connection, or not looked at them"),
+        (summary.not_sent, "requests of the schedule were not sent"),
+        (summary.no_connection, "requests never had a connection"),
+        (
+            summary.retried,
+            "requests were retried: the server had closed an idle connection or had not processed them",
+        ),
         (summary.redirects, "redirects followed"),
-        (summary.other_length, "answers with another length than the first of their target"),
-        (summary.unrecorded, "results lost to a slow reader"),
+        (summary.length_mismatch, "responses differ in length from the first response of their target"),
+        (summary.records_dropped, "results were dropped because their reader was slow"),
     ];
     for (count, what) in facts.into_iter().filter(|(count, _)| *count > 0) {
         let _ = writeln!(out, "Note: {count} {what}");
     }
-    if summary.stalled > 0 {
+    if summary.output_blocked > 0 {
         let _ = writeln!(
             out,
             "Note: senders waited {} for a slow reader of the results",
-            brief_time(summary.stalled)
+            brief_time(summary.output_blocked)
         );
     }
 }
@@ -96,12 +101,16 @@ fn notes(out: &mut String, summary: &Summary) {
 pub(crate) fn warnings(judgement: &Judgement, summary: &Summary) -> String {
     let mut out = verdict(judgement);
     let given_up = ["dropped", "shed", "template"].iter().filter_map(|kind| summary.failures.get(kind));
-    let unsent = summary.unsent.saturating_sub(given_up.sum());
+    let unsent = summary.not_sent.saturating_sub(given_up.sum());
     if unsent > 0 {
-        let _ = writeln!(out, "seawall: {unsent} hits of the schedule were not sent before its end");
+        let _ = writeln!(out, "seawall: {unsent} requests of the schedule were not sent before its end");
     }
-    if summary.unrecorded > 0 {
-        let _ = writeln!(out, "seawall: {} results were lost to a slow reader", summary.unrecorded);
+    if summary.records_dropped > 0 {
+        let _ = writeln!(
+            out,
+            "seawall: {} results were dropped because their reader was slow",
+            summary.records_dropped
+        );
     }
     out
 }
@@ -116,11 +125,14 @@ fn latencies(summary: &Summary) -> String {
         ("  first byte", &summary.phases.first_byte),
     ];
     // Where all answers are good, the response time is theirs.
-    let mixed = |class: &str| class != "good" || summary.response_by_class.len() > 1;
-    let classes = summary.response_by_class.iter().filter(|(class, _)| mixed(class));
+    let mixed = |class: &str| class != "good" || summary.response_time_by_class.len() > 1;
+    let classes = summary.response_time_by_class.iter().filter(|(class, _)| mixed(class));
     let classes = classes.map(|(class, times)| (format!("  {class}"), times));
-    let whole =
-        [("Response time", &summary.response), ("Service time", &summary.service), ("Lag", &summary.lag)];
+    let whole = [
+        ("Response time", &summary.response_time),
+        ("Service time", &summary.service_time),
+        ("Lag", &summary.send_lag),
+    ];
     let named = |(name, times): (&str, _)| (name.to_owned(), times);
     let [response, service, lag] = whole.map(named);
     let all = std::iter::once(response).chain(classes).chain([service, lag]).chain(phases.map(named));
@@ -161,7 +173,7 @@ mod tests {
             (Ok(200), 123, 987_654_321),
             (Err(RequestFault::Timeout), 1_999, 30 * SECOND),
         ] {
-            total.lag.record(sent);
+            total.send_lag.record(sent);
             let (first_byte, bytes_in, bytes_out) = (None, 0, 0);
             total.record_finished(&FinishedRequest {
                 target: 0,
@@ -196,7 +208,7 @@ mod tests {
         let shown: Vec<_> = rows.iter().map(|row| column(row, largest)).collect();
         assert_eq!(shown, ["max", "30.0s", "988ms", "30.0s", "30.0s", "2.00µs"], "{text}");
         let named: Vec<_> = rows.iter().map(|row| row.trim_start().split("  ").next()).collect();
-        let names = ["min", "Response time", "good", "timed out", "Service time", "Lag"];
+        let names = ["min", "Response time", "good", "timed-out", "Service time", "Lag"];
         assert_eq!(named, names.map(Some), "{text}");
     }
 }

@@ -118,7 +118,9 @@ impl FromStr for ConnectTo {
             let (to, rest) = host_port(rest.strip_prefix(':')?)?;
             rest.is_empty().then_some(Self { from, to })
         };
-        parse().ok_or_else(|| format!("{text:?} is not host:port:host:port (IPv6 addresses in brackets)"))
+        parse().ok_or_else(|| {
+            format!("{text:?} is not a mapping: expected host:port:host:port, IPv6 addresses in brackets")
+        })
     }
 }
 
@@ -181,7 +183,7 @@ impl ConnectionArgs {
         // Only an address of this machine can be bound, whatever the protocol.
         mistakes.extend(self.laddr.iter().filter_map(|&ip| {
             let error = UdpSocket::bind((ip, 0)).err()?;
-            Some(format!("-laddr: nothing can be sent from {ip}: {error}"))
+            Some(format!("-laddr: cannot send from {ip}: {error}"))
         }));
         mistakes
     }
@@ -189,10 +191,10 @@ impl ConnectionArgs {
     /// What is of this machine, and not of pods.
     pub(crate) fn unsupported_in_pods(&self) -> Vec<String> {
         let refused = [
-            (!self.laddr.is_empty(), "-laddr names addresses of this machine, and each pod has its own"),
+            (!self.laddr.is_empty(), "-laddr does not work with --on, because each pod has its own address"),
             (
                 !self.unix_socket.is_empty(),
-                "-unix-socket names a socket of this machine, and there is none in pods",
+                "-unix-socket does not work with --on, because pods do not have the socket",
             ),
         ];
         refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| format!("--on: {why}")).collect()
@@ -219,7 +221,7 @@ impl ConnectionArgs {
             // Nothing is lost if nobody can read it.
             let _ = writeln!(
                 stderr(),
-                "seawall: requests go through the proxies of the environment (--proxy=none: not)"
+                "seawall: requests use the proxies of the environment; --proxy=none turns them off"
             );
         }
         for line in &self.proxy_header {

@@ -1,27 +1,30 @@
-//! The findings for programs.
+//! The JSON document of `doctor`.
 
-use seawall_doctor::{DoctorFinding, DoctorVerdict};
+use seawall_doctor::{DoctorFinding, DoctorStatus};
 use serde::Serialize;
 
-/// Of the fields: one that goes or changes its meaning makes it one more.
-const SCHEMA: u32 = 1;
+/// The version rises when a field is removed or changes its meaning.
+const VERSION: u32 = 1;
 
-/// What is written.
+/// The JSON document.
 #[derive(Debug, Serialize)]
 pub(super) struct DoctorReport<'a> {
-    schema: u32,
-    /// The worst of all.
-    verdict: DoctorVerdict,
-    /// Each that was looked for, also those that are ok.
+    /// The kind of the document: `doctor`.
+    kind: &'static str,
+    /// The version of the document's form.
+    version: u32,
+    /// The worst status of all findings.
+    status: DoctorStatus,
+    /// All findings, also those that are ok.
     findings: &'a [DoctorFinding],
 }
 
 impl<'a> DoctorReport<'a> {
-    pub(super) fn new(verdict: DoctorVerdict, findings: &'a [DoctorFinding]) -> Self {
-        Self { schema: SCHEMA, verdict, findings }
+    pub(super) fn new(status: DoctorStatus, findings: &'a [DoctorFinding]) -> Self {
+        Self { kind: "doctor", version: VERSION, status, findings }
     }
 
-    /// One line per value, and one at the end.
+    /// The document with one value per line and a final newline.
     pub(super) fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }

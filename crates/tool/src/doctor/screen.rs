@@ -1,6 +1,6 @@
 //! The findings for people: a line for what is ok, and why and what to do beneath what is not.
 
-use seawall_doctor::{ALL, DoctorCheck, DoctorFinding, DoctorVerdict};
+use seawall_doctor::{ALL, DoctorCheck, DoctorFinding, DoctorStatus};
 
 use crate::wrap::wrap_without_truncating;
 
@@ -14,8 +14,8 @@ pub(super) fn width(terminal: Option<u16>) -> usize {
     terminal.map_or(WIDEST, |columns| usize::from(columns).clamp(NARROWEST, WIDEST))
 }
 
-/// Columns of a verdict: "cannot tell".
-const VERDICT: usize = 11;
+/// Columns of a status: "unknown" and "WARNING" are the longest.
+const STATUS: usize = 7;
 
 /// Columns of the longest of these names.
 fn longest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
@@ -28,7 +28,7 @@ pub(super) fn check(name: &str, found: &[DoctorFinding], width: usize) -> String
     let names = longest(ALL.iter().flat_map(|check| check.findings).copied());
     let mut out = format!("{name}\n");
     for finding in found {
-        let head = format!("  {:<VERDICT$}  {:<names$} ", finding.verdict, finding.id);
+        let head = format!("  {:<STATUS$}  {:<names$} ", finding.status, finding.id);
         let margin = head.len();
         paragraph(&mut out, width, &head, &finding.text);
         let told = [("why: ", &finding.reason), ("fix: ", &finding.fix)];
@@ -43,11 +43,11 @@ pub(super) fn check(name: &str, found: &[DoctorFinding], width: usize) -> String
 
 /// How many findings there were of each kind, the worst first.
 pub(super) fn counts_line(found: &[DoctorFinding]) -> String {
-    let count = |verdict| found.iter().filter(|finding| finding.verdict == verdict).count();
-    let (faults, warnings) = (count(DoctorVerdict::Fault), count(DoctorVerdict::Warning));
-    let (unknown, fine) = (count(DoctorVerdict::CannotTell), count(DoctorVerdict::Ok));
+    let count = |status| found.iter().filter(|finding| finding.status == status).count();
+    let (errors, warnings) = (count(DoctorStatus::Error), count(DoctorStatus::Warning));
+    let (unknown, fine) = (count(DoctorStatus::Unknown), count(DoctorStatus::Ok));
     let some = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    format!("{}, {}, {unknown} not known, {fine} ok\n", some(faults, "fault"), some(warnings, "warning"))
+    format!("{}, {}, {unknown} unknown, {fine} ok\n", some(errors, "error"), some(warnings, "warning"))
 }
 
 /// Which checks there are, and the names of their findings.
@@ -72,12 +72,12 @@ fn paragraph(out: &mut String, width: usize, head: &str, text: &str) {
 mod tests {
     use super::*;
 
-    fn finding(verdict: DoctorVerdict, text: &str) -> DoctorFinding {
-        let bad = (verdict != DoctorVerdict::Ok).then(|| "the reason".to_owned());
+    fn finding(status: DoctorStatus, text: &str) -> DoctorFinding {
+        let bad = (status != DoctorStatus::Ok).then(|| "the reason".to_owned());
         DoctorFinding {
             id: "a.b",
-            verdict,
-            measured: Vec::new(),
+            status,
+            measurements: Vec::new(),
             text: text.to_owned(),
             reason: bad.clone(),
             fix: bad,
@@ -86,14 +86,10 @@ mod tests {
 
     #[test]
     fn what_is_ok_takes_a_line_and_what_is_not_says_why_and_what_to_do() {
-        let text = check(
-            "a",
-            &[finding(DoctorVerdict::Ok, "fine"), finding(DoctorVerdict::Fault, "broken")],
-            WIDEST,
-        );
-        let heads =
-            ["a", "  ok           a.b                 fine", "  FAULT        a.b                 broken"];
-        let rest = ["why: the reason", "fix: the reason"].map(|line| format!("{:30}{line}", ""));
+        let text =
+            check("a", &[finding(DoctorStatus::Ok, "fine"), finding(DoctorStatus::Error, "broken")], WIDEST);
+        let heads = ["a", "  ok       a.b                 fine", "  ERROR    a.b                 broken"];
+        let rest = ["why: the reason", "fix: the reason"].map(|line| format!("{:26}{line}", ""));
         assert_eq!(text.lines().collect::<Vec<_>>(), [&heads.map(str::to_owned)[..], &rest[..]].concat());
     }
 
@@ -101,8 +97,7 @@ mod tests {
     fn columns_are_as_wide_as_the_longest_name_of_a_check_and_of_a_finding() {
         let names = ALL.iter().flat_map(|check| check.findings);
         let widths = names.map(|id| {
-            let text =
-                check("a", &[DoctorFinding { id, ..finding(DoctorVerdict::CannotTell, "fine") }], WIDEST);
+            let text = check("a", &[DoctorFinding { id, ..finding(DoctorStatus::Unknown, "fine") }], WIDEST);
             let lines: Vec<_> =
                 text.lines().map(|line| line.find("fine").or_else(|| line.find("the reason"))).collect();
             assert_eq!(lines[1..], [lines[1]; 3], "{text}");
@@ -119,7 +114,7 @@ mod tests {
     #[test]
     fn long_texts_are_broken_between_words() {
         for (terminal, most) in [(None, 100), (Some(300), 100), (Some(80), 80), (Some(20), 60)] {
-            let text = check("a", &[finding(DoctorVerdict::Ok, &"word ".repeat(60))], width(terminal));
+            let text = check("a", &[finding(DoctorStatus::Ok, &"word ".repeat(60))], width(terminal));
             let longest = text.lines().map(str::len).max().unwrap();
             assert!(longest <= most && longest + "word ".len() > most, "{terminal:?}: {text}");
         }
@@ -129,13 +124,13 @@ mod tests {
     #[test]
     fn a_word_that_is_longer_than_a_line_is_not_cut() {
         let word = "x".repeat(2 * WIDEST);
-        assert!(check("a", &[finding(DoctorVerdict::Ok, &word)], WIDEST).contains(&word));
+        assert!(check("a", &[finding(DoctorStatus::Ok, &word)], WIDEST).contains(&word));
     }
 
     #[test]
     fn findings_are_counted() {
-        let found = [DoctorVerdict::Ok, DoctorVerdict::Ok, DoctorVerdict::Warning]
-            .map(|verdict| finding(verdict, ""));
-        assert_eq!(counts_line(&found), "0 faults, 1 warning, 0 not known, 2 ok\n");
+        let found =
+            [DoctorStatus::Ok, DoctorStatus::Ok, DoctorStatus::Warning].map(|status| finding(status, ""));
+        assert_eq!(counts_line(&found), "0 errors, 1 warning, 0 unknown, 2 ok\n");
     }
 }

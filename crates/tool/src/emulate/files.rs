@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<String> {
 
 /// Writes beside the file and renames, so that a reader sees the old content or the new, and never wider permissions.
 pub(super) fn write(path: &Path, content: &str, mode: u32) -> anyhow::Result<()> {
-    let name = path.file_name().with_context(|| format!("{} names no file", path.display()))?;
+    let name = path.file_name().with_context(|| format!("{} is not a file name", path.display()))?;
     let beside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = OpenOptions::new()
         .write(true)
@@ -48,5 +48,5 @@ pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
 /// A folder that only its owner may enter, made if it is not there.
 pub(super) fn secret_directory(path: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.with_context(|| format!("cannot make the folder {}", path.display()))
+    made.with_context(|| format!("cannot create the directory {}", path.display()))
 }

@@ -36,14 +36,18 @@ enum IssuerAlgorithm {
 pub(super) fn run(args: &EmulateIssuerArgs) -> anyhow::Result<()> {
     let (key_file, jwks_file) = (args.directory.join("key.pem"), args.directory.join("jwks.json"));
     // Tokens in use would stop verifying without a word.
-    anyhow::ensure!(!key_file.exists(), "{} exists and is not replaced", key_file.display());
+    anyhow::ensure!(
+        !key_file.exists(),
+        "{} exists: delete it, or give another --directory",
+        key_file.display()
+    );
     files::secret_directory(&args.directory)?;
     let algorithm = match args.algorithm {
         IssuerAlgorithm::Rs256 => Algorithm::Rs256,
         IssuerAlgorithm::Es256 => Algorithm::Es256,
     };
     let key = SigningKey::generate(algorithm).context("cannot make a key")?;
-    files::write(&key_file, key.to_pem().context("cannot write the key down")?.expose(), files::SECRET)?;
+    files::write(&key_file, key.to_pem().context("cannot write the key")?.expose(), files::SECRET)?;
     files::write(&jwks_file, &format!("{}\n", key.jwks()), files::PUBLIC)?;
     print_line(&format!("key       {}", key_file.display()))?;
     print_line(&format!("key set   {}", jwks_file.display()))

@@ -17,17 +17,17 @@ use super::parse;
 /// What follows the flags in `--help`.
 const HELP: &str = "\
 Examples:
-  seawall emulate server --plant rate-limiter,rate=200,bucket=40
-  seawall emulate server --plant pool,workers=8,service=40ms,cv=1 --plant rate-limiter,rate=190 --plant noise,delay=1ms
-  seawall emulate server --plant connection-cap,connections=15,service=100ms,how=backlog,backlog=1024
-  seawall emulate server --random --class pool-saturation --seed 7
-A request meets plants in the order given, each as if it stood before those that follow; a link is met last.
+  seawall emulate server --fault rate-limiter,rate=200,bucket=40
+  seawall emulate server --fault pool,workers=8,service=40ms,cv=1 --fault rate-limiter,rate=190 --fault noise,delay=1ms
+  seawall emulate server --fault connection-cap,connections=15,service=100ms,how=backlog,backlog=1024
+  seawall emulate server --random --cause pool-saturation --seed 7
+A request meets the faults in the order given, each as if it stood before those that follow; a link is met last.
 A quota that is real rather than simulated:
-  systemd-run --user --scope -p CPUQuota=20% seawall emulate server --plant cpu,work=1ms
+  systemd-run --user --scope -p CPUQuota=20% seawall emulate server --fault cpu,work=1ms
 
 Prints one line of JSON when it listens: url, address, pid and the truth: classes (the slugs of find), limit in requests a second
-(null where no formula gives one; limit_exact says whether it breaks there), each plant with its parameters, and the seed.
-Ends with 0 on SIGTERM or SIGINT, with 1 when a plant or the address cannot be used, with 2 when a flag is wrong.";
+(null where no formula gives one; limit_exact says whether it breaks there), each fault with its parameters, and the seed.
+Ends with 0 on SIGTERM or SIGINT, with 1 when a fault or the address cannot be used, with 2 when a flag is wrong.";
 
 /// Flags of `seawall emulate server`.
 #[derive(Debug, clap::Args)]
@@ -42,38 +42,38 @@ pub(crate) struct EmulateServerArgs {
     /// Print JSON, which it does in any case
     #[arg(long, hide = true)]
     json: bool,
-    /// What is planted: NAME[,KEY=VALUE]…; may be repeated
-    #[arg(long, value_name = "PLANT", conflicts_with = "random")]
-    plant: Vec<String>,
-    /// Plant something that is drawn by the seed
+    /// A fault that the server has: NAME[,KEY=VALUE]…; may be repeated
+    #[arg(long, value_name = "FAULT", conflicts_with = "random")]
+    fault: Vec<String>,
+    /// Draw the faults by the seed
     #[arg(long)]
     random: bool,
     /// Draw this cause; may be repeated for several at once
-    #[arg(long, value_name = "SLUG", requires = "random", value_parser = class)]
-    class: Vec<String>,
+    #[arg(long, value_name = "SLUG", requires = "random", value_parser = cause)]
+    cause: Vec<String>,
     /// What is drawn follows from it; drawn and told when not given
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// What every request takes before the plants
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = service)]
-    service: Duration,
+    /// What every request takes before the faults
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = service_time)]
+    service_time: Duration,
     /// Bytes of an answer's body
     #[arg(long, value_name = "BYTES", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=i64::from(plant::kind::MOST_BODY)))]
-    body: u32,
+    body_bytes: u32,
 }
 
-fn class(text: &str) -> Result<String, String> {
+fn cause(text: &str) -> Result<String, String> {
     let known: Vec<_> = plant::draw::classes().collect();
-    let expected = || format!("expected a cause that can be drawn: {}", known.join(", "));
+    let expected = || format!("expected one of {}", known.join(", "));
     if known.contains(&text) { Ok(text.to_owned()) } else { Err(expected()) }
 }
 
 /// Longest time that every request takes: beyond it, nothing is measured.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-fn service(text: &str) -> Result<Duration, String> {
-    let service = parse::duration(text)?;
-    if service <= LONGEST { Ok(service) } else { Err("expected at most 1h".to_owned()) }
+fn service_time(text: &str) -> Result<Duration, String> {
+    let time = parse::duration(text)?;
+    if time <= LONGEST { Ok(time) } else { Err("expected at most 1h".to_owned()) }
 }
 
 pub(super) fn run(args: &EmulateServerArgs) -> anyhow::Result<()> {
@@ -120,21 +120,21 @@ impl EmulateServerArgs {
         Ok(FaultServerOptions {
             listen: self.listen,
             plants,
-            service: self.service,
-            body: self.body as usize,
+            service: self.service_time,
+            body: self.body_bytes as usize,
             seed,
         })
     }
 
     fn random_faults(&self, seed: u64) -> Vec<PlantedFault> {
-        let classes: Vec<_> = self.class.iter().map(String::as_str).collect();
+        let classes: Vec<_> = self.cause.iter().map(String::as_str).collect();
         plant::draw(&classes, seed)
     }
 
     fn planted(&self) -> anyhow::Result<Vec<PlantedFault>> {
-        PlantedFault::parse_all(&self.plant).map_err(|mistakes| {
+        PlantedFault::parse_all(&self.fault).map_err(|mistakes| {
             let all: Vec<_> = mistakes.iter().map(FaultSyntaxError::to_string).collect();
-            anyhow::anyhow!("--plant:\n  {}", all.join("\n  "))
+            anyhow::anyhow!("--fault:\n  {}", all.join("\n  "))
         })
     }
 }
@@ -144,14 +144,14 @@ fn fresh() -> u64 {
     seawall_core::Clock::system().now().as_nanos() & ((1 << 53) - 1)
 }
 
-/// That, and everything that can be planted, with all keys and their defaults.
+/// That, and every fault, with all keys and their defaults.
 fn help() -> String {
-    let mut text = format!("{HELP}\n\nWhat can be planted:\n");
+    let mut text = format!("{HELP}\n\nFaults:\n");
     for kind in FaultKind::ALL {
         let class = kind.class.map_or("disturbs others".to_owned(), |class| format!("class {class}"));
         let _ = writeln!(text, "\n{} ({class})\n  {}.", kind.name, kind.about);
         let keys = kind.keys.iter().map(|key| format!(",{}={}", key.name, key.default));
-        let _ = writeln!(text, "  --plant '{}{}'", kind.name, keys.collect::<String>());
+        let _ = writeln!(text, "  --fault '{}{}'", kind.name, keys.collect::<String>());
     }
     text
 }

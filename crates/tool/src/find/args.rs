@@ -43,19 +43,19 @@ pub(crate) struct FindArgs {
     pub(crate) budget: Option<Duration>,
     /// Search for a number of clients, each of which waits for its answer, in place of a rate
     #[arg(long)]
-    pub(crate) closed: bool,
-    /// With --closed: never keep more clients than this busy [default: 4096]
+    pub(crate) closed_loop: bool,
+    /// With --closed-loop: never keep more clients than this busy [default: 4096]
     #[arg(long, value_name = "N", value_parser = clients, allow_negative_numbers = true)]
     pub(crate) max_clients: Option<NonZero<u32>>,
-    /// How requests are spaced: a limit under poisson is lower than under even
-    #[arg(long, value_name = "SPACING", default_value = "even", hide_possible_values = true)]
+    /// How requests are spaced: a limit under poisson is lower than under constant
+    #[arg(long, value_name = "SPACING", default_value = "constant", hide_possible_values = true)]
     pub(crate) arrivals: FindArrivals,
     /// Ask the target for its metrics around trials that break it: a page in Prometheus' format, over http://
     #[arg(long, value_name = "URL")]
-    pub(crate) metrics: Option<String>,
+    pub(crate) server_metrics: Option<String>,
     /// Look at its control group around them, where it runs on this machine: the group's directory; of version 1 one for each controller
     #[arg(long, value_name = "PATH")]
-    pub(crate) cgroup: Vec<String>,
+    pub(crate) server_cgroup: Vec<String>,
     /// Do not look for the cause
     #[arg(long)]
     pub(crate) no_cause: bool,
@@ -68,10 +68,10 @@ pub(crate) struct FindArgs {
     /// Serve the run as a page at this loopback address while it goes on (127.0.0.1:0 finds a free port), with a button that ends it;
     /// standard error has its link, see below
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) page: Option<Loopback>,
+    pub(crate) live_page: Option<Loopback>,
     /// Continue the run that --json has written to this file
     #[arg(long, value_name = "FILE")]
-    pub(crate) from: Option<PathBuf>,
+    pub(crate) resume: Option<PathBuf>,
     /// Send nothing: hold the second of two runs that --json has written beside the first
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     pub(crate) compare: Vec<PathBuf>,
@@ -114,7 +114,7 @@ pub(crate) struct FindArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FindArrivals {
     /// Equally far apart.
-    Even,
+    Constant,
     /// As many independent users make them.
     Poisson,
 }
@@ -129,7 +129,9 @@ impl FromStr for MaxRate {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<RateSetting>().map_err(|error| error.to_string())? {
             RateSetting::Exact(rate) => Ok(Self(rate.per_second())),
-            RateSetting::Unlimited => Err("without a bound there is no --max-rate: leave it out".to_owned()),
+            RateSetting::Unlimited => {
+                Err("expected a finite rate; leave the flag out for no bound".to_owned())
+            }
         }
     }
 }
@@ -137,20 +139,19 @@ impl FromStr for MaxRate {
 /// `--max-clients`.
 fn clients(text: &str) -> Result<NonZero<u32>, String> {
     text.parse().map_err(|_| {
-        format!("{text:?} is no number of clients: expected a whole number from 1 to {}", u32::MAX)
+        format!("{text:?} is not a number of clients: expected a whole number from 1 to {}", u32::MAX)
     })
 }
 
-/// Lowest --max-rate: the first rungs of a ladder last a second or two, and a trial of no request at all looks like a target that
+/// Lowest --max-rate: the first steps of the ramp last a second or two, and a trial of no request at all looks like a target that
 /// answers none.
 const SLOWEST: f64 = 1.0;
 
 impl MaxRate {
     /// Why no search can keep to it; none: one can.
     pub(crate) fn mistake(self) -> Option<String> {
-        let why = format!(
-            "--max-rate must be {SLOWEST}/s or more: a trial lasts seconds, and of fewer requests none is judged"
-        );
+        let why =
+            format!("--max-rate must be at least {SLOWEST}/s: a trial with fewer requests cannot be judged");
         (self.0 < SLOWEST).then_some(why)
     }
 }
@@ -176,23 +177,26 @@ impl FindArgs {
                 mistakes.push(text.to_owned());
             }
         };
-        refuse(self.quick && self.thorough, "--quick and --thorough are two profiles: one of them");
+        refuse(self.quick && self.thorough, "--quick and --thorough exclude each other: give one");
         refuse(
             self.url.is_some() && self.targets != "stdin",
-            "a URL and -targets are two ways to say what is asked: one of them",
+            "a URL and -targets exclude each other: give one",
         );
         refuse(
             self.budget.is_some_and(|budget| budget < MIN_BUDGET),
             &format!(
-                "--budget must be {MIN_BUDGET:?} or more: a baseline, a ladder and a few trials take that"
+                "--budget must be at least {MIN_BUDGET:?}: the baseline, the ramp and a few trials take that long"
             ),
         );
-        refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and a trial has an end");
+        refuse(
+            self.timeout.is_zero(),
+            "-timeout=0 has no limit, but a trial must end: give a duration above 0",
+        );
         self.check_closed(&mut refuse);
-        refuse(self.redirects < -1, "-redirects must be -1 or more");
+        refuse(self.redirects < -1, "-redirects must be at least -1");
         refuse(
             ReportFiles::is_same_file(self.json.as_deref(), self.html.as_deref()),
-            "--json and --html are two files",
+            "--json and --html need two different files",
         );
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(self.travel.mistakes());
@@ -217,15 +221,18 @@ impl FindArgs {
 
     fn check_closed(&self, refuse: &mut impl FnMut(bool, &str)) {
         refuse(
-            self.closed && self.max_rate.is_some(),
-            "--closed offers no rate, and --max-rate bounds one: --max-clients bounds the clients",
+            self.closed_loop && self.max_rate.is_some(),
+            "--max-rate does not apply to --closed-loop: use --max-clients",
         );
         refuse(
-            self.closed && self.arrivals == FindArrivals::Poisson,
-            "--arrivals poisson is of users who do not wait, and with --closed all of them do",
+            self.closed_loop && self.arrivals == FindArrivals::Poisson,
+            "--arrivals poisson does not apply to --closed-loop, where each client waits for its response",
         );
-        refuse(self.closed && self.from.is_some(), "a run with --closed is not continued: leave out --from");
-        refuse(!self.closed && self.max_clients.is_some(), "--max-clients is for --closed");
+        refuse(
+            self.closed_loop && self.resume.is_some(),
+            "--resume cannot continue a run with --closed-loop: leave it out",
+        );
+        refuse(!self.closed_loop && self.max_clients.is_some(), "--max-clients needs --closed-loop");
     }
 }
 
@@ -236,13 +243,13 @@ It looks at what this generator can do, at the target with nothing to do, double
 something breaks, narrows the bracket by trials, overloads the target once more to see whether it
 recovers, and then tries out what tells causes apart. It offers more than the target takes, many
 times and briefly: --max-rate is the most that it may offer.
-  seawall find http://127.0.0.1:8080/ --slo 'p99<250ms,errors<0.1%' --from before.json
+  seawall find http://127.0.0.1:8080/ --slo 'p99<250ms,errors<0.1%' --resume before.json
 goes on with a run that was interrupted or had no more time: at the same server, by the same way and with
 the same requests, or it is refused; and
   seawall find --compare before.json after.json
 is a gate for a pipeline.
 
-With --closed it searches for a number of clients, each of which waits for its answer before it asks
+With --closed-loop it searches for a number of clients, each of which waits for its answer before it asks
 again: how many are borne, and the rate that more of them do not raise. A closed loop slows down with
 its target, so neither says what users see who do not wait. It looks for no cause.
 
@@ -252,7 +259,7 @@ What is found:
 Both as a bracket with 97 % credibility, beside the rates that were tested. Without a bracket the
 rates tested are all that is known. A limit is that of its --arrivals and of its connections.
 
-With --metrics or --cgroup the target is asked itself, before and after what breaks it and never during
+With --server-metrics or --server-cgroup the target is asked itself, before and after what breaks it and never during
 it. What it says multiplies the odds of a cause by 20 at most, and decides what its clients cannot
 tell apart where it speaks 5 times as clearly for one cause as for the other.
 
@@ -260,14 +267,16 @@ Classes of causes: rate-limiter, hanging-limiter, delaying-limiter, cpu-saturati
   pool-saturation, concurrency-cap, connection-cap, cfs-throttling, churn-cost, keep-alive-race,
   timeout-chain, pauses, uneven-balancing, dns, ports, bandwidth, generator, unknown
 
-JSON (--json): outcome, cut, left_out, asked, generator, cliff and knee (lower, upper, point, good, bad in
-requests/s or null), fails, goodput, burst, depletion, allowance, recovery, cause (class,
-confidence, evidence), also, ties, excluded, untested, experiments, server_side (from, to, during,
-facts, untested), trials; of --closed closed (most, service, limit, saturation) in place of cliff and
-knee. schema is 1; a field that goes or changes its meaning makes it 2. Of what is sent it holds one
-URL without query, user and password, the way to it, and short digests of requests and certificate.
+JSON (--json): kind (find), version (1), outcome, stop_reason, not_run, config, generator_capacity,
+breaking_rate (the cliff) and latency_breaking_rate (the knee), each with lower, upper, estimate,
+highest_good_rate and lowest_bad_rate in requests/s or null; failure_mode, goodput, burst_requests,
+quota_exhaustion, untested_burst, recovery, cause (name, score, evidence, estimates), other_causes,
+ambiguous_causes, excluded_causes, undecided_causes, experiments, server_metrics, trials. With
+--closed-loop: closed_loop (max_clients, service_time_seconds, client_limit, saturation).
+The version changes when a key goes or changes its meaning. The document holds no secret: one URL without
+query, user and password, how it is reached, and short digests of requests and certificate.
 
-In the browser (--page 127.0.0.1:0): the page of --html while the run goes on, with what is being done
+In the browser (--live-page 127.0.0.1:0): the page of --html while the run goes on, with what is being done
 and a button that ends it as the first SIGINT does; the exit code is that of what is known then. Its link
 (\"page: http://...\" on standard error) holds a token: whoever has the link sees the run and may end it,
 nobody else does. When the run is over the page is that of --html, and \"Save report\" keeps it as one

@@ -17,16 +17,16 @@ use crate::exit;
 /// They are no runs, or runs that do not compare.
 pub(super) fn run(before: &Path, after: &Path) -> anyhow::Result<ExitCode> {
     let (before, after) = (super::read_earlier_report(before)?, super::read_earlier_report(after)?);
-    let compared = compare(&before, &after).context("the runs do not compare")?;
+    let compared = compare(&before, &after).context("cannot compare the runs")?;
     super::show(&text(&compared, &before, &after))?;
     Ok(ExitCode::from(code(compared.change)))
 }
 
 fn code(change: ComparisonVerdict) -> u8 {
     match change {
-        ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::NotWorse => exit::FOUND,
-        ComparisonVerdict::Worse => exit::OBJECTIVE_MISSED,
-        ComparisonVerdict::CannotTell => exit::CANNOT_TELL,
+        ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::NotWorse => exit::SUCCESS,
+        ComparisonVerdict::Worse => exit::SLO_MISSED,
+        ComparisonVerdict::Undecided => exit::UNDECIDED,
     }
 }
 
@@ -47,10 +47,10 @@ pub(crate) fn describe_change(
 ) -> String {
     let word = match compared.change {
         ComparisonVerdict::Better => "better",
-        ComparisonVerdict::Same => "the same within a tenth",
+        ComparisonVerdict::Same => "the same within 10 %",
         ComparisonVerdict::NotWorse => "not worse",
         ComparisonVerdict::Worse => "worse",
-        ComparisonVerdict::CannotTell => "cannot tell",
+        ComparisonVerdict::Undecided => "undecided",
     };
     format!("{word}: {}", interval(compared, before, after, earlier))
 }
@@ -61,20 +61,15 @@ fn interval(compared: &RunComparison, before: &FindReport, after: &FindReport, e
     let Bracket { lower, estimate: point, upper } = compared.ratio;
     match (highest_held_rate(before), highest_held_rate(after)) {
         (Some(was), Some(is)) if rate(was) == rate(is) => {
-            format!("both held {}/s; of what is beyond it the runs do not tell", rate(is))
+            format!("both sustained {}/s; neither run reached its limit", rate(is))
         }
         (Some(was), Some(is)) => {
-            format!(
-                "{}/s was held, and {}/s {earlier}; of what is beyond the runs do not tell",
-                rate(is),
-                rate(was)
-            )
+            format!("sustained {}/s, and {}/s {earlier}; neither run reached its limit", rate(is), rate(was))
         }
-        (None, Some(_)) => format!("the cliff by at least {}", share(lower)),
-        (Some(_), None) if upper < 1.0 => format!("the cliff by at least {}", share(upper)),
-        (Some(_), None) => format!("the cliff by {} at most", share(upper)),
+        (None, Some(_)) => format!("cliff change: at least {}", share(lower)),
+        (Some(_), None) => format!("cliff change: at most {}", share(upper)),
         (None, None) => {
-            format!("the cliff by {} to {}, most likely {}", share(lower), share(upper), share(point))
+            format!("cliff change: {} to {}, most likely {}", share(lower), share(upper), share(point))
         }
     }
 }
@@ -82,9 +77,9 @@ fn interval(compared: &RunComparison, before: &FindReport, after: &FindReport, e
 /// The cliff's bracket, or what was held where nothing broke.
 fn known(answer: &FindReport) -> String {
     match highest_held_rate(answer) {
-        Some(most) => format!("at least {} /s, which was held", rate(most)),
+        Some(most) => format!("at least {} /s (sustained)", rate(most)),
         None => {
-            let ReportedLimit { lower, upper, .. } = answer.cliff;
+            let ReportedLimit { lower, upper, .. } = answer.breaking_rate;
             let side = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), rate);
             format!("{} to {} /s", side(lower), side(upper))
         }

@@ -83,10 +83,10 @@ pub(crate) fn rig(kit: FindSessionConfig) -> anyhow::Result<(LocalDriver, Server
         server_side: side,
     } = kit;
     let spacing = match arrivals {
-        ReportedArrivals::Even => ArrivalSpacing::Even,
+        ReportedArrivals::Constant => ArrivalSpacing::Constant,
         ReportedArrivals::Poisson => ArrivalSpacing::Poisson(seed),
     };
-    let kit = rig::SessionConfig { list, travel, style, cpus, spin: None };
+    let kit = rig::SessionConfig { list, travel, style, cpus, busy_poll: None };
     let rig = LocalDriver::new(kit, spacing, late).context("cannot raise the open files limit")?;
     Ok((rig, side))
 }

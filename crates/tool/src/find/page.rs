@@ -78,20 +78,20 @@ fn data_so_far(answer: &FindReport) -> Data {
 const NOTHING: &str = "So far: no limit is known";
 
 fn so_far(answer: &FindReport) -> String {
-    if answer.closed.is_none() && (answer.is_found() || answer.cliff.lower.is_some()) {
+    if answer.closed_loop.is_none() && (answer.is_found() || answer.breaking_rate.lower.is_some()) {
         let (what, limit) = if answer.is_latency_limit() {
-            ("answers are late", &answer.knee)
+            ("responses become late", &answer.latency_breaking_rate)
         } else {
-            ("it breaks", &answer.cliff)
+            ("the target breaks", &answer.breaking_rate)
         };
         return format!("So far: {what} {}", limit_range(limit));
     }
-    match (&answer.closed, answer.cliff.good) {
-        (Some(closed), _) => match closed.limit.good {
-            Some(good) => format!("So far: {} were borne", clients(good)),
+    match (&answer.closed_loop, answer.breaking_rate.highest_good_rate) {
+        (Some(closed), _) => match closed.client_limit.most_good_clients {
+            Some(good) => format!("So far: {} sustained", clients(good)),
             None => NOTHING.to_owned(),
         },
-        (None, Some(good)) => format!("So far: {}/s was held", rate(good)),
+        (None, Some(good)) => format!("So far: {}/s sustained", rate(good)),
         (None, None) => NOTHING.to_owned(),
     }
 }
@@ -121,30 +121,38 @@ fn data_live(answer: &FindReport, live: SearchStatus) -> Data {
 const WORDS: [(&str, &str); 7] = [
     (
         "cliff",
-        "Above this rate errors are more than the goal allows, or what is in flight grows without end.",
+        "Above this rate, more requests fail than the goal allows, or the number of requests in flight grows without end.",
     ),
-    ("knee", "Above this rate answers are later than the goal allows, too."),
+    ("knee", "Above this rate, more responses are late than the goal allows."),
     (
         "bracket",
-        "Holds the limit with a credibility of 97 %, by all trials together. Without one the rates tested are all that is known.",
+        "The limit lies in the bracket with a probability of 97 %, given all trials. Without a bracket only the tested rates are known.",
     ),
     (
-        "vote",
-        "Which way a trial points by itself. Just above a limit a trial is good for any length that somebody can afford.",
+        "verdict",
+        "The verdict of a single trial. Just above the limit, a trial of practical length can still be good.",
     ),
     (
         "not counted",
-        "The baseline, and trials that others contradict or that came before it was known that the target saves something up.",
+        "The baseline, trials that other trials contradict, and trials that ran before the search had detected a burst allowance.",
     ),
     (
-        "arm, probe",
-        "Overloads that spend what was saved up, and single requests until the target is quick again: in the table, and not in the charts of rates.",
+        "burst-drain, recovery-probe",
+        "Overloads that use up the burst allowance, and single requests until the target is fast again. They are in the table, but not in the charts by rate.",
     ),
-    ("times likelier", "How much likelier what was seen is under this cause than under the next best."),
+    (
+        "times likelier",
+        "The likelihood ratio of the observation: this cause compared with the next likely cause.",
+    ),
 ];
 
 fn tiles(answer: &FindReport) -> Vec<Tile> {
-    let between = |limit: &ReportedLimit| match (limit.lower, limit.upper, limit.good, limit.bad) {
+    let between = |limit: &ReportedLimit| match (
+        limit.lower,
+        limit.upper,
+        limit.highest_good_rate,
+        limit.lowest_bad_rate,
+    ) {
         (Some(lower), Some(upper), ..) => Some(format!("{} – {}", rate(lower), rate(upper))),
         (_, _, Some(good), Some(bad)) => Some(format!("{} / {}", rate(good), rate(bad))),
         (_, _, Some(good), None) => Some(format!("> {}", rate(good))),
@@ -153,27 +161,33 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
     let named = |limit: &ReportedLimit, [bracket, tested]: [&'static str; 2]| {
         if limit.lower.is_some() { bracket } else { tested }
     };
-    let clients = answer.closed.as_ref().map(screen::clients::tile);
-    let saturation = answer.closed.and_then(|closed| closed.saturation).map(|found| rate(found.rate));
+    let clients = answer.closed_loop.as_ref().map(screen::clients::tile);
+    let saturation = answer.closed_loop.and_then(|closed| closed.saturation).map(|found| rate(found.rate));
     let (candidates, is_unknown) =
         (screen::candidates(answer), answer.cause.as_ref().is_some_and(screen::is_unknown));
     let tiles = [
         (clients.flatten(), "clients"),
-        (saturation, "most good answers/s"),
-        (between(&answer.cliff), named(&answer.cliff, ["cliff, requests/s", "cliff, tested good / bad"])),
-        (between(&answer.knee), named(&answer.knee, ["knee, requests/s", "knee, tested good / bad"])),
-        (answer.goodput.map(rate), "good answers/s in overload"),
-        (answer.recovery.calm.map(seconds), "until quick after overload"),
+        (saturation, "most good responses/s"),
         (
-            answer.cause.as_ref().map(|_| candidates.join(" or ")),
-            if is_unknown { "cause: no class that is known fits" } else { "cause" },
+            between(&answer.breaking_rate),
+            named(&answer.breaking_rate, ["cliff, requests/s", "cliff, tested good / bad"]),
         ),
         (
-            answer.cause.as_ref().filter(|_| !is_unknown).map(|cause| format_confidence(cause.confidence)),
+            between(&answer.latency_breaking_rate),
+            named(&answer.latency_breaking_rate, ["knee, requests/s", "knee, tested good / bad"]),
+        ),
+        (answer.goodput.map(rate), "good responses/s in overload"),
+        (answer.recovery.time_seconds.map(seconds), "until fast after overload"),
+        (
+            answer.cause.as_ref().map(|_| candidates.join(" or ")),
+            if is_unknown { "cause: no known cause fits" } else { "cause" },
+        ),
+        (
+            answer.cause.as_ref().filter(|_| !is_unknown).map(|cause| format_confidence(cause.score)),
             if candidates.len() > 1 { "sure that it is one of them" } else { "sure of the cause" },
         ),
         (Some(answer.trials.len().to_string()), "trials"),
-        (Some(seconds(answer.took)), "together"),
+        (Some(seconds(answer.duration_seconds)), "in total"),
     ];
     tiles.into_iter().filter_map(|(value, name)| Some(Tile { value: value?, name })).collect()
 }
@@ -183,7 +197,7 @@ const GROUPS: [(&str, &str); 4] =
     [("good", "c3"), ("bad", "bad"), ("undecided", "c1"), ("not counted", "plain")];
 
 fn group(trial: &ReportedTrial) -> usize {
-    match trial.vote {
+    match trial.verdict {
         _ if !trial.has_weight() => 3,
         ReportedVerdict::Good => 0,
         ReportedVerdict::Bad => 1,
@@ -198,11 +212,7 @@ fn load(trial: &ReportedTrial) -> f64 {
 }
 
 fn below(answer: &FindReport) -> &'static str {
-    if answer.closed.is_some() {
-        "clients that wait for their answers"
-    } else {
-        "offered, requests per second"
-    }
+    if answer.closed_loop.is_some() { "clients (closed loop)" } else { "offered, requests per second" }
 }
 
 /// One line for each group of which there is anything. What only spends what was saved up, or asks whether the target is quick again, would
@@ -222,11 +232,11 @@ fn grouped(answer: &FindReport, stroke: Stroke, points: impl Fn(&ReportedTrial) 
 
 fn charts(answer: &FindReport) -> Charts {
     let mut charts = Charts { panels: Vec::new(), left_out: Vec::new() };
-    for panel in [ladder(answer), latency(answer), goodput(answer), in_flight(answer)] {
+    for panel in [rates_over_time(answer), latency(answer), goodput(answer), in_flight(answer)] {
         if panel.lines.is_empty() {
             charts
                 .left_out
-                .push(OmittedLine { name: panel.name.to_owned(), why: "No trial has anything of it." });
+                .push(OmittedLine { name: panel.name.to_owned(), why: "No trial has this figure." });
         } else {
             charts.panels.push(panel);
         }
@@ -235,15 +245,18 @@ fn charts(answer: &FindReport) -> Charts {
 }
 
 /// When each rate was tried, and the bracket that it came to.
-fn ladder(answer: &FindReport) -> Panel {
+fn rates_over_time(answer: &FindReport) -> Panel {
     let end = end(answer);
-    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.began, Some(load(trial)))]);
-    let bounds = match &answer.closed {
+    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.start_seconds, Some(load(trial)))]);
+    let bounds = match &answer.closed_loop {
         Some(closed) => [
-            (closed.limit.lower.map(f64::from), "limit, lower bound"),
-            (closed.limit.upper.map(f64::from), "limit, upper bound"),
+            (closed.client_limit.lower.map(f64::from), "limit, lower bound"),
+            (closed.client_limit.upper.map(f64::from), "limit, upper bound"),
         ],
-        None => [(answer.cliff.lower, "cliff, lower bound"), (answer.cliff.upper, "cliff, upper bound")],
+        None => [
+            (answer.breaking_rate.lower, "cliff, lower bound"),
+            (answer.breaking_rate.upper, "cliff, upper bound"),
+        ],
     };
     for (bound, name) in bounds {
         let points = bound.map(|bound| vec![(0.0, Some(bound)), (end, Some(bound))]);
@@ -255,9 +268,9 @@ fn ladder(answer: &FindReport) -> Panel {
         }));
     }
     let (x, y) = (Scale::clock(end), Scale::counts(values(&lines)));
-    let (name, units) = match answer.closed {
-        Some(_) => ("Clients that were tried", ["clients", "", "time since the start"]),
-        None => ("Rates that were tried", ["requests per second", " /s", "time since the start"]),
+    let (name, units) = match answer.closed_loop {
+        Some(_) => ("Tested clients", ["clients", "", "time since the start"]),
+        None => ("Tested rates", ["requests per second", " /s", "time since the start"]),
     };
     panel(name, units, x, y, lines)
 }
@@ -279,8 +292,8 @@ fn latency(answer: &FindReport) -> Panel {
     }
     let (x, y) = (rates(answer), Scale::times(values(&lines)));
     panel(
-        if answer.closed.is_some() { "Response time by clients" } else { "Response time by rate" },
-        ["response time of good answers", "", below(answer)],
+        if answer.closed_loop.is_some() { "Response time by clients" } else { "Response time by rate" },
+        ["response time of good responses", "", below(answer)],
         x,
         y,
         lines,
@@ -292,19 +305,14 @@ fn goodput(answer: &FindReport) -> Panel {
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), Some(trial.goodput))]);
     // As far as was offered: what is missing from it is what failed.
     let most = answer.trials.iter().filter(|trial| trial.tests_rate()).map(load).fold(0.0, f64::max);
-    if !lines.is_empty() && answer.closed.is_none() {
+    if !lines.is_empty() && answer.closed_loop.is_none() {
         let points = vec![(0.0, Some(0.0)), (most, Some(most))];
-        lines.push(ChartLine {
-            name: "all of it".to_owned(),
-            colour: "plain",
-            stroke: Stroke::Dashed,
-            points,
-        });
+        lines.push(ChartLine { name: "offered".to_owned(), colour: "plain", stroke: Stroke::Dashed, points });
     }
     let (x, y) = (rates(answer), Scale::counts(values(&lines)));
     panel(
-        if answer.closed.is_some() { "Good answers by clients" } else { "Good answers by rate" },
-        ["good answers per second", " /s", below(answer)],
+        if answer.closed_loop.is_some() { "Good responses by clients" } else { "Good responses by rate" },
+        ["good responses per second", " /s", below(answer)],
         x,
         y,
         lines,
@@ -316,10 +324,10 @@ fn in_flight(answer: &FindReport) -> Panel {
     let lines = grouped(answer, Stroke::Solid, |trial| {
         let at = |(n, block): (usize, &_)| {
             let &(.., in_flight, _, _): &seawall_lab::find::answer::ReportedBlock = block;
-            (trial.began + (n + 1) as f64 * BLOCK_SECONDS, Some(f64::from(in_flight)))
+            (trial.start_seconds + (n + 1) as f64 * BLOCK_SECONDS, Some(f64::from(in_flight)))
         };
         // Nothing joins one trial to the next.
-        let gap = (trial.began + trial.duration_seconds() + BLOCK_SECONDS, None);
+        let gap = (trial.start_seconds + trial.sending_seconds() + BLOCK_SECONDS, None);
         trial.blocks.iter().enumerate().map(at).chain([gap]).collect()
     });
     let (x, y) = (Scale::clock(end(answer)), Scale::counts(values(&lines)));
@@ -345,55 +353,59 @@ fn rates(answer: &FindReport) -> Scale {
 }
 
 fn end(answer: &FindReport) -> f64 {
-    answer.trials.iter().map(|trial| trial.began + trial.took).fold(0.0, f64::max)
+    answer.trials.iter().map(|trial| trial.start_seconds + trial.duration_seconds).fold(0.0, f64::max)
 }
 
 fn tables(answer: &FindReport) -> [Table; 7] {
     let text = |name| (name, false);
     let number = |name| (name, true);
     let table = |name, columns, rows| Table { name, columns, rows };
-    let causes = answer.cause.iter().chain(&answer.also);
+    let causes = answer.cause.iter().chain(&answer.other_causes);
     [
         table(
             "Cause",
             vec![
                 text("Class"),
-                number("Sure"),
-                text("What speaks for it"),
-                text("By"),
+                number("Confidence"),
+                text("Evidence"),
+                text("Experiment"),
                 number("Times likelier"),
             ],
             causes.flat_map(evidence).collect(),
         ),
         table(
-            "Cannot be told apart from here",
-            vec![text("Between"), text("What would tell")],
-            answer.ties.iter().map(|tie| vec![tie.between.join(", "), tie.tell.clone()]).collect(),
+            "Causes that this run cannot tell apart",
+            vec![text("Causes"), text("How to tell")],
+            answer
+                .ambiguous_causes
+                .iter()
+                .map(|tie| vec![tie.causes.join(", "), tie.how_to_tell.clone()])
+                .collect(),
         ),
         table(
             "Excluded",
-            vec![text("Class"), text("How")],
-            answer.excluded.iter().map(|out| vec![out.class.clone(), out.how.clone()]).collect(),
+            vec![text("Class"), text("Why")],
+            answer.excluded_causes.iter().map(|out| vec![out.name.clone(), out.reason.clone()]).collect(),
         ),
         table(
-            "Could not be tested",
+            "Undecided",
             vec![text("Class"), text("Why")],
-            answer.untested.iter().map(|not| vec![not.class.clone(), not.why.clone()]).collect(),
+            answer.undecided_causes.iter().map(|not| vec![not.name.clone(), not.reason.clone()]).collect(),
         ),
         table(
             "Experiments",
-            vec![text("What was tried"), text("What it says")],
-            answer.experiments.iter().map(|tried| vec![tried.name.clone(), tried.says.clone()]).collect(),
+            vec![text("Experiment"), text("Result")],
+            answer.experiments.iter().map(|tried| vec![tried.name.clone(), tried.result.clone()]).collect(),
         ),
         table(
-            "What the server says of itself",
+            "Server metrics",
             [
                 &["From", "To"].map(number)[..],
-                &["During", "What", "Of"].map(text)[..],
+                &["During", "Observation", "Class"].map(text)[..],
                 &["Times likelier"].map(number)[..],
             ]
             .concat(),
-            answer.server_side.iter().flat_map(window).collect(),
+            answer.server_metrics.iter().flat_map(window).collect(),
         ),
         table("Trials", of_trials(answer), answer.trials.iter().map(trial).collect()),
     ]
@@ -401,9 +413,9 @@ fn tables(answer: &FindReport) -> [Table; 7] {
 
 /// The columns of the rows that [`trial`] makes.
 fn of_trials(answer: &FindReport) -> Vec<(&'static str, bool)> {
-    let load = if answer.closed.is_some() { "Clients" } else { "Offered /s" };
+    let load = if answer.closed_loop.is_some() { "Clients" } else { "Offered /s" };
     let numbers = ["At", load, "Lasted", "Good /s", "Mean", "Slowest", "Failed", "Late", "Most in flight"];
-    let texts = ["For", "Vote", "Why"];
+    let texts = ["Purpose", "Verdict", "Why"];
     numbers.map(|name| (name, true)).into_iter().chain(texts.map(|name| (name, false))).collect()
 }
 
@@ -414,10 +426,16 @@ fn evidence(cause: &ReportedCause) -> Vec<Vec<String>> {
         .evidence
         .iter()
         .map(|sign| {
-            vec![empty(), empty(), sign.seen.clone(), sign.by.clone(), sign.ratio.map_or_else(empty, rate)]
+            vec![
+                empty(),
+                empty(),
+                sign.observation.clone(),
+                sign.experiment.clone(),
+                sign.likelihood_ratio.map_or_else(empty, rate),
+            ]
         })
         .collect();
-    let figures: Vec<_> = cause.figures.iter().filter_map(figure).collect();
+    let figures: Vec<_> = cause.estimates.iter().filter_map(figure).collect();
     if !figures.is_empty() {
         rows.push(vec![empty(), empty(), figures.join(", "), "size".to_owned(), empty()]);
     }
@@ -425,9 +443,8 @@ fn evidence(cause: &ReportedCause) -> Vec<Vec<String>> {
         rows.push(vec![empty(); 5]);
     }
     if let Some(first) = rows.first_mut() {
-        let sure =
-            if screen::is_unknown(cause) { "–".to_owned() } else { format_confidence(cause.confidence) };
-        (first[0], first[1]) = (cause.class.clone(), sure);
+        let sure = if screen::is_unknown(cause) { "–".to_owned() } else { format_confidence(cause.score) };
+        (first[0], first[1]) = (cause.name.clone(), sure);
     }
     rows
 }
@@ -436,29 +453,31 @@ fn evidence(cause: &ReportedCause) -> Vec<Vec<String>> {
 fn window(window: &ServerSideWindow) -> Vec<Vec<String>> {
     let row = |what: &str, of: &str, ratio: Option<f64>| {
         let times = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-        let (from, to) = (seconds(window.from), seconds(window.to));
-        vec![from, to, window.during.clone(), what.to_owned(), of.to_owned(), times]
+        let (from, to) = (seconds(window.start_seconds), seconds(window.end_seconds));
+        vec![from, to, window.phase.clone(), what.to_owned(), of.to_owned(), times]
     };
-    let said = |said: &ServerSideFact| row(&said.says, said.class.as_deref().unwrap_or_default(), said.ratio);
-    let untested = |why: &String| row(&format!("not seen: {why}"), "", None);
-    window.facts.iter().map(said).chain(window.untested.iter().map(untested)).collect()
+    let said = |said: &ServerSideFact| {
+        row(&said.text, said.cause.as_deref().unwrap_or_default(), said.likelihood_ratio)
+    };
+    let untested = |why: &String| row(&format!("not available: {why}"), "", None);
+    window.facts.iter().map(said).chain(window.unavailable.iter().map(untested)).collect()
 }
 
 fn trial(trial: &ReportedTrial) -> Vec<String> {
     let dash = || "–".to_owned();
     let (name, _) = GROUPS[group(trial)];
     vec![
-        seconds(trial.began),
+        seconds(trial.start_seconds),
         rate(load(trial)),
-        seconds(trial.duration_seconds()),
+        seconds(trial.sending_seconds()),
         rate(trial.goodput),
         trial.mean().map_or_else(dash, seconds),
         trial.slowest().map_or_else(dash, seconds),
-        percent(trial.errors),
-        trial.late.map_or_else(dash, percent),
+        percent(trial.error_ratio),
+        trial.late_ratio.map_or_else(dash, percent),
         trial.in_flight().to_string(),
         trial.purpose.clone(),
         name.to_owned(),
-        trial.why.clone(),
+        trial.reason.clone(),
     ]
 }

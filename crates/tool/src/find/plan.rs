@@ -31,7 +31,7 @@ pub(crate) struct FindCommandPlan {
     pub(super) closed: Option<ClosedLoopOptions>,
 }
 
-/// What `--closed` asks for.
+/// What `--closed-loop` asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClosedLoopOptions {
     /// `--max-clients`.
@@ -47,7 +47,7 @@ pub(crate) fn plan(
     let style = args.travel.style(args.chunked)?;
     let waits = RequestLimits { timeout: args.timeout, deadline: None, redirects: args.redirects };
     let travel = args.travel.to_transport_options(waits, &style, files)?;
-    let before = args.from.as_deref().map(super::read_earlier_report).transpose()?;
+    let before = args.resume.as_deref().map(super::read_earlier_report).transpose()?;
     let list = targets(args, &style, files)?;
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
     let plan = FindPlan {
@@ -58,7 +58,7 @@ pub(crate) fn plan(
         looks_for_cause: !args.no_cause,
         target: target(list.requests(), &travel),
         arrivals: match args.arrivals {
-            FindArrivals::Even => ReportedArrivals::Even,
+            FindArrivals::Constant => ReportedArrivals::Constant,
             FindArrivals::Poisson => ReportedArrivals::Poisson,
         },
         connections: connections(&travel, list.requests()),
@@ -66,7 +66,7 @@ pub(crate) fn plan(
         fingerprint: Some(sent::fingerprint(&args.travel, &travel, &list, args.redirects)?),
     };
     // Before anybody is asked whether they are there: another way may lead to somebody else.
-    before.iter().try_for_each(|before| resume::check_compatible(&plan, before)).context("--from")?;
+    before.iter().try_for_each(|before| resume::check_compatible(&plan, before)).context("--resume")?;
     let late = plan.goal.late.map(|late| late.than);
     let kit = FindSessionConfig {
         list,
@@ -78,23 +78,31 @@ pub(crate) fn plan(
         latency_bound: late,
         server_side: server_side(args)?,
     };
-    let closed = args.closed.then(|| ClosedLoopOptions { max_clients: args.max_clients.map(NonZero::get) });
+    let closed =
+        args.closed_loop.then(|| ClosedLoopOptions { max_clients: args.max_clients.map(NonZero::get) });
     Ok((FindCommandPlan { plan, previous: before, closed }, kit))
 }
 
 /// What is asked of the target's own side; whether it answers is found out when it is asked.
 fn server_side(args: &FindArgs) -> anyhow::Result<ServerSide> {
-    let endpoint = args.metrics.as_deref().map(MetricsEndpoint::resolve).transpose().context("--metrics")?;
-    let is_given = !args.cgroup.is_empty();
-    let group =
-        is_given.then(|| ServerCgroup::open(&LocalFiles, &args.cgroup)).transpose().context("--cgroup")?;
+    let endpoint = args
+        .server_metrics
+        .as_deref()
+        .map(MetricsEndpoint::resolve)
+        .transpose()
+        .context("--server-metrics")?;
+    let is_given = !args.server_cgroup.is_empty();
+    let group = is_given
+        .then(|| ServerCgroup::open(&LocalFiles, &args.server_cgroup))
+        .transpose()
+        .context("--server-cgroup")?;
     Ok(ServerSide::new(endpoint, group))
 }
 
 fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyhow::Result<RequestList> {
     ensure!(
         args.url.is_some() || args.targets != "stdin" || !stdin().is_terminal(),
-        "no target: seawall find URL, or -targets FILE, or targets on standard input"
+        "no target: give a URL, -targets FILE, or targets on standard input"
     );
     let aim = TargetFlags {
         name: "",
@@ -108,7 +116,7 @@ fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyho
     let intake = match &args.url {
         Some(url) => {
             let is_one = !url.contains(|letter: char| letter.is_whitespace() || letter.is_control());
-            ensure!(is_one, "{url:?} is no URL: there is a space in it");
+            ensure!(is_one, "{url:?} is not a URL: it contains a space");
             let aim = TargetFlags { format: seawall_load::target::TargetFormat::Http, ..aim };
             return aim.read_list(aim.intake_from(Box::new(Cursor::new(format!("GET {url}\n"))), style)?);
         }
@@ -150,8 +158,8 @@ pub(crate) fn connections(travel: &TransportOptions, requests: &[PreparedRequest
     };
     ConnectionPolicy {
         keep_alive: origins().any(|origin| travel.keeps(origin)),
-        most: bound(travel.connections as u64, usize::MAX as u64),
-        requests: bound(travel.requests_per_connection, u64::MAX),
+        max_connections: bound(travel.connections as u64, usize::MAX as u64),
+        requests_per_connection: bound(travel.requests_per_connection, u64::MAX),
         protocol: protocol.to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! A search on pods: each offer and each experiment is carried out by all of them, each with its slice, and seen as one.
+//! A search on pods: each offer and each experiment is carried out by all of them, each with its shard, and seen as one.
 //!
 //! What is decided is decided here, where the blocks of all pods come together. A pod that is gone or late makes what was seen invalid, and
 //! never a limit of the target; offers after that are shared by those that are left. When pods are the limit, more of them are made, up
@@ -24,7 +24,7 @@ use seawall_search::seen::{BlockCounts, TrialObservation};
 use seawall_search::target::SearchTarget;
 
 use super::progress::BlockObserver;
-use crate::on::WhenPodFails;
+use crate::on::OnPodLoss;
 use crate::on::crew::{self, ReadyPods};
 
 /// Longest wait for news before it is looked whether anything is to end.
@@ -47,7 +47,7 @@ pub(super) struct FindPodGroup {
     crew: ReadyPods<SearchTask, BlockList, SearchTaskResult>,
     stop: StopSwitch,
     observer: Option<BlockObserver>,
-    when_pod_fails: WhenPodFails,
+    on_pod_loss: OnPodLoss,
     /// Most pods.
     max_pods: usize,
     /// What each can send, and keep busy; none before that was found out.
@@ -70,7 +70,7 @@ impl FindPodGroup {
     /// Of pods that are ready, of which there may be so many in the end; tells of each offer while it goes on.
     pub(super) fn new(
         crew: ReadyPods<SearchTask, BlockList, SearchTaskResult>,
-        when_pod_fails: WhenPodFails,
+        on_pod_loss: OnPodLoss,
         max_pods: usize,
         observer: Option<BlockObserver>,
     ) -> Self {
@@ -78,7 +78,7 @@ impl FindPodGroup {
             crew,
             stop: StopSwitch::default(),
             observer,
-            when_pod_fails,
+            on_pod_loss,
             max_pods,
             per_pod_capacity: None,
             growth_error: None,
@@ -132,7 +132,7 @@ impl FindPodGroup {
             }
             if let Some(late) = heard.late_pod(now) {
                 let name = self.crew.fleet.name(late);
-                heard.invalid.get_or_insert_with(|| format!("{name} told nothing for two seconds"));
+                heard.invalid.get_or_insert_with(|| format!("{name} reported nothing for two seconds"));
             }
             if heard.invalid.is_some() {
                 ends.once(|| self.crew.fleet.stop());
@@ -142,7 +142,7 @@ impl FindPodGroup {
             }
             if now > by {
                 ends.twice(|| self.crew.fleet.stop());
-                heard.invalid.get_or_insert_with(|| "pods did not come to an end in time".to_owned());
+                heard.invalid.get_or_insert_with(|| "the pods did not finish in time".to_owned());
                 break;
             }
         }
@@ -170,11 +170,11 @@ impl FindPodGroup {
             PodUpdateKind::Lost(why) => {
                 let name = self.crew.fleet.name(pod);
                 heard.present.retain(|&there| there != pod);
-                crew::print_status(&format!("{name} is gone: {why}"));
-                if self.when_pod_fails == WhenPodFails::End {
+                crew::print_status(&format!("{name} was lost: {why}"));
+                if self.on_pod_loss == OnPodLoss::Abort {
                     self.stop.stop();
                 }
-                heard.invalid.get_or_insert_with(|| format!("{name} is gone: {why}"));
+                heard.invalid.get_or_insert_with(|| format!("{name} was lost: {why}"));
             }
             _ => {}
         }
@@ -206,7 +206,7 @@ impl FindPodGroup {
             seen.no_port += no_port;
             seen.target_is_down &= away;
             // By somebody else: it has ended, and its part is not whole.
-            let cut = interrupted.then_some("it was told to end");
+            let cut = interrupted.then_some("the pod was stopped");
             let named = invalid.as_deref().or(cut).map(|why| format!("{}: {why}", self.crew.fleet.name(pod)));
             seen.invalid = seen.invalid.or(named);
         }
@@ -294,7 +294,7 @@ impl SearchTarget for FindPodGroup {
             seen = self.try_offer(offer);
         }
         if let (Some(invalid), Some(refused)) = (&mut seen.invalid, &self.growth_error) {
-            invalid.push_str(&format!("; there are no more pods: {refused}"));
+            invalid.push_str(&format!("; cannot start more pods: {refused}"));
         }
         seen
     }
@@ -307,7 +307,7 @@ impl SearchTarget for FindPodGroup {
             if let Some(PodUpdate { pod, kind: PodUpdateKind::Lost(why), .. }) =
                 self.crew.fleet.next(left.min(PATIENCE))
             {
-                crew::print_status(&format!("{} is gone: {why}", self.crew.fleet.name(pod)));
+                crew::print_status(&format!("{} was lost: {why}", self.crew.fleet.name(pod)));
             }
         }
         !self.stop.is_stopped()
@@ -336,7 +336,7 @@ impl ExperimentTarget for FindPodGroup {
             _ => None,
         });
         let watched = ExperimentPartResult::merge(parts.collect());
-        let cut = watched.interrupted.then(|| "a pod was told to end".to_owned());
+        let cut = watched.interrupted.then(|| "a pod was stopped".to_owned());
         let invalid = watched.invalid.or(heard.invalid).or(cut);
         ExperimentObservation { invalid, interrupted: self.stop.is_stopped(), ..watched }
     }
@@ -365,10 +365,11 @@ impl TargetDriver for FindPodGroup {
         let pods = self.present().len();
         let how = match (least, told.first()) {
             (Some(rate), Some(first)) => format!(
-                "{pods} pods, {} at most, of which the slowest sends {rate:.0} a second: {}",
+                "{pods} pods (at most {}); the slowest pod sends {rate:.0} requests/s: {}",
                 self.max_pods, first.how
             ),
-            _ => "the pods could not be tried out; each trial is judged by itself".to_owned(),
+            _ => "the pods' own limit could not be measured; each trial checks whether the pods keep up"
+                .to_owned(),
         };
         Calibration { max_rate: self.capacity(self.max_pods.max(pods)), explanation: how, took, interrupted }
     }

@@ -1,6 +1,6 @@
 //! What is told of a run while it goes on: on a terminal one line that lives, elsewhere one line for each trial.
 //!
-//! A page (`--page`) is told the same. A thread draws the live line, five times a second or more, so that the time left is seen to pass during a trial of half a minute; the search
+//! A page (`--live-page`) is told the same. A thread draws the live line, five times a second or more, so that the time left is seen to pass during a trial of half a minute; the search
 //! hands over what it is at and waits for nobody.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
@@ -45,7 +45,7 @@ pub(crate) enum ProgressUpdate {
     End,
 }
 
-/// Votes until now.
+/// The verdicts until now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VerdictTally {
     good: usize,
@@ -88,7 +88,7 @@ impl FindProgress {
         let sender = sender.clone();
         Some(Box::new(move |offer, blocks| {
             // Nobody draws: the terminal is gone, and the run goes on.
-            let _ = so_far(offer, blocks).map(|vote| sender.send(ProgressUpdate::InterimVerdict(vote)));
+            let _ = so_far(offer, blocks).map(|verdict| sender.send(ProgressUpdate::InterimVerdict(verdict)));
         }))
     }
 
@@ -182,7 +182,7 @@ impl<A: AnswerPage> FindWatcher for PageWatcher<'_, A> {
 
 impl VerdictTally {
     fn add(&mut self, trial: &ReportedTrial) {
-        match trial.vote {
+        match trial.verdict {
             ReportedVerdict::Good => self.good += 1,
             ReportedVerdict::Bad => self.bad += 1,
             ReportedVerdict::Undecided | ReportedVerdict::Invalid => self.other += 1,
@@ -200,10 +200,10 @@ fn so_far(offer: &TrialSpec, blocks: &[BlockCounts]) -> Option<ReportedVerdict> 
 /// What is done, in a few words.
 fn named(step: &FindStep<'_>) -> String {
     match step {
-        FindStep::Calibrate => "looking at the generator".to_owned(),
+        FindStep::Calibrate => "measuring the generator".to_owned(),
         FindStep::Offer(offer) => format!("{} {}/s", purpose_name(offer.purpose), rate(offer.rate)),
         FindStep::Clients(offer) => format!("{} {}", purpose_name(offer.purpose), clients(offer.clients)),
-        FindStep::Rest(time) => format!("silence for {}", format_duration(*time)),
+        FindStep::Rest(time) => format!("pause of {}", format_duration(*time)),
         FindStep::Experiment(name) => format!("cause: {name}"),
     }
 }
@@ -213,8 +213,8 @@ fn offered(trial: &ReportedTrial) -> String {
     trial.clients.map_or_else(|| format!("{}/s", rate(trial.rate)), clients)
 }
 
-fn word(vote: ReportedVerdict) -> &'static str {
-    match vote {
+fn word(verdict: ReportedVerdict) -> &'static str {
+    match verdict {
         ReportedVerdict::Good => "good",
         ReportedVerdict::Bad => "bad",
         ReportedVerdict::Undecided => "undecided",
@@ -222,23 +222,23 @@ fn word(vote: ReportedVerdict) -> &'static str {
     }
 }
 
-/// The vote, or of a rung that was only passed on the way up what it was to tell: that it is not bad.
+/// Returns the verdict. A step of the ramp is only to show that its rate is not bad.
 fn came_to(trial: &ReportedTrial) -> &'static str {
-    if trial.vote == ReportedVerdict::Undecided && trial.purpose == purpose_name(TrialPurpose::Ladder) {
+    if trial.verdict == ReportedVerdict::Undecided && trial.purpose == purpose_name(TrialPurpose::Ramp) {
         return "not bad";
     }
-    word(trial.vote)
+    word(trial.verdict)
 }
 
-/// Rate, vote, why, in flight and errors of a trial; of anything else its name.
+/// Returns rate, verdict, reason, requests in flight and errors of a trial, or the name of any other step.
 fn line(step: &FindStep<'_>, came: Option<&ReportedTrial>, time: BudgetStatus) -> String {
     let at = seconds(time.spent.as_secs_f64());
     let Some(trial) = came else { return format!("{at:>9}  {}", named(step)) };
     // Of a trial that is not decided the figures are all that there is to say.
-    let why = if trial.vote == ReportedVerdict::Undecided { "" } else { &trial.why };
-    let figures = format!("in flight {:>5}, errors {:>6}", trial.in_flight(), percent(trial.errors));
+    let why = if trial.verdict == ReportedVerdict::Undecided { "" } else { &trial.reason };
+    let figures = format!("in flight {:>5}, errors {:>6}", trial.in_flight(), percent(trial.error_ratio));
     let line = format!(
-        "{at:>9}  {:<9} {:>11}  {:<9}  {figures}  {why}",
+        "{at:>9}  {:<21} {:>11}  {:<9}  {figures}  {why}",
         trial.purpose,
         offered(trial),
         came_to(trial)
@@ -252,8 +252,8 @@ fn draw(news: &Receiver<ProgressUpdate>) {
     loop {
         match news.recv_timeout(TICK) {
             Ok(ProgressUpdate::Step(now)) => shown = Some((now, clock.now())),
-            Ok(ProgressUpdate::InterimVerdict(vote)) => {
-                shown.iter_mut().for_each(|(now, _)| now.so_far = Some(vote));
+            Ok(ProgressUpdate::InterimVerdict(verdict)) => {
+                shown.iter_mut().for_each(|(now, _)| now.so_far = Some(verdict));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Ok(ProgressUpdate::End) | Err(RecvTimeoutError::Disconnected) => {
@@ -273,7 +273,7 @@ fn draw(news: &Receiver<ProgressUpdate>) {
 /// The live line, so long after its step began.
 fn live(now: &LiveLine, since: Duration) -> String {
     let LiveLine { step, tally, time, so_far } = now;
-    let so_far = so_far.map_or_else(String::new, |vote| format!(", {} so far", word(vote)));
+    let so_far = so_far.map_or_else(String::new, |verdict| format!(", {} so far", word(verdict)));
     let left = time.left.map(|left| left.saturating_sub(since));
     let time = match left {
         Some(left) => format!("{} left", format_duration(Duration::from_secs(left.as_secs()))),
@@ -295,28 +295,33 @@ mod tests {
     fn the_live_line_counts_the_time_down_during_a_step() {
         let tally = VerdictTally { good: 5, bad: 3, other: 1, last: "412/s bad".to_owned() };
         let time = BudgetStatus { spent: Duration::from_secs(30), left: Some(Duration::from_secs(60)) };
-        let now =
-            LiveLine { step: "narrow 398/s".to_owned(), tally, time, so_far: Some(ReportedVerdict::Good) };
+        let now = LiveLine {
+            step: "narrow-bracket 398/s".to_owned(),
+            tally,
+            time,
+            so_far: Some(ReportedVerdict::Good),
+        };
         assert_eq!(
             live(&now, Duration::from_millis(2500)),
-            "narrow 398/s, good so far  ·  57 s left  ·  5 good, 3 bad, 1 undecided; last 412/s bad"
+            "narrow-bracket 398/s, good so far  ·  57 s left  ·  5 good, 3 bad, 1 undecided; last 412/s bad"
         );
         let now = LiveLine { time: BudgetStatus { left: None, ..time }, ..now };
         assert!(live(&now, Duration::from_secs(2)).contains("32 s so far"));
     }
 
     #[test]
-    fn a_rung_that_was_passed_is_not_bad_and_any_other_trial_is_what_it_voted() {
-        let trial = |purpose: &str, vote: &str| -> ReportedTrial {
+    fn a_ramp_step_that_was_passed_is_not_bad_and_any_other_trial_has_its_verdict() {
+        let trial = |purpose: &str, verdict: &str| -> ReportedTrial {
             let text = format!(
-                r#"{{"purpose":"{purpose}","rate":40,"began":0,"took":1,"vote":"{vote}","why":"w","fails":null,"weight":1,
-                "goodput":40,"errors":0,"late":null,"invalid":null,"interrupted":false,"blocks":[]}}"#
+                r#"{{"purpose":"{purpose}","rate":40,"start_seconds":0,"duration_seconds":1,"verdict":"{verdict}","reason":"w",
+                "failure_mode":null,"weight":1,"goodput":40,"error_ratio":0,"late_ratio":null,"invalid_reason":null,
+                "is_interrupted":false,"blocks":[]}}"#
             );
             serde_json::from_str(&text).unwrap()
         };
-        let said = |purpose, vote| came_to(&trial(purpose, vote));
-        assert_eq!([said("ladder", "undecided"), said("ladder", "bad")], ["not bad", "bad"]);
-        assert_eq!([said("narrow", "undecided"), said("ladder", "invalid")], ["undecided", "invalid"]);
+        let said = |purpose, verdict| came_to(&trial(purpose, verdict));
+        assert_eq!([said("ramp", "undecided"), said("ramp", "bad")], ["not bad", "bad"]);
+        assert_eq!([said("narrow-bracket", "undecided"), said("ramp", "invalid")], ["undecided", "invalid"]);
     }
 
     #[test]
@@ -335,7 +340,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let rule = StopRule::Whole(standard);
         let offer = TrialSpec {
-            purpose: TrialPurpose::Narrow,
+            purpose: TrialPurpose::NarrowBracket,
             rate: 1500.0,
             least: second,
             most: second,

@@ -62,41 +62,43 @@ impl FindScreen {
 
     fn limits(&mut self, answer: &FindReport) {
         self.gap();
-        if let Some(closed) = &answer.closed {
+        if let Some(closed) = &answer.closed_loop {
             return clients::rows(closed, answer).into_iter().for_each(|(name, text)| self.row(name, &text));
         }
-        self.row("cliff", &limit(&answer.cliff, answer));
-        if answer.asked.goal.late.is_some() {
-            self.row("knee", &limit(&answer.knee, answer));
+        self.row("cliff", &limit(&answer.breaking_rate, answer));
+        if answer.config.slo.latency.is_some() {
+            self.row("knee", &limit(&answer.latency_breaking_rate, answer));
         }
-        if let Some(fails) = answer.fails {
+        if let Some(fails) = answer.failure_mode {
             self.row("above it", in_words_of(fails));
         }
         if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
-            self.row("goodput", &format!("{}/s good answers in overload", rate(goodput)));
+            self.row("goodput", &format!("{}/s good responses in overload", rate(goodput)));
         }
     }
 
     fn target_traits(&mut self, answer: &FindReport) {
-        if let Some(found) = answer.depletion {
-            let (after, goodput) = (count(found.after), rate(found.goodput));
+        if let Some(found) = answer.quota_exhaustion {
+            let (after, goodput) = (count(found.after_requests), rate(found.goodput));
             self.row(
                 "depletes",
-                &format!("after {after} requests, {goodput}/s from then on: what was above is not sustained"),
+                &format!("after {after} requests; then {goodput}/s: higher rates are not sustainable"),
             );
         }
-        if let Some(burst) = answer.burst.filter(|burst| *burst >= 1.0) {
-            self.row("allowance", &format!("about {} requests beyond the rate, spent first", count(burst)));
+        if let Some(burst) = answer.burst_requests.filter(|burst| *burst >= 1.0) {
+            self.row("allowance", &format!("about {} requests above the rate, used up first", count(burst)));
         }
-        if answer.closed.is_none() && answer.is_found() || answer.recovery != ReportedRecovery::default() {
+        if answer.closed_loop.is_none() && answer.is_found() || answer.recovery != ReportedRecovery::default()
+        {
             self.row("recovery", &recovery(answer));
         }
-        if let Some(held) = answer.allowance.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
-            let (rate, time, requests) = (rate(held.rate), seconds(held.held), count(held.requests));
+        if let Some(held) = answer.untested_burst.filter(|_| answer.outcome != FindOutcome::UnstableBaseline)
+        {
+            let (rate, time, requests) = (rate(held.rate), seconds(held.held_seconds), count(held.requests));
             self.row(
-                "not excluded",
+                "not tested",
                 &format!(
-                    "a burst allowance above {requests} requests: {rate}/s was held for {time}, and no longer"
+                    "a burst allowance above {requests} requests ({rate}/s was sustained for only {time})"
                 ),
             );
         }
@@ -105,53 +107,58 @@ impl FindScreen {
     fn causes(&mut self, answer: &FindReport) {
         self.gap();
         match &answer.cause {
-            None if answer.closed.is_some() => {
-                self.row("cause", "not looked for with clients; without --closed it is");
+            None if answer.closed_loop.is_some() => {
+                self.row("cause", "not searched with --closed-loop");
             }
-            None => self.row("cause", "not looked for"),
+            None => self.row("cause", "not searched"),
             Some(cause) if is_unknown(cause) => self.cause("cause", &unknown(answer), cause),
             Some(cause) => self.cause("cause", &held(cause, &candidates(answer)), cause),
         }
-        answer.also.iter().take(2).for_each(|cause| self.cause("and", &held(cause, &[&cause.class]), cause));
+        answer
+            .other_causes
+            .iter()
+            .take(2)
+            .for_each(|cause| self.cause("and", &held(cause, &[&cause.name]), cause));
         self.target_lost(answer);
-        for tie in answer.ties.iter().take(2) {
-            self.row("cannot tell", &format!("{}: {}", tie.between.join(" from "), tie.tell));
+        for tie in answer.ambiguous_causes.iter().take(2) {
+            self.row("cannot tell", &format!("{}: {}", tie.causes.join(" from "), tie.how_to_tell));
         }
         server::rows(answer, self.wide).into_iter().for_each(|(name, text)| self.row(name, &text));
     }
 
     /// That the target is no longer there, and what it said of itself around that, beyond what speaks for a cause.
     fn target_lost(&mut self, answer: &FindReport) {
-        let Some(since) = &answer.gone else { return };
+        let Some(since) = &answer.target_lost_during else { return };
         self.row(
-            "gone",
+            "target lost",
             &format!(
-                "the target answers nothing any more since \"{since}\"; causes are told by what was before"
+                "the target stopped answering in experiment \"{since}\"; the cause follows from earlier observations"
             ),
         );
-        let last = answer.server_side.last().map(|window| window.facts.iter());
-        let facts = last.into_iter().flatten().filter(|fact| fact.class.is_none());
+        let last = answer.server_metrics.last().map(|window| window.facts.iter());
+        let facts = last.into_iter().flatten().filter(|fact| fact.cause.is_none());
         for fact in facts.take(WORDS) {
-            self.row("", &format!("- the server says: {}", fact.says));
+            self.row("", &format!("- server metrics: {}", fact.text));
         }
     }
 
     fn cause(&mut self, name: &str, class: &str, cause: &ReportedCause) {
-        let figures: Vec<_> = cause.figures.iter().filter_map(figure).collect();
+        let figures: Vec<_> = cause.estimates.iter().filter_map(figure).collect();
         let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
         self.row(name, &format!("{class}{figures}"));
         for sign in cause.evidence.iter().take(EVIDENCE) {
-            let times =
-                sign.ratio.map_or_else(String::new, |ratio| format!(", {} times likelier", rate(ratio)));
-            self.row("", &format!("- {} ({}{times})", sign.seen, sign.by));
+            let times = sign
+                .likelihood_ratio
+                .map_or_else(String::new, |ratio| format!(", {} times likelier", rate(ratio)));
+            self.row("", &format!("- {} ({}{times})", sign.observation, sign.experiment));
         }
     }
 
     fn rest(&mut self, answer: &FindReport) {
         let mut more = Self::new(self.wide);
-        let excluded = answer.excluded.iter().map(|out| (&*out.class, &*out.how));
+        let excluded = answer.excluded_causes.iter().map(|out| (&*out.name, &*out.reason));
         more.classes("excluded", excluded);
-        more.classes("not tested", answer.untested.iter().map(|not| (&*not.class, &*not.why)));
+        more.classes("undecided", answer.undecided_causes.iter().map(|not| (&*not.name, &*not.reason)));
         let silent = server::unchanged_rows(answer, self.wide);
         silent.into_iter().for_each(|(name, text)| more.row(name, &text));
         self.more = more.lines;
@@ -161,7 +168,7 @@ impl FindScreen {
             (number(answer.trials.len(), "trial"), number(answer.experiments.len(), "experiment"));
         let mut foot = Self::new(self.wide);
         foot.gap();
-        foot.row("", &format!("{trials} and {tried} in {}", seconds(answer.took)));
+        foot.row("", &format!("{trials} and {tried} in {}", seconds(answer.duration_seconds)));
         self.foot = foot.lines;
     }
 
@@ -216,11 +223,11 @@ impl FindScreen {
 
 /// What a reader must know if they read no more; then of whom, and by what goal.
 pub(super) fn summary(answer: &FindReport) -> (String, [String; 2]) {
-    let goal = match &answer.closed {
-        Some(closed) => clients::goal(closed, &answer.asked),
-        None => goal(&answer.asked),
+    let goal = match &answer.closed_loop {
+        Some(closed) => clients::goal(closed, &answer.config),
+        None => goal(&answer.config),
     };
-    (headline(answer), [asked(&answer.asked), goal])
+    (headline(answer), [asked(&answer.config), goal])
 }
 
 /// As many lines as hold what so many of the widest do.
@@ -236,9 +243,10 @@ fn fits(text: &str, wide: usize) -> bool {
 /// The likeliest cause, and before it is said how sure that is, those that cannot be told from it.
 pub(super) fn candidates(answer: &FindReport) -> Vec<&str> {
     let Some(cause) = &answer.cause else { return Vec::new() };
-    let is_open = |class: &str| answer.also.iter().all(|also| also.class != class);
-    let tied = answer.ties.iter().map(|tie| &tie.between).filter(|between| between.contains(&cause.class));
-    let mut classes = vec![&*cause.class];
+    let is_open = |class: &str| answer.other_causes.iter().all(|also| also.name != class);
+    let tied =
+        answer.ambiguous_causes.iter().map(|tie| &tie.causes).filter(|between| between.contains(&cause.name));
+    let mut classes = vec![&*cause.name];
     for class in tied.flatten().filter(|class| is_open(class)) {
         if !classes.contains(&&**class) {
             classes.push(class);
@@ -249,77 +257,91 @@ pub(super) fn candidates(answer: &FindReport) -> Vec<&str> {
 
 /// What holds, of classes that cannot be told apart, and how sure that is.
 fn held(cause: &ReportedCause, candidates: &[&str]) -> String {
-    let sure = format_confidence(cause.confidence);
+    let sure = format_confidence(cause.score);
     match candidates {
-        [] | [_] => format!("{} ({sure} sure)", cause.class),
+        [] | [_] => format!("{} ({sure} sure)", cause.name),
         several => format!("{} ({sure} sure that it is one of them)", several.join(" or ")),
     }
 }
 
 /// Why no class is named: what would tell some may not have had the room for it.
 fn unknown(answer: &FindReport) -> String {
-    let barred = answer.untested.iter().filter(|not| not.why.contains("--max-rate"));
-    let barred: Vec<_> = barred.map(|not| &*not.class).collect();
+    let barred = answer.undecided_causes.iter().filter(|not| not.needs_higher_max_rate);
+    let barred: Vec<_> = barred.map(|not| &*not.name).collect();
     match barred.as_slice() {
-        [] => "unknown: nothing that was tried out fits a class that is known".to_owned(),
-        classes => format!("unknown: --max-rate leaves no room for what would tell {}", classes.join(" or ")),
+        [] => "unknown: the observations fit no known cause".to_owned(),
+        classes => format!("unknown: --max-rate is too low for the experiments on {}", classes.join(" or ")),
     }
 }
 
 /// Whether it is no class at all.
 pub(super) fn is_unknown(cause: &ReportedCause) -> bool {
-    cause.class == "unknown"
+    cause.name == "unknown"
 }
 
 fn headline(answer: &FindReport) -> String {
-    if let Some(closed) = &answer.closed {
+    if let Some(closed) = &answer.closed_loop {
         return clients::headline(closed, answer);
     }
     let is_roughly = answer.outcome == FindOutcome::Found && is_rough(answer);
-    outcome_line(answer) + if is_roughly { "; --thorough tells more" } else { "" }
+    outcome_line(answer) + if is_roughly { "; --thorough narrows the bracket" } else { "" }
 }
 
 /// How it ended, and the limit or what was held, in one line.
 pub(crate) fn outcome_line(answer: &FindReport) -> String {
-    let ReportedLimit { lower, good, .. } = answer.cliff;
-    let between = limit_range(&answer.cliff);
+    let ReportedLimit { lower, highest_good_rate: good, .. } = answer.breaking_rate;
+    let between = limit_range(&answer.breaking_rate);
     // Errors below one in a thousand take thousands of answers to tell: what only broke nothing is said so.
-    let offered =
-        answer.allowance.map(|held| format!("{}/s was held for {}", rate(held.rate), seconds(held.held)));
+    let offered = answer
+        .untested_burst
+        .map(|held| format!("{}/s was sustained for {}", rate(held.rate), seconds(held.held_seconds)));
     let held = match good {
-        Some(good) => format!("{}/s was held", rate(good)),
-        None => offered.unwrap_or_else(|| "nothing was held".to_owned()),
+        Some(good) => format!("{}/s was sustained", rate(good)),
+        None => offered.unwrap_or_else(|| "no rate was sustained".to_owned()),
     };
     match answer.outcome {
-        FindOutcome::Found if answer.depletion.is_some() => {
-            format!("FOUND: it breaks {between}, once an allowance is used up")
+        FindOutcome::Found if answer.quota_exhaustion.is_some() => {
+            format!("FOUND: the target breaks {between}, once its burst allowance is used up")
         }
         FindOutcome::Found if answer.is_latency_limit() => {
-            format!("FOUND: nothing breaks, but answers are late {}", limit_range(&answer.knee))
+            format!(
+                "FOUND: the target does not break, but responses become late {}",
+                limit_range(&answer.latency_breaking_rate)
+            )
         }
-        FindOutcome::Found if is_rough(answer) => format!("FOUND, roughly: it breaks {between}"),
-        FindOutcome::Found => format!("FOUND: it breaks {between}"),
-        FindOutcome::Metastable => format!("METASTABLE: it breaks {between} and does not recover"),
-        FindOutcome::Capped => format!("CAPPED: nothing broke up to --max-rate; {held}"),
+        FindOutcome::Found if is_rough(answer) => format!("FOUND, roughly: the target breaks {between}"),
+        FindOutcome::Found => format!("FOUND: the target breaks {between}"),
+        FindOutcome::Metastable => format!("METASTABLE: the target breaks {between} and does not recover"),
+        FindOutcome::NoLimitFound => {
+            format!("NO LIMIT FOUND: the target did not break up to --max-rate; {held}")
+        }
         FindOutcome::GeneratorLimited => {
-            format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
+            format!(
+                "GENERATOR-LIMITED: the target's limit is unknown, because the generator was the limit; {held}"
+            )
         }
         FindOutcome::UnstableBaseline => unstable(answer),
-        FindOutcome::Gone => format!("GONE: nothing is answered any more; {held}"),
-        FindOutcome::Interrupted if lower.is_some() => format!("INTERRUPTED: so far, it breaks {between}"),
+        FindOutcome::TargetDied => format!("TARGET DIED: the target stopped answering; {held}"),
+        FindOutcome::Interrupted if lower.is_some() => {
+            format!("INTERRUPTED: so far, the target breaks {between}")
+        }
         FindOutcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }
 }
 
 /// In which a limit is.
 pub(crate) fn limit_range(limit: &ReportedLimit) -> String {
-    match (limit.lower.zip(limit.upper), limit.good.zip(limit.bad), limit.bad) {
+    match (
+        limit.lower.zip(limit.upper),
+        limit.highest_good_rate.zip(limit.lowest_bad_rate),
+        limit.lowest_bad_rate,
+    ) {
         (Some((lower, upper)), ..) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
         (None, Some((good, bad)), _) => {
             format!("between {} and {} requests/s, as far as tested", rate(good), rate(bad))
         }
         (None, None, Some(bad)) => format!("at {} requests/s or below", rate(bad)),
-        (None, None, None) => "at a rate that is not known".to_owned(),
+        (None, None, None) => "at an unknown rate".to_owned(),
     }
 }
 
@@ -328,19 +350,19 @@ const WIDEST: f64 = 2.0;
 
 /// Of a cliff that lasts.
 fn is_rough(answer: &FindReport) -> bool {
-    let ReportedLimit { lower, upper, .. } = answer.cliff;
+    let ReportedLimit { lower, upper, .. } = answer.breaking_rate;
     let is_wide = lower.zip(upper).is_some_and(|(lower, upper)| upper > WIDEST * lower);
-    is_wide && answer.depletion.is_none() && !answer.is_latency_limit()
+    is_wide && answer.quota_exhaustion.is_none() && !answer.is_latency_limit()
 }
 
 /// The goal is not kept at the first rate, or at none.
 fn unstable(answer: &FindReport) -> String {
     let highest = answer.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
     match answer.trials.as_slice() {
-        [] => "UNSTABLE BASELINE: it fails with next to nothing to do".to_owned(),
-        [only] => format!("UNSTABLE BASELINE: at {}/s, {}", rate(only.rate), only.why),
+        [] => "UNSTABLE BASELINE: the target misses the goal even at very low load".to_owned(),
+        [only] => format!("UNSTABLE BASELINE: at {}/s, {}", rate(only.rate), only.reason),
         [first, ..] => format!(
-            "UNSTABLE BASELINE: the goal is kept at no rate from {}/s to {}/s",
+            "UNSTABLE BASELINE: the target misses the goal at every tested rate from {}/s to {}/s",
             rate(first.rate),
             rate(highest)
         ),
@@ -348,9 +370,9 @@ fn unstable(answer: &FindReport) -> String {
 }
 
 fn asked(asked: &FindConfig) -> String {
-    let by = asked.sent.as_ref().and_then(|sent| sent.by.as_deref());
+    let by = asked.request_fingerprint.as_ref().and_then(|sent| sent.via.as_deref());
     let by = by.map_or_else(String::new, |by| format!(" {by}"));
-    match asked.targets {
+    match asked.target_count {
         0 | 1 => format!("{}{by}", asked.target),
         many => format!("{many} targets, the first {}{by}", asked.target),
     }
@@ -358,79 +380,76 @@ fn asked(asked: &FindConfig) -> String {
 
 fn goal(asked: &FindConfig) -> String {
     let arrivals = match asked.arrivals {
-        ReportedArrivals::Even => "even",
+        ReportedArrivals::Constant => "constant",
         ReportedArrivals::Poisson => "poisson",
     };
-    let connections = if asked.connections.keep_alive { "kept" } else { "one per request" };
+    let connections = if asked.connections.keep_alive { "keep-alive" } else { "one connection per request" };
     let most = asked.max_rate.map_or_else(String::new, |most| format!(", at most {}/s", rate(most)));
     format!(
-        "{}; {arrivals} arrivals, connections {connections} ({}), {}{most}",
+        "{}; {arrivals} arrivals, {connections} ({}), {}{most}",
         bounds(asked),
         asked.connections.protocol,
-        asked.profile
+        asked.effort
     )
 }
 
 /// Of latency and errors.
 pub(crate) fn bounds(asked: &FindConfig) -> String {
-    let late = asked.goal.late.map(|late| {
-        let quantile = percent(1.0 - late.share);
-        format!("p{} below {}, ", quantile.trim_end_matches(" %"), seconds(late.than))
+    let late = asked.slo.latency.map(|late| {
+        let quantile = percent(1.0 - late.max_late_ratio);
+        format!("p{} below {}, ", quantile.trim_end_matches(" %"), seconds(late.limit_seconds))
     });
-    format!("{}errors below {}", late.unwrap_or_default(), percent(asked.goal.errors))
+    format!("{}errors below {}", late.unwrap_or_default(), percent(asked.slo.max_error_ratio))
 }
 
 /// What ended a run early, with a name for it; of one that has its limit only what was left out.
 pub(super) fn stop_reason(answer: &FindReport) -> Option<(&'static str, String)> {
-    let left_out = answer.left_out.join("; ");
-    Some(match answer.cut? {
-        FindStopReason::Signal => {
-            ("cut short", "on request: this is what was known then; --from goes on".to_owned())
-        }
+    let left_out = answer.not_run.join("; ");
+    Some(match answer.stop_reason? {
+        FindStopReason::Signal => ("cut short", "on request; continue with --resume".to_owned()),
         FindStopReason::Budget if answer.is_found() && !left_out.is_empty() => {
-            ("left out", format!("{left_out}, for which the budget had no time; --from goes on"))
+            ("left out", format!("{left_out}: the budget ran out; continue with --resume"))
         }
-        FindStopReason::Budget => {
-            ("cut short", "by the budget: this is what was known then; --from goes on".to_owned())
-        }
+        FindStopReason::Budget => ("cut short", "by the budget; continue with --resume".to_owned()),
     })
 }
 
 fn in_words_of(fails: ReportedFailureMode) -> &'static str {
     match fails {
-        ReportedFailureMode::Rejecting => "answers stay quick, and some are errors",
-        ReportedFailureMode::Hanging => "answers stay quick, and some do not come",
-        ReportedFailureMode::BoundedQueue => "answers become slow, and some are errors",
-        ReportedFailureMode::Queueing => "answers become slow",
-        ReportedFailureMode::Dying => "it goes away: nobody is there, until it is started anew",
+        ReportedFailureMode::Rejecting => "responses stay fast, and some are errors",
+        ReportedFailureMode::Hanging => "responses stay fast, and some never come",
+        ReportedFailureMode::BoundedQueue => "responses become slow, and some are errors",
+        ReportedFailureMode::Queueing => "responses become slow",
+        ReportedFailureMode::Crashing => "the target stops answering until it is restarted",
     }
 }
 
 /// The bracket, and beside it what was tested.
 fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
-    let bracket = match (limit.lower, limit.point, limit.upper) {
+    let bracket = match (limit.lower, limit.estimate, limit.upper) {
         (Some(lower), Some(point), Some(upper)) => {
             let so_far = if answer.is_found() { "" } else { " so far" };
-            format!("{}/s, {} to {} with 97 %{so_far}; ", rate(point), rate(lower), rate(upper))
+            format!("{}/s, 97 % interval {} to {}{so_far}; ", rate(point), rate(lower), rate(upper))
         }
-        _ if answer.is_found() => "no bracket can be stated; tested: ".to_owned(),
+        _ if answer.is_found() => "no bracket; tested: ".to_owned(),
         _ => "not found; tested: ".to_owned(),
     };
-    let good = limit.good.map(|good| {
-        let time = limit.good_for.map_or_else(String::new, |time| format!(" for {}", seconds(time)));
+    let good = limit.highest_good_rate.map(|good| {
+        let time = limit.held_seconds.map_or_else(String::new, |time| format!(" for {}", seconds(time)));
         format!("GOOD {}/s{time}", rate(good))
     });
-    let bad = limit.bad.map(|bad| format!("BAD {}/s", rate(bad)));
+    let bad = limit.lowest_bad_rate.map(|bad| format!("BAD {}/s", rate(bad)));
     let tested: Vec<_> = good.into_iter().chain(bad).collect();
-    // What was held so briefly that its errors cannot be told is held all the same, and no vote.
-    let briefly = answer.allowance.filter(|_| answer.outcome != FindOutcome::UnstableBaseline).map(|held| {
-        let goal = percent(answer.asked.goal.errors);
-        format!(
-            "{}/s for {}, too few answers to tell errors below {goal}",
-            rate(held.rate),
-            seconds(held.held)
-        )
-    });
+    // What was held so briefly that its errors cannot be told is held all the same, and no verdict.
+    let briefly =
+        answer.untested_burst.filter(|_| answer.outcome != FindOutcome::UnstableBaseline).map(|held| {
+            let goal = percent(answer.config.slo.max_error_ratio);
+            format!(
+                "{}/s for {}, too few responses to judge errors below {goal}",
+                rate(held.rate),
+                seconds(held.held_seconds)
+            )
+        });
     let tested = match briefly {
         _ if !tested.is_empty() => tested.join(", "),
         Some(briefly) => briefly,
@@ -440,12 +459,13 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
 }
 
 fn recovery(answer: &FindReport) -> String {
-    let calm = answer.recovery.calm.map(|calm| format!("quick again {} after overload", seconds(calm)));
-    let holds = match answer.recovery.holds {
-        Some(true) => "holds again at once what it held before",
-        Some(false) => "does not hold any more what it held before",
-        None if answer.outcome == FindOutcome::Metastable => "only silence brings it back",
-        None => "whether it holds again what it held was not tested",
+    let calm =
+        answer.recovery.time_seconds.map(|calm| format!("fast again {} after overload", seconds(calm)));
+    let holds = match answer.recovery.is_recovered {
+        Some(true) => "sustains its earlier rate again at once",
+        Some(false) => "no longer sustains its earlier rate",
+        None if answer.outcome == FindOutcome::Metastable => "recovers only without load",
+        None => "not tested whether it sustains its earlier rate again",
     };
     calm.into_iter().chain([holds.to_owned()]).collect::<Vec<_>>().join("; ")
 }

@@ -35,9 +35,9 @@ pub(super) fn fingerprint(
     });
     let requests = list.requests().iter().flat_map(|request| [request.url.as_bytes(), request.bytes()]);
     Ok(RequestFingerprint {
-        by: Some(by.trim_start().to_owned()).filter(|by| !by.is_empty()),
-        certificate: certificate.transpose()?,
-        requests: digest(requests),
+        via: Some(by.trim_start().to_owned()).filter(|by| !by.is_empty()),
+        certificate_digest: certificate.transpose()?,
+        requests_digest: digest(requests),
         settings: format!("{redirects} redirects; {}", flags.describe_settings()),
     })
 }

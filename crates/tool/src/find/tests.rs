@@ -119,11 +119,11 @@ pub(crate) fn plan() -> FindPlan {
         budget: Some(Duration::from_secs(90)),
         looks_for_cause: false,
         target: TargetInfo { url: url.to_owned(), count: 1, uses_tls: false, has_host_name: false },
-        arrivals: ReportedArrivals::Even,
+        arrivals: ReportedArrivals::Constant,
         connections: ConnectionPolicy {
             keep_alive: true,
-            most: None,
-            requests: None,
+            max_connections: None,
+            requests_per_connection: None,
             protocol: "http/1.1".to_owned(),
         },
         timeout: Some(Duration::from_secs(30)),
@@ -148,9 +148,9 @@ pub(crate) fn searched(plan: &FindPlan, field: &mut Field) -> FindReport {
 /// With a cause, as an inquiry would tell it.
 fn explained(mut answer: FindReport) -> FindReport {
     let sign = |seen: &str, by: &str, ratio| ReportedEvidence {
-        seen: seen.to_owned(),
-        by: by.to_owned(),
-        ratio: Some(ratio),
+        observation: seen.to_owned(),
+        experiment: by.to_owned(),
+        likelihood_ratio: Some(ratio),
     };
     let figure = |name: &str, value, unit: &str| ReportedFigure {
         name: name.to_owned(),
@@ -158,8 +158,8 @@ fn explained(mut answer: FindReport) -> FindReport {
         unit: unit.to_owned(),
     };
     answer.cause = Some(ReportedCause {
-        class: "hanging-limiter".to_owned(),
-        confidence: 0.968,
+        name: "hanging-limiter".to_owned(),
+        score: 0.968,
         evidence: vec![
             sign(
                 "the second of two bursts of 64 admitted 2 requests, and the first 18",
@@ -170,33 +170,41 @@ fn explained(mut answer: FindReport) -> FindReport {
             sign("new connections are refused nothing that old ones are given", "churn", 3.0),
             sign("a fourth, which has no place on the screen", "churn", 1.5),
         ],
-        figures: vec![figure("bucket", 18.0, "requests"), figure("fill", 157.0, "requests/s")],
+        estimates: vec![figure("bucket", 18.0, "requests"), figure("fill", 157.0, "requests/s")],
     });
-    answer.ties.push(ReportedTie {
-        between: vec!["hanging-limiter".to_owned(), "connection-cap".to_owned()],
-        tell: "look at the descriptors of the server while it is overloaded".to_owned(),
+    answer.ambiguous_causes.push(ReportedTie {
+        causes: vec!["hanging-limiter".to_owned(), "connection-cap".to_owned()],
+        how_to_tell: "look at the descriptors of the server while it is overloaded".to_owned(),
     });
     let excluded =
-        |class: &str, how: &str| ReportedExcludedCause { class: class.to_owned(), how: how.to_owned() };
-    answer.excluded = vec![
+        |class: &str, how: &str| ReportedExcludedCause { name: class.to_owned(), reason: how.to_owned() };
+    answer.excluded_causes = vec![
         excluded("cpu-saturation", "answers did not slow down before some hung"),
         excluded("dns", "the target is an address"),
         excluded("pauses", "answers did not slow down before some hung"),
         excluded("churn-cost", "connections per request made no difference"),
     ];
     let said = |says: &str, class: Option<&str>, ratio| ServerSideFact {
-        says: says.to_owned(),
-        class: class.map(str::to_owned),
-        ratio,
+        text: says.to_owned(),
+        cause: class.map(str::to_owned),
+        likelihood_ratio: ratio,
+        is_unchanged: false,
     };
     let facts = vec![
         said("used 0.08 cores", Some("cpu-saturation"), Some(0.2)),
-        said("holds 91.0 of 100.0 MiB, file pages among them", None, None),
+        said("holds 91.0 of 100.0 MiB (file pages included)", None, None),
     ];
-    let during = "over".to_owned();
-    answer.server_side = vec![ServerSideWindow { from: 61.0, to: 64.5, during, facts, untested: Vec::new() }];
-    let why = "responses are too small to tell".to_owned();
-    answer.untested = vec![ReportedUndecidedCause { class: "bandwidth".to_owned(), why }];
+    let phase = "over".to_owned();
+    answer.server_metrics = vec![ServerSideWindow {
+        start_seconds: 61.0,
+        end_seconds: 64.5,
+        phase,
+        facts,
+        unavailable: Vec::new(),
+    }];
+    let reason = "responses are too small to tell".to_owned();
+    answer.undecided_causes =
+        vec![ReportedUndecidedCause { name: "bandwidth".to_owned(), reason, needs_higher_max_rate: false }];
     answer
 }
 
@@ -214,12 +222,12 @@ fn shown(answer: &FindReport) -> String {
 /// A process that was killed for its memory was nowhere on the screen.
 #[test]
 fn a_target_that_is_gone_is_told_with_what_it_said_of_itself_last() {
-    let gone = FindReport { gone: Some("over".to_owned()), ..found() };
+    let gone = FindReport { target_lost_during: Some("over".to_owned()), ..found() };
     let text = shown(&gone);
-    let at = text.find("gone").unwrap();
-    assert!(text[at..].contains("answers nothing any more since \"over\""), "{text}");
-    assert!(text[at..].contains("the server says: holds 91.0 of 100.0 MiB"), "{text}");
-    assert!(!shown(&found()).contains("gone"));
+    let at = text.find("target lost").unwrap();
+    assert!(text[at..].contains("the target stopped answering in experiment \"over\""), "{text}");
+    assert!(text[at..].contains("server metrics: holds 91.0 of 100.0 MiB"), "{text}");
+    assert!(!shown(&found()).contains("target lost"));
 }
 
 #[test]
@@ -227,8 +235,9 @@ fn the_screen_and_the_page_name_the_way_that_is_not_the_targets_own_address() {
     let mut answer = found();
     let by = Some("at ng/sock".to_owned());
     let (requests, settings) = (String::new(), String::new());
-    answer.asked.target = "http://a/".to_owned();
-    answer.asked.sent = Some(RequestFingerprint { by, certificate: None, requests, settings });
+    answer.config.target = "http://a/".to_owned();
+    answer.config.request_fingerprint =
+        Some(RequestFingerprint { via: by, certificate_digest: None, requests_digest: requests, settings });
     assert!(shown(&answer).contains("http://a/ at ng/sock\n"), "{}", shown(&answer));
     assert!(page::render(&answer).unwrap().contains("http://a/ at ng/sock"));
 }
@@ -248,14 +257,14 @@ fn made() -> Vec<(&'static str, FindReport)> {
     short.target =
         SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 7).target(&goal(), 1).interrupted_at(8.0);
     let degraded = |mut answer: FindReport| {
-        (answer.outcome, answer.recovery.holds) = (FindOutcome::Metastable, Some(false));
+        (answer.outcome, answer.recovery.is_recovered) = (FindOutcome::Metastable, Some(false));
         answer
     };
     let queue = searched(&plan(), &mut field(SimulatedClass::QueueExponential, 7));
     vec![
         ("found", found()),
         ("metastable", degraded(queue)),
-        ("capped", searched(&capped, &mut field(SimulatedClass::QueueExponential, 7))),
+        ("no-limit-found", searched(&capped, &mut field(SimulatedClass::QueueExponential, 7))),
         ("generator-limited", searched(&FindPlan { looks_for_cause: true, ..plan() }, &mut slow)),
         ("unstable-baseline", searched(&plan(), &mut broken)),
         ("interrupted", searched(&plan(), &mut short)),
@@ -293,12 +302,19 @@ fn one_of_thirty(late_above: Option<f64>) -> FindReport {
 #[test]
 fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
     let [never, late] = [None, Some(300.0)].map(one_of_thirty);
-    assert_eq!((never.outcome, code(&never, None)), (FindOutcome::UnstableBaseline, exit::UNSTABLE));
-    let line = |answer: &FindReport| shown(answer).lines().next().unwrap_or_default().to_owned();
-    assert!(line(&never).starts_with("UNSTABLE BASELINE: the goal is kept at no rate from 20/s to "));
-    assert_eq!((late.outcome, code(&late, None)), (FindOutcome::Found, exit::FOUND));
-    assert!(line(&late).starts_with("FOUND: nothing breaks, but answers are late "), "{}", line(&late));
-    assert_eq!((late.cliff.lower, late.cliff.bad), (None, None));
+    assert_eq!((never.outcome, code(&never, None)), (FindOutcome::UnstableBaseline, exit::UNSTABLE_BASELINE));
+    let line = |answer: &FindReport| screen::summary(answer).0;
+    assert!(
+        line(&never)
+            .starts_with("UNSTABLE BASELINE: the target misses the goal at every tested rate from 20/s to ")
+    );
+    assert_eq!((late.outcome, code(&late, None)), (FindOutcome::Found, exit::SUCCESS));
+    assert!(
+        line(&late).starts_with("FOUND: the target does not break, but responses become late "),
+        "{}",
+        line(&late)
+    );
+    assert_eq!((late.breaking_rate.lower, late.breaking_rate.lowest_bad_rate), (None, None));
 }
 
 #[test]
@@ -315,7 +331,7 @@ fn each_outcome_fits_on_a_screen_and_says_what_was_tested() {
 #[test]
 fn every_line_is_wrapped_to_the_terminal_and_the_headline_is_whole() {
     let mut wide = found();
-    (wide.cliff.lower, wide.cliff.upper) = (Some(200.0), Some(606.0));
+    (wide.breaking_rate.lower, wide.breaking_rate.upper) = (Some(200.0), Some(606.0));
     for columns in [40, 60, 80] {
         for (name, answer) in each().into_iter().chain([("wide", wide.clone())]) {
             let text = screen::text(&answer, columns);
@@ -335,19 +351,30 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
         page.contains("hanging-limiter or connection-cap") && page.contains("sure that it is one of them")
     );
     let mut unknown = found();
-    unknown.ties.clear();
-    unknown.cause.iter_mut().for_each(|cause| (cause.class, cause.confidence) = ("unknown".to_owned(), 0.72));
+    unknown.ambiguous_causes.clear();
+    unknown.cause.iter_mut().for_each(|cause| (cause.name, cause.score) = ("unknown".to_owned(), 0.72));
     let (page, text) = (page::render(&unknown).unwrap(), shown(&unknown));
-    assert!(page.contains("cause: no class that is known fits") && !page.contains("72 %"));
-    assert!(text.contains("unknown: nothing that was tried out fits") && !text.contains("72 %"), "{text}");
-    unknown.untested = vec![ReportedUndecidedCause {
-        class: "rate-limiter".to_owned(),
-        why: "not tried: --max-rate has no room for row of bursts".to_owned(),
-    }];
-    let text = shown(&unknown).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("--max-rate leaves no room for what would tell rate-limiter"), "{text}");
+    assert!(page.contains("cause: no known cause fits") && !page.contains("72 %"));
+    assert!(
+        text.contains("unknown: the observations fit no known cause") && !text.contains("72 %"),
+        "{text}"
+    );
+    // A flag decides what is said here, and not the reason's text.
+    let undecided = |reason: &str, needs_higher_max_rate| ReportedUndecidedCause {
+        name: "rate-limiter".to_owned(),
+        reason: reason.to_owned(),
+        needs_higher_max_rate,
+    };
+    let of = |undecided| {
+        let answer = FindReport { undecided_causes: vec![undecided], ..unknown.clone() };
+        shown(&answer).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = of(undecided("any sentence", true));
+    assert!(text.contains("unknown: --max-rate is too low for the experiments on rate-limiter"), "{text}");
+    let text = of(undecided("not tried: --max-rate is too low for row of bursts", false));
+    assert!(text.contains("unknown: the observations fit no known cause"), "{text}");
     let mut sure = found();
-    sure.cause.iter_mut().for_each(|cause| cause.confidence = 0.9999);
+    sure.cause.iter_mut().for_each(|cause| cause.score = 0.9999);
     assert!(shown(&sure).contains("(99 % sure") && page::render(&sure).unwrap().contains("99 %"));
     assert!(!shown(&sure).contains("100 %") && !page::render(&sure).unwrap().contains("\"100 %\""));
 }
@@ -360,14 +387,15 @@ fn counters_that_did_not_rise_are_listed_once_last_and_by_whole_names() {
     let silent = format!("did not rise: {}", names.join(", "));
     let classes = ["connection-cap", "rate-limiter", "concurrency-cap"];
     let said = |class: &&str| ServerSideFact {
-        says: silent.clone(),
-        class: Some((*class).to_owned()),
-        ratio: Some(0.5),
+        text: silent.clone(),
+        cause: Some((*class).to_owned()),
+        likelihood_ratio: Some(0.5),
+        is_unchanged: true,
     };
-    answer.server_side[0].facts.extend(classes.iter().map(said));
+    answer.server_metrics[0].facts.extend(classes.iter().map(said));
     let text = shown(&answer);
     assert_eq!(text.matches("did not rise").count(), 1, "{text}");
-    assert!(text.find("did not rise") > text.find("not tested"), "{text}");
+    assert!(text.find("did not rise") > text.find("undecided"), "{text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         flat.contains(" more: against rate-limiter, concurrency-cap, connection-cap, 2 times less likely"),
@@ -382,20 +410,21 @@ fn counters_that_did_not_rise_are_listed_once_last_and_by_whole_names() {
 #[test]
 fn what_was_held_too_briefly_to_be_told_is_not_called_untested() {
     let (_, mut answer) = each().remove(2);
-    (answer.cliff.good, answer.knee.good) = (None, None);
+    (answer.breaking_rate.highest_good_rate, answer.latency_breaking_rate.highest_good_rate) = (None, None);
     let text = shown(&answer);
-    assert!(text.starts_with("CAPPED: nothing broke up to --max-rate; 100/s was held for 8.0 s"), "{text}");
-    assert!(text.contains("100/s for 8.0 s, too few answers") && !text.contains("no rate"), "{text}");
+    let headline = "NO LIMIT FOUND: the target did not break up to --max-rate; 100/s was sustained for 8.0 s";
+    assert_eq!(screen::summary(&answer).0, headline);
+    assert!(text.contains("100/s for 8.0 s, too few responses") && !text.contains("no rate"), "{text}");
 }
 
 #[test]
 fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
-    let left_out = vec!["the experiment \"churn\" and what follows it".to_owned()];
-    let answer = FindReport { cut: Some(FindStopReason::Budget), left_out, ..found() };
+    let left_out = vec!["the experiment \"churn\" and the later ones".to_owned()];
+    let answer = FindReport { stop_reason: Some(FindStopReason::Budget), not_run: left_out, ..found() };
     let text = shown(&answer);
     assert!(text.contains("left out     the experiment \"churn\"") && !text.contains("cut short"), "{text}");
-    assert!(page::render(&answer).unwrap().contains("for which the budget had no time"));
-    let none = FindReport { outcome: FindOutcome::Interrupted, left_out: Vec::new(), ..answer };
+    assert!(page::render(&answer).unwrap().contains("the budget ran out"));
+    let none = FindReport { outcome: FindOutcome::Interrupted, not_run: Vec::new(), ..answer };
     assert!(shown(&none).contains("cut short    by the budget"));
 }
 
@@ -403,9 +432,9 @@ fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
 fn a_screen_has_an_end_however_much_there_is_to_say() {
     let mut answer = found();
     let long = "words ".repeat(200) + &"x".repeat(500);
-    answer.excluded.iter_mut().for_each(|out| out.how.clone_from(&long));
-    answer.cause.iter_mut().for_each(|cause| cause.evidence[0].seen = format!("\x1b[2J{long}"));
-    answer.asked.target = "http://a/".to_owned() + &"y".repeat(300);
+    answer.excluded_causes.iter_mut().for_each(|out| out.reason.clone_from(&long));
+    answer.cause.iter_mut().for_each(|cause| cause.evidence[0].observation = format!("\x1b[2J{long}"));
+    answer.config.target = "http://a/".to_owned() + &"y".repeat(300);
     let text = shown(&answer);
     assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(!text.contains('\x1b') && text.contains("trials and"), "{text}");
@@ -415,7 +444,7 @@ fn a_screen_has_an_end_however_much_there_is_to_say() {
 fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
     for (name, answer) in each() {
         let text = shown(&answer);
-        let is_stated = text.lines().any(|line| line.contains("with 97 %"));
+        let is_stated = text.lines().any(|line| line.contains("97 % interval"));
         assert_eq!(is_stated, matches!(name, "found" | "metastable"), "{name}: {text}");
     }
 }
@@ -423,13 +452,10 @@ fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
 #[test]
 fn what_is_used_up_is_not_called_sustained() {
     let mut answer = found();
-    answer.depletion = Some(ReportedQuotaExhaustion { after: 3120.0, goodput: 98.4 });
+    answer.quota_exhaustion = Some(ReportedQuotaExhaustion { after_requests: 3120.0, goodput: 98.4 });
     let text = shown(&answer);
-    assert!(
-        text.lines().next().is_some_and(|first| first.ends_with("once an allowance is used up")),
-        "{text}"
-    );
-    assert!(text.contains("after 3,120 requests, 98.4/s from then on"), "{text}");
+    assert!(screen::summary(&answer).0.ends_with("once its burst allowance is used up"), "{text}");
+    assert!(text.contains("after 3,120 requests; then 98.4/s"), "{text}");
 }
 
 #[test]
@@ -440,8 +466,8 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
     let site = site(field(SimulatedClass::QueueExponential, 7));
     let capped =
         FindCommandPlan { plan: FindPlan { max_rate: Some(100.0), ..plan() }, previous: None, closed: None };
-    assert_eq!(carry_out(&capped, site, None, files, FindProgress::Lines).unwrap(), exit::CAPPED);
-    assert_eq!(super::read_earlier_report(&json).unwrap().outcome, FindOutcome::Capped);
+    assert_eq!(carry_out(&capped, site, None, files, FindProgress::Lines).unwrap(), exit::NO_LIMIT_FOUND);
+    assert_eq!(super::read_earlier_report(&json).unwrap().outcome, FindOutcome::NoLimitFound);
     assert!(std::fs::read_to_string(&html).unwrap().contains("</html>"));
 }
 
@@ -467,18 +493,18 @@ fn a_page_in_the_middle_of_a_search_says_what_is_known_and_not_how_it_ends() {
     assert_eq!((&nothing["tables"], &nothing["live"]["state"]), (&serde_json::json!([]), &"running".into()));
     let title = |answer: &FindReport| event(answer, "running")["title"].as_str().unwrap().to_owned();
     let mut answer = found();
-    assert!(title(&answer).starts_with("So far: it breaks between "), "{}", title(&answer));
+    assert!(title(&answer).starts_with("So far: the target breaks between "), "{}", title(&answer));
     answer.outcome = FindOutcome::Interrupted;
-    assert!(title(&answer).starts_with("So far: it breaks between "), "a bracket is known");
-    (answer.cliff.lower, answer.cliff.upper) = (None, None);
+    assert!(title(&answer).starts_with("So far: the target breaks between "), "a bracket is known");
+    (answer.breaking_rate.lower, answer.breaking_rate.upper) = (None, None);
     assert!(
-        title(&answer).starts_with("So far: ") && title(&answer).ends_with("/s was held"),
+        title(&answer).starts_with("So far: ") && title(&answer).ends_with("/s sustained"),
         "{}",
         title(&answer)
     );
     let clients = of_clients(&plan(), None);
     assert!(
-        title(&clients).starts_with("So far: ") && title(&clients).ends_with(" were borne"),
+        title(&clients).starts_with("So far: ") && title(&clients).ends_with(" sustained"),
         "{}",
         title(&clients)
     );
@@ -496,7 +522,7 @@ fn a_page_in_the_middle_of_a_search_says_what_is_known_and_not_how_it_ends() {
 #[test]
 fn nothing_in_a_page_can_end_its_script() {
     let mut answer = found();
-    answer.asked.target = "</script><script>alert(1)</script>".to_owned();
+    answer.config.target = "</script><script>alert(1)</script>".to_owned();
     let page = page::render(&answer).unwrap();
     assert!(!page.contains("<script>alert"));
 }
@@ -518,7 +544,7 @@ fn of_clients(plan: &FindPlan, most: Option<u32>) -> FindReport {
 fn a_run_of_clients_fits_on_a_screen_and_speaks_of_clients() {
     let endless = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
     for (name, answer) in
-        [("closed", of_clients(&plan(), None)), ("closed-capped", of_clients(&endless, Some(32)))]
+        [("closed", of_clients(&plan(), None)), ("closed-no-limit-found", of_clients(&endless, Some(32)))]
     {
         let text = shown(&answer);
         assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -531,7 +557,7 @@ fn a_run_of_clients_fits_on_a_screen_and_speaks_of_clients() {
 fn a_page_of_clients_has_clients_where_rates_would_be() {
     let page = page::render(&of_clients(&plan(), None)).unwrap();
     for words in
-        ["Clients that were tried", "Good answers by clients", "limit, lower bound", "most good answers/s"]
+        ["Tested clients", "Good responses by clients", "limit, lower bound", "most good responses/s"]
     {
         assert!(page.contains(words), "{words}");
     }
@@ -550,6 +576,9 @@ fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
         previous: None,
         closed: Some(super::plan::ClosedLoopOptions { max_clients: Some(8) }),
     };
-    assert_eq!(carry_out(&capped, site, None, files, FindProgress::Lines).unwrap(), exit::CAPPED);
-    assert_eq!(super::read_earlier_report(&json).unwrap().closed.map(|closed| closed.most), Some(8));
+    assert_eq!(carry_out(&capped, site, None, files, FindProgress::Lines).unwrap(), exit::NO_LIMIT_FOUND);
+    assert_eq!(
+        super::read_earlier_report(&json).unwrap().closed_loop.map(|closed| closed.max_clients),
+        Some(8)
+    );
 }

@@ -30,7 +30,7 @@ pub(crate) struct IsolateArgs {
     pub(super) experiment: Option<PathBuf>,
     /// Built-in ways, FACTOR or FACTOR=VALUE; a comma list, may repeat
     #[arg(long, value_name = "FACTORS", value_delimiter = ',')]
-    pub(super) vary: Vec<FactorSpec>,
+    pub(super) factors: Vec<FactorSpec>,
     /// Compare two builds or configurations: the first, as the reference
     #[arg(long, value_name = "URL", requires = "b")]
     pub(super) a: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct IsolateArgs {
     /// Requests of all ways together, below the rate that the target bears
     #[arg(long, value_name = "N[/UNIT]", default_value = "200/s", allow_negative_numbers = true)]
     pub(super) rate: IsolateRate,
-    /// Time for everything together; with --find a third of it at most is the comparison's [default: 2m, with --find 6m]
+    /// Time for everything together; with --capacity a third of it at most is the comparison's [default: 2m, with --capacity 6m]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(super) budget: Option<Duration>,
     /// Ways that differ by no more than this are equal
@@ -48,14 +48,14 @@ pub(crate) struct IsolateArgs {
     pub(super) margin: Margin,
     /// Go on until the 99th percentile is told, too
     #[arg(long)]
-    pub(super) tail: bool,
+    pub(super) until_p99: bool,
     /// Then search the reference, and the ways that differ from it, for the rate that each bears
     #[arg(long)]
-    pub(super) find: bool,
-    /// With --find: what each way is held to, one quantile, errors, or both [default: errors<0.1%]
+    pub(super) capacity: bool,
+    /// With --capacity: what each way is held to, one quantile, errors, or both [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS")]
     pub(super) slo: Option<Objectives>,
-    /// With --find: never offer more than this
+    /// With --capacity: never offer more than this
     #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
     pub(super) max_rate: Option<MaxRate>,
     /// Write the experiment to this file, as JSON; - is standard output, and what is shown goes to standard error then
@@ -67,7 +67,7 @@ pub(crate) struct IsolateArgs {
     /// Serve the experiment as a page at this loopback address while it goes on (127.0.0.1:0 finds a free port), with a button that
     /// ends it; standard error has its link, see below
     #[arg(long, value_name = "ADDRESS")]
-    pub(super) page: Option<Loopback>,
+    pub(super) live_page: Option<Loopback>,
     /// Targets file
     #[arg(long, value_name = "FILE", default_value = "stdin")]
     pub(super) targets: String,
@@ -105,7 +105,7 @@ impl FromStr for IsolateRate {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<RateSetting>().map_err(|error| error.to_string())? {
             RateSetting::Exact(rate) => Ok(Self(rate.per_second())),
-            RateSetting::Unlimited => Err("ways are compared at a rate that the target bears".to_owned()),
+            RateSetting::Unlimited => Err("expected a finite rate that the target sustains".to_owned()),
         }
     }
 }
@@ -139,7 +139,7 @@ const SLOWEST: f64 = 1.0;
 impl IsolateArgs {
     /// Whether ways are searched after they were compared.
     pub(crate) fn has_searches(&self) -> bool {
-        self.find
+        self.capacity
     }
 
     /// Whether targets may come on standard input.
@@ -168,12 +168,12 @@ impl IsolateArgs {
 
     /// Time for everything together.
     pub(super) fn budget(&self) -> Duration {
-        self.budget.unwrap_or(USUAL[usize::from(self.find)])
+        self.budget.unwrap_or(USUAL[usize::from(self.capacity)])
     }
 
     /// Time for the comparison.
     pub(super) fn budget_of_comparison(&self) -> Duration {
-        if self.find { limits::study_budget(self.budget()) } else { self.budget() }
+        if self.capacity { limits::study_budget(self.budget()) } else { self.budget() }
     }
 
     /// What no single flag can know. All of it is said at once.
@@ -190,22 +190,25 @@ impl IsolateArgs {
         };
         let two = self.is_comparison();
         let targets = self.url.is_some() || self.targets != "stdin";
-        let ways = !self.vary.is_empty() || self.experiment.is_some();
-        refuse(!two && !ways, "nothing to compare: say --vary, --experiment, or --a and --b");
-        refuse(two && ways, "--a and --b are the whole experiment: leave out --vary and --experiment");
-        refuse(two && targets, "--a and --b are the targets: leave out the URL and -targets");
+        let ways = !self.factors.is_empty() || self.experiment.is_some();
+        refuse(!two && !ways, "nothing to compare: give --factors, --experiment, or --a and --b");
+        refuse(two && ways, "give either --a and --b, or --factors and --experiment");
+        refuse(two && targets, "give either --a and --b, or a URL or -targets");
         refuse(
             self.url.is_some() && self.targets != "stdin",
-            "a URL and -targets are two ways to say what is asked: one of them",
+            "a URL and -targets exclude each other: give one",
         );
         self.check_budget(&mut refuse);
         self.check_find(&mut refuse);
-        refuse(self.rate.0 < SLOWEST, &format!("--rate must be {SLOWEST}/s or more"));
-        refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and an experiment has an end");
-        refuse(self.redirects < -1, "-redirects must be -1 or more");
+        refuse(self.rate.0 < SLOWEST, &format!("--rate must be at least {SLOWEST}/s"));
+        refuse(
+            self.timeout.is_zero(),
+            "-timeout=0 has no limit, but an experiment must end: give a duration above 0",
+        );
+        refuse(self.redirects < -1, "-redirects must be at least -1");
         refuse(
             ReportFiles::is_same_file(self.json.as_deref(), self.html.as_deref()),
-            "--json and --html are two files",
+            "--json and --html need two different files",
         );
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
@@ -215,56 +218,54 @@ impl IsolateArgs {
 
     fn check_budget(&self, refuse: &mut impl FnMut(bool, &str)) {
         refuse(
-            !self.find && self.budget() < LEAST,
-            &format!("--budget must be {LEAST:?} or more: the first look at what was seen takes that"),
+            !self.capacity && self.budget() < LEAST,
+            &format!("--budget must be at least {LEAST:?}: the first evaluation takes that long"),
         );
         refuse(
-            self.find && self.budget() < limits::MIN_BUDGET,
+            self.capacity && self.budget() < limits::MIN_BUDGET,
             &format!(
-                "--budget must be {:?} or more with --find: the first look at what was seen and two searches take that",
+                "--budget must be at least {:?} with --capacity: the first evaluation and two searches take that long",
                 limits::MIN_BUDGET
             ),
         );
     }
 
     fn check_find(&self, refuse: &mut impl FnMut(bool, &str)) {
+        refuse(!self.capacity && self.slo.is_some(), "--slo needs --capacity");
         refuse(
-            !self.find && self.slo.is_some(),
-            "--slo is for --find: a comparison alone holds ways to nothing",
+            !self.capacity && self.max_rate.is_some(),
+            "--max-rate needs --capacity; without it, --rate is the offered rate",
         );
         refuse(
-            !self.find && self.max_rate.is_some(),
-            "--max-rate is for --find: a comparison alone offers --rate",
-        );
-        refuse(
-            self.find && self.max_rate.is_some_and(|most| most.0 < self.rate.0),
-            "--max-rate is below --rate, which the target is offered while ways are compared",
+            self.capacity && self.max_rate.is_some_and(|most| most.0 < self.rate.0),
+            "--max-rate must be at least --rate, the offered rate of the comparison",
         );
     }
 }
 
 const HELP: &str = "\
 Example: is it the name, the proxy, or new connections?
-  seawall isolate http://shop.default:8080/ --vary name,keep-alive,proxy=none --html ways.html
+  seawall isolate http://shop.default:8080/ --factors name,keep-alive,proxy=none --html ways.html
 Requests go every way at the same time, one after the other in an order that is drawn anew for each
 round, over connections that are opened anew every ten seconds; what would disturb the others (a
 connection limit, a source address, a larger body) takes turns of a second instead. Ways are compared cell by cell with
 the reference, which is the target as the other flags have it. The experiment ends when everything
 is decided, or with the budget.
 
-  seawall isolate http://shop.default:8080/ --vary proxy=none --find --slo 'p99<250ms' --max-rate 2000/s
+  seawall isolate http://shop.default:8080/ --factors proxy=none --capacity --slo 'p99<250ms' --max-rate 2000/s
 goes on to what each way bears: the comparison is below the limit, and a way that is faster need not
 bear more. The reference and up to three ways that differ from it (who left requests unanswered, who
-fails, who costs or saves most; of --a and --b both, whatever was told) are searched one after the
+has errors, who is slower or faster by most; of --a and --b both, whatever was told) are searched one after the
 other as find --quick searches, without the cause, each exactly as it was compared and alone. This
 offers more than the target takes, many times and briefly. A third of --budget at most is the
 comparison's; what it leaves is shared by the searches, 20 s each at least, and whoever gets none is named.
 
-Factors of --vary:
+Factors (--factors):
   name          the whole name with a final dot, and its address; each request with a lookup of its own
   address       each address that the name has
   keep-alive    a new connection for each request (with -keepalive=false, or beside name: kept ones)
-  connections   one connection; =N: so many; at the whole --rate in its turn, as the reference in its own
+  connections   one connection (=N: N connections); it and the reference take turns, each at the whole
+                --rate
   protocol      HTTP/1.1 where HTTP/2 is spoken, else HTTP/2
   tls           the same URL with or without TLS; =URL where it has a port of its own
   connect-to=HOST:PORT   connected there, whatever the URL says
@@ -279,29 +280,36 @@ Experiment file:
     - {name: one connection, connections: 1}
 A way may have: name, url, address, server-name, protocol (http1 or http2), keep-alive, insecure,
 proxy, lookup (true: for each connection), connections, source, body, design (interleaved or blocks).
-What it does not name is as the flags have it; a way of --vary is the reference with one thing
+What it does not name is as the flags have it; a way of --factors is the reference with one thing
 different. Where the reference has connections, a source, a body or design: blocks, all ways take turns.
 Where all of them have a url, the reference too, no target is needed: each is asked by GET.
 
 Verdicts, of the middle half of the times (and of failures):
-  saves, costs      it differs by more than 1 %, or a fifth of a --margin above 5 %; also fails less, fails more: by more than 1 % of requests
+  faster, slower    it differs by more than 1 %, or a fifth of a --margin above 5 %
+  more, fewer errors   it differs by more than 1 % of requests
   ... 99th percentile   the middle is the same within --margin, and the slowest one in a hundred differ
   not the cause     the middle is the same within --margin, and the tail is not known to differ
-  could not be told with the time that it would take at this rate
+  undecided         neither is known: with the time that it would take at this rate
   invalid           this generator was the limit in more than a fifth of its cells
 Of two equal ways a difference is told in 3 % of experiments at most, whatever the number of ways. The
-99th percentile takes far longer: it is judged where cells have 200 answers, and waited for with --tail.
+99th percentile takes far longer: it is judged where cells have 200 answers, and waited for with --until-p99.
 
-JSON (--json): schema (1), outcome (of the comparison), cut, generator, asked, took, reference, variants (name, what, verdict, gain as
-a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
-tail, requests, answers, failed, unanswered, resent, failures (what, count), times by percentile), verdicts of which are faster, slower, fails-more,
-fails-less, tail-faster, tail-slower, equal, undecided and invalid; overloaded (place of the way that left requests unanswered), find, cells.
-find (with --find): ways (way: its place, 0 is the reference; name; beside: verdict better, same,
-not-worse, worse or cannot-tell, with lower, point and upper of this cliff over the reference's, null
-where a cap hides them, and why where it cannot be told; run: what find --json writes), left_out
-(name, why), nothing (why nothing was searched).
+JSON (--json): kind (isolate), version (1), outcome (of the comparison), stop_reason (signal,
+overloaded, generator-limited or failed), stop_detail (the reason as a sentence), overloaded_variant
+(index of the variant that left requests unanswered; 0 is the reference), generator_warnings,
+config, duration_seconds, reference, variants, capacity, time_buckets.
+variants: name, description, requests, responses, failed, no_response, retried, failures (reason,
+count), response_time_quantiles (quantile, seconds), design, verdict (faster, slower, more-errors,
+fewer-errors, p99-faster, p99-slower, equal, undecided or invalid), time_saved_ratio (of the
+reference's time; above 0 is faster), time_saved_seconds, error_ratio_difference (above 0 is more
+errors), time_buckets, p_difference, p_equivalence, decided_after_seconds, estimated_remaining_seconds,
+generator_limited_ratio, p99. Intervals have lower, estimate and upper.
+capacity (with --capacity): variants (variant: its index; name; vs_reference: verdict better, same,
+not-worse, worse or undecided, with lower, estimate and upper of its breaking rate divided by the
+reference's, null where the highest rate hides them, and reason where it is undecided; find: what
+find --json writes), not_run (name, reason), skipped_because (why nothing was searched).
 
-In the browser (--page 127.0.0.1:0): the page of --html while the experiment goes on, with how far it is and
+In the browser (--live-page 127.0.0.1:0): the page of --html while the experiment goes on, with how far it is and
 a button that ends it as the first SIGINT does; the exit code is that of what is known then. Its link
 (\"page: http://...\" on standard error) holds a token: whoever has the link sees the experiment and may
 end it, nobody else does. When it is over the page is that of --html, and \"Save report\" keeps it as one
@@ -309,14 +317,14 @@ offline file; an open page has up to 2 s to hear the end. To see it from elsewhe
 ends: ssh -L 8080:127.0.0.1:8080 HOST.
 
 From many pods (--on kubernetes): every pod goes every way equally often, and what all see in the same seconds
-is one cell. A pod that is lost is named, and left out of all ways alike. Names are looked up by the pods. Not with --find.
+is one cell. A pod that is lost is named, and left out of all ways alike. Names are looked up by the pods. Not with --capacity.
 
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.
 
 Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
-was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, leaves requests unanswered that a answers, or breaks at a lower rate or dies (--find), however the comparison ended; 4 the generator was the limit of a way; 8 some could
-not be told in the budget (with --tail a 99th percentile, too), or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the reference bears; 130, 143 ended early by SIGINT, SIGTERM.";
+was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, has more errors, leaves requests unanswered that a answers, or breaks at a lower rate or dies (--capacity), however the comparison ended; 4 the generator was the limit of a way; 8 some could
+not be told in the budget (with --until-p99 a 99th percentile, too), or of --a and --b the tail looks twice as slow and was not told (--until-p99), or what they bear was not (--capacity), or the rate was more than the reference bears; 130, 143 ended early by SIGINT, SIGTERM.";
 
 #[cfg(test)]
 mod tests {

@@ -31,7 +31,7 @@ impl VariantDrafts {
     }
 
     /// Whether any asks for a lookup for each connection: then all have one.
-    pub(super) fn needs_lookup(&self) -> bool {
+    pub(super) fn any_looks_up_per_connection(&self) -> bool {
         self.all().any(|way| way.lookup)
     }
 
@@ -65,10 +65,10 @@ fn parse(text: &str) -> Result<VariantDrafts, ValidationErrors> {
     let ways = {
         let root = document.root();
         let reference = way(&root.key("reference").table(), Some("reference"));
-        let node = root.required("variants", "a list of one or more ways");
+        let node = root.required("variants", "a list of one or more variants");
         let places = node.list();
         if node.is_present() && !(1..=MAX_VARIANTS).contains(&places.len()) {
-            node.reject(format!("from 1 to {MAX_VARIANTS} ways"));
+            node.reject(format!("from 1 to {MAX_VARIANTS} variants"));
         }
         let mut names = BTreeSet::from([reference.name.clone()]);
         let variants = places.iter().map(|place| variant(place, &reference, &mut names)).collect();
@@ -81,16 +81,16 @@ fn variant(node: &DocumentNode<'_>, reference: &VariantDraft, names: &mut BTreeS
     let table = node.table();
     let draft = way(&table, None);
     if !draft.name.is_empty() && !names.insert(draft.name.clone()) {
-        table.key("name").reject("a name that no other way has");
+        table.key("name").reject("a name that is unique among the variants");
     }
     if draft.design == Some(Design::Interleaved) && reference.design() == Design::Blocks {
-        let why = "blocks: the reference takes turns, by its design, connections, source or body";
+        let why = "blocks, because the reference's design, connections, source or body needs blocks";
         table.key("design").reject(why);
     }
     // Its unknown keys are known once it is dropped: whoever mistypes one means a difference.
     drop(table);
     if !draft.differs() && !draft.lookup && !node.has_errors() {
-        node.reject("something that differs from the reference");
+        node.reject("a difference from the reference");
     }
     draft
 }
@@ -119,7 +119,7 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
         protocol: table.key("protocol").text("http1 or http2", protocol),
         keep_alive: table.key("keep-alive").boolean(),
         insecure: table.key("insecure").boolean().unwrap_or(false),
-        proxies: table.key("proxy").text("a proxy's URL, or none", proxies),
+        proxies: table.key("proxy").text("the URL of a proxy, or none", proxies),
         lookup: table.key("lookup").boolean().unwrap_or(false),
         connections: table.key("connections").number(1..=1_000_000).map(|number| number as usize),
         source: table.key("source").text("an IP address of this machine", |text| text.parse().ok()),
@@ -133,15 +133,17 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
 /// What a way cannot have together.
 fn contradictions(table: &DocumentTable<'_>, draft: &VariantDraft) {
     if draft.design == Some(Design::Interleaved) && draft.needs_a_session() {
-        table.key("design").reject("blocks: connections and source take a session of their own");
+        table
+            .key("design")
+            .reject("blocks, because a variant with its own connections or source needs a separate session");
     }
     let through = draft.proxies.as_ref().is_some_and(|proxies| !proxies.is_empty());
     if through && draft.address.is_some() {
-        table.key("address").reject("no address beside a proxy: it is the proxy that is connected to");
+        table.key("address").reject("no address, because connections go to the proxy");
     }
     let literal = draft.address.as_ref().is_some_and(|(host, _)| is_ip_address(host));
     if draft.lookup && literal {
-        table.key("lookup").reject("no lookup beside an address that is no name");
+        table.key("lookup").reject("no lookup, because the address is not a name");
     }
 }
 
@@ -159,7 +161,7 @@ fn described(draft: &VariantDraft) -> String {
             .proxies
             .as_ref()
             .map(|proxies| if proxies.is_empty() { "no proxy" } else { "a proxy" }.to_owned()),
-        draft.lookup.then(|| "looked up for each connection".to_owned()),
+        draft.lookup.then(|| "a DNS lookup for each connection".to_owned()),
         draft.connections.map(|number| format!("at most {}", pluralize(number as u64, "connection"))),
         draft.source.map(|ip| format!("from {ip}")),
         draft.body.map(|bytes| format!("a body of {}", pluralize(bytes as u64, "byte"))),
@@ -195,17 +197,21 @@ mod tests {
         for part in [
             "unknown key \"nane\"",
             "variants[0].address: found \"b\", expected host:port",
-            "variants[1].name: found \"a\", expected a name that no other way has",
+            "variants[1].name: found \"a\", expected a name that is unique among the variants",
             "variants[1].keep-alive",
             "variants[2].name: found nothing",
             "variants[3].design: found \"interleaved\", expected blocks",
             "variants[4].address",
             "variants[5].lookup",
-            "variants[6]: found {\"name\":\"f\"}, expected something that differs",
+            "variants[6]: found {\"name\":\"f\"}, expected a difference from the reference",
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
-        assert_eq!(told.matches("something that differs").count(), 1, "where nothing else is wrong: {told}");
+        assert_eq!(
+            told.matches("a difference from the reference").count(),
+            1,
+            "where nothing else is wrong: {told}"
+        );
         let named = parse("variants:\n- {name: \"a\\e[31mb\", keep-alive: false}\n").unwrap_err().to_string();
         assert!(
             named.contains("variants[0].name") && named.contains("without control characters"),
@@ -224,7 +230,7 @@ mod tests {
             assert_eq!(ways.variants[0].design(), Design::Blocks, "{reference}");
             let told = parse(&text(", design: interleaved")).unwrap_err().to_string();
             assert!(
-                told.contains("variants[0].design: found \"interleaved\", expected blocks: the ref"),
+                told.contains("variants[0].design: found \"interleaved\", expected blocks, because the ref"),
                 "{told}"
             );
         }
@@ -236,8 +242,8 @@ mod tests {
     #[test]
     fn an_experiment_without_a_way_is_named() {
         for (text, why) in [
-            ("{}", "variants: found nothing, expected a list of one or more ways"),
-            ("variants: []", "from 1 to 30 ways"),
+            ("{}", "variants: found nothing, expected a list of one or more variants"),
+            ("variants: []", "from 1 to 30 variants"),
             ("variants: [a]", "a table of keys"),
             ("a: [", "valid YAML"),
         ] {

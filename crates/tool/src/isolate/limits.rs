@@ -1,4 +1,4 @@
-//! `--find`: has the ways that matter searched for the rate that each bears, and shows what that came to beside the reference.
+//! `--capacity`: has the ways that matter searched for the rate that each bears, and shows what that came to beside the reference.
 //!
 //! Which ways, in which order and how long each is `lab`'s ([`seawall_lab::isolate::limits`]); a search is told of, and what it came to is said, as
 //! `find` does both.
@@ -44,7 +44,7 @@ pub(super) fn search(
             }
         }
         if let Some(page) = &mut page {
-            page.set_answer(IsolateReport { find: Some(limits.clone().finish()), ..answer.clone() });
+            page.set_answer(IsolateReport { capacity: Some(limits.clone().finish()), ..answer.clone() });
         }
     }
     limits.finish()
@@ -52,10 +52,10 @@ pub(super) fn search(
 
 fn announced(next: &NextSearch) -> String {
     let more = match next.remaining {
-        0 => "the last one".to_owned(),
-        more => format!("{more} more to come"),
+        0 => "the last search".to_owned(),
+        more => format!("{more} more to do"),
     };
-    format!("what {} bears ({more})", next.name)
+    format!("searching the limit of {} ({more})", next.name)
 }
 
 fn carry_out(
@@ -79,11 +79,11 @@ fn carry_out(
 
 /// Who bears more or less than the reference, for the first line; none if that is told of nobody.
 pub(super) fn headline(answer: &IsolateReport) -> Option<String> {
-    let found = answer.find.as_ref()?;
-    let said = found.ways.iter().filter_map(|way| {
+    let found = answer.capacity.as_ref()?;
+    let said = found.variants.iter().filter_map(|way| {
         Some(match found.verdict(way)? {
-            _ if way.run.outcome == FindOutcome::Gone => {
-                format!("{} did not live through its search", way.name)
+            _ if way.find.outcome == FindOutcome::TargetDied => {
+                format!("{} died during its search", way.name)
             }
             CapacityVerdict::Less => format!("{} breaks at a lower rate", way.name),
             CapacityVerdict::More => format!("{} breaks at a higher rate", way.name),
@@ -94,51 +94,66 @@ pub(super) fn headline(answer: &IsolateReport) -> Option<String> {
 
 /// The section of the screen.
 pub(super) fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    let Some(found) = &answer.find else { return Ok(()) };
-    if let Some(why) = &found.nothing {
-        return writeln!(out, "\nWhat each way bears\n  nothing was searched: {why}");
+    let Some(found) = &answer.capacity else { return Ok(()) };
+    if let Some(why) = &found.skipped_because {
+        return writeln!(out, "\nLimit of each variant\n  not searched: {why}");
     }
-    let goal = found.ways.first().map_or_else(String::new, |way| format!(" ({})", bounds(&way.run.asked)));
-    writeln!(out, "\nWhat each way bears{goal}")?;
-    let names = found.ways.iter().map(|way| &way.name).chain(found.left_out.iter().map(|way| &way.name));
+    let goal =
+        found.variants.first().map_or_else(String::new, |way| format!(" ({})", bounds(&way.find.config)));
+    writeln!(out, "\nLimit of each variant{goal}")?;
+    let names = found.variants.iter().map(|way| &way.name).chain(found.not_run.iter().map(|way| &way.name));
     let widest = names.map(|name| name.chars().count()).max().unwrap_or(0);
-    for way in &found.ways {
-        writeln!(out, "  {:widest$}  {}", way.name, describe_limit(&way.run))?;
+    for way in &found.variants {
+        writeln!(out, "  {:widest$}  {}", way.name, describe_limit(&way.find))?;
         if let Some(beside) = compared_to_reference(found, way) {
             writeln!(out, "  {:widest$}  {beside}", "")?;
         }
     }
-    for way in &found.left_out {
-        writeln!(out, "  {:widest$}  not searched: {}", way.name, way.why)?;
+    for way in &found.not_run {
+        writeln!(out, "  {:widest$}  not searched: {}", way.name, way.reason)?;
     }
     Ok(())
 }
 
 /// How a search ended and where it breaks, from where on answers are late, and what would tell more.
 fn describe_limit(run: &Run) -> String {
-    let is_late = run.asked.goal.late.is_some() && run.knee.bad.is_some() && !run.is_latency_limit();
-    let late = if is_late { format!("; answers are late {}", limit_range(&run.knee)) } else { String::new() };
-    let is_short = run.cut == Some(FindStopReason::Budget) && run.outcome == FindOutcome::Interrupted;
-    let more = if is_short { "; a longer --budget tells more" } else { "" };
+    let is_late = run.config.slo.latency.is_some()
+        && run.latency_breaking_rate.lowest_bad_rate.is_some()
+        && !run.is_latency_limit();
+    let late = if is_late {
+        format!("; responses become late {}", limit_range(&run.latency_breaking_rate))
+    } else {
+        String::new()
+    };
+    let is_short = run.stop_reason == Some(FindStopReason::Budget) && run.outcome == FindOutcome::Interrupted;
+    let more = if is_short { "; use a longer --budget" } else { "" };
     outcome_line(run) + &late + more
 }
 
 /// What a way bears beside the reference, as `find --compare` says it; none of the reference.
 fn compared_to_reference(found: &CapacityReport, way: &VariantCapacity) -> Option<String> {
-    let reference = &found.ways.first()?;
-    Some(match way.beside.as_ref()? {
+    let reference = &found.variants.first()?;
+    Some(match way.vs_reference.as_ref()? {
         Ok(compared) => {
             let change =
-                describe_change(compared, &reference.run, &way.run, &format!("by {}", reference.name));
-            format!("beside {}, {change}", reference.name)
+                describe_change(compared, &reference.find, &way.find, &format!("by {}", reference.name));
+            format!("compared with {}: {change}", reference.name)
         }
-        Err(why) => format!("beside {}, cannot tell: {why}", reference.name),
+        Err(why) => format!("cannot compare with {}: {why}", reference.name),
     })
 }
 
 /// Columns of the table of what was searched, the first of which are text.
-pub(super) const COLUMNS: [&str; 8] =
-    ["Way", "What it bears", "Beside the reference", "Cliff /s", "Knee /s", "Held /s", "Trials", "Took"];
+pub(super) const COLUMNS: [&str; 8] = [
+    "Variant",
+    "Limit",
+    "Compared with the reference",
+    "Cliff /s",
+    "Knee /s",
+    "Sustained /s",
+    "Trials",
+    "Took",
+];
 
 /// Its rows.
 pub(super) fn rows(found: &CapacityReport) -> Vec<[String; 8]> {
@@ -147,24 +162,24 @@ pub(super) fn rows(found: &CapacityReport) -> Vec<[String; 8]> {
         (Some(lower), Some(upper)) => format!("{} – {}", rate(lower), rate(upper)),
         _ => none(),
     };
-    let searched = found.ways.iter().map(|way| {
-        let run = &way.run;
+    let searched = found.variants.iter().map(|way| {
+        let run = &way.find;
         [
             way.name.clone(),
             describe_limit(run),
             compared_to_reference(found, way).unwrap_or_else(none),
-            bracket(&run.cliff),
-            bracket(&run.knee),
-            run.cliff
-                .good
+            bracket(&run.breaking_rate),
+            bracket(&run.latency_breaking_rate),
+            run.breaking_rate
+                .highest_good_rate
                 .or_else(|| seawall_lab::find::compare::highest_held_rate(run))
                 .map_or_else(none, rate),
             run.trials.len().to_string(),
-            seconds(run.took),
+            seconds(run.duration_seconds),
         ]
     });
-    let left_out = found.left_out.iter().map(|way| {
-        let why = format!("not searched: {}", way.why);
+    let left_out = found.not_run.iter().map(|way| {
+        let why = format!("not searched: {}", way.reason);
         [way.name.clone(), why, none(), none(), none(), none(), none(), none()]
     });
     searched.chain(left_out).collect()
@@ -178,7 +193,7 @@ const SAME: f64 = 0.01;
 /// Times of good answers by the rate that was offered, of all ways in one picture, and where each breaks; none without any.
 pub(super) fn curves(found: &CapacityReport) -> Option<Panel> {
     let mut lines: Vec<_> =
-        found.ways.iter().flat_map(of_way).filter(|line| !line.points.is_empty()).collect();
+        found.variants.iter().flat_map(of_way).filter(|line| !line.points.is_empty()).collect();
     let points = || lines.iter().flat_map(|line| &line.points);
     let times = || points().filter_map(|point| point.1);
     let (low, high) = times().fold((f64::MAX, 0.0), |(low, high), time| (time.min(low), time.max(high)));
@@ -186,14 +201,14 @@ pub(super) fn curves(found: &CapacityReport) -> Option<Panel> {
     if lines.is_empty() {
         return None;
     }
-    let breaks = found.ways.iter().filter_map(|way| Some((way, way.run.cliff.point?)));
+    let breaks = found.variants.iter().filter_map(|way| Some((way, way.find.breaking_rate.estimate?)));
     lines.extend(breaks.map(|(way, rate)| {
         let points = vec![(rate, Some(low)), (rate, Some(high))];
-        ChartLine { name: String::new(), colour: run_colour(way.way), stroke: Stroke::Dashed, points }
+        ChartLine { name: String::new(), colour: run_colour(way.variant), stroke: Stroke::Dashed, points }
     }));
     Some(Panel {
         name: "Response time by rate",
-        unit: "99th percentile of good answers, thin their median; dashed where it breaks",
+        unit: "99th percentile of good responses (thin line: median, dashed line: cliff)",
         suffix: "",
         below: "offered, requests per second",
         x,
@@ -205,9 +220,9 @@ pub(super) fn curves(found: &CapacityReport) -> Option<Panel> {
 
 /// The 99th percentile with the way's name, or where no trial has one the median, which else goes without.
 fn of_way(way: &VariantCapacity) -> [ChartLine; 2] {
-    let [median, tail] = [0, 1].map(|at| points(&way.run, at));
+    let [median, tail] = [0, 1].map(|at| points(&way.find, at));
     let nameless = if tail.is_empty() { way.name.clone() } else { String::new() };
-    let line = |name, stroke, points| ChartLine { name, colour: run_colour(way.way), stroke, points };
+    let line = |name, stroke, points| ChartLine { name, colour: run_colour(way.variant), stroke, points };
     [line(nameless, Stroke::Thin, median), line(way.name.clone(), Stroke::Solid, tail)]
 }
 
@@ -216,9 +231,10 @@ fn points(run: &Run, at: usize) -> Points {
     let time = |trial: &ReportedTrial| {
         let good: u32 = trial.blocks.iter().map(|block| block.1).sum();
         let is_known = trial.tests_rate()
-            && trial.vote != ReportedVerdict::Invalid
+            && trial.verdict != ReportedVerdict::Invalid
             && (at == 0 || good >= LEAST_OF_TAIL);
-        trial.quantiles.filter(|_| is_known).map(|quantiles| (trial.rate, quantiles[at]))
+        let times = trial.response_seconds.filter(|_| is_known)?;
+        Some((trial.rate, if at == 0 { times.p50 } else { times.p99 }))
     };
     let mut all: Vec<_> = run.trials.iter().filter_map(time).collect();
     all.sort_by(|one, other| one.0.total_cmp(&other.0));

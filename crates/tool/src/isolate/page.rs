@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use seawall_isolate::looks::null_difference;
 use seawall_lab::isolate::answer::{
-    ConfidenceInterval, IsolateReport, VariantResult, VariantStats, VariantVerdict,
+    ConfidenceInterval, IsolateReport, ResponseTimeQuantile, VariantResult, VariantStats, VariantVerdict,
 };
 use seawall_lab::isolate::limits::CapacityReport;
 use serde::Serialize;
@@ -98,35 +98,35 @@ fn page(out: &mut String, answer: &IsolateReport, policy: &str, note: Option<&st
 fn head(out: &mut String, answer: &IsolateReport, headline: &str) -> fmt::Result {
     writeln!(
         out,
-        "<h1>{headline}</h1>\n<p class=\"when\">{} · {:.0}/s together · {} of {} · seed {}</p>",
-        escaped(&answer.asked.target),
-        answer.asked.rate,
-        format_wait(answer.took),
-        format_wait(answer.asked.budget),
-        answer.asked.seed
+        "<h1>{headline}</h1>\n<p class=\"when\">{} · {:.0}/s in total · {} of {} · seed {}</p>",
+        escaped(&answer.config.target),
+        answer.config.rate,
+        format_wait(answer.duration_seconds),
+        format_wait(answer.config.budget_seconds),
+        answer.config.seed
     )?;
-    if let Some(cut) = &answer.cut {
-        writeln!(out, "<p class=\"note\">Cut short: {}</p>", escaped(cut))?;
+    if let Some(detail) = &answer.stop_detail {
+        writeln!(out, "<p class=\"note\">Cut short: {}</p>", escaped(detail))?;
     }
-    for limit in &answer.generator {
+    for limit in &answer.generator_warnings {
         writeln!(out, "<p class=\"note\">The generator: {}</p>", escaped(limit))?;
     }
     Ok(())
 }
 
 fn sections(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    section(out, "What going each way saves", |out| forest(out, answer))?;
+    section(out, "Time saved by each variant", |out| forest(out, answer))?;
     section(out, "Curves", |out| curves(out, answer))?;
-    if let Some(found) = &answer.find {
-        section(out, "What each way bears", |out| bears(out, found))?;
+    if let Some(found) = &answer.capacity {
+        section(out, "Limit of each variant", |out| bears(out, found))?;
     }
     section(out, "Verdicts", |out| verdicts(out, answer))?;
-    section(out, "All ways", |out| figures(out, answer))?;
+    section(out, "All variants", |out| figures(out, answer))?;
     if answer.variant_stats().any(VariantStats::has_failures_or_retries) {
         section(out, "Failed requests", |out| failures(out, answer))?;
     }
     section(out, "Cells", |out| cells(out, answer))?;
-    section(out, "What words mean", |out| words(out, answer))
+    section(out, "Terms", |out| words(out, answer))
 }
 
 fn section(out: &mut String, title: &str, body: impl FnOnce(&mut String) -> fmt::Result) -> fmt::Result {
@@ -150,9 +150,9 @@ fn forest(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let height = base + 44.0;
     writeln!(
         out,
-        "<svg class=\"ways\" viewBox=\"0 0 {WIDE} {height}\" role=\"img\"><title>Interval of each way</title>"
+        "<svg class=\"ways\" viewBox=\"0 0 {WIDE} {height}\" role=\"img\"><title>Interval of each variant</title>"
     )?;
-    let margin = answer.asked.margin;
+    let margin = answer.config.margin;
     writeln!(
         out,
         "<rect class=\"margin\" x=\"{:.1}\" y=\"4\" width=\"{:.1}\" height=\"{base:.1}\"/>",
@@ -179,7 +179,7 @@ fn forest(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let reference = escaped(&answer.reference.name);
     writeln!(
         out,
-        "<text class=\"soft\" x=\"{LEFT}\" y=\"{:.1}\">costs</text><text class=\"soft\" x=\"{RIGHT}\" y=\"{:.1}\" text-anchor=\"end\">saves, of the time of {reference}</text></svg>",
+        "<text class=\"soft\" x=\"{LEFT}\" y=\"{:.1}\">slower</text><text class=\"soft\" x=\"{RIGHT}\" y=\"{:.1}\" text-anchor=\"end\">faster, in percent of the time of {reference}</text></svg>",
         base + 38.0,
         base + 38.0
     )
@@ -197,13 +197,13 @@ fn bar(out: &mut String, way: &VariantResult, y: f64, x: impl Fn(f64) -> f64) ->
     )?;
     if is_of_failures(way) {
         let side = match way.verdict {
-            VariantVerdict::FailsMore => f64::MIN,
-            VariantVerdict::FailsLess => f64::MAX,
+            VariantVerdict::MoreErrors => f64::MIN,
+            VariantVerdict::FewerErrors => f64::MAX,
             _ => 0.0,
         };
         return cross(out, way, y, x(side));
     }
-    let Some(gain) = way.gain else { return Ok(()) };
+    let Some(gain) = way.time_saved_ratio else { return Ok(()) };
     let (lower, upper) = (gain.lower.unwrap_or(f64::MIN), gain.upper.unwrap_or(f64::MAX));
     let class = colour(way.verdict);
     writeln!(
@@ -211,7 +211,7 @@ fn bar(out: &mut String, way: &VariantResult, y: f64, x: impl Fn(f64) -> f64) ->
         "<line class=\"bar {class}\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><circle class=\"{class}\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"5\"><title>{name}: {}</title></circle>",
         x(lower),
         x(upper),
-        x(gain.point),
+        x(gain.estimate),
         screen::interval(gain)
     )
 }
@@ -244,20 +244,20 @@ fn in_order(answer: &IsolateReport) -> Vec<&VariantResult> {
     answer.ranked().into_iter().chain(others).collect()
 }
 
-/// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin. What costs more than
+/// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin. What takes more than
 /// twice the time stands at its edge, or it would make one point of all others.
 fn reach(answer: &IsolateReport) -> f64 {
     let far = |gain: ConfidenceInterval| {
         let ends = [gain.lower, gain.upper].into_iter().flatten().map(f64::abs);
-        ends.fold(gain.point.abs(), f64::max).min(3.0 * gain.point.abs().max(answer.asked.margin))
+        ends.fold(gain.estimate.abs(), f64::max).min(3.0 * gain.estimate.abs().max(answer.config.margin))
     };
     let most = answer
         .variants
         .iter()
         .filter(|way| !is_of_failures(way))
-        .filter_map(|way| way.gain)
+        .filter_map(|way| way.time_saved_ratio)
         .map(far)
-        .fold(2.0 * answer.asked.margin, f64::max);
+        .fold(2.0 * answer.config.margin, f64::max);
     [0.1, 0.2, 0.3, 0.5].into_iter().find(|reach| *reach >= most).unwrap_or(1.0)
 }
 
@@ -267,46 +267,46 @@ fn shortened(name: &str) -> String {
 
 fn word(word: VariantVerdict) -> &'static str {
     match word {
-        VariantVerdict::Faster => "saves",
-        VariantVerdict::Slower => "costs",
-        VariantVerdict::TailFaster => "saves in the tail",
-        VariantVerdict::TailSlower => "costs in the tail",
-        VariantVerdict::FailsMore => "fails more",
-        VariantVerdict::FailsLess => "fails less",
+        VariantVerdict::Faster => "faster",
+        VariantVerdict::Slower => "slower",
+        VariantVerdict::P99Faster => "faster at p99",
+        VariantVerdict::P99Slower => "slower at p99",
+        VariantVerdict::MoreErrors => "more errors",
+        VariantVerdict::FewerErrors => "fewer errors",
         VariantVerdict::Equal => "not the cause",
-        VariantVerdict::Undecided => "could not be told",
+        VariantVerdict::Undecided => "undecided",
         VariantVerdict::Invalid => "invalid",
     }
 }
 
 fn colour(word: VariantVerdict) -> &'static str {
     match word {
-        VariantVerdict::Faster | VariantVerdict::FailsLess | VariantVerdict::TailFaster => "good",
-        VariantVerdict::Slower | VariantVerdict::FailsMore | VariantVerdict::TailSlower => "bad",
+        VariantVerdict::Faster | VariantVerdict::FewerErrors | VariantVerdict::P99Faster => "good",
+        VariantVerdict::Slower | VariantVerdict::MoreErrors | VariantVerdict::P99Slower => "bad",
         VariantVerdict::Equal | VariantVerdict::Undecided | VariantVerdict::Invalid => "plain",
     }
 }
 
 /// Percentiles by the count of nines, as in reports.
 fn curves(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    let point = |&(percent, seconds): &(f64, f64)| (-(1.0 - percent / 100.0).log10(), Some(seconds * 1e9));
+    let point = |known: &ResponseTimeQuantile| (-(1.0 - known.quantile).log10(), Some(known.seconds * 1e9));
     let line = |(at, way): (usize, &VariantStats)| ChartLine {
         name: way.name.clone(),
         colour: run_colour(at),
         stroke: if at == 0 { Stroke::Dashed } else { Stroke::Solid },
-        points: way.times.iter().map(point).collect(),
+        points: way.response_time_quantiles.iter().map(point).collect(),
     };
     let lines: Vec<_> =
         answer.variant_stats().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
     if lines.is_empty() {
-        return writeln!(out, "<p class=\"empty\">No way has an answer.</p>");
+        return writeln!(out, "<p class=\"empty\">No variant has a response.</p>");
     }
     let points = || lines.iter().flat_map(|line| &line.points);
     let x = Scale::nines(points().map(|point| point.0).fold(1.0, f64::max));
     let y = Scale::times(points().filter_map(|point| point.1));
     let panel = Panel {
         name: "Times by percentile",
-        unit: "from when it was sent to the end of the answer",
+        unit: "from the send to the end of the response",
         suffix: "",
         below: "percentile",
         x,
@@ -322,8 +322,8 @@ fn bears(out: &mut String, found: &CapacityReport) -> fmt::Result {
     match limits::curves(found) {
         Some(panel) => writeln!(out, "<div class=\"curves\">{}</div>", svg::alone(&panel))?,
         None => {
-            let why = found.nothing.as_deref().unwrap_or("no search has any answer");
-            writeln!(out, "<p class=\"empty\">Nothing was searched: {}.</p>", escaped(why))?;
+            let why = found.skipped_because.as_deref().unwrap_or("no search has a response");
+            writeln!(out, "<p class=\"empty\">Not searched: {}.</p>", escaped(why))?;
         }
     }
     let rows = limits::rows(found);
@@ -336,11 +336,11 @@ fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         VariantVerdict::Invalid => screen::describe_invalid(way),
         VariantVerdict::Equal => {
             let after = way
-                .decided_after
-                .map_or_else(String::new, |after| format!(", known after {}", format_wait(after)));
+                .decided_after_seconds
+                .map_or_else(String::new, |after| format!(", decided after {}", format_wait(after)));
             let unlike = screen::suspicious_tail(answer, way).unwrap_or_default();
-            let what = match way.gain {
-                Some(_) => format!("the same within {}", screen::share(answer.asked.margin)),
+            let what = match way.time_saved_ratio {
+                Some(_) => format!("equal within {}", screen::share(answer.config.margin)),
                 None => screen::describe_equal(answer, way),
             };
             format!("{what}{after}{unlike}")
@@ -348,9 +348,9 @@ fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         _ => screen::difference(way),
     };
     let row = |way: &&VariantResult| {
-        [way.way.name.clone(), word(way.verdict).to_owned(), said(way), way.way.what.clone()]
+        [way.way.name.clone(), word(way.verdict).to_owned(), said(way), way.way.description.clone()]
     };
-    table(out, &["Way", "Verdict", "Why", "What differs"], in_order(answer).iter().map(row), 4)
+    table(out, &["Variant", "Verdict", "Why", "What differs"], in_order(answer).iter().map(row), 4)
 }
 
 fn figures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
@@ -360,33 +360,33 @@ fn figures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 fn failures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let rows = answer.variant_stats().flat_map(|way| {
         let row = |what: &str, count: u64| [way.name.clone(), what.to_owned(), count.to_string()];
-        let failed = way.failures.iter().map(move |failure| row(&failure.what, failure.count));
+        let failed = way.failures.iter().map(move |failure| row(&failure.reason, failure.count));
         failed.chain(screen::other_outcomes(way).map(move |(what, count)| row(what, count)))
     });
-    table(out, &["Way", "In place of a good answer", "Requests"], rows, 2)
+    table(out, &["Variant", "Instead of a good response", "Requests"], rows, 2)
 }
 
 fn cells(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let names: Vec<_> = answer.variant_stats().map(|way| way.name.as_str()).collect();
     let name = |at: usize| names.get(at).copied().unwrap_or_default().to_owned();
     let time = |took: Option<f64>| took.map_or_else(|| "–".to_owned(), seconds);
-    let rows = answer.cells.iter().map(|row| {
-        let limited = if row.limited { "the generator was the limit" } else { "" };
+    let rows = answer.time_buckets.iter().map(|row| {
+        let limited = if row.is_generator_limited { "the generator was the limit" } else { "" };
         [
-            name(row.way),
+            name(row.variant),
             row.design.to_owned(),
-            row.cell.to_string(),
+            row.time_bucket.to_string(),
             row.requests.to_string(),
             row.failed.to_string(),
-            time(row.middle),
-            time(row.p99),
+            time(row.location_seconds),
+            time(row.p99_seconds),
             limited.to_owned(),
         ]
     });
-    writeln!(out, "<details><summary>{}</summary>", pluralize(answer.cells.len() as u64, "row"))?;
+    writeln!(out, "<details><summary>{}</summary>", pluralize(answer.time_buckets.len() as u64, "row"))?;
     table(
         out,
-        &["Way", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],
+        &["Variant", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],
         rows,
         2,
     )?;
@@ -417,14 +417,14 @@ fn table<const N: usize>(
 }
 
 fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    let margin = screen::share(answer.asked.margin);
+    let margin = screen::share(answer.config.margin);
     let words = [
-        ("saves, costs", format!("The middle half of the times differs by more than {}. Intervals err as often as one look may, 1.6 % or less.", screen::share(null_difference(answer.asked.margin)))),
-        ("fails more, fails less", "By more than 1 % of requests, whatever time the others take; a cross at the edge stands for it.".to_owned()),
-        ("not the cause", format!("The same within {margin}, whatever is left of a difference.")),
-        ("could not be told", "Neither, with the time that it would take most likely.".to_owned()),
-        ("cell", "Two seconds of all ways interleaved, or a second of each alone: what is compared, one by one.".to_owned()),
-        ("p differs, p equal", "How likely such cells are if the ways do not differ, or differ by the margin; adjusted for the number of ways (Holm).".to_owned()),
+        ("faster, slower", format!("The middle half of the times differs by more than {}. An interval is wrong in at most 1.6 % of cases, as often as one evaluation.", screen::share(null_difference(answer.config.margin)))),
+        ("more errors, fewer errors", "The share of failed requests differs by more than 1 % of requests, whatever the response times. The picture shows a cross at the edge.".to_owned()),
+        ("not the cause", format!("The times are the same within {margin}. A smaller difference may exist.")),
+        ("undecided", "The measurements show neither a difference nor equality. The table shows how much more time a decision probably takes.".to_owned()),
+        ("cell", "Two seconds of all variants interleaved, or one second of each variant alone. Variants are compared cell by cell.".to_owned()),
+        ("p differs, p equal", "How probable such cells are if the variants do not differ, or differ by the margin. Adjusted for the number of variants (Holm).".to_owned()),
     ];
     writeln!(out, "<dl>")?;
     for (name, meaning) in words {

@@ -57,7 +57,7 @@ pub(super) enum LookupScope {
     /// This machine's, which sends.
     Local,
     /// The same of one of several that have to come to the same ways, in whatever order their addresses are told.
-    LocalInSameOrder,
+    LocalSortedAddresses,
     /// Nobody's: others send, who may know other names and have other addresses. What hangs on them they say.
     Remote,
 }
@@ -81,7 +81,7 @@ pub(crate) fn plan_inside_pod(
     cpus: usize,
     files: &InputFiles,
 ) -> anyhow::Result<IsolateRun> {
-    build_run(args, cpus, prepare_variants(args, files, LookupScope::LocalInSameOrder)?)
+    build_run(args, cpus, prepare_variants(args, files, LookupScope::LocalSortedAddresses)?)
 }
 
 /// What can be known to be wrong of an experiment that others send, who say then which ways there are.
@@ -103,14 +103,14 @@ fn enough(args: &IsolateArgs, asked: &StudyConfig, pods: usize) -> anyhow::Resul
     let least = min_rate(asked.designs.len() + 1, pods, asked.times);
     ensure!(
         asked.rate >= least,
-        "--rate must be {least:.0}/s or more from {pods} pods: each is to send every way in each cell"
+        "--rate must be at least {least:.0}/s from {pods} pods, so that each pod sends every variant in each cell"
     );
-    enough_time(asked, args.find)
+    enough_time(asked, args.capacity)
 }
 
 /// Why pods search nothing after a comparison.
 pub(crate) const NO_SEARCH: &str =
-    "--find: pods compare ways, and search them one at a time with seawall find --on";
+    "--capacity does not work with --on: search the limit of each variant with seawall find --on";
 
 fn prepare_variants(
     args: &IsolateArgs,
@@ -123,8 +123,8 @@ fn prepare_variants(
     let file = args.experiment.as_deref().map(|path| file::read(path, files)).transpose()?;
     let targets = targets(args, file.as_ref().and_then(VariantDrafts::url), files)?;
     // What a factor comes to depends on it.
-    if args.vary.iter().any(FactorSpec::needs_lookup)
-        || file.as_ref().is_some_and(VariantDrafts::needs_lookup)
+    if args.factors.iter().any(FactorSpec::needs_lookup)
+        || file.as_ref().is_some_and(VariantDrafts::any_looks_up_per_connection)
     {
         look_up_each(&mut travel, &mut style);
     }
@@ -157,9 +157,9 @@ fn build_run(args: &IsolateArgs, cpus: usize, drawn: PreparedVariants) -> anyhow
         .iter()
         .map(|draft| VariantLabel { name: draft.name.clone(), description: draft.description.clone() });
     let asked = asked(args, drafts.variants.iter().map(VariantDraft::design), Duration::ZERO);
-    enough_time(&asked, args.find)?;
+    enough_time(&asked, args.capacity)?;
     let plan = IsolatePlan { config: asked, variants: ways_of_plan.collect(), target };
-    let searches = args.find.then(|| searches(args, &ways, &travel)).transpose()?;
+    let searches = args.capacity.then(|| searches(args, &ways, &travel)).transpose()?;
     let bench =
         LocalVariantRunner::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
     Ok(IsolateRun { plan, searches, bench, reach_checks: reaches })
@@ -175,7 +175,7 @@ fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duratio
         designs: designs.collect(),
         rate: args.rate.0,
         margin: args.margin.0,
-        tail: args.tail,
+        tail: args.until_p99,
         budget: args.budget_of_comparison(),
         times: SegmentTimes { gap, ..SegmentTimes::USUAL },
         seed: args.seed,
@@ -185,10 +185,10 @@ fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duratio
 /// What has no time for a first look tells nothing, however long it sends.
 fn enough_time(asked: &StudyConfig, find: bool) -> anyhow::Result<()> {
     let least = min_budget(asked);
-    let (whole, with) = if find { (total_budget(least), " with --find") } else { (least, "") };
+    let (whole, with) = if find { (total_budget(least), " with --capacity") } else { (least, "") };
     ensure!(
         asked.budget >= least,
-        "--budget must be {whole:?} or more{with}: the first look at so many ways, at this rate and in their turns, takes that"
+        "--budget must be at least {whole:?}{with}: the first evaluation of this many variants takes that long at this rate"
     );
     Ok(())
 }
@@ -209,7 +209,7 @@ fn searches(
             budget: None,
             looks_for_cause: false,
             target: target(&way.requests, travel),
-            arrivals: ReportedArrivals::Even,
+            arrivals: ReportedArrivals::Constant,
             connections: connections(travel, &way.requests),
             timeout: travel.timeout,
             fingerprint: None,
@@ -255,7 +255,7 @@ fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> any
     let url = args.url.as_deref().or(args.a.as_deref()).or(of_file);
     ensure!(
         url.is_some() || args.targets != "stdin" || !stdin().is_terminal(),
-        "no target: seawall isolate URL, or -targets FILE, or targets on standard input"
+        "no target: give a URL, -targets FILE, or targets on standard input"
     );
     let aim = TargetFlags {
         name: "",
@@ -277,7 +277,7 @@ fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> any
 
 fn one_word(url: &str) -> anyhow::Result<&str> {
     let is_one = !url.contains(|letter: char| letter.is_whitespace() || letter.is_control());
-    ensure!(is_one, "{url:?} is no URL: there is a space in it");
+    ensure!(is_one, "{url:?} is not a URL: it contains a space");
     Ok(url)
 }
 
@@ -295,7 +295,7 @@ fn drafts(
         return Ok(VariantDrafts { reference: VariantDraft::named("a", redact_url(a)), variants: vec![b] });
     }
     let flags_alone = || VariantDrafts {
-        reference: VariantDraft::named("reference", "as the flags have it"),
+        reference: VariantDraft::named("reference", "as given by the flags"),
         variants: Vec::new(),
     };
     let mut ways = file.unwrap_or_else(flags_alone);
@@ -305,10 +305,10 @@ fn drafts(
     let is_known = looks != LookupScope::Remote;
     let mut addresses =
         if is_known { travel.dial.addresses(&requests[0].origin).unwrap_or_default() } else { Vec::new() };
-    if looks == LookupScope::LocalInSameOrder {
+    if looks == LookupScope::LocalSortedAddresses {
         addresses.sort_unstable();
     }
-    let is_named = is_known && args.vary.iter().any(FactorSpec::needs_lookup);
+    let is_named = is_known && args.factors.iter().any(FactorSpec::needs_lookup);
     let absolute = is_named.then(|| absolute_name(&requests[0].origin, travel, &addresses)).flatten();
     let aimed = FactorContext {
         request: &requests[0],
@@ -318,7 +318,7 @@ fn drafts(
         absolute_name: absolute,
     };
     let mut mistakes = Vec::new();
-    for vary in args.vary.iter().filter(|vary| is_known || !vary.varies_address()) {
+    for vary in args.factors.iter().filter(|vary| is_known || !vary.varies_address()) {
         match vary.drafts(&aimed) {
             Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.based_on(&ways.reference))),
             // The same factor twice is one mistake.
@@ -335,17 +335,17 @@ fn drafts(
 fn unfit(ways: &VariantDrafts) -> Vec<String> {
     let mut mistakes = Vec::new();
     if ways.variants.len() > MAX_VARIANTS {
-        mistakes.push(format!("{} ways: {MAX_VARIANTS} at most share the rate", ways.variants.len()));
+        mistakes.push(format!("{} variants: expected at most {MAX_VARIANTS}", ways.variants.len()));
     }
     let is_long = |way: &&VariantDraft| way.name.len() > MOST_NAME;
     let long = ways.variants.iter().filter(is_long);
     mistakes.extend(long.map(|way| {
         let name = &way.name;
-        format!("--vary {name}: more than {MOST_NAME} bytes: say it in an experiment file, with a name")
+        format!("--factors {name}: a name has at most {MOST_NAME} bytes; use an experiment file and give the variant a name")
     }));
     let mut names = BTreeSet::new();
     let again = ways.all().filter(|way| !names.insert(&way.name));
-    mistakes.extend(again.map(|way| format!("{:?} is the name of two ways", way.name)));
+    mistakes.extend(again.map(|way| format!("{:?} is the name of two variants", way.name)));
     mistakes
 }
 
@@ -392,12 +392,12 @@ fn way(
     let urls = targets.iter().map(|target| &target.url).collect::<BTreeSet<_>>().len();
     ensure!(
         draft.url.is_none() || urls == 1,
-        "a URL takes the place of one, and the targets have {urls}: other requests would be compared"
+        "url replaces a single URL, but the targets have {urls} different URLs"
     );
     let requests = requests(draft, targets, style)?;
     let bodiless = requests.iter().map(|request| &request.method).find(|method| !takes_body(method));
     if let (Some(_), Some(method)) = (draft.body, bodiless) {
-        bail!("body: a {method} has none, and would be another request: say with -targets what is posted");
+        bail!("body: a {method} has no body; give a target with a body by -targets");
     }
     let apart = (draft.design() == Design::Blocks).then(|| separate_session_transport(draft, travel));
     if looks != LookupScope::Remote {
@@ -413,7 +413,7 @@ fn check_sendable(
     travel: &TransportOptions,
 ) -> anyhow::Result<()> {
     if let Some(source) = draft.source {
-        UdpSocket::bind((source, 0)).with_context(|| format!("nothing can be sent from {source}"))?;
+        UdpSocket::bind((source, 0)).with_context(|| format!("cannot send from {source}"))?;
     }
     let dial = &travel.dial;
     let origins: BTreeSet<&Origin> = requests.iter().map(|request| &request.origin).collect();
@@ -426,7 +426,7 @@ fn check_sendable(
                 (None, Some(address)) => place(address),
                 (None, None) => origin.to_string(),
             };
-            bail!("no address was found for {named}: {}", seawall_load::fault::RequestFault::Resolve(fault));
+            bail!("found no address for {named}: {}", seawall_load::fault::RequestFault::Resolve(fault));
         }
     }
     Ok(())
@@ -449,16 +449,13 @@ fn contradictions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &Tran
         let is_around = draft.proxies.as_ref().is_some_and(|proxies| proxies.is_empty());
         refuse(
             at > 0 && is_around && !has_proxy(0),
-            "there is no proxy to go around: the reference is asked through none",
+            "the reference uses no proxy, so there is no proxy to leave out",
         );
         let is_plain = !origins(at).any(|origin| origin.tls);
-        refuse(
-            is_plain && draft.insecure,
-            "insecure is for https://, and its URL is http://: there is no certificate",
-        );
+        refuse(is_plain && draft.insecure, "insecure needs an https:// URL, but the URL is http://");
         refuse(
             is_plain && draft.server_name.is_some(),
-            "server-name is for https://, and its URL is http://: there is no certificate",
+            "server-name needs an https:// URL, but the URL is http://",
         );
     }
     mistakes
@@ -470,7 +467,7 @@ fn repetitions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &Transpo
     let variants = drafts.iter().zip(ways).skip(1);
     let same = variants.filter(|(draft, way)| VariantKey::of(draft, way, travel) == reference);
     let told = |(draft, _): (&&VariantDraft, &VariantSetup)| {
-        format!("{}: it is gone exactly as {} is: nothing differs", draft.name, drafts[0].name)
+        format!("{}: it does not differ from {}", draft.name, drafts[0].name)
     };
     same.map(told).collect()
 }

@@ -15,7 +15,7 @@ use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, SentSegmentP
 use seawall_lab::rig::StopSwitch;
 use seawall_load::clock::nanos;
 
-use crate::on::WhenPodFails;
+use crate::on::OnPodLoss;
 use crate::on::crew::{self, ReadyPods};
 
 /// Longest wait for news before it is looked whether anything is to end.
@@ -43,9 +43,9 @@ pub(super) fn gap(pods: usize) -> Duration {
 pub(super) struct IsolatePods {
     crew: ReadyPods<SegmentTask, (), SegmentTaskResult>,
     stop: StopSwitch,
-    when_pod_fails: WhenPodFails,
+    on_pod_loss: OnPodLoss,
     /// What is to be said of pods that have no part in the segment under way.
-    losses: Vec<String>,
+    losses: Vec<(usize, String)>,
     /// The first that was lost.
     first_loss: Option<String>,
     /// How many ways there are.
@@ -54,18 +54,8 @@ pub(super) struct IsolatePods {
 
 impl IsolatePods {
     /// Of pods that are ready.
-    pub(super) fn new(
-        crew: ReadyPods<SegmentTask, (), SegmentTaskResult>,
-        when_pod_fails: WhenPodFails,
-    ) -> Self {
-        Self {
-            crew,
-            stop: StopSwitch::default(),
-            when_pod_fails,
-            losses: Vec::new(),
-            first_loss: None,
-            ways: 0,
-        }
+    pub(super) fn new(crew: ReadyPods<SegmentTask, (), SegmentTaskResult>, on_pod_loss: OnPodLoss) -> Self {
+        Self { crew, stop: StopSwitch::default(), on_pod_loss, losses: Vec::new(), first_loss: None, ways: 0 }
     }
 
     /// What ends everything at once.
@@ -91,11 +81,11 @@ impl IsolatePods {
             SegmentTaskResult::Ways(ways) => Some((pod, ways)),
             _ => None,
         });
-        let Some((first, ways)) = all.next() else { bail!("no pod has said which ways there are") };
+        let Some((first, ways)) = all.next() else { bail!("no pod reported its variants") };
         for (pod, others) in all {
             ensure!(
                 others == ways,
-                "{} and {} do not have the same ways: {} there, {} here; no load was sent",
+                "{} and {} have different variants ({}; {}); no load was sent",
                 self.crew.fleet.name(first),
                 self.crew.fleet.name(pod),
                 said(&ways),
@@ -112,7 +102,7 @@ impl IsolatePods {
 
     /// A pod was lost, and everything is to end then.
     fn is_given_up(&self) -> bool {
-        self.first_loss.is_some() && self.when_pod_fails == WhenPodFails::End
+        self.first_loss.is_some() && self.on_pod_loss == OnPodLoss::Abort
     }
 
     /// Has a work done by all pods that are there, and hears what came of it, by pod. As soon as one has ended before its time, the others are
@@ -146,13 +136,13 @@ impl IsolatePods {
                 }
                 PodUpdateKind::Lost(why) => {
                     waiting.retain(|&other| other != pod);
-                    self.note_loss(pod, &format!("gone: {why}"));
+                    self.note_loss(pod, &format!("lost: {why}"));
                 }
                 _ => {}
             }
         }
         if !ends {
-            waiting.into_iter().for_each(|pod| self.note_loss(pod, "told nothing in time"));
+            waiting.into_iter().for_each(|pod| self.note_loss(pod, "reported nothing in time"));
         }
         told.sort_unstable_by_key(|(pod, _)| *pod);
         told
@@ -160,14 +150,13 @@ impl IsolatePods {
 
     /// What a pod saw is not there, which is said once in a segment.
     fn note_loss(&mut self, pod: usize, why: &str) {
-        let name = format!("{}: ", self.crew.fleet.name(pod));
-        if self.losses.iter().any(|known| known.starts_with(&name)) {
+        if self.losses.iter().any(|(known, _)| *known == pod) {
             return;
         }
-        let said = format!("{name}{why}");
+        let said = format!("{}: {why}", self.crew.fleet.name(pod));
         crew::print_status(&said);
         self.first_loss.get_or_insert_with(|| said.clone());
-        self.losses.push(format!("{said}; its share is missing"));
+        self.losses.push((pod, format!("{said}; its share of the requests is missing")));
     }
 
     /// What all that are there see of what they send.
@@ -207,7 +196,7 @@ impl IsolatePods {
         }
         let lost = self.first_loss.as_ref();
         let given_up =
-            lost.filter(|_| self.is_given_up()).map(|lost| format!("{lost} (--when-pod-fails end)"));
+            lost.filter(|_| self.is_given_up()).map(|lost| format!("{lost} (--on-pod-loss abort)"));
         let none_left = lost.filter(|_| is_empty()).map(|lost| format!("no pod is left; {lost}"));
         given_up.or(none_left).map(IsolateStopReason::Failed).or(seen)
     }
@@ -242,7 +231,7 @@ impl VariantRunner for IsolatePods {
         };
         seen.stop_reason = self.cut(seen.stop_reason);
         let took = self.crew.fleet.now().saturating_sub(before);
-        seen.generator_limits.append(&mut self.losses);
+        seen.generator_limits.extend(self.losses.drain(..).map(|(_, said)| said));
         SegmentResult { took: Duration::from_nanos(took), ..seen }
     }
 }

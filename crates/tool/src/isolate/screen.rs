@@ -21,10 +21,10 @@ pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) 
     let Forecast { effect, middle, tail } = asked.forecast();
     let ways = asked.designs.len() + 1;
     let tail = tail.map_or_else(
-        || "the 99th percentile cannot be told, cells have too few answers".to_owned(),
+        || "the 99th percentile cannot be decided: too few responses per cell".to_owned(),
         |tail| {
             format!(
-                "{:.0} % at the 99th percentile {}",
+                "{:.0} % at the 99th percentile takes {}",
                 100.0 * PLANNED_TAIL_EFFECT,
                 format_wait(tail.as_secs_f64())
             )
@@ -32,10 +32,10 @@ pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) 
     );
     let searches = searches.map_or_else(String::new, |searches| {
         let budget = format_wait(searches.budget.as_secs_f64());
-        format!(" Then those that differ are searched for the rate that each bears, {budget} at most with all of that.")
+        format!(" Then each variant that differs is searched for its limit; everything together takes at most {budget}.")
     });
     format!(
-        "{ways} ways at {}/s together, {} at most. On an ordinary path {:.0} % at the median take {}; {tail}.{searches}",
+        "{ways} variants at {}/s in total, for at most {}. On an ordinary path, detecting {:.0} % at the median takes {}; {tail}.{searches}",
         rate(asked.rate),
         format_wait(asked.budget.as_secs_f64()),
         100.0 * effect,
@@ -102,57 +102,59 @@ fn compared(answer: &IsolateReport) -> String {
     let first = ranked.first().filter(|first| first.verdict == VariantVerdict::Faster);
     let equal = answer.variants_with_verdict(VariantVerdict::Equal).count();
     match (answer.outcome, first) {
-        (IsolateOutcome::Overloaded | IsolateOutcome::Failed, _) => answer.cut.clone().unwrap_or_default(),
-        _ if answer.reference.all_failed() => {
-            let best = ranked.first().map(|way| format!("; {} {}", way.way.name, verdict_text(way)));
-            let [name, why] = [answer.reference.name.as_str(), &describe_failures(&answer.reference)];
-            format!("no request to {name} had a good answer: {why}{}", best.unwrap_or_default())
+        (IsolateOutcome::Overloaded | IsolateOutcome::Failed, _) => {
+            answer.stop_detail.clone().unwrap_or_default()
         }
-        (_, Some(first)) => format!("{} saves {}", first.way.name, of_gain(first)),
+        _ if answer.reference.all_failed() => {
+            let best = ranked.first().map(|way| format!("; {}: {}", way.way.name, verdict_text(way)));
+            let [name, why] = [answer.reference.name.as_str(), &describe_failures(&answer.reference)];
+            format!("no request of {name} got a good response: {why}{}", best.unwrap_or_default())
+        }
+        (_, Some(first)) => format!("{}: faster by {}", first.way.name, of_gain(first)),
         _ if !ranked.is_empty() => {
             let named: Vec<_> =
-                ranked.iter().map(|way| format!("{} {}", way.way.name, verdict_text(way))).collect();
+                ranked.iter().map(|way| format!("{}: {}", way.way.name, verdict_text(way))).collect();
             named.join("; ")
         }
         _ if equal == answer.variants.len() => {
             let all = match answer.variants.as_slice() {
-                [one] => format!("{} is", one.way.name),
-                _ => format!("all {equal} are"),
+                [one] => format!("{} is equal", one.way.name),
+                _ => format!("all {equal} are equal"),
             };
             let is_told = answer.outcome == IsolateOutcome::Decided;
-            let but = if is_told { "" } else { "; the 99th percentile could not be told" };
-            format!("no way differs: {all} the same within {}{but}", share(answer.asked.margin))
+            let but = if is_told { "" } else { "; the 99th percentile is undecided" };
+            format!("no variant differs: {all} within {}{but}", share(answer.config.margin))
         }
-        (IsolateOutcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
+        (IsolateOutcome::GeneratorLimited, _) => "the generator was the limit".to_owned(),
         _ if equal > 0 => {
             let names: Vec<_> = answer
                 .variants_with_verdict(VariantVerdict::Equal)
                 .map(|way| way.way.name.as_str())
                 .collect();
             let rest = answer.variants.len() - equal;
-            format!("not the cause: {}; {rest} more could not be told", names.join(", "))
+            format!("not the cause: {}; {rest} more undecided", names.join(", "))
         }
-        _ => "nothing can be said yet".to_owned(),
+        _ => "nothing is decided yet".to_owned(),
     }
 }
 
 fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "{}", headline(answer))?;
-    let together = rate(answer.asked.rate);
-    let (took, budget) = (format_wait(answer.took), format_wait(answer.asked.budget));
-    writeln!(out, "{}, {together}/s together, {took} of {budget}", answer.asked.target)?;
-    if let Some(cut) = &answer.cut {
-        writeln!(out, "cut short: {cut}")?;
+    let together = rate(answer.config.rate);
+    let (took, budget) = (format_wait(answer.duration_seconds), format_wait(answer.config.budget_seconds));
+    writeln!(out, "{}, {together}/s in total, {took} of {budget}", answer.config.target)?;
+    if let Some(detail) = &answer.stop_detail {
+        writeln!(out, "cut short: {detail}")?;
     }
     differing(out, answer)?;
-    let margin = share(answer.asked.margin);
-    let title = format!("Not the cause (the middle of its times is the same within {margin})");
+    let margin = share(answer.config.margin);
+    let title = format!("Not the cause (the middle half of the times is the same within {margin})");
     list(out, &title, answer.variants_with_verdict(VariantVerdict::Equal), |way| {
         describe_equal(answer, way) + &suspicious_tail(answer, way).unwrap_or_default()
     })?;
-    list(out, "Could not be told", answer.variants_with_verdict(VariantVerdict::Undecided), undecided)?;
+    list(out, "Undecided", answer.variants_with_verdict(VariantVerdict::Undecided), undecided)?;
     list(out, "Invalid", answer.variants_with_verdict(VariantVerdict::Invalid), describe_invalid)?;
-    for limit in &answer.generator {
+    for limit in &answer.generator_warnings {
         writeln!(out, "  the generator: {limit}")?;
     }
     tails(out, answer)?;
@@ -165,7 +167,7 @@ fn differing(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     if ranked.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nDiffers from {} (what going that way saves first)", answer.reference.name)?;
+    writeln!(out, "\nDifferent from {} (fewer errors and faster variants first)", answer.reference.name)?;
     let widest = width(ranked.iter().map(|way| &way.way));
     for (at, way) in ranked.iter().enumerate() {
         writeln!(out, "  {}. {:widest$}  {}{}", at + 1, way.way.name, difference(way), described(&way.way))?;
@@ -192,22 +194,30 @@ fn list<'a>(
 }
 
 fn described(way: &VariantStats) -> String {
-    if way.what.is_empty() { String::new() } else { format!("  ({})", way.what) }
+    if way.description.is_empty() { String::new() } else { format!("  ({})", way.description) }
 }
 
 /// A verdict in few words.
 pub(super) fn verdict_text(way: &VariantResult) -> String {
     let size =
-        |gain: Option<ConfidenceInterval>| gain.map_or_else(String::new, |gain| share(gain.point.abs()));
+        |gain: Option<ConfidenceInterval>| gain.map_or_else(String::new, |gain| share(gain.estimate.abs()));
     match way.verdict {
-        VariantVerdict::Faster => format!("saves {}", size(way.gain)),
-        VariantVerdict::Slower => format!("costs {}", size(way.gain)),
-        VariantVerdict::TailFaster => format!("saves {} at the 99th percentile", size(way.tail.gain)),
-        VariantVerdict::TailSlower => format!("costs {} at the 99th percentile", size(way.tail.gain)),
-        VariantVerdict::FailsMore => format!("fails more: {} of requests", size(way.failing)),
-        VariantVerdict::FailsLess => format!("fails less: {} of requests", size(way.failing)),
+        VariantVerdict::Faster => format!("faster by {}", size(way.time_saved_ratio)),
+        VariantVerdict::Slower => format!("slower by {}", size(way.time_saved_ratio)),
+        VariantVerdict::P99Faster => {
+            format!("faster by {} at the 99th percentile", size(way.p99.time_saved_ratio))
+        }
+        VariantVerdict::P99Slower => {
+            format!("slower by {} at the 99th percentile", size(way.p99.time_saved_ratio))
+        }
+        VariantVerdict::MoreErrors => {
+            format!("more errors by {} of requests", size(way.error_ratio_difference))
+        }
+        VariantVerdict::FewerErrors => {
+            format!("fewer errors by {} of requests", size(way.error_ratio_difference))
+        }
         VariantVerdict::Equal => "not the cause".to_owned(),
-        VariantVerdict::Undecided => "could not be told".to_owned(),
+        VariantVerdict::Undecided => "undecided".to_owned(),
         VariantVerdict::Invalid => "invalid".to_owned(),
     }
 }
@@ -215,37 +225,39 @@ pub(super) fn verdict_text(way: &VariantResult) -> String {
 /// What differs, in words.
 pub(super) fn difference(way: &VariantResult) -> String {
     match way.verdict {
-        VariantVerdict::FailsMore | VariantVerdict::FailsLess => {
+        VariantVerdict::MoreErrors | VariantVerdict::FewerErrors => {
             let (word, of): (_, fn(ConfidenceInterval) -> ConfidenceInterval) = match way.verdict {
-                VariantVerdict::FailsMore => ("fails more: by", |failing| failing),
-                _ => ("fails less: by", costs),
+                VariantVerdict::MoreErrors => ("more errors by", |failing| failing),
+                _ => ("fewer errors by", negated),
             };
-            way.failing.map_or_else(
+            way.error_ratio_difference.map_or_else(
                 || word.to_owned(),
-                |failing| format!("{word} {} of requests{}", interval(of(failing)), costs_too(way)),
+                |failing| format!("{word} {} of requests{}", interval(of(failing)), slower_too(way)),
             )
         }
         VariantVerdict::Slower => {
-            let gain = way.gain.map_or_else(String::new, |gain| interval(costs(gain)));
-            format!("costs {gain}{}{}", in_time(way), fails_too(way))
+            let gain = way.time_saved_ratio.map_or_else(String::new, |gain| interval(negated(gain)));
+            format!("slower by {gain}{}{}", in_time(way), fails_too(way))
         }
-        VariantVerdict::TailSlower | VariantVerdict::TailFaster => {
-            format!("{} at the 99th percentile; its middle is the same", of_tail(&way.tail))
+        VariantVerdict::P99Slower | VariantVerdict::P99Faster => {
+            format!("{} at the 99th percentile; the middle half is equal", of_tail(&way.p99))
         }
-        _ => format!("saves {}{}", of_gain(way), fails_too(way)),
+        _ => format!("faster by {}{}", of_gain(way), fails_too(way)),
     }
 }
 
-/// That more of its requests fail, beside a difference in time.
+/// Says that more requests fail too, where the verdict is about time.
 fn fails_too(way: &VariantResult) -> String {
-    let more = way.failing.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
-    more.map_or_else(String::new, |more| format!("; and {} of requests fail more", interval(more)))
+    let more = way.error_ratio_difference.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
+    more.map_or_else(String::new, |more| format!("; and more errors by {} of requests", interval(more)))
 }
 
-/// That its good answers take longer, beside a difference in failures.
-fn costs_too(way: &VariantResult) -> String {
-    let more = way.gain.filter(|gain| gain.upper.is_some_and(|upper| upper < 0.0));
-    more.map_or_else(String::new, |more| format!("; and good answers cost {}", interval(costs(more))))
+/// Says that good answers are slower too, where the verdict is about failures.
+fn slower_too(way: &VariantResult) -> String {
+    let more = way.time_saved_ratio.filter(|gain| gain.upper.is_some_and(|upper| upper < 0.0));
+    more.map_or_else(String::new, |more| {
+        format!("; and good responses are slower by {}", interval(negated(more)))
+    })
 }
 
 /// Reasons that are named; the others are counted.
@@ -254,7 +266,7 @@ const REASONS: usize = 4;
 /// What became of requests of a way beside answers and failures, and of how many.
 pub(super) fn other_outcomes(way: &VariantStats) -> impl Iterator<Item = (&'static str, u64)> {
     let told =
-        [("unanswered at the end", way.unanswered), ("sent again, as the connection was closed", way.resent)];
+        [("no response at the end", way.no_response), ("retried after a closed connection", way.retried)];
     told.into_iter().filter(|(_, count)| *count > 0)
 }
 
@@ -263,7 +275,7 @@ pub(super) fn describe_failures(way: &VariantStats) -> String {
     let shown: Vec<_> = way.failures.iter().take(REASONS).collect();
     let others: u64 = way.failures.iter().skip(REASONS).map(|failure| failure.count).sum();
     let mut told: Vec<_> =
-        shown.iter().map(|failure| format!("{} ({})", failure.what, count(failure.count as f64))).collect();
+        shown.iter().map(|failure| format!("{} ({})", failure.reason, count(failure.count as f64))).collect();
     told.extend((others > 0).then(|| format!("other reasons ({})", count(others as f64))));
     told.extend(other_outcomes(way).map(|(what, number)| format!("{what} ({})", count(number as f64))));
     told.join(", ")
@@ -278,30 +290,30 @@ fn failures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "\nFailed requests")?;
     let widest = width(failing.iter().copied());
     for way in failing {
-        let all = if way.all_failed() { "all of them: " } else { "" };
+        let all = if way.all_failed() { "all requests: " } else { "" };
         writeln!(out, "  {:widest$}  {all}{}", way.name, describe_failures(way))?;
     }
     Ok(())
 }
 
-/// What a loss costs, and what fails the less.
-fn costs(gain: ConfidenceInterval) -> ConfidenceInterval {
+/// The interval with its sign changed: a time saved becomes a time lost.
+fn negated(gain: ConfidenceInterval) -> ConfidenceInterval {
     ConfidenceInterval {
         lower: gain.upper.map(|end| -end),
-        point: -gain.point,
+        estimate: -gain.estimate,
         upper: gain.lower.map(|end| -end),
     }
 }
 
-/// What a 99th percentile that differs saves or costs.
+/// Says by how much a 99th percentile is faster or slower.
 fn of_tail(tail: &TailResult) -> String {
     let said = |of: fn(ConfidenceInterval) -> ConfidenceInterval| {
-        tail.gain.map_or_else(|| "–".to_owned(), |gain| interval(of(gain)))
+        tail.time_saved_ratio.map_or_else(|| "–".to_owned(), |gain| interval(of(gain)))
     };
     if tail.verdict == VariantVerdict::Slower {
-        format!("costs {}", said(costs))
+        format!("slower by {}", said(negated))
     } else {
-        format!("saves {}", said(|gain| gain))
+        format!("faster by {}", said(|gain| gain))
     }
 }
 
@@ -312,61 +324,65 @@ const UNLIKE: f64 = 2.0;
 pub(super) fn suspicious_tail(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
     let times = way.way.percentile(99.0)? / answer.reference.percentile(99.0)?;
     let is_told =
-        matches!(way.tail.verdict, VariantVerdict::Equal | VariantVerdict::Slower | VariantVerdict::Faster);
+        matches!(way.p99.verdict, VariantVerdict::Equal | VariantVerdict::Slower | VariantVerdict::Faster);
     (!is_told && times > UNLIKE).then(|| {
-        format!("; but its 99th percentile looks {times:.1} times as high, which so few answers do not tell: --tail, or a higher rate")
+        format!("; but its 99th percentile looks {times:.1} times as high: decide with --until-p99 or a higher rate")
     })
 }
 
 /// How near one that is equal is.
 pub(super) fn describe_equal(answer: &IsolateReport, way: &VariantResult) -> String {
-    let hardly_answers = || format!("hardly answers, and neither does {}", answer.reference.name);
-    way.gain.map_or_else(hardly_answers, |_| of_gain(way))
+    let hardly_answers = || format!("hardly any good response, as with {}", answer.reference.name);
+    way.time_saved_ratio.map_or_else(hardly_answers, |_| of_gain(way))
 }
 
 fn of_gain(way: &VariantResult) -> String {
-    way.gain.map_or_else(|| "–".to_owned(), |gain| format!("{}{}", interval(gain), in_time(way)))
+    way.time_saved_ratio.map_or_else(|| "–".to_owned(), |gain| format!("{}{}", interval(gain), in_time(way)))
 }
 
 fn in_time(way: &VariantResult) -> String {
-    way.gain_seconds
-        .map_or_else(String::new, |gain| format!(", {} of the middle half", seconds(gain.point.abs())))
+    way.time_saved_seconds.map_or_else(String::new, |gain| {
+        format!(", {} (mean of the middle half)", seconds(gain.estimate.abs()))
+    })
 }
 
 fn undecided(way: &VariantResult) -> String {
     let more = time_to_decide(way);
-    way.gain.map_or_else(|| more.clone(), |gain| format!("{}; {more}", interval(gain)))
+    way.time_saved_ratio.map_or_else(|| more.clone(), |gain| format!("{}; {more}", interval(gain)))
 }
 
-/// How long it would take to tell what could not be.
+/// How much longer an undecided variant needs until it is decided.
 pub(super) fn time_to_decide(way: &VariantResult) -> String {
-    way.more.map_or_else(
-        || "too few cells to say how long it would take".to_owned(),
-        |more| format!("about {} more at this rate", format_wait(more)),
+    way.estimated_remaining_seconds.map_or_else(
+        || "too few cells for a forecast".to_owned(),
+        |more| format!("needs about {} more at this rate", format_wait(more)),
     )
 }
 
 pub(super) fn describe_invalid(way: &VariantResult) -> String {
-    format!("the generator was the limit in {} of its cells", share(way.limited.unwrap_or(1.0)))
+    format!(
+        "the generator was the limit in {} of its cells",
+        share(way.generator_limited_ratio.unwrap_or(1.0))
+    )
 }
 
 /// What is said of 99th percentiles, as far as anything is.
 fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "\n99th percentile")?;
-    if answer.asked.foretold_tail.is_none() {
-        return writeln!(out, "  cells have too few answers for one: a higher rate or fewer ways would tell");
+    if answer.config.predicted_p99_duration_seconds.is_none() {
+        return writeln!(out, "  too few responses per cell: use a higher rate or fewer variants");
     }
     let widest = width(answer.variants.iter().map(|way| &way.way));
-    for VariantResult { way, tail, .. } in &answer.variants {
-        let gain = tail.gain.map_or_else(|| "–".to_owned(), interval);
+    for VariantResult { way, p99: tail, .. } in &answer.variants {
+        let gain = tail.time_saved_ratio.map_or_else(|| "–".to_owned(), interval);
         let said = match tail.verdict {
             VariantVerdict::Faster | VariantVerdict::Slower => of_tail(tail),
-            VariantVerdict::Equal => format!("the same within {}: {gain}", share(TAIL_MARGIN)),
-            _ => match tail.more {
+            VariantVerdict::Equal => format!("equal within {}: {gain}", share(TAIL_MARGIN)),
+            _ => match tail.estimated_remaining_seconds {
                 Some(more) => {
-                    format!("cannot be told: {gain}; about {} more, with --tail", format_wait(more))
+                    format!("undecided: {gain}; needs about {} more with --until-p99", format_wait(more))
                 }
-                None => format!("cannot be told: {gain}"),
+                None => format!("undecided: {gain}"),
             },
         };
         writeln!(out, "  {:widest$}  {said}", way.name)?;
@@ -376,7 +392,7 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 
 /// Columns of the table of all ways.
 pub(super) const COLUMNS: [&str; 10] =
-    ["way", "answers", "failed", "p50", "p90", "p99", "saves", "cells", "p differs", "p equal"];
+    ["variant", "responses", "failed", "p50", "p90", "p99", "time saved", "cells", "p differs", "p equal"];
 
 /// Its rows.
 pub(super) fn rows(answer: &IsolateReport) -> Vec<[String; 10]> {
@@ -384,15 +400,15 @@ pub(super) fn rows(answer: &IsolateReport) -> Vec<[String; 10]> {
     let time = |way: &VariantStats, percent: f64| way.percentile(percent).map_or_else(none, seconds);
     let of = |way: &VariantStats, [gain, cells, differs, equal]: [String; 4]| {
         let [p50, p90, p99] = [50.0, 90.0, 99.0].map(|percent| time(way, percent));
-        let (answers, failed) = (way.answers.to_string(), (way.failed + way.unanswered).to_string());
+        let (answers, failed) = (way.responses.to_string(), (way.failed + way.no_response).to_string());
         [way.name.clone(), answers, failed, p50, p90, p99, gain, cells, differs, equal]
     };
     let reference = of(&answer.reference, [none(), none(), none(), none()]);
     let variants = answer.variants.iter().map(|variant| {
-        let gain = variant.gain.map_or_else(none, interval);
+        let gain = variant.time_saved_ratio.map_or_else(none, interval);
         let told = |p: Option<f64>| p.map_or_else(none, |p| format!("{p:.4}"));
-        let [differs, equal] = [variant.p_difference, variant.p_equality].map(told);
-        of(&variant.way, [gain, variant.cells.to_string(), differs, equal])
+        let [differs, equal] = [variant.p_difference, variant.p_equivalence].map(told);
+        of(&variant.way, [gain, variant.time_buckets.to_string(), differs, equal])
     });
     std::iter::once(reference).chain(variants).collect()
 }
@@ -445,8 +461,8 @@ const MANY: f64 = 10.0;
 
 /// `5.2 % (3.1 to 7.4 %)`, and `125.9 × (120.3 to 131.1 ×)`; the point alone where no interval is known.
 pub(super) fn interval(gain: ConfidenceInterval) -> String {
-    let (scale, unit) = scale(gain.point);
-    let point = format!("{:.1} {unit}", scale * gain.point);
+    let (scale, unit) = scale(gain.estimate);
+    let point = format!("{:.1} {unit}", scale * gain.estimate);
     if gain.lower.is_none() && gain.upper.is_none() {
         return point;
     }

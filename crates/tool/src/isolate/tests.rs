@@ -7,7 +7,7 @@ use seawall_isolate::segment::{Design, Segment, SegmentTimes};
 use seawall_isolate::simulated::path::{Effect, NOISY, Noise, QUIET, SimulatedPath};
 use seawall_isolate::slot::Cell;
 use seawall_isolate::study::StudyConfig;
-use seawall_lab::find::answer::{FindOutcome as End, FindStopReason as Ended};
+use seawall_lab::find::answer::{FindOutcome as End, FindStopReason as Ended, ReportedResponseTimes};
 use seawall_lab::find::compare::RunComparisonError;
 use seawall_lab::find::plan::FindPlan as Search;
 use seawall_lab::isolate::answer::{ConfidenceInterval, IsolateOutcome, IsolateReport, VariantVerdict};
@@ -125,17 +125,17 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
     let answer = experiment(QUIET, 400.0, &ways, None);
     let text = screen::text(&answer);
     let places = [
-        "a <proxy> saves 1",
+        "a <proxy>: faster by 1",
         "1. a <proxy>",
-        "costs ",
-        "Not the cause (the middle of its times is the same within 5 %)\n  name",
+        "slower by ",
+        "Not the cause (the middle half of the times is the same within 5 %)\n  name",
     ];
     let found: Vec<_> = places.iter().map(|part| text.find(part)).collect();
     assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{text}");
-    assert!(text.contains("flaky      fails more: by "), "{text}");
-    assert_eq!((answer.outcome, code(&answer, None, false)), (IsolateOutcome::Decided, exit::FOUND));
+    assert!(text.contains("flaky      more errors by "), "{text}");
+    assert_eq!((answer.outcome, code(&answer, None, false)), (IsolateOutcome::Decided, exit::SUCCESS));
     let page = page::render(&answer);
-    assert!(page.contains("a &lt;proxy&gt; saves") && !page.contains("a <proxy>"), "names are text");
+    assert!(page.contains("a &lt;proxy&gt;: faster by ") && !page.contains("a <proxy>"), "names are text");
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
 }
 
@@ -143,11 +143,11 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
 fn a_page_in_the_middle_of_an_experiment_shows_what_is_known_and_is_told_whole_pages() {
     let plan = plan_of(200.0, &["mesh", "direct"]);
     let nothing = empty_report(&plan);
-    assert_eq!(screen::headline(&nothing), "nothing can be said yet");
+    assert_eq!(screen::headline(&nothing), "nothing is decided yet");
     let (mut told, mut paths) =
         (Vec::new(), Simulated(SimulatedPath::new(QUIET, vec![Effect::default(); 2], 200.0, 2), 0, None));
     let whole = isolate(&mut paths, &plan, &mut |_, so_far| told.push(so_far()));
-    let cells: Vec<_> = told.iter().map(|so_far| so_far.cells.len()).collect();
+    let cells: Vec<_> = told.iter().map(|so_far| so_far.time_buckets.len()).collect();
     assert!(cells.len() > 1 && cells.is_sorted(), "{cells:?}");
     assert_eq!(told.last(), Some(&whole));
     for answer in [&nothing, &told[0]] {
@@ -175,15 +175,17 @@ fn a_way_that_fails_more_and_takes_longer_is_told_with_both() {
     let text = screen::text(&experiment(QUIET, 400.0, &ways, None));
     let line = |name: &str| text.lines().find(|line| line.contains(&format!(". {name}"))).unwrap();
     assert!(
-        line("worse").contains("fails more: by ") && line("worse").contains("; and good answers cost "),
+        line("worse").contains("more errors by ")
+            && line("worse").contains("; and good responses are slower by "),
         "{text}"
     );
-    assert!(!line("flaky").contains("good answers cost"), "{text}");
+    assert!(!line("flaky").contains("good responses are slower"), "{text}");
 }
 
 #[test]
 fn a_share_is_told_in_percent_below_ten_times_and_without_an_interval_where_none_is_known() {
-    let interval = |lower, point, upper| screen::interval(ConfidenceInterval { lower, point, upper });
+    let interval =
+        |lower, point, upper| screen::interval(ConfidenceInterval { lower, estimate: point, upper });
     assert_eq!(interval(Some(0.031), 0.052, Some(0.074)), "5.2 % (3.1 to 7.4 %)");
     assert_eq!(interval(None, -9.99, Some(-9.0)), "-999.0 % (? to -900.0 %)");
     assert_eq!(interval(Some(120.25), 125.9, None), "125.9 × (120.2 to ? ×)");
@@ -202,22 +204,25 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
     let ranked: Vec<_> = answer.ranked().iter().map(|way| way.way.name.as_str()).collect();
     assert_eq!(ranked, ["well", "slower and well"]);
     let text = screen::text(&answer);
-    assert!(text.contains("1. well             fails less: by 100.0 % ("), "{text}");
-    assert!(text.contains("as bad  hardly answers, and neither does mesh"), "{text}");
-    assert!(page::render(&answer).contains("hardly answers, and neither does mesh"));
+    assert!(text.contains("1. well             fewer errors by 100.0 % ("), "{text}");
+    assert!(text.contains("as bad  hardly any good response, as with mesh"), "{text}");
+    assert!(page::render(&answer).contains("hardly any good response, as with mesh"));
 }
 
 #[test]
 fn a_reference_that_only_fails_is_told_in_the_first_line_and_reasons_beyond_four_are_counted() {
     let mut answer = experiment(QUIET, 400.0, &[("b", -0.2, 0.0)], None);
-    let failure = |(what, count): (&str, u64)| FailureCount { what: what.to_owned(), count };
+    let failure = |(what, count): (&str, u64)| FailureCount { reason: what.to_owned(), count };
     answer.reference.failed = answer.reference.requests;
     answer.reference.failures =
         [("503", 1200), ("500", 9), ("502", 8), ("504", 7), ("404", 2), ("410", 1)].map(failure).to_vec();
     let text = screen::text(&answer);
     let told = "503 (1,200), 500 (9), 502 (8), 504 (7), other reasons (3)";
-    assert!(text.starts_with(&format!("no request to mesh had a good answer: {told}; b saves 1")), "{text}");
-    assert!(text.contains(&format!("Failed requests\n  mesh  all of them: {told}\n")), "{text}");
+    assert!(
+        text.starts_with(&format!("no request of mesh got a good response: {told}; b: faster by 1")),
+        "{text}"
+    );
+    assert!(text.contains(&format!("Failed requests\n  mesh  all requests: {told}\n")), "{text}");
 }
 
 #[test]
@@ -228,7 +233,8 @@ fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
         ("flaky", 0.0, 0.1),
     ];
     let mut answer = experiment(QUIET, 400.0, &ways, None);
-    answer.variants[0].way.what = "no more connections than these, and some more words of it".to_owned();
+    answer.variants[0].way.description =
+        "no more connections than these, and some more words of it".to_owned();
     let whole = screen::text(&answer);
     for columns in [1, 40, 53, 60, 80, 100, 300] {
         let text = screen::text_within(&answer, columns);
@@ -246,36 +252,33 @@ fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
 fn what_could_not_be_told_comes_with_the_time_that_it_would_take() {
     let answer = experiment(NOISY, 30.0, &[("dns", 0.03, 0.0)], None);
     let text = screen::text(&answer);
-    assert!(text.contains("Could not be told\n  dns") && text.contains(" more at this rate"), "{text}");
-    assert!(text.contains("cells have too few answers for one"), "{text}");
-    assert_eq!(code(&answer, None, false), exit::CANNOT_TELL);
+    assert!(text.contains("Undecided\n  dns") && text.contains(" more at this rate"), "{text}");
+    assert!(text.contains("too few responses per cell: use a higher rate"), "{text}");
+    assert_eq!(code(&answer, None, false), exit::UNDECIDED);
 }
 
 #[test]
 fn each_end_has_a_code_of_its_own() {
     let slower = experiment(QUIET, 400.0, &[("b", 0.2, 0.0)], None);
-    assert_eq!([false, true].map(|two| code(&slower, None, two)), [exit::FOUND, exit::OBJECTIVE_MISSED]);
+    assert_eq!([false, true].map(|two| code(&slower, None, two)), [exit::SUCCESS, exit::SLO_MISSED]);
     let faster = experiment(QUIET, 400.0, &[("b", -0.2, 0.0)], None);
-    assert_eq!(code(&faster, None, true), exit::FOUND);
+    assert_eq!(code(&faster, None, true), exit::SUCCESS);
     let cut = |cut| experiment(NOISY, 50.0, &[("b", 0.0, 0.0)], Some((1, cut)));
     let stopped = cut(IsolateStopReason::Stopped);
     assert_eq!(
-        (code(&stopped, Some(2), false), stopped.cells.len()),
+        (code(&stopped, Some(2), false), stopped.time_buckets.len()),
         (130, 10),
         "what was measured is there"
     );
     let overloaded = cut(IsolateStopReason::Overloaded(1));
-    assert_eq!(code(&overloaded, None, false), exit::CANNOT_TELL);
-    assert!(screen::text(&overloaded).contains("most of all by \"b\""));
+    assert_eq!(code(&overloaded, None, false), exit::UNDECIDED);
+    assert!(screen::text(&overloaded).contains("most of them of \"b\""));
     // What the one answers at the rate and the other does not is no matter of the rate, and the other does not get through a gate.
     let mut hangs = overloaded;
-    hangs.variants[0].way.unanswered = hangs.variants[0].way.requests;
-    assert_eq!(
-        [true, false].map(|gate| code(&hangs, None, gate)),
-        [exit::OBJECTIVE_MISSED, exit::CANNOT_TELL]
-    );
-    assert!(screen::text(&hangs).contains("b  all of them: unanswered at the end ("));
-    assert_eq!(code(&cut(IsolateStopReason::Failed("no way".to_owned())), None, false), exit::BAD_INPUT);
+    hangs.variants[0].way.no_response = hangs.variants[0].way.requests;
+    assert_eq!([true, false].map(|gate| code(&hangs, None, gate)), [exit::SLO_MISSED, exit::UNDECIDED]);
+    assert!(screen::text(&hangs).contains("b  all requests: no response at the end ("));
+    assert_eq!(code(&cut(IsolateStopReason::Failed("no way".to_owned())), None, false), exit::ERROR);
 }
 
 /// A reason of any segment made the generator's what the target had left unanswered in another.
@@ -305,17 +308,14 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
         (equal.outcome, equal.variants_with_verdict(VariantVerdict::Equal).count()),
         (IsolateOutcome::Undecided, 1)
     );
-    assert_eq!([false, true].map(|two| code(&equal, None, two)), [exit::CANNOT_TELL; 2]);
+    assert_eq!([false, true].map(|two| code(&equal, None, two)), [exit::UNDECIDED; 2]);
     let text = screen::text(&equal);
     assert!(
-        text.starts_with("no way differs: b is the same within 5 %; the 99th percentile could"),
+        text.starts_with("no variant differs: b is equal within 5 %; the 99th percentile is undecided"),
         "{text}"
     );
     let slower = of(0.3, 0.0);
-    assert_eq!(
-        [false, true].map(|two| code(&slower, None, two)),
-        [exit::CANNOT_TELL, exit::OBJECTIVE_MISSED]
-    );
+    assert_eq!([false, true].map(|two| code(&slower, None, two)), [exit::UNDECIDED, exit::SLO_MISSED]);
     assert_eq!(of(0.0, 1.0).outcome, IsolateOutcome::Decided, "who answers nothing has no tail");
 }
 
@@ -330,9 +330,10 @@ fn searched_too(answer: IsolateReport, searches: &[(SimulatedClass, u64)], all: 
         let Some(next) = limits.next_search() else { break };
         let mut run = searched(&next.plan, &mut field(class, seed));
         // Simulated answers have means only.
-        run.trials
-            .iter_mut()
-            .for_each(|trial| trial.quantiles = trial.mean().zip(trial.slowest()).map(<[f64; 2]>::from));
+        run.trials.iter_mut().for_each(|trial| {
+            let times = trial.mean().zip(trial.slowest());
+            trial.response_seconds = times.map(|(p50, p99)| ReportedResponseTimes { p50, p99 });
+        });
         limits.record(next, run);
     }
     limits.end("somebody ended it");
@@ -345,45 +346,50 @@ fn what_each_way_bears_stands_beside_the_reference_on_screen_and_page_and_in_jso
     let answer = experiment(QUIET, 400.0, &ways, None);
     let (limited, queue) = ((SimulatedClass::LimiterHanging, 12), (SimulatedClass::QueueExponential, 7));
     let answer = searched_too(answer, &[limited, queue, limited], false);
-    let found = answer.find.as_ref().unwrap();
-    let names: Vec<_> = found.ways.iter().map(|way| way.name.as_str()).collect();
+    let found = answer.capacity.as_ref().unwrap();
+    let names: Vec<_> = found.variants.iter().map(|way| way.name.as_str()).collect();
     assert_eq!(names, ["mesh", "direct", "slow"], "what is the same does not matter");
     let text = screen::text(&answer);
     let parts = [
-        "What each way bears (p99 below 250 ms, errors below 0.1 %)\n  mesh    FOUND: it breaks between ",
-        "\n  direct  CAPPED: nothing broke up to --max-rate; 1,000/s was held\n          beside mesh, better: the cliff by at least +",
-        "\n  slow    FOUND: it breaks between ",
-        "\n          beside mesh, the same within a tenth: the cliff by ",
+        "Limit of each variant (p99 below 250 ms, errors below 0.1 %)\n  mesh    FOUND: the target breaks between ",
+        "\n  direct  NO LIMIT FOUND: the target did not break up to --max-rate; 1,000/s was sustained\n          compared with mesh: better: cliff change: at least +",
+        "\n  slow    FOUND: the target breaks between ",
+        "\n          compared with mesh: the same within 10 %: cliff change: ",
     ];
     let places: Vec<_> = parts.iter().map(|part| text.find(part)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");
-    assert!(!text.contains("--thorough") && !text.contains("--from"), "{text}");
+    assert!(!text.contains("--thorough") && !text.contains("--resume"), "{text}");
     let page = page::render(&answer);
-    for part in ["What each way bears", "Response time by rate", "thin their median", "class=\"c4 dashed\""] {
+    for part in ["Limit of each variant", "Response time by rate", "thin line: median", "class=\"c4 dashed\""]
+    {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("<script"));
+    assert!(serde_json::to_string(&answer).unwrap().starts_with("{\"kind\":\"isolate\",\"version\":1,"));
     let json = serde_json::to_value(&answer).unwrap();
-    let way = &json["find"]["ways"][2];
-    assert_eq!((&way["way"], &way["name"]), (&3.into(), &"slow".into()));
-    assert!(way["run"]["cliff"]["lower"].is_f64() && way["beside"]["point"].is_f64(), "{way}");
-    assert!(json["find"]["ways"][0]["beside"].is_null());
+    let way = &json["capacity"]["variants"][2];
+    assert_eq!((&way["variant"], &way["name"]), (&3.into(), &"slow".into()));
+    assert!(
+        way["find"]["breaking_rate"]["lower"].is_f64() && way["vs_reference"]["estimate"].is_f64(),
+        "{way}"
+    );
+    assert!(json["capacity"]["variants"][0]["vs_reference"].is_null());
 }
 
 #[test]
 fn what_was_not_searched_is_named_with_the_reason_and_without_find_nothing_is_said() {
     let answer = experiment(QUIET, 400.0, &[("same", 0.0, 0.0)], None);
-    assert!(!screen::text(&answer).contains("bears") && !page::render(&answer).contains("bears"));
-    assert!(serde_json::to_value(&answer).unwrap().get("find").is_none());
+    assert!(!screen::text(&answer).contains("Limit of") && !page::render(&answer).contains("Limit of"));
+    assert!(serde_json::to_value(&answer).unwrap().get("capacity").is_none());
     let nothing = searched_too(answer, &[], false);
     let text = screen::text(&nothing);
-    assert!(text.contains("nothing was searched: no way is known to differ from the reference"), "{text}");
-    assert!(page::render(&nothing).contains("Nothing was searched: no way is known to differ"));
+    assert!(text.contains("not searched: no variant is known to differ from the reference"), "{text}");
+    assert!(page::render(&nothing).contains("Not searched: no variant is known to differ"));
     let ways = [("a", -0.3, 0.0), ("b", -0.25, 0.0), ("c", -0.2, 0.0), ("d", -0.15, 0.0)];
     let four = searched_too(experiment(QUIET, 1000.0, &ways, None), &[], false);
     let text = screen::text(&four);
-    assert!(text.contains("\n  d     not searched: three ways are searched"), "{text}");
-    assert!(page::render(&four).contains("not searched: three ways are searched"));
+    assert!(text.contains("\n  d     not searched: three other variants differ more"), "{text}");
+    assert!(page::render(&four).contains("not searched: three other variants differ more"));
 }
 
 #[test]
@@ -392,39 +398,35 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
     let (queue, limited) = ((SimulatedClass::QueueExponential, 7), (SimulatedClass::LimiterHanging, 12));
     let better = searched_too(equal(), &[limited, queue], true);
     let worse = searched_too(equal(), &[queue, limited], true);
-    assert_eq!([true, false].map(|two| code(&worse, None, two)), [exit::OBJECTIVE_MISSED, exit::FOUND]);
-    assert_eq!(code(&better, None, true), exit::FOUND);
-    assert_eq!(code(&better, Some(2), true), exit::FOUND, "a signal after the end is no interruption");
+    assert_eq!([true, false].map(|two| code(&worse, None, two)), [exit::SLO_MISSED, exit::SUCCESS]);
+    assert_eq!(code(&better, None, true), exit::SUCCESS);
+    assert_eq!(code(&better, Some(2), true), exit::SUCCESS, "a signal after the end is no interruption");
     for outcome in [IsolateOutcome::Overloaded, IsolateOutcome::GeneratorLimited, IsolateOutcome::Undecided] {
         let worse = IsolateReport { outcome, ..worse.clone() };
-        assert_eq!(code(&worse, None, true), exit::OBJECTIVE_MISSED, "however the comparison ended");
+        assert_eq!(code(&worse, None, true), exit::SLO_MISSED, "however the comparison ended");
     }
     let first = |answer: &IsolateReport| screen::text(answer).lines().next().unwrap().to_owned();
-    assert!(
-        first(&worse).ends_with("b is the same within 5 %; b breaks at a lower rate"),
-        "{}",
-        first(&worse)
-    );
+    assert!(first(&worse).ends_with("b is equal within 5 %; b breaks at a lower rate"), "{}", first(&worse));
     assert!(first(&better).ends_with("; b breaks at a higher rate"), "{}", first(&better));
     let mut died = worse.clone();
-    let of_b = &mut died.find.as_mut().unwrap().ways[1];
-    (of_b.run.outcome, of_b.beside) = (End::Gone, Some(Err(RunComparisonError::NotFound)));
-    assert!(first(&died).ends_with("; b did not live through its search"), "{}", first(&died));
-    assert_eq!(code(&died, None, true), exit::OBJECTIVE_MISSED, "of what it died of the other did not");
+    let of_b = &mut died.capacity.as_mut().unwrap().variants[1];
+    (of_b.find.outcome, of_b.vs_reference) = (End::TargetDied, Some(Err(RunComparisonError::NotFound)));
+    assert!(first(&died).ends_with("; b died during its search"), "{}", first(&died));
+    assert_eq!(code(&died, None, true), exit::SLO_MISSED, "of what it died of the other did not");
     let untold = searched_too(equal(), &[limited], true);
-    assert_eq!([true, false].map(|two| code(&untold, None, two)), [exit::CANNOT_TELL, exit::FOUND]);
+    assert_eq!([true, false].map(|two| code(&untold, None, two)), [exit::UNDECIDED, exit::SUCCESS]);
     let mut cut = worse;
-    let run = &mut cut.find.as_mut().unwrap().ways[1].run;
-    (run.cut, run.outcome) = (Some(Ended::Signal), End::Interrupted);
-    let find = cut.find.take();
-    let mut cut = cut.with_capacity_report(find);
-    assert!(screen::text(&cut).contains("\ncut short: ended by a signal while ways were searched\n"));
+    let run = &mut cut.capacity.as_mut().unwrap().variants[1].find;
+    (run.stop_reason, run.outcome) = (Some(Ended::Signal), End::Interrupted);
+    let capacity = cut.capacity.take();
+    let mut cut = cut.with_capacity_report(capacity);
+    assert!(screen::text(&cut).contains("\ncut short: a signal stopped the searches\n"));
     assert_eq!((code(&cut, Some(2), true), code(&cut, Some(15), false)), (130, 143));
     assert!(
         screen::text(&cut).contains("INTERRUPTED: ") && !screen::text(&cut).contains("a longer --budget")
     );
-    cut.find.as_mut().unwrap().ways[1].run.cut = Some(Ended::Budget);
-    assert!(screen::text(&cut).contains("; a longer --budget tells more\n"));
+    cut.capacity.as_mut().unwrap().variants[1].find.stop_reason = Some(Ended::Budget);
+    assert!(screen::text(&cut).contains("; use a longer --budget\n"));
 }
 
 /// Flags as they are typed.
@@ -443,7 +445,7 @@ fn typed(words: &str) -> IsolateArgs {
 
 #[test]
 fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comparisons() {
-    let words = "http://127.0.0.1:8080/ --vary keep-alive,protocol,connections=3 --find --max-rate 900/s --slo p99<250ms";
+    let words = "http://127.0.0.1:8080/ --factors keep-alive,protocol,connections=3 --capacity --max-rate 900/s --slo p99<250ms";
     let order = plan::plan(&typed(words), 1, &InputFiles::default()).unwrap();
     let searches = order.searches.unwrap();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
@@ -453,7 +455,7 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     );
     let of = |plan: &Search| {
         let connections = &plan.connections;
-        (connections.keep_alive, connections.protocol.clone(), connections.most)
+        (connections.keep_alive, connections.protocol.clone(), connections.max_connections)
     };
     let expected = [
         (true, "http/1.1", None),
@@ -466,13 +468,13 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     let is_asked =
         |plan: &Search| plan.goal == search().goal && plan.max_rate == Some(900.0) && !plan.looks_for_cause;
     assert!(searches.plans.iter().all(is_asked));
-    let two = typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:2/b --find");
+    let two = typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:2/b --capacity");
     let searches = plan::plan(&two, 1, &InputFiles::default()).unwrap().searches.unwrap();
     let urls: Vec<_> = searches.plans.iter().map(|plan| plan.target.url.as_str()).collect();
     assert_eq!(urls, ["http://127.0.0.1:1/", "http://127.0.0.1:2/b"]);
     assert!(searches.searches_all && searches.plans.iter().all(|plan| plan.goal == SearchGoal::CLIFF));
     let alone =
-        plan::plan(&typed("http://127.0.0.1:1/ --vary keep-alive"), 1, &InputFiles::default()).unwrap();
+        plan::plan(&typed("http://127.0.0.1:1/ --factors keep-alive"), 1, &InputFiles::default()).unwrap();
     assert!(alone.searches.is_none() && alone.plan.config.budget == minutes(2), "as it was");
 }
 
@@ -495,7 +497,7 @@ fn refused(plan: anyhow::Result<plan::IsolateRun>) -> String {
 /// Aimed at the flags, `keep-alive` beside a reference without was a way that equalled it, and was said to be not the cause.
 #[test]
 fn a_factor_beside_a_file_is_the_files_reference_with_one_thing_different() {
-    let words = "http://127.0.0.1:1/ --vary keep-alive --find";
+    let words = "http://127.0.0.1:1/ --factors keep-alive --capacity";
     for (file, kept) in [
         ("reference: {keep-alive: false}\nvariants: [{name: x, protocol: http2}]", [false, true, true]),
         ("variants: [{name: x, lookup: true, protocol: http2}]", [false, false, true]),
@@ -522,11 +524,11 @@ fn a_way_that_comes_out_as_the_reference_is_refused() {
         ("variants: [{name: z, keep-alive: false}, {name: x, url: 'http://127.0.0.1:1/'}]", ""),
     ] {
         let told = refused(planned(file, &format!("http://127.0.0.1:1/ {flags}")));
-        assert_eq!(told, "x: it is gone exactly as reference is: nothing differs", "{file}");
+        assert_eq!(told, "x: it does not differ from reference", "{file}");
     }
     let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
-    let told = refused(planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2"));
-    assert!(told.starts_with("connect-to=127.0.0.1:2: it is gone exactly as"), "{told}");
+    let told = refused(planned(file, "http://127.0.0.1:1/ --factors connect-to=127.0.0.1:2"));
+    assert!(told.starts_with("connect-to=127.0.0.1:2: it does not differ from"), "{told}");
     plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1, &InputFiles::default()).unwrap();
 }
 
@@ -542,13 +544,16 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
     let several = targets("GET http://127.0.0.1:1/x\nGET http://127.0.0.1:1/y\n");
     let file = "variants: [{name: x, url: 'http://127.0.0.1:2/'}]";
     let told = refused(planned(file, &several));
-    assert!(told.starts_with("x: a URL takes the place of one, and the targets have 2: "), "{told}");
+    assert!(
+        told.starts_with("x: url replaces a single URL, but the targets have 2 different URLs"),
+        "{told}"
+    );
     let tls = refused(plan::plan(
-        &typed(&format!("{several} --vary tls=https://127.0.0.1:2/")),
+        &typed(&format!("{several} --factors tls=https://127.0.0.1:2/")),
         1,
         &InputFiles::default(),
     ));
-    assert!(tls.starts_with("TLS: a URL takes the place of one"), "{tls}");
+    assert!(tls.starts_with("TLS: url replaces a single URL"), "{tls}");
     let one = targets("GET http://127.0.0.1:1/\n\nPOST http://127.0.0.1:1/\n");
     planned(file, &one).unwrap();
 }
@@ -556,16 +561,16 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
 #[test]
 fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
     let told = |factors: &str| {
-        let words = format!("http://127.0.0.1:1/ --budget 1h --vary {factors}");
+        let words = format!("http://127.0.0.1:1/ --budget 1h --factors {factors}");
         plan::plan(&typed(&words), 1, &InputFiles::default())
             .map(|order| order.plan.variants.len())
             .map_err(|error| error.to_string())
     };
     let factors = |most| (2..2 + most).map(|at| format!("connections={at}")).collect::<Vec<_>>().join(",");
     assert_eq!(told(&factors(30)), Ok(31));
-    assert_eq!(told(&factors(31)).unwrap_err(), "31 ways: 30 at most share the rate");
+    assert_eq!(told(&factors(31)).unwrap_err(), "31 variants: expected at most 30");
     let long = told(&format!("connect-to={}:1", "a".repeat(60))).unwrap_err();
-    assert!(long.contains("more than 64 bytes"), "{long}");
+    assert!(long.contains("at most 64 bytes"), "{long}");
 }
 
 /// It was spent on blocks that were too few for a look, and nothing was told of any way.
@@ -576,15 +581,15 @@ fn a_budget_without_time_for_a_first_look_is_refused_with_the_one_that_has() {
             .err()
             .map(|error| error.to_string())
     };
-    assert_eq!(told("--vary keep-alive --budget 25s"), None, "as the flag alone has it");
+    assert_eq!(told("--factors keep-alive --budget 25s"), None, "as the flag alone has it");
     for (words, least) in [
-        ("--vary connections --budget", 34),
-        ("--vary keep-alive --rate 5/s --budget", 137),
-        ("--vary keep-alive,connections --budget", 57),
-        ("--vary keep-alive,connections --find --budget", 171),
+        ("--factors connections --budget", 34),
+        ("--factors keep-alive --rate 5/s --budget", 137),
+        ("--factors keep-alive,connections --budget", 57),
+        ("--factors keep-alive,connections --capacity --budget", 171),
     ] {
         let short = told(&format!("{words} {}s", least - 1)).unwrap();
-        assert!(short.starts_with(&format!("--budget must be {least}s or more")), "{words}: {short}");
+        assert!(short.starts_with(&format!("--budget must be at least {least}s")), "{words}: {short}");
         assert_eq!(told(&format!("{words} {least}s")), None, "{words}");
     }
 }

@@ -1,4 +1,4 @@
-//! `--vary`: the built-in factors, and the ways that they are for a target.
+//! `--factors`: the built-in factors, and the ways that they are for a target.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use seawall_load::variant::{VariantProtocol, parse_host_port};
 use super::way::{self, MOST_BODY, VariantDraft, is_ip_address, protocol_name, proxies, takes_body};
 use crate::find::words::pluralize;
 
-/// One of `--vary`, with a value that it can have.
+/// One of `--factors`, with a value that it can have.
 #[derive(Debug, Clone)]
 pub(super) struct FactorSpec {
     /// As it was typed.
@@ -62,7 +62,8 @@ impl FromStr for FactorSpec {
 }
 
 fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
-    let alone = |factor| if value.is_none() { Ok(factor) } else { Err("it takes no value".to_owned()) };
+    let alone =
+        |factor| if value.is_none() { Ok(factor) } else { Err("the factor takes no value".to_owned()) };
     let expected = |what: &str| format!("expected {what}");
     match word {
         "name" => alone(Factor::Name),
@@ -94,7 +95,7 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
             let proxies = value.and_then(proxies);
             proxies.map(Factor::Proxy).ok_or_else(|| expected("proxy=URL or proxy=none"))
         }
-        _ => Err(format!("{word:?} is no factor: expected one of {}", FACTORS.join(", "))),
+        _ => Err(format!("{word:?} is not a factor: expected one of {}", FACTORS.join(", "))),
     }
 }
 
@@ -156,7 +157,7 @@ impl FactorSpec {
             Factor::Source(source) => Ok(vec![self.source(*source)]),
             Factor::Proxy(proxies) => Ok(vec![proxy(proxies)]),
         };
-        ways.map_err(|why| format!("--vary {}: {why}", self.text))
+        ways.map_err(|why| format!("--factors {}: {why}", self.text))
     }
 
     fn connect_to(&self, to: &HostPort) -> VariantDraft {
@@ -168,7 +169,7 @@ impl FactorSpec {
         if let Some(method) =
             aimed.requests.iter().map(|request| &request.method).find(|method| !takes_body(method))
         {
-            return Err(format!("a {method} has no body: say with -targets what is posted"));
+            return Err(format!("a {method} has no body; give a target with a body by -targets"));
         }
         let what = format!("a body of {}", pluralize(bytes as u64, "byte"));
         Ok(vec![VariantDraft { body: Some(bytes), ..VariantDraft::named(&self.text, what) }])
@@ -188,22 +189,22 @@ fn to_one_place(aimed: &FactorContext<'_>) -> Result<(), String> {
     if aimed.requests.iter().all(is_there) {
         return Ok(());
     }
-    Err("the targets are at several places, and all would be sent to that of the first".to_owned())
+    Err("the targets have several hosts or ports; this factor needs one".to_owned())
 }
 
 fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
     let (host, port) = connect_address(&aimed.request.origin);
     if is_ip_address(&host) {
-        return Err(format!("{host} is an address, and no name"));
+        return Err(format!("{host} is an address, not a name"));
     }
-    let first = aimed.addresses.first().ok_or("it has no address")?;
-    let literal = VariantDraft { lookup: true, ..to("literal address", "not looked up: ", *first) };
+    let first = aimed.addresses.first().ok_or("the name has no address")?;
+    let literal = VariantDraft { lookup: true, ..to("literal address", "no DNS lookup: ", *first) };
     if host.ends_with('.') {
         return Ok(vec![literal]);
     }
     let Some(name) = &aimed.absolute_name else {
-        let description = format!("{}; no name with a final dot leads there", literal.description);
+        let description = format!("{}; found no absolute name with this address", literal.description);
         return Ok(vec![VariantDraft { description, ..literal }]);
     };
     let absolute = VariantDraft {
@@ -217,10 +218,7 @@ fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
 fn by_address(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
     if aimed.addresses.len() < 2 {
-        return Err(format!(
-            "{} has one address, and there is none to compare it with",
-            aimed.request.origin
-        ));
+        return Err(format!("{} has only one address; this factor needs two", aimed.request.origin));
     }
     let each = aimed.addresses.iter();
     Ok(each.map(|address| to(&address.ip().to_string(), "connected to ", *address)).collect())
@@ -231,7 +229,7 @@ fn connections(aimed: &FactorContext<'_>, number: usize) -> Result<Vec<VariantDr
         return Err(format!("--max-connections is {number} already"));
     }
     let name = if number == 1 { "one connection".to_owned() } else { pluralize(number as u64, "connection") };
-    let what = "no more connections than that, at the whole rate in its turn as the reference in its own";
+    let what = "at most this many connections; takes turns with the reference at the whole rate";
     Ok(vec![VariantDraft { connections: Some(number), ..VariantDraft::named(name, what) }])
 }
 
@@ -240,7 +238,7 @@ fn protocol(aimed: &FactorContext<'_>, asked: Option<VariantProtocol>) -> Result
     let other = if speaks_2 { VariantProtocol::Http1 } else { VariantProtocol::Http2 };
     let asked = asked.unwrap_or(other);
     if asked != other {
-        return Err("that is what the reference speaks".into());
+        return Err("the reference already uses this protocol".into());
     }
     let name = protocol_name(asked);
     Ok(vec![VariantDraft { protocol: Some(asked), ..VariantDraft::named(name, format!("speaks {name}")) }])
@@ -277,9 +275,9 @@ fn to(name: &str, what: &str, address: SocketAddr) -> VariantDraft {
 fn keep_alive(aimed: &FactorContext<'_>) -> VariantDraft {
     let kept = aimed.request.close;
     let [name, what] = if kept {
-        ["kept connections", "connections are used again"]
+        ["kept connections", "keep-alive"]
     } else {
-        ["new connections", "each request has a connection of its own"]
+        ["new connections", "a new connection for each request"]
     };
     VariantDraft { keep_alive: Some(kept), ..VariantDraft::named(name, what) }
 }
@@ -291,7 +289,9 @@ fn other_scheme(url: &str) -> Result<String, String> {
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
     if let Some(port) = port {
-        return Err(format!("port {port} speaks one of both: expected tls=URL with the other"));
+        return Err(format!(
+            "port {port} serves only one scheme: expected tls=URL with the other scheme and its port"
+        ));
     }
     Ok(format!("{}://{rest}", if scheme == "https" { "http" } else { "https" }))
 }
@@ -334,7 +334,7 @@ mod tests {
         let two = [("POST", "http://a.test/"), ("POST", "http://b.test/")];
         for factor in ["name", "address"] {
             let told = told_of(factor, &two).unwrap_err();
-            assert!(told.contains("the targets are at several places"), "{told}");
+            assert!(told.contains("the targets have several hosts or ports"), "{told}");
             assert!(told_of(factor, &[("GET", "http://a.test/x"), ("GET", "http://a.test/y")]).is_ok());
         }
         assert!(told_of("body=1", &two).is_ok());
@@ -378,13 +378,13 @@ mod tests {
     #[test]
     fn a_factor_that_contradicts_the_target_or_itself_is_refused_with_the_reason() {
         for (factor, url, why) in [
-            ("nane", "http://a/", "is no factor: expected one of name, address"),
-            ("name", "http://10.0.0.1/", "10.0.0.1 is an address, and no name"),
-            ("name=x", "http://a/", "it takes no value"),
+            ("nane", "http://a/", "is not a factor: expected one of name, address"),
+            ("name", "http://10.0.0.1/", "10.0.0.1 is an address, not a name"),
+            ("name=x", "http://a/", "the factor takes no value"),
             ("connections=0", "http://a/", "a number above 0"),
-            ("protocol=http1", "http://a/", "what the reference speaks"),
+            ("protocol=http1", "http://a/", "the reference already uses this protocol"),
             ("protocol=http3", "http://a/", "expected http1 or http2"),
-            ("tls", "http://a:8080/", "port 8080 speaks one of both"),
+            ("tls", "http://a:8080/", "port 8080 serves only one scheme"),
             ("tls=http://b/", "http://a/", "expected a URL with TLS"),
             ("connect-to", "http://a/", "expected connect-to=HOST:PORT"),
             ("body=10", "http://a/", "a GET has no body"),

@@ -19,7 +19,7 @@ pub(crate) struct DistributedArgs {
     pub(super) pods: Option<u32>,
     /// Of find: let the number of pods grow up to this where they were the limit
     #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=MOST_PODS))]
-    pub(super) most_pods: Option<u32>,
+    pub(super) max_pods: Option<u32>,
     /// Image of this program in a registry that the cluster reaches (`make image` builds it)
     #[arg(long, value_name = "NAME", requires = "on")]
     pub(super) image: Option<ImageName>,
@@ -44,20 +44,20 @@ pub(crate) struct DistributedArgs {
     /// Where pods write -output, a file each: pvc:CLAIM:/PATH, in it a directory for each run, or emptyDir:/PATH, which goes with the pod
     #[arg(long, value_name = "VOLUME", requires = "on")]
     pub(super) volume: Vec<Volume>,
-    /// What becomes of the load when a pod is lost: end, or go-on without its share, which is told as missing [default: go-on]
+    /// What becomes of the load when a pod is lost: abort, or continue without its share, which is told as missing [default: continue]
     #[arg(long, value_name = "WHAT", requires = "on", hide_possible_values = true)]
-    pub(super) when_pod_fails: Option<WhenPodFails>,
+    pub(super) on_pod_loss: Option<OnPodLoss>,
     /// Send nothing and ask nobody: print the objects that make the pods, to be kept and applied by hand
     #[arg(long, requires = "on")]
     pub(super) dry_run: bool,
-    /// Order the pods of a Job that stands, such as one that --dry-run has printed, in place of making one
+    /// Coordinate the pods of an existing Job, such as one that --dry-run has printed, instead of making one
     #[arg(long, value_name = "NAME", requires = "on", conflicts_with_all = [
-        "pods", "most_pods", "image", "image_pull_policy", "node_selector", "toleration", "cpu", "memory", "volume", "dry_run",
+        "pods", "max_pods", "image", "image_pull_policy", "node_selector", "toleration", "cpu", "memory", "volume", "dry_run",
     ])]
-    pub(super) job: Option<ResourceName>,
+    pub(super) attach_job: Option<ResourceName>,
     /// Leave the Job with its pods' logs when the load is over [default: deleted]
     #[arg(long, requires = "on")]
-    pub(super) keep: bool,
+    pub(super) keep_job: bool,
 }
 
 /// Most pods of a load: what one core merges (SPECIFICATION.md).
@@ -86,18 +86,18 @@ impl FromStr for LoadBackend {
             text.split_once(':').map_or((text, None), |(kind, context)| (kind, Some(context)));
         let fits = kind == "kubernetes" && context != Some("");
         let malformed =
-            || format!("{text:?} is no place to send from: expected kubernetes or kubernetes:CONTEXT");
+            || format!("{text:?} is not a place to send from: expected kubernetes or kubernetes:CONTEXT");
         fits.then(|| Self::Kubernetes { context: context.map(str::to_owned) }).ok_or_else(malformed)
     }
 }
 
-/// `--when-pod-fails`.
+/// `--on-pod-loss`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WhenPodFails {
+pub(crate) enum OnPodLoss {
     /// The load ends.
-    End,
+    Abort,
     /// The others go on.
-    GoOn,
+    Continue,
 }
 
 #[cfg(test)]

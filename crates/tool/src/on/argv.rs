@@ -14,22 +14,22 @@ use super::asked::LoadCommand;
 /// What the user's program does itself, beside where the load comes from ([`DistributedArgs`]): what is shown and written, and what was begun before.
 /// `targets` and `output` are said anew where they are others in pods.
 const OURS: [&str; 12] = [
-    "page",
-    "control",
+    "live-page",
+    "control-socket",
     "live",
     "summary",
-    "intervals",
+    "timeseries",
     "hdr",
     "prometheus-addr",
     "start-at",
     "json",
     "html",
-    "from",
+    "resume",
     "max-errors",
 ];
 
 /// The same of `find`: the target's own side is asked once, and not by pods.
-const OURS_OF_FIND: [&str; 2] = ["metrics", "cgroup"];
+const OURS_OF_FIND: [&str; 2] = ["server-metrics", "server-cgroup"];
 
 /// What is said anew.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,10 +51,10 @@ pub(super) fn pod_command_line(
     anew: FlagOverrides<'_>,
 ) -> anyhow::Result<Vec<String>> {
     let word = command.name();
-    let definition = definition.find_subcommand(word).with_context(|| format!("no command {word}"))?;
+    let definition = definition.find_subcommand(word).with_context(|| format!("unknown command {word}"))?;
     let typed: Vec<_> = typed.into_iter().map(OsString::into_string).collect();
     let Ok(typed) = typed.into_iter().collect::<Result<Vec<_>, _>>() else {
-        bail!("--on kubernetes: a word of the command line is not UTF-8, and pods are given theirs as JSON");
+        bail!("--on kubernetes: the command line must be UTF-8, because pods get it as JSON");
     };
     // What stands before the command is of this machine (--cpus).
     let own =
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn pods_are_told_what_the_user_has_typed_without_what_is_not_theirs() {
         let typed = "seawall -cpus 2 attack -rate 4000 --on kubernetes --pods=4 --node-selector a=b -targets t -lazy=false --image i --dry-run \
-                     -duration=5s --page 127.0.0.1:0 --live none --summary=json -prometheus-addr=:80 --intervals i --hdr h --control c --keep \
-                     --header X:-1 --when-pod-fails end --redirects -1 --start-at 2027-01-31T12:00:00Z";
+                     -duration=5s --live-page 127.0.0.1:0 --live none --summary=json -prometheus-addr=:80 --timeseries i --hdr h --control-socket c --keep-job \
+                     --header X:-1 --on-pod-loss abort --redirects -1 --start-at 2027-01-31T12:00:00Z";
         let words = of(
             LoadCommand::Attack,
             typed,
@@ -156,15 +156,18 @@ mod tests {
 
     #[test]
     fn a_search_is_the_users_and_its_offers_are_the_pods() {
-        let typed = "seawall find http://a/ --slo p99<1s --json j --html - --from f --metrics http://m/ --cgroup /g --page 127.0.0.1:0 --on=kubernetes \
-                     --closed --most-pods 9 --job x";
+        let typed = "seawall find http://a/ --slo p99<1s --json j --html - --resume f --server-metrics http://m/ --server-cgroup /g --live-page 127.0.0.1:0 --on=kubernetes \
+                     --closed-loop --max-pods 9 --attach-job x";
         assert_eq!(
             of(LoadCommand::Find, typed, FlagOverrides::default()),
-            ["find", "http://a/", "--slo", "p99<1s", "--closed"]
+            ["find", "http://a/", "--slo", "p99<1s", "--closed-loop"]
         );
-        let typed = "seawall isolate --experiment e --on kubernetes --json j --a http://a/ --b http://b/ --volume emptyDir:/a --tail";
+        let typed = "seawall isolate --experiment e --on kubernetes --json j --a http://a/ --b http://b/ --volume emptyDir:/a --until-p99";
         let words = of(LoadCommand::Isolate, typed, FlagOverrides::default());
-        assert_eq!(words, ["isolate", "--experiment", "e", "--a", "http://a/", "--b", "http://b/", "--tail"]);
+        assert_eq!(
+            words,
+            ["isolate", "--experiment", "e", "--a", "http://a/", "--b", "http://b/", "--until-p99"]
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_fleet::manifest::LoadJobSpec;
 use seawall_fleet::manifest::spec::ResourceName;
 
-use super::args::{DistributedArgs, LoadBackend, WhenPodFails};
+use super::args::{DistributedArgs, LoadBackend, OnPodLoss};
 
 /// A command whose load pods can share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +61,12 @@ pub(crate) struct DistributedOptions {
     /// With which pods what is done.
     pub(crate) action: DistributedAction,
     /// How many pods there may be in the end.
-    pub(crate) most_pods: Option<u32>,
-    pub(crate) when_pod_fails: WhenPodFails,
+    pub(crate) max_pods: Option<u32>,
+    pub(crate) on_pod_loss: OnPodLoss,
     /// By whom records are written.
     pub(crate) records: RecordDestination,
     /// The Job stays.
-    pub(crate) keep: bool,
+    pub(crate) keep_job: bool,
 }
 
 /// What is done.
@@ -157,10 +157,10 @@ impl DistributedArgs {
                 context: on.context(),
                 namespace: self.namespace.clone(),
                 action: deed,
-                most_pods: self.most_pods,
-                when_pod_fails: self.when_pod_fails.unwrap_or(WhenPodFails::GoOn),
+                max_pods: self.max_pods,
+                on_pod_loss: self.on_pod_loss.unwrap_or(OnPodLoss::Continue),
                 records: self.record_destination(beside.output),
-                keep: self.keep,
+                keep_job: self.keep_job,
             })),
             _ => anyhow::bail!("{}", mistakes.join("\n")),
         }
@@ -170,11 +170,11 @@ impl DistributedArgs {
         if self.on == Some(LoadBackend::Processes) {
             return Ok(DistributedAction::SpawnProcesses(self.pods.unwrap_or(1)));
         }
-        if let Some(job) = &self.job {
+        if let Some(job) = &self.attach_job {
             return Ok(DistributedAction::AttachJob(job.clone()));
         }
         let image = self.image.clone().ok_or(
-            "--on kubernetes needs --image: push what `make image` builds to a registry that the cluster reaches",
+            "--on kubernetes needs --image: build an image with `make image`, push it to a registry that the cluster reaches, and give its name",
         )?;
         let name = format!("seawall-{}-{word}", command.name()).parse()?;
         let usual = LoadJobSpec::new(name, self.pods.unwrap_or(1), image);
@@ -186,7 +186,7 @@ impl DistributedArgs {
             node_selector: self.node_selector.iter().cloned().collect(),
             tolerations: self.toleration.clone(),
             volumes: self.volume.clone(),
-            ttl_seconds: if self.keep { None } else { usual.ttl_seconds },
+            ttl_seconds: if self.keep_job { None } else { usual.ttl_seconds },
             ..usual
         };
         Ok(if self.dry_run {
@@ -201,10 +201,10 @@ impl DistributedArgs {
         match output {
             None => RecordDestination::Discard,
             // What is printed is applied, and joined, by commands whose standard output is another.
-            Some(STDOUT) if self.dry_run || self.job.is_some() => RecordDestination::Discard,
+            Some(STDOUT) if self.dry_run || self.attach_job.is_some() => RecordDestination::Discard,
             Some(STDOUT) => RecordDestination::Local,
             // Whether a Job that stands has a volume there is not known here.
-            Some(_) if self.job.is_some() || !self.volume.is_empty() => RecordDestination::InPods,
+            Some(_) if self.attach_job.is_some() || !self.volume.is_empty() => RecordDestination::InPods,
             Some(_) => RecordDestination::Local,
         }
     }
@@ -217,31 +217,33 @@ impl DistributedArgs {
             }
         };
         refuse(
-            self.most_pods.is_some() && beside.command != LoadCommand::Find,
-            format!("--most-pods is for find: {} has as many pods as --pods says", beside.command.name()),
+            self.max_pods.is_some() && beside.command != LoadCommand::Find,
+            format!("--max-pods works with find only: {} uses the number of --pods", beside.command.name()),
         );
         refuse(
-            self.most_pods.is_some_and(|most| most < self.pods.unwrap_or(1)),
-            "--most-pods is below --pods".to_owned(),
+            self.max_pods.is_some_and(|most| most < self.pods.unwrap_or(1)),
+            "--max-pods must be at least --pods".to_owned(),
         );
         refuse(
-            self.dry_run && self.keep,
-            "--keep is of a Job that is made, and --dry-run makes none: what is applied by hand stays anyway"
-                .to_owned(),
+            self.dry_run && self.keep_job,
+            "--keep-job does not work with --dry-run, which creates no Job: leave it out".to_owned(),
         );
         let is_in_volume = |path: &str| self.volume.iter().any(|volume| holds(volume.path(), path));
-        let is_by_pods = (!self.volume.is_empty() || self.dry_run) && self.job.is_none();
+        let is_by_pods = (!self.volume.is_empty() || self.dry_run) && self.attach_job.is_none();
         refuse(
             is_by_pods && beside.output.is_some_and(|path| path != STDOUT && !is_in_volume(path)),
             format!(
-                "-output={}: pods write records there, and have no such place: say --volume pvc:CLAIM:/PATH, and -output in it, or -output=none",
+                "-output={}: pods write the records and do not have this path: give --volume pvc:CLAIM:/PATH and -output in it, or -output=none",
                 beside.output.unwrap_or_default()
             ),
         );
         let mut paths: Vec<_> = self.volume.iter().map(|volume| volume.path()).collect();
         paths.sort_unstable();
         let within = paths.windows(2).find(|pair| holds(pair[0], pair[1]) || pair[0] == pair[1]);
-        refuse(within.is_some(), "two of --volume are at one path, or one in the other".to_owned());
+        refuse(
+            within.is_some(),
+            "two --volume flags have the same path, or one path contains the other".to_owned(),
+        );
         mistakes
     }
 }
@@ -250,7 +252,8 @@ impl DistributedArgs {
 fn random_suffix() -> anyhow::Result<String> {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut drawn = [0; 5];
-    aws_lc_rs::rand::fill(&mut drawn).map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    aws_lc_rs::rand::fill(&mut drawn)
+        .map_err(|_| anyhow::anyhow!("cannot get random numbers from the system"))?;
     Ok(drawn.map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).iter().collect())
 }
 
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(of("", LoadCommand::Attack, None), Ok(None));
         for flag in [
             "--pods 2",
-            "--most-pods 2",
+            "--max-pods 2",
             "--image a",
             "--image-pull-policy Never",
             "--namespace a",
@@ -307,10 +310,10 @@ mod tests {
             "--cpu 1",
             "--memory 64Mi",
             "--volume emptyDir:/a",
-            "--when-pod-fails end",
+            "--on-pod-loss abort",
             "--dry-run",
-            "--job a",
-            "--keep",
+            "--attach-job a",
+            "--keep-job",
         ] {
             let told = typed(flag).unwrap_err();
             assert!(told.contains("--on <WHERE>"), "{flag}: {told}");
@@ -324,11 +327,11 @@ mod tests {
         assert_eq!((asked.cpu.to_string(), asked.memory.to_string()), ("1".to_owned(), "128Mi".to_owned()));
         let asked = spec(
             "--on kubernetes:far --image r.test/seawall:1 --pods 20 --namespace load --node-selector a=b --node-selector c=d --cpu 2 \
-             --memory 1Gi --image-pull-policy Always --keep --toleration t",
+             --memory 1Gi --image-pull-policy Always --keep-job --toleration t",
         );
         assert_eq!((asked.pods, asked.node_selector.len(), asked.ttl_seconds), (20, 2, None));
         assert_eq!(asked.namespace.unwrap().to_string(), "load");
-        let far = of("--on kubernetes:far --job run", LoadCommand::Find, None).unwrap().unwrap();
+        let far = of("--on kubernetes:far --attach-job run", LoadCommand::Find, None).unwrap().unwrap();
         assert_eq!(
             (far.context.as_deref(), far.action),
             (Some("far"), DistributedAction::AttachJob("run".parse().unwrap()))
@@ -338,14 +341,14 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_refused_all_at_once() {
         let told =
-            of("--on kubernetes --most-pods 3 --pods 4 --dry-run --keep", LoadCommand::Attack, Some("/x"))
+            of("--on kubernetes --max-pods 3 --pods 4 --dry-run --keep-job", LoadCommand::Attack, Some("/x"))
                 .unwrap_err();
         for part in [
             "needs --image",
-            "--most-pods is for find",
-            "is below --pods",
-            "--keep is of a Job",
-            "-output=/x: pods write records there",
+            "--max-pods works with find only",
+            "must be at least --pods",
+            "--keep-job does not work with --dry-run",
+            "-output=/x: pods write the records",
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
@@ -354,8 +357,8 @@ mod tests {
             ("--on kubernetes:", "expected kubernetes"),
             ("--on kubernetes --pods 0", "1..=1000"),
             ("--on kubernetes --pods 1001", "1..=1000"),
-            ("--on kubernetes --job a --image b", "cannot be used with"),
-            ("--on kubernetes --image a --volume emptyDir:/a --volume pvc:b:/a/b", "at one path"),
+            ("--on kubernetes --attach-job a --image b", "cannot be used with"),
+            ("--on kubernetes --image a --volume emptyDir:/a --volume pvc:b:/a/b", "the same path"),
         ] {
             let told = of(words, LoadCommand::Attack, None).unwrap_err();
             assert!(told.contains(part), "{words}: {told}");
@@ -376,8 +379,8 @@ mod tests {
             RecordDestination::Local
         );
         assert_eq!(written("--on kubernetes --image a --dry-run", STDOUT), RecordDestination::Discard);
-        assert_eq!(written("--on kubernetes --job a", STDOUT), RecordDestination::Discard);
-        assert_eq!(written("--on kubernetes --job a", "/records/a.gob"), RecordDestination::InPods);
+        assert_eq!(written("--on kubernetes --attach-job a", STDOUT), RecordDestination::Discard);
+        assert_eq!(written("--on kubernetes --attach-job a", "/records/a.gob"), RecordDestination::InPods);
     }
 
     #[test]

@@ -147,7 +147,7 @@ fn pods_of_job(
     let (api, opened) = runtime.call(opening, &mut waits)??;
     if opened.is_unverified {
         print_status(
-            "the API server's certificate is not checked, as the kubeconfig says (insecure-skip-tls-verify)",
+            "warning: the API server's certificate is not checked (insecure-skip-tls-verify in the kubeconfig)",
         );
     }
     let namespace = asked.namespace.as_ref().map_or(opened.namespace, ToString::to_string);
@@ -155,7 +155,7 @@ fn pods_of_job(
     let site = ClusterSession::new(api, Clock::system(), place);
     let job = job(asked, &site, &runtime, materials, &namespace)?;
     let is_ours = matches!(asked.action, DistributedAction::CreateJob(_));
-    let ended = delete_on_drop(&runtime, &site, &job, is_ours && !asked.keep);
+    let ended = delete_on_drop(&runtime, &site, &job, is_ours && !asked.keep_job);
     let pods = wait_until_running(&runtime, &site, &job, &mut waits)?;
     let (wire, ways) = pods::connect(&runtime, &site, &job, &pods);
     let mut standing = job;
@@ -205,8 +205,8 @@ fn job(
         }
     };
     // To its end, which is near: a Job that was made and nobody knows of would stay.
-    let made = runtime.call(making, || true)??.context("there is no Job to be made")?;
-    print_status(&format!("{} pods of the Job {} are to run", made.pods, made.name));
+    let made = runtime.call(making, || true)??.context("cannot create the Job")?;
+    print_status(&format!("starting {} pods of the Job {}", made.pods, made.name));
     Ok(made)
 }
 
@@ -223,7 +223,7 @@ fn delete_on_drop(runtime: &ApiRuntime, site: &ClusterSession, job: &Job, goes: 
         let deleted = runtime.call(async move { site.delete(&job).await }, left);
         if !matches!(deleted, Ok(Ok(()))) {
             print_status(&format!(
-                "the Job {name} could not be deleted: its pods end by themselves; kubectl delete job {name}"
+                "cannot delete the Job {name}; its pods end by themselves. To delete it: kubectl delete job {name}"
             ));
         }
     })])
@@ -235,7 +235,7 @@ fn running_reporter(pods: usize) -> impl FnMut(usize) + Send {
     move |running| {
         if running > known {
             known = running;
-            print_status(&format!("{running} of {pods} pods run"));
+            print_status(&format!("{running} of {pods} pods are running"));
         }
     }
 }
@@ -254,7 +254,8 @@ fn start_processes(
     files: &InputFiles,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
     let materials = given::materials(std::env::args_os(), beside, files.captured(), asked)?;
-    let folder = tempfile::Builder::new().prefix("seawall-").tempdir().context("cannot make a folder")?;
+    let folder =
+        tempfile::Builder::new().prefix("seawall-").tempdir().context("cannot create a directory")?;
     let arguments = folder.path().join("arguments");
     let mut text = materials.arguments().to_owned();
     if let Some((_, stdin)) = materials.values().find(|(key, _)| *key == "stdin") {
@@ -263,7 +264,7 @@ fn start_processes(
         text = text.replace(seawall_fleet::materials::STDIN, &place.display().to_string());
     }
     std::fs::write(&arguments, text).with_context(|| format!("cannot write {}", arguments.display()))?;
-    let program = std::env::current_exe().context("cannot tell which program this is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let pods = format!("--pods={many}");
     let words = ["pod".as_ref(), "--arguments".as_ref(), arguments.as_os_str(), pods.as_ref()];
     let started = processes::start(program.as_os_str(), &words, many as usize);

@@ -34,7 +34,7 @@ pub(crate) fn materials(
     let mut definition = Cli::command();
     definition.build();
     let arguments = argv::pod_command_line(flags::normalise(typed), beside.command, &definition, anew)?;
-    let working_dir = std::env::current_dir().context("cannot tell the working directory")?;
+    let working_dir = std::env::current_dir().context("cannot find the working directory")?;
     given(&arguments, kept, &working_dir, &asked.volumes())
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use seawall_load::files::CapturedFile;
 
     use super::*;
-    use crate::on::args::WhenPodFails;
+    use crate::on::args::OnPodLoss;
     use crate::on::asked::DistributedAction;
 
     fn of(typed: &str, beside: &CommandContext<'_>, kept: CapturedInputs) -> Result<String, String> {
@@ -77,10 +77,10 @@ mod tests {
             context: None,
             namespace: None,
             action: DistributedAction::SpawnProcesses(1),
-            most_pods: None,
-            when_pod_fails: WhenPodFails::GoOn,
+            max_pods: None,
+            on_pod_loss: OnPodLoss::Continue,
             records: RecordDestination::Discard,
-            keep: false,
+            keep_job: false,
         };
         let materials = materials(typed, beside, kept, &asked).map_err(|error| error.to_string())?;
         let (_, arguments) = materials.values().next().unwrap();
@@ -110,7 +110,7 @@ mod tests {
             stdin: None,
         };
         let told = of("seawall attack -body /dev/fd/63 -targets t", &attack("t"), kept).unwrap_err();
-        assert!(told.contains("/dev/fd/63 cannot be given to pods: nothing is mounted there"), "{told}");
+        assert!(told.contains("cannot give /dev/fd/63 to pods: pods cannot mount files there"), "{told}");
     }
 
     #[test]

@@ -24,7 +24,8 @@ impl PageToken {
     /// The system gives no randomness.
     pub(super) fn generate() -> anyhow::Result<Self> {
         let mut bits = [0; 16];
-        rand::fill(&mut bits).map_err(|_| anyhow!("--page: the system gives no randomness"))?;
+        rand::fill(&mut bits)
+            .map_err(|_| anyhow!("--live-page: cannot get random numbers from the system"))?;
         Ok(Self(format!("{:032x}", u128::from_be_bytes(bits))))
     }
 

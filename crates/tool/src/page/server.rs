@@ -184,10 +184,7 @@ impl<C: PageContent> Server<C> {
     fn report(&self) -> PageResponse {
         let report = match self.content.borrow().report() {
             Ok(None) => {
-                return text_response(
-                    StatusCode::CONFLICT,
-                    "nothing was measured yet: expected a second of it",
-                );
+                return text_response(StatusCode::CONFLICT, "no measurements yet: try again after a second");
             }
             report => report.map(Option::unwrap_or_default),
         };
@@ -199,7 +196,7 @@ impl<C: PageContent> Server<C> {
 
     fn events(self: Rc<Self>, life: PageDeadline) -> PageResponse {
         let Ok(place) = Arc::clone(&self.pages).try_acquire_owned() else {
-            let text = format!("there are {PAGES} open pages already: expected one to be closed");
+            let text = format!("{PAGES} pages are open, which is the limit: close one");
             return text_response(StatusCode::SERVICE_UNAVAILABLE, &text);
         };
         let (sender, events) = stream();
@@ -234,7 +231,7 @@ impl<C: PageContent> Server<C> {
 
     async fn control(&self, request: Request<Incoming>) -> PageResponse {
         let Ok(body) = Limited::new(request.into_body(), LONGEST_LINE).collect().await else {
-            let text = format!("error: a line too long: expected {LONGEST_LINE} bytes at most");
+            let text = format!("error: the line is too long: expected at most {LONGEST_LINE} bytes");
             return text_response(StatusCode::PAYLOAD_TOO_LARGE, &text);
         };
         let told = self.content.borrow().run_command(&String::from_utf8_lossy(&body.to_bytes()));
@@ -250,10 +247,10 @@ impl<C: PageContent> Server<C> {
 fn refused(refusal: PageRefusal) -> PageResponse {
     let text = match refusal {
         PageRefusal::Unauthorized => {
-            "this page is for whoever has its link: see the line that begins with \"page:\""
+            "this page needs its whole link: see the line of standard error that begins with \"page:\""
         }
-        PageRefusal::NotFound => "there are /, /events, /report.html and /control",
-        PageRefusal::Method(_) => "not by this method",
+        PageRefusal::NotFound => "unknown path: expected /, /events, /report.html or /control",
+        PageRefusal::Method(_) => "wrong method",
     };
     let mut answer = text_response(refusal.status(), text);
     if let PageRefusal::Method(method) = refusal {

@@ -1,7 +1,7 @@
 //! What targets do at which rate, over each other in one picture: good answers, response time, and what was late or failed, against the
 //! rate that was offered.
 //!
-//! Reads what `find --json` writes, and of it only where the cliff is and the trials; or summaries of attacks at one rate each
+//! Reads what `find --json` writes, and of it only the breaking rate and the trials; or summaries of attacks at one rate each
 //! (`attack --summary=json`), one after the other. Each file is a line, named as the file is. Knows nothing of how rates were chosen,
 //! and makes nothing up: a line goes from one rate that was tried to the next.
 
@@ -28,11 +28,11 @@ struct Curve {
     trials: Vec<Trial>,
 }
 
-/// One object of a file.
+/// One document of a file. Its `kind` says which command wrote it.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 enum CurveDocument {
-    Search { cliff: Option<Limit>, trials: Vec<Trial>, closed: Option<IgnoredAny> },
+    Find { breaking_rate: Option<Limit>, trials: Vec<Trial>, closed_loop: Option<IgnoredAny> },
     Attack(Summary),
 }
 
@@ -42,74 +42,78 @@ struct Limit {
     upper: Option<f64>,
 }
 
-/// Of a run's summary what makes it a trial.
+/// The part of the summary of an attack that makes it a trial.
 #[derive(Debug, Deserialize)]
 struct Summary {
     offered_rate: f64,
-    good_rate: f64,
+    goodput: f64,
     error_ratio: f64,
-    response: Response,
+    response_time: ResponseTime,
 }
 
 #[derive(Debug, Deserialize)]
-struct Response {
-    /// Nanoseconds.
-    p99: u64,
+struct ResponseTime {
+    p99_seconds: f64,
 }
 
-/// An offer and what came of it.
+/// One trial of a search, or one attack.
 #[derive(Debug, Clone, Deserialize)]
 struct Trial {
-    /// What it was for, of a search.
+    /// What the trial was for; empty for an attack.
     #[serde(default)]
     purpose: String,
-    /// Why it cannot be believed, of a search; none: it can.
+    /// Why the trial says nothing about the target; none if it does.
     #[serde(default)]
-    invalid: Option<String>,
-    /// Which way it points, of a search.
+    invalid_reason: Option<String>,
+    /// The verdict of the trial; empty for an attack.
     #[serde(default)]
-    vote: String,
-    /// Requests offered a second.
+    verdict: String,
+    /// Offered requests per second.
     rate: f64,
-    /// Good answers a second.
+    /// Correct responses per second.
     goodput: Option<f64>,
-    /// Response time that 99 % did not exceed, in seconds.
+    /// The 99th percentile of the response time of an attack, in seconds.
+    #[serde(skip)]
     p99: Option<f64>,
-    /// Share of requests that ended without a good answer.
-    errors: Option<f64>,
-    /// Share of requests that were late, where a bound was asked for; those without an answer are late.
-    late: Option<f64>,
+    /// The ratio of failed requests.
+    error_ratio: Option<f64>,
+    /// The ratio of late requests; none without a latency objective. A request without a response is late.
+    late_ratio: Option<f64>,
 }
 
 impl From<Summary> for Trial {
     fn from(run: Summary) -> Self {
-        let (rate, goodput, errors) = (run.offered_rate, Some(run.good_rate), Some(run.error_ratio));
-        let p99 = Some(run.response.p99 as f64 / 1e9);
+        let (rate, goodput, error_ratio) = (run.offered_rate, Some(run.goodput), Some(run.error_ratio));
+        let p99 = Some(run.response_time.p99_seconds);
         Self {
             purpose: String::new(),
-            invalid: None,
-            vote: String::new(),
+            invalid_reason: None,
+            verdict: String::new(),
             rate,
             goodput,
             p99,
-            errors,
-            late: None,
+            error_ratio,
+            late_ratio: None,
         }
     }
 }
 
 impl Trial {
-    /// Whether it says what the target does at its rate: a burst that spends an allowance (`arm`) says what the allowance is, and what the
-    /// generator was late with nothing at all.
+    /// Returns true if the trial says what the target does at its rate.
+    ///
+    /// A `burst-drain` measures a burst allowance, and an invalid trial measures the generator.
     fn is_of_its_rate(&self) -> bool {
-        self.invalid.is_none() && self.purpose != "arm" && self.rate.is_finite() && self.rate > 0.0
+        self.invalid_reason.is_none()
+            && self.purpose != "burst-drain"
+            && self.rate.is_finite()
+            && self.rate > 0.0
     }
 
     /// Per cent of its requests that were late or failed. Not known of one that ended because what waited grew, before any of that was
     /// late: no trouble at all is the last that it says.
     fn troubled(&self) -> Option<f64> {
-        let share = self.errors.into_iter().chain(self.late).reduce(f64::max)?;
-        (self.vote != "bad" || share > 0.0).then_some(100.0 * share)
+        let share = self.error_ratio.into_iter().chain(self.late_ratio).reduce(f64::max)?;
+        (self.verdict != "bad" || share > 0.0).then_some(100.0 * share)
     }
 }
 
@@ -129,20 +133,23 @@ pub(super) fn render(title: &str, inputs: Vec<InputSource>) -> anyhow::Result<St
     Ok(svg::draw(title, &charts(&curves)))
 }
 
+const KINDS: &str =
+    "expected documents of kind \"find\" or \"attack\", as find --json and attack --summary=json write";
+
 fn read(InputSource { name, reader }: InputSource) -> anyhow::Result<(String, Curve)> {
     let text = limited(reader).with_context(|| format!("cannot read {name}"))?;
     let mut curve = Curve::default();
     for said in serde_json::Deserializer::from_str(&text).into_iter() {
-        let said = said.with_context(|| format!("{name} holds neither a search nor summaries of attacks"))?;
-        let is_of_rates = !matches!(said, CurveDocument::Search { closed: Some(_), .. });
+        let said = said.with_context(|| format!("{name}: {KINDS}"))?;
+        let is_of_rates = !matches!(said, CurveDocument::Find { closed_loop: Some(_), .. });
         ensure!(
             is_of_rates,
-            "{name} is of a search for a number of clients (--closed), which offered no rates"
+            "{name} is a search for a number of clients (--closed-loop) and has no rates: give a search for a rate"
         );
         curve.add(said);
     }
     curve.trials.retain(Trial::is_of_its_rate);
-    ensure!(!curve.trials.is_empty(), "{name} holds no trial");
+    ensure!(!curve.trials.is_empty(), "{name} has no trial");
     curve.trials.sort_by(|one, other| one.rate.total_cmp(&other.rate));
     let stem = Path::new(&name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok((stem.unwrap_or(name), curve))
@@ -151,8 +158,8 @@ fn read(InputSource { name, reader }: InputSource) -> anyhow::Result<(String, Cu
 impl Curve {
     fn add(&mut self, said: CurveDocument) {
         match said {
-            CurveDocument::Search { cliff, trials, .. } => {
-                self.cliff = self.cliff.or(cliff.and_then(|cliff| cliff.upper));
+            CurveDocument::Find { breaking_rate, trials, .. } => {
+                self.cliff = self.cliff.or(breaking_rate.and_then(|limit| limit.upper));
                 self.trials.extend(trials);
             }
             CurveDocument::Attack(summary) => self.trials.push(summary.into()),
@@ -163,7 +170,7 @@ impl Curve {
 fn limited(reader: impl BufRead) -> anyhow::Result<String> {
     let mut text = String::new();
     reader.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    ensure!(text.len() as u64 <= MOST_BYTES, "it is larger than {} MiB", MOST_BYTES >> 20);
+    ensure!(text.len() as u64 <= MOST_BYTES, "the file is larger than {} MiB", MOST_BYTES >> 20);
     Ok(text)
 }
 
@@ -172,7 +179,7 @@ fn charts(curves: &[(String, Curve)]) -> Charts {
     let fastest = curves.iter().filter_map(|(_, curve)| curve.trials.last()).map(|trial| trial.rate);
     let x = Scale::counts(fastest);
     // The first one's, for that is whose story it is.
-    let few = curves.first().and_then(|(_, curve)| Some((curve.cliff?, "above the first one's cliff")));
+    let few = curves.first().and_then(|(_, curve)| Some((curve.cliff?, "above the cliff of the first file")));
     let panel = |name, unit, suffix, of: fn(&Trial) -> Option<f64>, scale: fn(Vec<f64>) -> Scale| {
         let lines = lines(curves, of);
         let values: Vec<f64> =
@@ -184,7 +191,7 @@ fn charts(curves: &[(String, Curve)]) -> Charts {
     let times = |values: Vec<f64>| Scale::times(values.into_iter());
     let p99 = |trial: &Trial| trial.p99.map(|seconds| seconds * 1e9);
     let panels = [
-        panel("Good answers", "good answers per second", " /s", |trial| trial.goodput, counts),
+        panel("Good responses", "good responses per second", " /s", |trial| trial.goodput, counts),
         panel("99 % response time", "response time", "", p99, times),
         panel("Late or failed", "% of the requests", " %", Trial::troubled, counts),
     ];
@@ -223,12 +230,19 @@ mod tests {
     }
 
     /// As `find` writes it; of it what counts here.
-    const MANAGED: &str = "{\"schema\":1,\"outcome\":\"found\",\"cliff\":{\"lower\":155.0,\"upper\":160.0,\"point\":157.0},\"trials\":[
-        {\"purpose\":\"ladder\",\"rate\":200,\"goodput\":150,\"errors\":0.25,\"late\":0.3},{\"rate\":100,\"goodput\":100,\"errors\":0,\"late\":null},
-        {\"rate\":200,\"goodput\":158,\"errors\":0.2,\"late\":null},{\"rate\":200,\"goodput\":0,\"errors\":1,\"late\":null}]}";
+    const MANAGED: &str = "{\"kind\":\"find\",\"version\":1,\"outcome\":\"found\",
+        \"breaking_rate\":{\"lower\":155.0,\"upper\":160.0,\"estimate\":157.0},\"trials\":[
+        {\"purpose\":\"ramp\",\"rate\":200,\"goodput\":150,\"error_ratio\":0.25,\"late_ratio\":0.3},
+        {\"rate\":100,\"goodput\":100,\"error_ratio\":0,\"late_ratio\":null},
+        {\"rate\":200,\"goodput\":158,\"error_ratio\":0.2,\"late_ratio\":null},
+        {\"rate\":200,\"goodput\":0,\"error_ratio\":1,\"late_ratio\":null}]}";
     /// As `attack --summary=json` does, twice.
-    const AGENT: &str = "{\"schema\":1,\"offered_rate\":400.0,\"good_rate\":400,\"error_ratio\":0.0,\"response\":{\"p50\":1,\"p99\":2000000}}
-        {\"schema\":1,\"offered_rate\":100.0,\"good_rate\":100,\"error_ratio\":0.01,\"response\":{\"p99\":1000000}}\n";
+    const AGENT: &str = "{\"kind\":\"attack\",\"version\":1,\"offered_rate\":400.0,\"goodput\":400,\"error_ratio\":0.0,\"response_time\":{\"p50_seconds\":0.001,\"p99_seconds\":0.002}}
+        {\"kind\":\"attack\",\"version\":1,\"offered_rate\":100.0,\"goodput\":100,\"error_ratio\":0.01,\"response_time\":{\"p99_seconds\":0.001}}\n";
+
+    /// The begin of a search without a limit, up to its trials.
+    const FIND: &str =
+        "{\"kind\":\"find\",\"version\":1,\"outcome\":\"found\",\"breaking_rate\":null,\"trials\":[";
 
     #[test]
     fn what_makes_a_curve_is_told_from_results() {
@@ -252,23 +266,28 @@ mod tests {
 
     #[test]
     fn what_does_not_say_what_the_target_does_at_a_rate_is_no_point() {
-        let arm =
-            "{\"purpose\":\"arm\",\"rate\":400,\"goodput\":400,\"errors\":0,\"late\":null,\"invalid\":null}";
-        let late = "{\"purpose\":\"narrow\",\"rate\":300,\"goodput\":9,\"errors\":0,\"late\":0.9,\"invalid\":\"sent late\"}";
-        let narrow =
-            "{\"purpose\":\"narrow\",\"rate\":200,\"goodput\":157,\"errors\":0,\"late\":0,\"invalid\":null}";
-        let text = format!("{{\"outcome\":\"found\",\"cliff\":null,\"trials\":[{arm},{late},{narrow}]}}");
+        let trial = |purpose: &str, rate: u32, goodput: u32, invalid_reason: &str| {
+            format!(
+                r#"{{"purpose":"{purpose}","rate":{rate},"goodput":{goodput},"error_ratio":0,"late_ratio":0,"invalid_reason":{invalid_reason}}}"#
+            )
+        };
+        let drain = trial("burst-drain", 400, 400, "null");
+        let late = trial("narrow-bracket", 300, 9, "\"sent late\"");
+        let narrow = trial("narrow-bracket", 200, 157, "null");
+        let text = format!("{FIND}{drain},{late},{narrow}]}}");
         let (_, curve) = read(input("a.json", &text)).unwrap();
         assert_eq!(points(&curve.trials, |trial| trial.goodput), [(200.0, Some(157.0))]);
     }
 
     #[test]
     fn a_trial_that_ended_before_anything_was_late_is_not_without_trouble() {
-        let trial = |vote, late| {
-            format!("{{\"vote\":\"{vote}\",\"rate\":320,\"goodput\":210,\"errors\":0,\"late\":{late}}}")
+        let trial = |verdict, late| {
+            format!(
+                r#"{{"verdict":"{verdict}","rate":320,"goodput":210,"error_ratio":0,"late_ratio":{late}}}"#
+            )
         };
-        let troubled = |vote, late| {
-            let text = format!("{{\"outcome\":\"found\",\"cliff\":null,\"trials\":[{}]}}", trial(vote, late));
+        let troubled = |verdict, late| {
+            let text = format!("{FIND}{}]}}", trial(verdict, late));
             let (_, curve) = read(input("a.json", &text)).unwrap();
             points(&curve.trials, Trial::troubled)
         };
@@ -288,10 +307,10 @@ mod tests {
     fn each_file_has_a_line_in_each_panel_and_the_first_ones_cliff_is_shaded() {
         let both = || vec![input("managed.json", MANAGED), input("agent.json", AGENT)];
         let picture = render("both", both()).unwrap();
-        for name in ["Good answers", "99 % response time", "Late or failed"] {
+        for name in ["Good responses", "99 % response time", "Late or failed"] {
             assert_eq!(picture.matches(&format!(">{name}</text>")).count(), 1, "{name}: {picture}");
         }
-        for in_each in [">managed</text>", ">agent</text>", ">above the first one"] {
+        for in_each in [">managed</text>", ">agent</text>", ">above the cliff of the first"] {
             assert_eq!(picture.matches(in_each).count(), 3, "{in_each}: {picture}");
         }
         let alone = render("alone", both().into_iter().take(1).collect()).unwrap();
@@ -301,8 +320,18 @@ mod tests {
     #[test]
     fn what_holds_no_trial_is_named() {
         let refused = |text| render("x", vec![input("a.json", text)]).unwrap_err().to_string();
-        let nothing = "{\"outcome\":\"interrupted\",\"cliff\":null,\"trials\":[]}";
-        assert_eq!(refused(nothing), "a.json holds no trial");
-        assert_eq!(refused("{\"outcome\":1}"), "a.json holds neither a search nor summaries of attacks");
+        assert_eq!(refused(&format!("{FIND}]}}")), "a.json has no trial");
+    }
+
+    #[test]
+    fn a_document_that_is_not_of_kind_find_or_attack_is_refused() {
+        for head in ["\"kind\":\"isolate\",", "\"kind\":\"report\",", ""] {
+            let text = MANAGED.replace("\"kind\":\"find\",", head);
+            let refused = render("x", vec![input("a.json", &text)]).unwrap_err().to_string();
+            assert!(
+                refused.starts_with("a.json: expected documents of kind \"find\" or \"attack\""),
+                "{refused}"
+            );
+        }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn run(
     ensure!(!args.has_searches(), plan::NO_SEARCH);
     ensure!(
         !args.reads_stdin(),
-        "-targets: on standard input a pod hears orders, and targets must be in a file"
+        "-targets: a pod needs a file of targets, because it reads orders from standard input"
     );
     let plan::IsolateRun { plan, bench, reach_checks: reaches, .. } =
         plan::plan_inside_pod(args, cpus, &InputFiles::default())?;
@@ -74,7 +74,7 @@ impl IsolateWorker {
             SegmentTask::Open { segment, rate } => {
                 // Connections of the one before are closed first, so that no target has to have both.
                 self.standing = None;
-                match self.bench.open_segment(segment, *rate, begin.slice) {
+                match self.bench.open_segment(segment, *rate, begin.shard) {
                     Ok(standing) => {
                         self.standing = Some(standing);
                         SegmentTaskResult::Open
@@ -100,7 +100,7 @@ struct IsolateHandle(StopSwitch);
 
 impl TrialHandle for IsolateHandle {
     fn steer(&self, steer: &ControlCommand) -> Option<String> {
-        Some(format!("did not obey {:?}: the rate of an experiment does not change", steer.line))
+        Some(format!("rejected {:?}: the rate of an experiment is fixed", steer.line))
     }
 
     fn stop(&self) {

@@ -67,7 +67,7 @@ impl<W: DeserializeOwned + Send + 'static> TrialReceiver<W> {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    thread::Builder::new().name(name.into()).spawn(run).context("cannot listen to orders")?;
+    thread::Builder::new().name(name.into()).spawn(run).context("cannot start a thread for orders")?;
     Ok(())
 }
 
@@ -118,7 +118,7 @@ impl<W> PodShutdown<W> {
 pub(super) fn exit_code(why: PodExitReason) -> u8 {
     match why {
         PodExitReason::Requested => 0,
-        PodExitReason::HeartbeatLost => crate::exit::BAD_INPUT,
+        PodExitReason::HeartbeatLost => crate::exit::ERROR,
         // The shell's convention for a program that a signal ended.
         PodExitReason::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
     }
@@ -166,7 +166,7 @@ impl<W: DeserializeOwned> CommandListener<W> {
             }
             // An empty line is a sound, and no order.
             Err(_) if line.trim_ascii().is_empty() => {}
-            Err(error) => self.voice.send_failure(format!("an order that cannot be read: {error}")),
+            Err(error) => self.voice.send_failure(format!("cannot read an order: {error}")),
         }
     }
 }

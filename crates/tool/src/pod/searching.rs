@@ -36,15 +36,15 @@ pub(super) fn run(
     voice: &Arc<PodOutput>,
 ) -> anyhow::Result<ExitCode> {
     args.check()?;
-    ensure!(args.compare.is_empty(), "--compare sends nothing, and pods have nothing to do with it");
-    if args.closed {
-        bail!("--closed: pods offer rates, and no clients");
+    ensure!(args.compare.is_empty(), "--compare does not work with --on: it sends no load");
+    if args.closed_loop {
+        bail!("--closed-loop does not work with --on: pods send at rates");
     }
     ensure!(
         args.url.is_some() || !matches!(args.targets.as_str(), "stdin" | "-"),
-        "-targets: on standard input a pod hears orders, and targets must be in a file"
+        "-targets: a pod needs a file of targets, because it reads orders from standard input"
     );
-    (args.from, args.metrics, args.cgroup) = (None, None, Vec::new());
+    (args.resume, args.server_metrics, args.server_cgroup) = (None, None, Vec::new());
     let (_, mut kit) = plan::plan(&args, cpus, &InputFiles::default())?;
     kit.travel.connections = kit.travel.connections.min(most_in_flight(&LocalFiles).unwrap_or(usize::MAX));
     let hand = Arc::new(TrialController::default());
@@ -60,7 +60,7 @@ pub(super) fn run(
     Ok(serve(&ears, place, (&hand, voice), |begin| {
         let enough = Arc::new(AtomicBool::new(false));
         hand.attach(Box::new(FindHandle { enough: Arc::clone(&enough), stop: rig.stop() }));
-        let part = LoadPart { start_at: begin.at, place: begin.slice, load_number: begin.trial, enough };
+        let part = LoadPart { start_at: begin.at, place: begin.shard, load_number: begin.trial, enough };
         let result = carry_out(&mut rig, begin, &part, &teller);
         hand.detach();
         voice.send(&PodReport::<(), SearchTaskResult>::Done { trial: begin.trial, result });
@@ -147,7 +147,7 @@ struct FindHandle {
 
 impl TrialHandle for FindHandle {
     fn steer(&self, steer: &ControlCommand) -> Option<String> {
-        Some(format!("did not obey {:?}: the rate of an offer does not change", steer.line))
+        Some(format!("rejected {:?}: the rate of a trial is fixed", steer.line))
     }
 
     /// What is outstanding is waited for as long as the offer says, and no longer however often this is said.

@@ -1,6 +1,6 @@
-//! `attack` in a pod: a slice of the load, second by second.
+//! `attack` in a pod: a shard of the load, second by second.
 //!
-//! The plan is the one that `attack` makes by itself. What the whole has of a number (clients, workers, errors) is shared; the slice and
+//! The plan is the one that `attack` makes by itself. What the whole has of a number (clients, workers, errors) is shared; the shard and
 //! the first instant come with the order.
 
 use std::num::NonZero;
@@ -21,7 +21,7 @@ use seawall_load::engine::{LoadSession, LoadSpec, ResultsOutput, RunPlan};
 use seawall_load::fault::RequestFault;
 use seawall_load::files::InputFiles;
 use seawall_load::interval::{CompactInterval, IntervalStats};
-use seawall_load::schedule::{ArrivalModel, ScheduleSlice};
+use seawall_load::schedule::{ArrivalModel, ScheduleShard};
 use seawall_probe::LocalFiles;
 
 use super::ears::TrialReceiver;
@@ -37,7 +37,7 @@ use crate::attack::{AttackArgs, plan};
 const WARM: usize = 8;
 
 /// How long an interval is.
-const CADENCE: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest wait for figures before it is looked whether there is anything else to do.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -60,7 +60,7 @@ pub(super) fn run(
     let memory = most_in_flight(&LocalFiles).unwrap_or(usize::MAX);
     if args.concurrency.is_some_and(|clients| clients > memory as u64) {
         bail!(
-            "{memory} clients fit into a pod's memory, and its share are more: more --pods, or more --memory"
+            "a pod's share of the clients exceeds its memory, which has room for {memory}: raise --pods or --memory"
         );
     }
     plan.load.in_flight.limit = plan.load.in_flight.limit.min(memory);
@@ -70,8 +70,8 @@ pub(super) fn run(
     let ears = TrialReceiver::<()>::listen(place.heartbeat, &hand, voice)?;
     let room = plan::most_clients()?.max(plan.load.in_flight.limit).min(memory);
     let (setup, mut load) = plan.split();
-    // For answers kept as evidence and for metrics of each target there is no room in what a pod tells.
-    (load.interval, load.by_outcome, load.samples_per_outcome) = (CADENCE, false, 0);
+    // For sample responses and for metrics of each target there is no room in what a pod tells.
+    (load.interval, load.by_outcome, load.samples_per_outcome) = (INTERVAL, false, 0);
     let threads = setup.threads;
     let session = LoadSession::open(setup)?;
     let voice = Arc::clone(voice);
@@ -85,11 +85,13 @@ pub(super) fn run(
 
 /// What whoever gives orders decides.
 fn check(args: &AttackArgs) -> anyhow::Result<()> {
-    if !args.slice.is_whole() || args.start_at.is_some() {
-        bail!("--slice and --start-at are what pods are told: the load is divided among them");
+    if !args.shard.is_whole() || args.start_at.is_some() {
+        bail!(
+            "--shard and --start-at do not work with --on, because the coordinator divides the load among pods"
+        );
     }
     if matches!(args.targets.as_str(), "stdin" | "-") {
-        bail!("-targets: on standard input a pod hears orders, and targets must be in a file");
+        bail!("-targets: a pod needs a file of targets, because it reads orders from standard input");
     }
     Ok(())
 }
@@ -99,12 +101,12 @@ fn whole(args: &AttackArgs) -> Option<u64> {
     args.concurrency.or((args.max_workers != u64::MAX).then_some(args.max_workers))
 }
 
-fn take_share(args: &mut AttackArgs, slice: (u64, u64)) {
-    args.max_workers = share(args.max_workers, slice);
-    args.concurrency = args.concurrency.map(|clients| share(clients, slice));
+fn take_share(args: &mut AttackArgs, shard: (u64, u64)) {
+    args.max_workers = share(args.max_workers, shard);
+    args.concurrency = args.concurrency.map(|clients| share(clients, shard));
 }
 
-/// Connections to have before the first hit of one of so many slices: one for each client, else no more than are hits in a second.
+/// Connections to have before the first hit of one of so many shards: one for each client, else no more than are hits in a second.
 fn warm(plan: &RunPlan, of: u64) -> usize {
     let most = plan.load.in_flight.limit;
     match &plan.load.arrivals {
@@ -134,9 +136,9 @@ impl AttackWorker {
         let cut = Arc::default();
         let (load, results) = (self.load_of(begin)?, self.results(begin.trial, &cut)?);
         let Self { session, hand, voice, max_clients: room, threads, .. } = self;
-        let trial = session.trial(&load, results).context("the load cannot begin then")?;
+        let trial = session.trial(&load, results).context("cannot start the load at that instant")?;
         let mut carriage = RunningTrial::new(trial, load.warm_up);
-        let grip = AttackHandle { control: carriage.control(), slice: begin.slice, max_clients: *room };
+        let grip = AttackHandle { control: carriage.control(), shard: begin.shard, max_clients: *room };
         hand.attach(Box::new(grip));
         voice.send(&PodReport::<(), ()>::Begun { trial: begin.trial, at: carriage.began_unix_ns() });
         let mut teller = IntervalReporter::new(begin.trial, hand, voice);
@@ -152,11 +154,11 @@ impl AttackWorker {
 
     /// The load in this pod's share.
     fn load_of(&self, begin: &BeginTrial<()>) -> anyhow::Result<LoadSpec> {
-        let (index, of) = begin.slice;
+        let (index, of) = begin.shard;
         let mut load = self.load.clone();
-        (load.slice, load.start_at) = (ScheduleSlice::new(index, of)?, Some(begin.at));
+        (load.shard, load.start_at) = (ScheduleShard::new(index, of)?, Some(begin.at));
         if let Some(clients) = self.clients {
-            let share = usize::try_from(share(clients, begin.slice)).unwrap_or(usize::MAX);
+            let share = usize::try_from(share(clients, begin.shard)).unwrap_or(usize::MAX);
             load.in_flight.limit = share.min(self.max_clients);
         }
         Ok(load)
@@ -169,8 +171,8 @@ impl AttackWorker {
     }
 }
 
-const TOO_MANY: &str = "there are more records than the 4 MiB that a pod tells: the others are left out; have pods write them, with --volume \
-                        and -output in it, or do without: -output=none, and --intervals for all figures";
+const TOO_MANY: &str = "a pod can send 4 MiB of records; further records are left out. Let the pods write the records \
+                        with --volume and -output in it, or use -output=none and --timeseries";
 
 /// Tells of a trial, second by second.
 struct IntervalReporter {
@@ -222,7 +224,7 @@ impl IntervalReporter {
         if interval.stats.in_flight_peak >= self.max_in_flight as u64 {
             let most = self.max_in_flight;
             self.doubts.push(format!(
-                "{most} requests were in flight, as many as its memory holds: more waited (--memory)"
+                "{most} requests were in flight, as many as the pod's memory allows (--memory); further requests waited"
             ));
         }
         self.doubts.extend(self.hand.take_doubts());
@@ -242,7 +244,7 @@ impl IntervalReporter {
     fn tell(&mut self, bytes: usize) {
         let Some(mut pending) = self.pending.take() else { return };
         let of_doubts: usize = self.doubts.iter().map(|doubt| doubt.len() + 3).sum();
-        let known = self.known.iter().zip(&mut pending.stats.examples);
+        let known = self.known.iter().zip(&mut pending.stats.failure_examples);
         known.filter(|(known, _)| **known).for_each(|(_, example)| *example = None);
         let Some(part) =
             CompactInterval::compacted_to_fit(&pending, bytes.saturating_sub(AROUND + of_doubts))
@@ -250,7 +252,7 @@ impl IntervalReporter {
             self.pending = Some(pending);
             return;
         };
-        let told = self.known.iter_mut().zip(&pending.stats.examples);
+        let told = self.known.iter_mut().zip(&pending.stats.failure_examples);
         told.for_each(|(known, example)| *known |= example.is_some());
         let doubts = std::mem::take(&mut self.doubts);
         self.voice.send(&PodReport::<_, ()>::Part { trial: self.trial, part, doubts });
@@ -260,7 +262,7 @@ impl IntervalReporter {
 /// The hand on a load.
 struct AttackHandle {
     control: Control,
-    slice: (u64, u64),
+    shard: (u64, u64),
     /// Most clients that this machine can have.
     max_clients: usize,
 }
@@ -271,10 +273,10 @@ impl TrialHandle for AttackHandle {
         let late = self.control.late_by(*from);
         let done = line.parse().and_then(|command| self.carry_out(command, *from));
         match done {
-            Err(why) => Some(format!("did not obey {line:?}: {why}")),
+            Err(why) => Some(format!("rejected {line:?}: {why}")),
             Ok(what) => what
                 .filter(|_| late > 0)
-                .map(|what| format!("{what} {} ms later than the others", late.div_ceil(SECOND / 1000))),
+                .map(|what| format!("{what} {} ms later than other pods", late.div_ceil(SECOND / 1000))),
         }
     }
 
@@ -294,9 +296,7 @@ impl AttackHandle {
         match command {
             ControlSocketCommand::Rate(rate) => {
                 let changed = control.set_rate_from(from, rate);
-                changed
-                    .then_some(Some("changed its rate"))
-                    .ok_or_else(|| "nothing is sent at a rate any more".into())
+                changed.then_some(Some("changed its rate")).ok_or_else(|| "the rate has ended".into())
             }
             ControlSocketCommand::Pause => {
                 control.pause_from(from);
@@ -304,7 +304,7 @@ impl AttackHandle {
             }
             ControlSocketCommand::Resume => {
                 control.resume_from(from);
-                Ok(Some("went on"))
+                Ok(Some("resumed"))
             }
             ControlSocketCommand::Concurrency(clients) => self.set_clients(clients),
             ControlSocketCommand::Stop => {
@@ -316,7 +316,7 @@ impl AttackHandle {
     }
 
     fn set_clients(&self, whole: NonZero<usize>) -> Result<Option<&'static str>, String> {
-        let clients = usize::try_from(share(whole.get() as u64, self.slice)).unwrap_or(usize::MAX);
+        let clients = usize::try_from(share(whole.get() as u64, self.shard)).unwrap_or(usize::MAX);
         let clients = NonZero::new(clients.min(self.max_clients)).unwrap_or(NonZero::<usize>::MIN);
         let changed = self.control.set_concurrency(clients);
         changed.then_some(None).ok_or_else(|| "an open loop has no clients".into())

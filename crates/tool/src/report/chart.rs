@@ -78,11 +78,11 @@ pub(crate) fn run_colour(at: usize) -> &'static str {
 
 /// Said of a part of a run that nothing is known of over time, or at all.
 const NO_TIMES: &str = "No request has a response time.";
-const NOTHING_OVER_TIME: &str = "The run is too short, or nothing was counted in it.";
-const NOT_DUE: &str = "Intervals do not hold when each request was due. The offered rate of the whole run is among its figures.";
-const NOTHING_DUE: &str = "In a closed loop no request is due before there is room for it.";
-const NOT_SENT: &str = "No real send is known. Results do not hold it: attack --hdr FILE logs it; give that file beside the \
-                        results to see it here.";
+const NOTHING_OVER_TIME: &str = "The run is too short, or it has no counted requests.";
+const NOT_DUE: &str = "Intervals do not hold the scheduled time of each request. The figures show the offered rate of the whole run.";
+const NOTHING_DUE: &str = "A closed loop has no schedule.";
+const NOT_SENT: &str = "Results do not hold the real send time. Log it with attack --hdr FILE and give that file \
+                        together with the results.";
 
 /// The charts of these runs: one run shows its quantiles and outcomes, several show one line each.
 pub(crate) fn charts(runs: &[RunSeries]) -> Charts {
@@ -121,7 +121,7 @@ const FASTER: &str = "share of requests that were faster";
 const CURVE: &str = "Response time by percentile";
 const RATE: &str = "Rate over time";
 const FLYING: &str = "In flight over time";
-const LAG: &str = "Lag of the generator (sent minus due), 99 %";
+const LAG: &str = "Send lag of the generator (real minus scheduled send), 99 %";
 
 /// The charts of one run.
 fn single_run(run: &RunSeries) -> [PanelDraft; 5] {
@@ -185,7 +185,7 @@ fn several_runs(runs: &[RunSeries]) -> [PanelDraft; 9] {
         draft("99 % response time over time", PanelKind::Times, NO_TIMES, |run| times(run, &run.p99)),
         draft("Offered rate over time", PanelKind::Rates, NOT_DUE, |run| counts(run, &run.offered)),
         rate("Achieved rate over time", |run| counts(run, &run.achieved)),
-        rate("Good answers over time", |run| counts(run, &run.good)),
+        rate("Good responses over time", |run| counts(run, &run.good)),
         rate("Errors over time", |run| counts(run, &run.bad)),
         draft(FLYING, PanelKind::InFlight, NOTHING_OVER_TIME, |run| counts(run, &run.inflight)),
         draft(LAG, PanelKind::Lag, NOT_SENT, |run| logged(run, &run.lag)),
@@ -251,7 +251,7 @@ impl Panel {
         };
         let few = match runs {
             [run] if kind == PanelKind::Curve && x.share(run.few) < 1.0 => {
-                Some((run.few, "fewer than 4 answers"))
+                Some((run.few, "fewer than 4 responses"))
             }
             _ => None,
         };

@@ -1,5 +1,5 @@
 //! `-type=html`, `seawall plot` and `seawall find --html`: one page that holds everything it needs, and works from a file without a network.
-//! `--page` serves the same page while a run or a search goes on: it asks where it came from for what changes, and nobody else.
+//! `--live-page` serves the same page while a run or a search goes on: it asks where it came from for what changes, and nobody else.
 //!
 //! The page's script and style are ours and stand in `page/`; here the numbers are put between them. A library would
 //! have been larger than all of it, and a page that loads one is blank on a plane and tells its source who reads it.

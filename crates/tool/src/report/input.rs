@@ -64,7 +64,7 @@ pub(crate) struct ClassifiedInputs {
     pub(crate) results: Vec<InputSource>,
     /// HDR logs.
     pub(crate) logs: Vec<InputSource>,
-    /// What `attack --intervals` writes.
+    /// What `attack --timeseries` writes.
     pub(crate) intervals: Vec<InputSource>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn only_intervals(
         ([], []) => return Ok(()),
     };
     let name = intervals.first().map_or("", |input| &input.name);
-    bail!("{name} holds intervals and {} {held}: one report is of one kind", other.name)
+    bail!("{name} holds intervals and {} holds {held}: give inputs of one kind", other.name)
 }
 
 /// Inputs that hold results, as one.

@@ -1,13 +1,12 @@
-//! Intervals instead of results: what `attack --intervals` writes, of one generator or of several that sent slices of one run.
+//! Intervals instead of results: what `attack --timeseries` writes, of one generator or of several that sent shards of one run.
 //!
-//! Files that begin at one instant are one run, and are added up exactly, an interval at a time. What is said of a run is
-//! what `attack` said of it: the same summary of the same figures. [`generator`] reads a file, [`drawn`] makes series for the
-//! page. What only single results hold is refused.
+//! Files that begin at one instant are one run. Their intervals are added up exactly, and the report has the same summary as
+//! `attack`. [`generator`] reads a file, and [`drawn`] makes series for the page. A report that needs single results is refused.
 
 pub(crate) mod drawn;
 mod generator;
 mod plans;
-mod slices;
+mod shards;
 
 use std::process::ExitCode;
 
@@ -15,7 +14,7 @@ use anyhow::{anyhow, bail};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::verdict::VerdictReason;
 use seawall_load::clock::Nanos;
-use seawall_load::configuration::SCHEMA;
+use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::engine::RunOutcome;
 use seawall_load::interval::{IntervalStats, IntervalsMerge};
 use seawall_load::stats::LoadStats;
@@ -34,21 +33,21 @@ use super::{KEPT, ReportArgs, ReportKind, hdrplot, html, warn_and_exit_code, wor
 use crate::attack::intervals::IntervalsFooter;
 use crate::attack::summary;
 
-/// Said to whoever wants single results of a file that has none.
+/// The error for a report that needs single results, about a file that has intervals only.
 pub(crate) fn refuse(name: &str, wanted: &str) -> anyhow::Error {
     anyhow!(
-        "{name} holds intervals, and {wanted} needs single results: see `seawall report`, whose types all take intervals"
+        "{name} holds intervals, but {wanted} needs single results; every type of `seawall report` takes intervals"
     )
 }
 
-/// Adds files up and reports them.
+/// Adds the files up and writes the report.
 pub(super) fn run(
     kind: &ReportKind,
     args: &ReportArgs,
     inputs: Vec<InputSource>,
 ) -> anyhow::Result<ExitCode> {
     if let (Some(input), true) = (inputs.first(), args.every.0 > 0) {
-        bail!("-every is for results as they come in, and {} holds intervals", input.name);
+        bail!("{} holds intervals, but -every needs single results of a running attack", input.name);
     }
     let generators = inputs.into_iter().map(GeneratorFile::open).collect::<anyhow::Result<Vec<_>>>()?;
     let runs = group_by_run(generators);
@@ -56,7 +55,7 @@ pub(super) fn run(
     let runs: Vec<_> =
         runs.into_iter().map(|run| IntervalsRun::sum(run, matches!(kind, ReportKind::Html))).collect();
     let problems: Vec<_> = runs.iter().flat_map(|run| run.problems.iter().cloned()).collect();
-    if runs.iter().all(|run| run.outcome.total.done == 0) && !problems.is_empty() {
+    if runs.iter().all(|run| run.outcome.total.completed == 0) && !problems.is_empty() {
         bail!(problems.join("; "));
     }
     let report = match kind {
@@ -81,44 +80,47 @@ fn group_by_run(generators: Vec<GeneratorFile>) -> Vec<Vec<GeneratorFile>> {
     runs
 }
 
-/// The only run, where one report is of one.
+/// The only run, for reports about a single run.
 fn only_run(runs: &[IntervalsRun]) -> anyhow::Result<&IntervalsRun> {
     let [run, others @ ..] = runs else { bail!("no intervals") };
     let Some(other) = others.first() else { return Ok(run) };
-    let [at, begins] = [run, other].map(|run| run.start.as_deref().unwrap_or("an instant without a name"));
+    let [at, begins] = [run, other].map(|run| run.start.as_deref().unwrap_or("an unknown instant"));
     bail!(
-        "{} begins at {at} and {} at {begins}: generators add up to one run if they had one --start-at; \
-         -type=html compares runs",
+        "{} begins at {at} and {} at {begins}: generators of one run need the same --start-at; to compare runs use \
+         -type=html",
         run.file,
         other.file
     )
 }
 
-/// What the generators of a run came to.
+/// A run: the sum of its generators.
 struct IntervalsRun {
-    /// The first one's.
+    /// The name of the first file.
     file: String,
-    /// The attack's, or else the file's.
+    /// The name of the attack, or of the file if the attack has none.
     name: String,
-    /// RFC 3339.
+    /// The start in the form of RFC 3339.
     start: Option<String>,
     warm_up: Nanos,
     /// The first line of each file.
     generators: Vec<Value>,
     outcome: RunOutcome,
     reasons: Vec<VerdictReason>,
-    /// What is drawn; empty if nothing is to be.
+    /// The series to draw. They are empty if the report has no charts.
     rows: IntervalRows,
-    /// What is wrong with the files.
+    /// Problems of the files.
     problems: Vec<String>,
-    /// Which of the run's files are not here.
+    /// The files of the run that are missing.
     missing: Vec<String>,
 }
 
-/// A run for programs.
+/// The JSON document of `report -type=json` about intervals.
 #[derive(Serialize)]
 struct IntervalsReport<'a> {
-    schema: u32,
+    /// The kind of the document: `report`.
+    kind: &'static str,
+    /// The version of the summary of `attack`, whose keys the document has.
+    version: u32,
     start: Option<&'a str>,
     generators: &'a [Value],
     #[serde(flatten)]
@@ -130,7 +132,7 @@ struct IntervalsReport<'a> {
 }
 
 impl IntervalsRun {
-    /// Of one generator or more.
+    /// Adds up one generator or more.
     fn sum(mut generators: Vec<GeneratorFile>, drawn: bool) -> Self {
         let (mut whole, mut rows) = (IntervalStats::default(), IntervalRows::new(POINTS));
         let added = IntervalsMerge::new(generators.iter_mut()).try_for_each(|interval| {
@@ -143,11 +145,11 @@ impl IntervalsRun {
         let broken = generators.iter().filter_map(|generator| generator.problem.clone());
         let problems = broken.chain(added.err().map(|gap| gap.to_string())).collect();
         let parts: Vec<_> =
-            generators.iter().map(|one| (one.name.as_str(), one.header.configuration.slice)).collect();
-        let missing = slices::missing(&parts);
+            generators.iter().map(|one| (one.name.as_str(), one.header.config.shard)).collect();
+        let missing = shards::missing(&parts);
         let reasons = reasons(&generators);
         let outcome = outcome(&generators, whole.stats);
-        let IntervalsHeader { start, configuration: GeneratorConfig { name, warm_up, .. }, .. } =
+        let IntervalsHeader { start, config: GeneratorConfig { name, warm_up, .. }, .. } =
             &generators[0].header;
         let file = generators[0].name.clone();
         Self {
@@ -165,7 +167,7 @@ impl IntervalsRun {
     }
 
     fn render(&self, kind: &ReportKind, args: &ReportArgs) -> anyhow::Result<String> {
-        let times = || self.outcome.total.all_times().response;
+        let times = || self.outcome.total.all_times().response_time;
         Ok(match kind {
             ReportKind::Text | ReportKind::Summary => {
                 let summary = Summary::new(&self.outcome);
@@ -179,11 +181,12 @@ impl IntervalsRun {
     }
 
     fn json(&self, args: &ReportArgs) -> anyhow::Result<String> {
-        let times = self.outcome.total.all_times().response;
+        let times = self.outcome.total.all_times().response_time;
         let counts = |buckets: &Buckets| BucketCounts::of(buckets.clone(), times.distribution()).json();
         let buckets = args.buckets.as_ref().map(|buckets| serde_json::from_str(&counts(buckets)));
         let report = IntervalsReport {
-            schema: SCHEMA,
+            kind: "report",
+            version: DOCUMENT_VERSION,
             start: self.start.as_deref(),
             generators: &self.generators,
             judgement: &Judgement::from_reasons(self.reasons.clone()),
@@ -194,7 +197,7 @@ impl IntervalsRun {
     }
 }
 
-/// What speaks against any of the generators, and against which.
+/// The findings against the generators. Each names its generator if there are several.
 fn reasons(generators: &[GeneratorFile]) -> Vec<VerdictReason> {
     let of = |generator: &GeneratorFile| {
         let file = if generators.len() > 1 { format!("{}: ", generator.name) } else { String::new() };
@@ -207,10 +210,10 @@ fn reasons(generators: &[GeneratorFile]) -> Vec<VerdictReason> {
     generators.iter().flat_map(of).collect()
 }
 
-/// What a run came to.
+/// The outcome of a run.
 fn outcome(generators: &[GeneratorFile], total: LoadStats) -> RunOutcome {
     let ends: Vec<_> = generators.iter().map(GeneratorFile::end).collect();
-    let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.scheduled?)));
+    let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.offered?)));
     let longest = |of: fn(&IntervalsFooter) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
     RunOutcome {
         scheduled,
@@ -239,7 +242,7 @@ fn series(run: &IntervalsRun, name: &str) -> RunSeries {
     drawn::series(name.to_owned(), figures, &run.rows, run.warm_up)
 }
 
-/// What a run is called; what others before it are called gets a number.
+/// The name of a run, with a number if an earlier run has the same name.
 fn name(runs: &[IntervalsRun], at: usize) -> String {
     let name = &runs[at].name;
     match runs[..at].iter().filter(|before| before.name == *name).count() {

@@ -18,7 +18,7 @@ use super::{ReportArgs, ReportKind, hdrplot, report_problems};
 use crate::go::{GoDuration, aligned};
 
 /// Said to whoever wants more of logs alone than they hold: no rate, no status and no error is in them.
-pub(crate) const TIMES_ALONE: &str = "an HDR log holds times and nothing else: use `seawall report` with -type=text or -type=hdrplot, or give the run's results beside it";
+pub(crate) const TIMES_ALONE: &str = "an HDR log holds only times: use `seawall report` with -type=text or -type=hdrplot, or give the run's results together with it";
 
 /// Adds to each run what the logs say about its time; names what is wrong with them.
 pub(crate) fn add_to(runs: &mut Runs, logs: Vec<InputSource>) -> Vec<String> {
@@ -31,7 +31,7 @@ pub(crate) fn add_to(runs: &mut Runs, logs: Vec<InputSource>) -> Vec<String> {
         });
         problems.extend(read.err().map(|damage| format!("{name}: {damage}")));
         if strangers > 0 {
-            problems.push(format!("{name}: {strangers} intervals are of no run among the results"));
+            problems.push(format!("{name}: {strangers} intervals belong to none of the runs in the results"));
         }
     }
     problems
@@ -58,7 +58,7 @@ pub(super) fn run(kind: &ReportKind, args: &ReportArgs, logs: Vec<InputSource>) 
 fn responses(sums: &[(String, Distribution)]) -> anyhow::Result<&Distribution> {
     let named = sums.iter().find(|(tag, _)| tag == "response");
     let chosen = named.or_else(|| sums.first().filter(|_| sums.len() == 1));
-    chosen.map(|(_, values)| values).context("no histogram tagged \"response\" in these logs")
+    chosen.map(|(_, values)| values).context("the logs have no histogram with the tag \"response\"")
 }
 
 fn table(sums: &[(String, Distribution)]) -> String {

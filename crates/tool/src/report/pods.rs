@@ -30,7 +30,7 @@ pub(crate) struct PodTable {
 pub(crate) struct PodTableRow {
     pub(crate) index: usize,
     pub(crate) name: String,
-    /// running, late, gone or over.
+    /// `running`, `late`, `lost` or `finished`.
     pub(crate) state: &'static str,
     pub(crate) sent: u64,
     pub(crate) good: u64,

@@ -20,6 +20,7 @@ pub(crate) const SHORTEST: f64 = 1e-3;
 
 /// The rates of a whole run.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Rates {
     /// Requests due per second: N requests have N - 1 intervals, where vegeta's `rate` divides by one too few.
     pub(crate) offered: f64,
@@ -28,25 +29,29 @@ pub(crate) struct Rates {
     /// Good answers per second.
     pub(crate) good: f64,
     /// What is in no rate.
-    pub(crate) after: AfterSchedule,
+    pub(crate) after_schedule: AfterSchedule,
 }
 
 impl Rates {
     /// Of a run.
     pub(crate) fn of(run: &RunResults) -> Self {
         let (totals, due) = (&run.totals, due_seconds(&run.totals));
-        let all = AfterSchedule { ended: totals.requests - totals.unsent, good: totals.successes };
+        let all = AfterSchedule { completed: totals.requests - totals.unsent, good: totals.successes };
         if due == 0.0 {
-            let [offered, achieved, good] = [totals.requests, all.ended, all.good].map(|count| count as f64);
-            return Self { offered, achieved, good, after: AfterSchedule::default() };
+            let [offered, achieved, good] =
+                [totals.requests, all.completed, all.good].map(|count| count as f64);
+            return Self { offered, achieved, good, after_schedule: AfterSchedule::default() };
         }
         let seconds = schedule_seconds(totals);
         let inside = run.ends.until(totals.earliest().unix_ns() + (seconds * 1e9).round() as i128);
         Self {
             offered: totals.requests.saturating_sub(1) as f64 / due,
-            achieved: inside.ended as f64 / seconds,
+            achieved: inside.completed as f64 / seconds,
             good: inside.good as f64 / seconds,
-            after: AfterSchedule { ended: all.ended - inside.ended, good: all.good - inside.good },
+            after_schedule: AfterSchedule {
+                completed: all.completed - inside.completed,
+                good: all.good - inside.good,
+            },
         }
     }
 }
@@ -100,7 +105,7 @@ impl CompletionTimes {
         let end = record.end_unix_ns();
         self.last_ns = self.last_ns.max(end);
         let count = self.counts.entry(end.div_euclid(self.width_ns)).or_default();
-        count.ended += 1;
+        count.completed += 1;
         count.good += u64::from(record.is_success());
         while self.counts.len() > MOST {
             self.double();
@@ -110,7 +115,7 @@ impl CompletionTimes {
     fn double(&mut self) {
         for (at, count) in std::mem::take(&mut self.counts) {
             let sum = self.counts.entry(at.div_euclid(2)).or_default();
-            sum.ended += count.ended;
+            sum.completed += count.completed;
             sum.good += count.good;
         }
         self.width_ns *= 2;
@@ -126,7 +131,7 @@ impl CompletionTimes {
         let mut sum = AfterSchedule::default();
         for (&at, count) in self.counts.range(..=last) {
             let part = |count: u64| if at < last { count } else { (count as f64 * share).round() as u64 };
-            sum.ended += part(count.ended);
+            sum.completed += part(count.completed);
             sum.good += part(count.good);
         }
         sum
@@ -159,9 +164,9 @@ mod tests {
     /// A server of 20/s that is offered 40/s for 5 s works for 10 s.
     #[test]
     fn what_was_answered_after_the_schedule_is_in_no_rate() {
-        let Rates { offered, achieved, good, after } = rates(200, 25, |i| (i + 1) * 50 - i * 25);
+        let Rates { offered, achieved, good, after_schedule } = rates(200, 25, |i| (i + 1) * 50 - i * 25);
         assert_eq!((offered, achieved, good), (40.0, 20.0, 20.0));
-        assert_eq!(after, AfterSchedule { ended: 100, good: 100 });
+        assert_eq!(after_schedule, AfterSchedule { completed: 100, good: 100 });
     }
 
     #[test]
@@ -173,10 +178,10 @@ mod tests {
 
     #[test]
     fn a_long_run_is_counted_as_exactly_as_it_is_drawn() {
-        let Rates { achieved, after, .. } = rates(100_000, 1, |i| i + 1);
+        let Rates { achieved, after_schedule, .. } = rates(100_000, 1, |i| i + 1);
         assert!((achieved - 500.0).abs() < 0.5, "{achieved}");
-        assert!(after.ended.abs_diff(50_000) < 50, "{after:?}");
+        assert!(after_schedule.completed.abs_diff(50_000) < 50, "{after_schedule:?}");
         let healthy = rates(100_000, 1, |_| 0);
-        assert_eq!((healthy.achieved, healthy.after.ended), (1000.0, 0));
+        assert_eq!((healthy.achieved, healthy.after_schedule.completed), (1000.0, 0));
     }
 }

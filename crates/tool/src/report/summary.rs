@@ -56,7 +56,7 @@ fn headline(out: &mut String, run: &RunResults) -> fmt::Result {
     let totals = &run.totals;
     let start = second(totals.earliest()).map_or_else(String::new, |at| format!(", started {at}"));
     let attack = shown(totals.duration());
-    writeln!(out, "{} requests due in {attack}{start}", thousands(totals.requests))?;
+    writeln!(out, "{} requests scheduled in {attack}{start}", thousands(totals.requests))?;
     match run.targets.iter().map(TargetTotals::name).collect::<Vec<_>>().as_slice() {
         [only] => writeln!(out, "{only}"),
         many => writeln!(out, "{} targets", many.len()),
@@ -66,15 +66,20 @@ fn headline(out: &mut String, run: &RunResults) -> fmt::Result {
 fn rates(run: &RunResults) -> String {
     let totals = &run.totals;
     let mut rows = "\nRate\n".to_owned();
-    let Rates { offered, achieved, good, after } = Rates::of(run);
+    let Rates { offered, achieved, good, after_schedule } = Rates::of(run);
     let failed = totals.requests - totals.successes;
-    let _ = writeln!(rows, "  offered\t{offered:.2}/s\trequests due per second, from the first to the last");
-    let _ = writeln!(rows, "  achieved\t{achieved:.2}/s\tanswers and failures per second of that time");
-    let _ = writeln!(rows, "  good\t{good:.2}/s\tanswers 200 to 399 per second of that time");
-    if after.ended > 0 {
-        let [ended, good] = [after.ended, after.good].map(thousands);
-        let _ =
-            writeln!(rows, "  after it\t{ended}\tanswers and failures that are in no rate; {good} were good");
+    let _ = writeln!(
+        rows,
+        "  offered\t{offered:.2}/s\tscheduled requests per second, from the first to the last"
+    );
+    let _ = writeln!(rows, "  achieved\t{achieved:.2}/s\tresponses and failures per second of that time");
+    let _ = writeln!(rows, "  good\t{good:.2}/s\tresponses 200 to 399 per second of that time");
+    if after_schedule.completed > 0 {
+        let [ended, good] = [after_schedule.completed, after_schedule.good].map(thousands);
+        let _ = writeln!(
+            rows,
+            "  after it\t{ended}\tresponses and failures after the schedule, counted in no rate; {good} were good"
+        );
     }
     let _ = writeln!(
         rows,
@@ -85,28 +90,25 @@ fn rates(run: &RunResults) -> String {
         thousands(failed),
     );
     let wait = shown(totals.wait());
-    let _ = writeln!(rows, "  wait\t{wait}\tfrom the last request due to the last answer");
+    let _ = writeln!(rows, "  wait\t{wait}\tfrom the last scheduled send to the last response");
     let bytes = [totals.bytes_in, totals.bytes_out].map(|sum| format!("{:.1}", totals.mean_of(sum)));
-    let _ = writeln!(rows, "  body bytes\t{}\tper answer, and {} per request", bytes[0], bytes[1]);
+    let _ = writeln!(rows, "  body bytes\t{}\tper response, and {} per request", bytes[0], bytes[1]);
     rows
 }
 
 fn latencies(totals: &Totals) -> String {
     let mut rows =
-        "\nResponse time, from when a request was due to its last byte, failures included\n".to_owned();
+        "\nResponse time, from the scheduled send to the last byte, failures included\n".to_owned();
     let mut row = |name: &str, value: GoDuration, meaning: &str| {
         let _ = writeln!(rows, "  {name}\t{}\t{meaning}", shown(value));
     };
     row("smallest", GoDuration(totals.latency.min()), "");
-    row("mean", totals.mean(), "says little where times vary: see the percentiles");
+    row("mean", totals.mean(), "the percentiles say more");
     row("50 %", totals.quantile(0.5), "half of the requests took no longer");
     for (q, name) in [(0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
         let slower = totals.requests as f64 * (1.0 - q);
-        let slower = if slower < FEW {
-            "too few answers to tell".to_owned()
-        } else {
-            format!("{slower:.0} took longer")
-        };
+        let slower =
+            if slower < FEW { "too few responses".to_owned() } else { format!("{slower:.0} took longer") };
         row(name, totals.quantile(q), &slower);
     }
     row("largest", totals.max(), "percentiles are at most 0.1 % too high, never too low");

@@ -219,6 +219,6 @@ impl ErrorCounts {
     /// Said where texts had to be left out.
     pub(crate) fn remainder(&self) -> Option<String> {
         (self.others > 0)
-            .then(|| format!("({} more errors with other texts than these {MAX_TEXTS})", self.others))
+            .then(|| format!("({} more errors with texts other than these {MAX_TEXTS})", self.others))
     }
 }

@@ -84,7 +84,7 @@ fn a_page_obeys_stop_alone_and_only_while_the_search_goes_on() {
         SearchPageContent::new(Number(0), Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
     for line in ["", "rate 5/s", "pause", "stop now", "STOP"] {
         let said = shown.run_command(line);
-        assert!(said.starts_with("error: ") && said.contains("there is stop"), "{said}");
+        assert!(said.starts_with("error: ") && said.contains("expected stop"), "{said}");
     }
     assert_eq!(stopped.load(Ordering::Relaxed), 0);
     assert_eq!(shown.run_command("stop\n"), "ok stop");

@@ -15,7 +15,7 @@ use crate::pods::{attacking, limited, node, planted, pod};
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn a_pod_of_the_image_serves_and_another_attacks_it_to_the_end() {
     let node = node();
-    let url = planted(&node, "server", &["--service", "1ms"]);
+    let url = planted(&node, "server", &["--service-time", "1ms"]);
     let said = attack(&node, "client", &url, 200, 3);
     assert_eq!((&said["offered"], &said["good"]), (&json!(600), &json!(600)), "{said}");
 }

@@ -39,7 +39,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
 use self::machine_limits::DetectedMachine;
-use self::resource_limits::ResourceLimits;
+use self::resource_limits::ClientCaps;
 use self::signals::{AgentSignals, SignalAction};
 use crate::config::{AgentConfig, IdentityConfig};
 use crate::log::{AgentLog, LogLevelHandle};
@@ -69,11 +69,8 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let config = &loaded.config;
     let strategy = IdentityStrategy::load(&config.identity, &config.clouds)?;
     let threads = config.threads.count();
-    let room = ResourceLimits::within(
-        &DetectedMachine::detect(),
-        listen::raise_open_files_limit(DESCRIPTORS)?,
-        config,
-    );
+    let room =
+        ClientCaps::within(&DetectedMachine::detect(), listen::raise_open_files_limit(DESCRIPTORS)?, config);
     let addresses: Vec<SocketAddr> = config.listen.iter().map(|listen| listen.address).collect();
     let listeners = listen::bind(&addresses, threads, room.shards_per_address)?;
     let control = control_runtime()?;
@@ -92,7 +89,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let (orders, obeyed) = mpsc::channel(1);
     let (parts, hearing) =
         AgentContext::new(&loaded, room, strategy, capture, clock, &control, &stopper, obeyed)?;
-    let routes = parts.clouds.load().routes();
+    let routes = parts.clouds.current().routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(ThreadMetrics::new(&routes))).collect();
     let mut registry = Registry::default();
     parts.spawn_pod_scans(&control, &mut registry);
@@ -109,7 +106,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let traffic = own
         .enumerate()
         .map(|(n, (((own, metrics), alive), changes))| {
-            let speaks = speaking.dialects_for(config, &parts.clouds.load());
+            let speaks = speaking.dialects_for(config, &parts.clouds.current());
             parts.traffic_thread(n, own, speaks, metrics, ThreadInputs { stop: stop.clone(), changes }, alive)
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
@@ -186,7 +183,7 @@ async fn open(
         tokio::time::sleep(PAUSE).await;
     }
     if let Some(capture) = &capture {
-        capture.claim_target(&stop).await;
+        capture.redirect_to_this_agent(&stop).await;
     }
     // Beside each other: an API server that refuses to have the taint taken off must not keep this agent from succeeding one that died.
     let untaint = async {
@@ -223,12 +220,11 @@ fn announce(
     listeners: &[SocketAddr],
     admin: SocketAddr,
     threads: usize,
-    room: &ResourceLimits,
+    room: &ClientCaps,
 ) {
     let clouds: Vec<&str> = config.clouds.names().into_iter().map(CloudName::as_str).collect();
-    let ResourceLimits {
-        connections, connections_per_caller, buffered_bytes: held, upstream_requests, ..
-    } = *room;
+    let ClientCaps { connections, connections_per_caller, buffered_bytes: held, upstream_requests, .. } =
+        *room;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), ?clouds, identity, ?listeners, %admin, threads,
         connections, connections_per_caller, held_bytes = held, upstream_requests, "serving"
@@ -285,15 +281,18 @@ struct AgentContext {
     long_polls: Arc<PermitCounter>,
     strangers: Arc<PermitCounter>,
     upstream_permits: Arc<UpstreamPermits>,
-    room: ResourceLimits,
+    room: ClientCaps,
     threads: usize,
 }
 
 impl AgentContext {
-    #[expect(clippy::too_many_arguments, reason = "what is made before rights are given up, once")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called once, with all that exists before the agent gives up privileges"
+    )]
     fn new(
         loaded: &LoadedConfig,
-        room: ResourceLimits,
+        room: ClientCaps,
         strategy: IdentityStrategy,
         capture: Option<Arc<RedirectHandle>>,
         clock: Clock,
@@ -379,7 +378,7 @@ impl AgentContext {
             warnings: Box::new(move || {
                 let mut lines = who.warnings();
                 lines.extend(told.remark());
-                lines.extend(clouds.load().warnings());
+                lines.extend(clouds.current().warnings());
                 lines.extend(seccomp.remark());
                 lines.extend(capture.as_ref().and_then(|capture| capture.warning()));
                 lines
@@ -448,7 +447,7 @@ impl AgentContext {
         config: &AgentConfig,
         addresses: &[SocketAddr],
     ) -> Vec<(SocketAddr, Vec<ReadinessRequest>)> {
-        let (each, clouds) = (addresses.iter().zip(&config.listen), self.clouds.load());
+        let (each, clouds) = (addresses.iter().zip(&config.listen), self.clouds.current());
         each.map(|(address, listen)| (*address, clouds.probes(&listen.dialects))).collect()
     }
 
@@ -501,7 +500,7 @@ struct AgentDialectSettings {
     upstream_permits: Arc<UpstreamPermits>,
     /// The number of idle connections of a thread to a real server.
     idle: usize,
-    room: ResourceLimits,
+    room: ClientCaps,
     stop: StopSignal,
 }
 
@@ -534,7 +533,7 @@ impl AgentDialectSettings {
 }
 
 /// Returns the limits for one of `threads` traffic threads.
-fn bounds(threads: usize, room: &ResourceLimits) -> ThreadLimits {
+fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
     ThreadLimits {
         connections: room.connections,
         buffered_bytes: room.buffered_bytes / threads,

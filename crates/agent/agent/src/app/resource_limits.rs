@@ -49,7 +49,7 @@ const OTHER_DESCRIPTORS: u64 = 88;
 
 /// The caps in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ResourceLimits {
+pub(crate) struct ClientCaps {
     /// The maximum number of open connections, all clients together.
     pub(crate) connections: u32,
     /// The maximum number of open connections of one client, however few other clients there are.
@@ -66,7 +66,7 @@ pub(crate) struct ResourceLimits {
     pub(crate) cores: Option<f64>,
 }
 
-impl ResourceLimits {
+impl ClientCaps {
     /// Returns the caps within the limits of `machine` and `descriptors` open files.
     pub(crate) fn within(machine: &DetectedMachine, descriptors: u64, config: &config::AgentConfig) -> Self {
         let limits = &config.limits;
@@ -123,12 +123,12 @@ mod tests {
     use super::*;
     use crate::config::AgentConfig;
 
-    fn room(memory: Option<u64>, descriptors: u64, limits: &str) -> ResourceLimits {
+    fn room(memory: Option<u64>, descriptors: u64, limits: &str) -> ClientCaps {
         let text = format!(
             "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
         );
         let config = AgentConfig::parse(&text, Path::new("/"), &config::DownwardApi::default()).unwrap();
-        ResourceLimits::within(&DetectedMachine { memory, cores: None }, descriptors, &config)
+        ClientCaps::within(&DetectedMachine { memory, cores: None }, descriptors, &config)
     }
 
     #[test]

@@ -174,7 +174,7 @@ async fn wait_for_nodes(
         let opened = uninstaller
             .remove_taint(taint)
             .await
-            .with_context(|| format!("cannot remove the taint {taint} from all nodes"))?;
+            .with_context(|| format!("cannot remove the taint {taint} from every node"))?;
         done += &format!("removed the taint {taint} from {opened} node(s); no node has it now\n");
     }
     Ok(done)

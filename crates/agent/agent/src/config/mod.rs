@@ -171,7 +171,7 @@ fn addresses<'d>(
     for item in &items {
         let Some(entry) = address(item, downward) else { continue };
         if entry.0.port() != 0 && all.iter().any(|(known, _)| *known == entry.0) {
-            item.reject("an address that is not listed before");
+            item.reject("an address that is not already in the list");
         }
         all.push(entry);
     }

@@ -215,7 +215,7 @@ impl Reloader {
 
     fn is_back(&mut self, is_asking: bool) {
         if self.refused.take().is_some() || is_asking {
-            tracing::info!(config = ?self.digest, "the configuration file is the one in force");
+            tracing::info!(config = ?self.digest, "the agent runs with the current content of the configuration file");
         }
         self.reach.status.clear_refusal();
     }
@@ -294,11 +294,11 @@ impl Reloader {
         let changed = self.in_force.clouds.changed(&next.clouds);
         if changed.is_empty() {
             if self.in_force.limits != next.limits {
-                self.speak(next, &clouds.load()).await?;
+                self.speak(next, &clouds.current()).await?;
             }
         } else {
             // It reads the files that the sections name.
-            let (before, sections, those) = (clouds.load(), next.clouds.clone(), changed.clone());
+            let (before, sections, those) = (clouds.current(), next.clouds.clone(), changed.clone());
             let (clock, runtime) = (clock.clone(), runtime.clone());
             let others =
                 disk::run_with_timeout(move || before.with_config(&sections, &those, &clock, &runtime));
@@ -323,7 +323,7 @@ impl Reloader {
             changed,
             entitlements_cleared: closed,
             dialects_replaced: is_spoken,
-            completed: made,
+            completion_sender: made,
         };
         self.reach.orders.send(SwapCommand::Swap(change)).await.context(STOPPED)?;
         is_closed.await.context(STOPPED)?;
@@ -366,7 +366,7 @@ impl Reloader {
         if told_all(threads, || speaking(next, clouds), clock).await {
             return Ok(());
         }
-        told_all(threads, || speaking(&self.in_force, &self.reach.clouds.load()), clock).await;
+        told_all(threads, || speaking(&self.in_force, &self.reach.clouds.current()), clock).await;
         anyhow::bail!(
             "a traffic thread did not apply the configuration within {} s, so all threads keep the old one",
             SPEAKING.as_secs()

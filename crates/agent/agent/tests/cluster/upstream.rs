@@ -53,7 +53,7 @@ fn leases_serve_on_at_their_pace_while_the_token_service_is_out_of_order() {
         world.metric("seawall_floor_achievable{cloud=\"google\"}") < 1.0,
         "such lives cannot meet the floor, and that is said"
     );
-    assert!(world.admin("/readyz").body.contains("too short for the floor"));
+    assert!(world.admin("/readyz").body.contains("renewal cannot keep them above the floor"));
     world.cloud.set_faults(&Faults::default());
     let old = cart.ask(TOKEN).token();
     until_true("it is renewed", || cart.ask(TOKEN).token() != old);

@@ -84,7 +84,7 @@ fn load(node: &Node, account: &str, kept: &str) -> Child {
     let mut process = node.run(&pod);
     until_true("credentials", || fetch(&mut process, TOKEN).starts_with("200 "));
     let (rate, duration) = (format!("--rate={RATE}"), format!("--duration={SECONDS}s"));
-    let shown = ["--output=none", "--summary=json", "--live=none", "--evidence=2", "--timeout=5s"];
+    let shown = ["--output=none", "--summary=json", "--live=none", "--sample-responses=2", "--timeout=5s"];
     let words = [&["/seawall", "attack", kept, &rate, &duration], &shown[..]].concat();
     let mut command = node.exec(account, &words);
     let mut load = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -101,7 +101,7 @@ fn judge(account: &str, load: Child) {
     let offered = said["offered"].as_u64().unwrap();
     let (codes, connections, retried) = (&said["status_codes"], &said["connections"], &said["retried"]);
     eprintln!("{account}: {offered} requests, {codes}, on {connections} connections, {retried} sent again");
-    let what = format!("failures {}, for example {}", said["failures"], said["evidence"]);
+    let what = format!("failures {}, for example {}", said["failures"], said["sample_responses"]);
     assert!(offered >= 18_000, "{log}");
     assert_eq!((&said["good"], &said["failures"]), (&json!(offered), &json!({})), "{what}");
     assert_eq!(codes, &json!({"200": offered}), "{what}");

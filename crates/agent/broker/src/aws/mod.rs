@@ -64,7 +64,7 @@ pub type AwsPodCredentials = crate::PodLeaseClient<AwsExchange>;
 pub type AwsPodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
 
 /// One principal, as operators may see it.
-pub type AwsPrincipalView = crate::PrincipalView<AwsPrincipal>;
+pub type AwsPrincipalDebugView = crate::PrincipalView<AwsPrincipal>;
 
 /// The `aud` of tokens for [`AssumeMethod::WebIdentity`], if nothing else is said (IRSA's default).
 pub const WEB_IDENTITY_AUDIENCE: &str = "sts.amazonaws.com";
@@ -98,7 +98,7 @@ pub struct AwsExchange {
     https: HttpsClient,
     own: NodeKeyProvider,
     clock: Clock,
-    key_cache: SigningKeyCache,
+    signing_key_cache: SigningKeyCache,
     session_limits: SessionLimits,
 }
 
@@ -121,7 +121,7 @@ impl AwsExchange {
             https,
             own: NodeKeyProvider::new(keys)?,
             clock,
-            key_cache: shelf,
+            signing_key_cache: shelf,
             session_limits: longest,
         })
     }
@@ -265,7 +265,7 @@ impl AwsExchange {
             let place = ServiceEndpoint { url: &url, region };
             let session = match self.api_client().assume_role(place, base, &own, CHAINED).await {
                 Err(AwsCallError::KeysRejected(error)) => {
-                    self.key_cache.forget(&KeyOwner::Instance, &own).await;
+                    self.signing_key_cache.forget(&KeyOwner::Instance, &own).await;
                     Err(error)
                 }
                 result => result.map_err(ExchangeError::from),
@@ -273,16 +273,16 @@ impl AwsExchange {
             let session = session.map_err(|error| ExchangeError { step: OF_THE_BASE, ..error })?;
             Ok((SigningKeys::of(&session.credential), session.lifetime))
         };
-        self.key_cache.get_or_fetch(&base_key_owner(access, base), &self.clock, fetch).await
+        self.signing_key_cache.get_or_fetch(&base_role_key_owner(access, base), &self.clock, fetch).await
     }
 
     async fn own_keys(&self) -> Result<Arc<SigningKeys>, ExchangeError> {
-        self.own.keys(&self.key_cache, &self.clock).await
+        self.own.keys(&self.signing_key_cache, &self.clock).await
     }
 
     async fn forget(&self, access: &RoleAccess, base: Option<&KeySignedRole>, refused: &SigningKeys) {
-        let whose = base.map_or(KeyOwner::Instance, |base| base_key_owner(access, base));
-        self.key_cache.forget(&whose, refused).await;
+        let whose = base.map_or(KeyOwner::Instance, |base| base_role_key_owner(access, base));
+        self.signing_key_cache.forget(&whose, refused).await;
     }
 
     /// STS for a principal, and the region that signatures name.
@@ -334,7 +334,7 @@ impl<'a> RoleProof<'a> {
     }
 }
 
-fn base_key_owner(access: &RoleAccess, base: &KeySignedRole) -> KeyOwner {
+fn base_role_key_owner(access: &RoleAccess, base: &KeySignedRole) -> KeyOwner {
     KeyOwner::Base(base.clone(), access.region.clone(), access.sts)
 }
 

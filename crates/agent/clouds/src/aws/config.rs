@@ -155,7 +155,7 @@ impl AwsConfig {
         if read.asks_the_real_service() && values::is_own_listener(&read.imds.upstream_url, listen) {
             of_imds
                 .key("upstreamUrl")
-                .reject("the real metadata service; the agent itself listens at this address");
+                .reject("the address of the real metadata service, not an address that the agent listens at");
         }
         read
     }

@@ -1,6 +1,6 @@
 //! The AWS part of `/debug/pods`: names and times, never a secret.
 
-use seawall_broker::aws::{AssumeMethod, AwsPrincipalView};
+use seawall_broker::aws::{AssumeMethod, AwsPrincipalDebugView};
 use seawall_core::Moment;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ impl AwsEntitlement {
             (
                 RoleState::Role(own),
                 EntitlementState::Decided(Self { state: RoleState::Role(before), .. }),
-            ) => broker_stats::refetch_task(&own.credentials, &before.credentials),
+            ) => broker_stats::refetch_from_previous_client(&own.credentials, &before.credentials),
             _ => None,
         }
     }
@@ -61,6 +61,6 @@ fn assume_method(own: &PodRole) -> &'static str {
     }
 }
 
-fn principal(view: &AwsPrincipalView, now: Moment) -> Value {
+fn principal(view: &AwsPrincipalDebugView, now: Moment) -> Value {
     broker_stats::describe(view, now).into()
 }

@@ -19,7 +19,7 @@ pub struct AwsEntitlement {
     pub(super) token_subject: TokenSubject,
     pub(super) state: RoleState,
     /// The pod's rate limit for the instance's metadata service. `None` if the configuration allows no passthrough.
-    pub(super) passthrough_limit: Option<passthrough::PodRateLimit>,
+    pub(super) imds_passthrough_rate_limit: Option<passthrough::PodRateLimit>,
 }
 
 /// The role that a pod has, or why it has none.

@@ -287,7 +287,7 @@ impl ImdsDialect {
         asked: RequestContext<'_, '_, '_>,
     ) -> Result<PodHandlerOutcome, Refusal> {
         let errand = PassthroughRequest {
-            rate_limit: own.passthrough_limit.as_ref(),
+            rate_limit: own.imds_passthrough_rate_limit.as_ref(),
             client: asked.shares.client,
             path,
             now: asked.now,

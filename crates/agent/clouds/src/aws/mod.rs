@@ -180,7 +180,7 @@ impl Aws {
         Some(AwsEntitlement {
             token_subject: TokenSubject::pod(&applicant.pod.uid),
             state,
-            passthrough_limit: passthrough,
+            imds_passthrough_rate_limit: passthrough,
         })
     }
 
@@ -216,8 +216,7 @@ impl Aws {
 
     /// Registers the counters of AWS that other clouds do not have.
     pub(super) fn register(&self, registry: &mut Registry) {
-        let help =
-            "Metadata requests without a session token (IMDSv1); aws.imds.httpTokens: required refuses them";
+        let help = "Metadata requests without a session token (IMDSv1). To refuse them, set aws.imds.httpTokens to required";
         let without: Counter = self.service.without_token.clone();
         registry.register("seawall_aws_imdsv1_requests", help, without);
     }
@@ -228,7 +227,7 @@ impl Aws {
 /// With a new limit each time, a user who may change the pod's annotations would get a full burst with each change.
 fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
     match before {
-        EntitlementState::Decided(before) => before.passthrough_limit.clone().unwrap_or_default(),
+        EntitlementState::Decided(before) => before.imds_passthrough_rate_limit.clone().unwrap_or_default(),
         _ => passthrough::PodRateLimit::default(),
     }
 }

@@ -99,7 +99,7 @@ impl TokenKeyStore {
         match random() {
             Ok(bytes) => self.keys.store(Arc::new(keys.rotated(bytes, now))),
             Err(error) => {
-                tracing::warn!(%error, "cannot replace the signing key of IMDS session tokens; the old key stays in use")
+                tracing::warn!(%error, "cannot replace the signing key of IMDS session tokens; the old key stays in use");
             }
         }
         true

@@ -108,7 +108,7 @@ fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'
     match pod.entitlements().google() {
         EntitlementState::Decided(
             GoogleEntitlement::Federated(FederatedPod { tree, .. }) | GoogleEntitlement::Refused(tree, _),
-        ) => Some(tree.read(look).map(TreeText::into_owned)),
+        ) => Some(tree.reread_text(look).map(TreeText::into_owned)),
         EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Off => {
             Some(Err(NO_MORE))
         }

@@ -96,7 +96,8 @@ impl GoogleConfig {
             .collect();
         let is_used = mode == GoogleMode::Conceal || !passthrough_service_accounts.is_empty();
         if is_used && values::is_own_listener(&real, listen) {
-            upstream_url.reject("the real metadata server; the agent itself listens at this address");
+            upstream_url
+                .reject("the address of the real metadata server, not an address that the agent listens at");
         }
         Self { mode, upstream_url: real, passthrough_service_accounts }
     }

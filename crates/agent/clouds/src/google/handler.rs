@@ -192,7 +192,7 @@ impl GoogleDialect {
         })?;
         let hold = self.place(query.wait_for_change, asked)?;
         let wanted = match &query.resource {
-            TreeResource::Response(text) => return self.text(pod, text, hold, asked, out),
+            TreeResource::WithoutCredential(text) => return self.text(pod, text, hold, asked, out),
             TreeResource::Credential(credential) => wanted(credential),
         };
         match hold {
@@ -216,7 +216,7 @@ impl GoogleDialect {
             tree.query(asked.head).map_err(|refusal| if refusal == NO_ACCOUNT { why } else { refusal })?;
         let hold = self.place(query.wait_for_change, asked)?;
         match query.resource {
-            TreeResource::Response(text) => self.text(pod, &text, hold, asked, out),
+            TreeResource::WithoutCredential(text) => self.text(pod, &text, hold, asked, out),
             TreeResource::Credential(_) => Err(why),
         }
     }
@@ -229,11 +229,11 @@ impl GoogleDialect {
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
         match tree.query(asked.head)?.resource {
-            TreeResource::Response(text @ TreeResponse::Text(_)) => {
+            TreeResource::WithoutCredential(text @ TreeResponse::Text(_)) => {
                 let status = self.write_text(&text, asked.frame, out);
                 Ok(PodHandlerOutcome::Answered { route: &route::PROBE, status })
             }
-            TreeResource::Response(TreeResponse::Redirect(_)) | TreeResource::Credential(_) => {
+            TreeResource::WithoutCredential(TreeResponse::Redirect(_)) | TreeResource::Credential(_) => {
                 Err(READINESS_PROBE)
             }
         }

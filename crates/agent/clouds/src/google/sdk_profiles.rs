@@ -13,7 +13,8 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
     known: KNOWN,
     normal_fetches_per_hour: 13,
     unnamed_description: UNNAMED_CLIENT,
-    lifetime_advice: "Use a newer SDK release: Google's access tokens live for one hour, and the agent renews them when ten minutes are left.",
+    lifetime_advice: "Use a newer SDK release. The agent renews Google's one-hour access tokens when ten minutes are left, so an SDK that \
+                      refreshes earlier gets the same token again.",
     earliest_affected: Some(FirstExpiringSdks {
         remaining: Duration::from_secs(240),
         sdk_names: "object_store and Google's library for Go",

@@ -184,7 +184,7 @@ impl RedirectHandle {
 
     /// Sends captured connections to this agent from now on. Call it once pods would be served. Retries until it succeeds or
     /// shutdown begins.
-    pub async fn claim_target(&self, stop: &StopSignal) {
+    pub async fn redirect_to_this_agent(&self, stop: &StopSignal) {
         while !stop.has_begun() {
             let pointed = self.gate().set_target(self.agent);
             match pointed {
@@ -224,7 +224,7 @@ impl RedirectHandle {
         let mut gate = self.gate();
         if gate.refresh()? {
             tracing::warn!(
-                "the kubelet created a QoS cgroup of this node again; the redirect knows its pods again"
+                "the kubelet re-created a QoS cgroup on this node; the redirect now recognizes the pods in that cgroup"
             );
         }
         let answers = gate.target()?.map(|target| target.agent);

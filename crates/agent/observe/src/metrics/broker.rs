@@ -15,7 +15,7 @@ use super::write::{collector_from_fn, counters, gauges};
 pub fn register(clouds: &Arc<CurrentClouds>, registry: &mut Registry, clock: &Clock) {
     let (in_force, clock) = (clouds.clone(), clock.clone());
     registry.register_collector(collector_from_fn(move |out| {
-        let all: Vec<_> = in_force.load().brokers().map(|broker| broker.snapshot(&clock)).collect();
+        let all: Vec<_> = in_force.current().brokers().map(|broker| broker.snapshot(&clock)).collect();
         write(&all, out)
     }));
     clouds.register(registry);
@@ -26,7 +26,8 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
     let calls = all.iter().flat_map(|figures| {
         figures.calls.iter().map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
     });
-    counters(out, "seawall_upstream_calls", "Chains of upstream calls, by outcome", calls)?;
+    let help = "Credential fetches (each of one or more upstream calls), by outcome";
+    counters(out, "seawall_upstream_calls", help, calls)?;
     for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counts.iter().enumerate()) {
         counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counts[place].2)))?;
     }
@@ -35,7 +36,7 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
     };
     gauge(
         "seawall_upstream_rate_limit_per_second",
-        "Chains of upstream calls that may start per second",
+        "Credential fetches (each of one or more upstream calls) that may start per second",
         |figures| Some(figures.upstream_rate),
     )?;
     gauge("seawall_principals", "Principals in use", |figures| Some(figures.principals as f64))?;

@@ -121,7 +121,9 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
     assert!(world.clouds.floors().iter().all(|state| !state.is_kept));
     let remarks = world.clouds.warnings();
     assert!(
-        remarks.iter().any(|remark| remark.contains("too short for the floor of 16 minutes")),
+        remarks
+            .iter()
+            .any(|remark| remark.contains("renewal cannot keep them above the floor of 16 minutes")),
         "{remarks:?}"
     );
 }

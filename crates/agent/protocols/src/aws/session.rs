@@ -201,7 +201,7 @@ impl fmt::Debug for Key {
 
 /// The error of bytes that are not stored keys, or not all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not session token keys, or incomplete")]
+#[error("the content is damaged, is incomplete or does not hold session token keys")]
 pub struct TokenKeysError;
 
 /// Age at which a key is replaced. It is four times the life of a token, so the previous key's tokens have expired when it is dropped.

@@ -43,10 +43,12 @@ impl Detection {
         }
         let query = self.0.query(head).ok().filter(|query| query.wait_for_change.is_none())?;
         match query.resource {
-            TreeResource::Response(text) if matches!(text.route(), "probe" | "listing" | "redirect") => {
+            TreeResource::WithoutCredential(text)
+                if matches!(text.route(), "probe" | "listing" | "redirect") =>
+            {
                 Some(text)
             }
-            TreeResource::Response(_) | TreeResource::Credential(_) => None,
+            TreeResource::WithoutCredential(_) | TreeResource::Credential(_) => None,
         }
     }
 }

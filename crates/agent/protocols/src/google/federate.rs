@@ -81,7 +81,7 @@ pub struct TreeQuery<'t, 'b> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeResource<'t, 'b> {
     /// A response that needs no credential.
-    Response(TreeResponse<'t, 'b>),
+    WithoutCredential(TreeResponse<'t, 'b>),
     /// A credential, which the broker provides.
     Credential(CredentialQuery<'t, 'b>),
 }
@@ -158,7 +158,7 @@ impl TreeResource<'_, '_> {
     /// The name of the route, from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
-            Self::Response(text) => text.route(),
+            Self::WithoutCredential(text) => text.route(),
             Self::Credential(CredentialQuery::AccessToken { .. }) => "token",
             Self::Credential(CredentialQuery::IdToken { .. }) => "identity",
         }
@@ -241,7 +241,7 @@ impl MetadataTree {
         let target = path::canonicalise(head.target)?;
         if let Some(known) = probe(&target.path) {
             return Ok(TreeQuery {
-                resource: TreeResource::Response(TreeResponse::Text(known)),
+                resource: TreeResource::WithoutCredential(TreeResponse::Text(known)),
                 wait_for_change: None,
             });
         }
@@ -256,7 +256,7 @@ impl MetadataTree {
     ///
     /// # Errors
     /// This tree has no such text.
-    pub fn read(&self, look: &LongPollTarget) -> Result<TreeText<'_>, Refusal> {
+    pub fn reread_text(&self, look: &LongPollTarget) -> Result<TreeText<'_>, Refusal> {
         match self.find(&look.path)? {
             FoundEntry::Directory(directory) => Ok(known_directory(directory, look.form)),
             FoundEntry::Leaf(leaf) => Ok(known_leaf(leaf, look.form)),
@@ -288,7 +288,7 @@ impl MetadataTree {
             FoundEntry::Directory(directory) => return ask_directory(directory, target, params),
             FoundEntry::Leaf(leaf) => {
                 let known = known_leaf(leaf, Form::of(params));
-                (TreeResource::Response(TreeResponse::Text(known)), unchanged(leaf.etag(), params))
+                (TreeResource::WithoutCredential(TreeResponse::Text(known)), unchanged(leaf.etag(), params))
             }
             FoundEntry::Token => {
                 params.refuse_binding()?;
@@ -334,12 +334,15 @@ fn ask_directory<'t, 'b>(
     if !target.path.is_directory() {
         let path = target.path.into_text().into_owned() + "/";
         return Ok((
-            TreeResource::Response(TreeResponse::Redirect(DirectoryRedirect { path, query: target.query })),
+            TreeResource::WithoutCredential(TreeResponse::Redirect(DirectoryRedirect {
+                path,
+                query: target.query,
+            })),
             None,
         ));
     }
     let known = known_directory(directory, Form::of(params));
-    Ok((TreeResource::Response(TreeResponse::Text(known)), unchanged(directory.etag(), params)))
+    Ok((TreeResource::WithoutCredential(TreeResponse::Text(known)), unchanged(directory.etag(), params)))
 }
 
 fn known_directory(directory: &Directory, form: Form) -> TreeText<'_> {

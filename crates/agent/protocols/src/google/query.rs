@@ -27,8 +27,11 @@ const MAX_PAIRS: usize = 32;
 const MAX_ETAG: usize = 64;
 
 /// The refusal of a malformed query.
-pub const BAD_QUERY: Refusal =
-    Refusal::new(400, "bad_query", "The query is not a short list of percent-encoded key=value pairs.");
+pub const BAD_QUERY: Refusal = Refusal::new(
+    400,
+    "bad_query",
+    "The query has more than 32 key=value pairs, or it is not percent-encoded printable ASCII.",
+);
 /// The refusal of a key given twice.
 pub const REPEATED_PARAMETER: Refusal = Refusal::new(
     400,

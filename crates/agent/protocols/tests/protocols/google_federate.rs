@@ -32,7 +32,7 @@ fn refused(tree: &MetadataTree, path: &str) -> Option<Refusal> {
 /// What is asked at this path must be a known body; its tag and whether to wait.
 fn tag(tree: &MetadataTree, path: &str) -> (String, bool) {
     let look = |query: TreeQuery<'_, '_>| match query.resource {
-        TreeResource::Response(TreeResponse::Text(known)) => {
+        TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
             let tag = known.etag.map(|etag| String::from_utf8_lossy(&etag.digits()).into_owned());
             (tag.unwrap_or_default(), query.wait_for_change.is_some())
         }
@@ -388,7 +388,9 @@ fn warm_requests_borrow_everything() {
             TreeResource::Credential(CredentialQuery::AccessToken { scopes, .. }) => {
                 matches!(scopes, Scopes::Default(_))
             }
-            TreeResource::Response(TreeResponse::Text(known)) => matches!(known.body, Cow::Borrowed(_)),
+            TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
+                matches!(known.body, Cow::Borrowed(_))
+            }
             other => panic!("{other:?}"),
         })
     };

@@ -152,7 +152,10 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
     let length = u16::try_from(program.len()).unwrap_or_default();
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
     if let Err(error) = setsockopt(listener, AttachReusePortCbpf, &program) {
-        tracing::warn!(%error, "cannot distribute the connections of this listener by source address");
+        tracing::warn!(
+            %error,
+            "cannot assign this listener's connections to threads by source address; many connections of one client can now delay all clients"
+        );
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) is_suspended: Cell<bool>,
     /// Whole requests may be in the buffered bytes: the next turn looks there and does not read.
     pub(super) has_buffered_request: Cell<bool>,
-    pub(super) state: TimedState,
+    pub(super) connection_state: TimedState,
     /// Bytes of an incomplete head, or of requests behind one that takes time.
     pub(super) buffered: RefCell<Option<Box<BufferedBytes>>>,
     pub(super) client: RefCell<ConnectionClient<P>>,
@@ -76,7 +76,7 @@ impl<P: ServedPod> ConnectionData<P> {
         Self {
             is_suspended: Cell::new(false),
             has_buffered_request: Cell::new(false),
-            state: TimedState::new(now),
+            connection_state: TimedState::new(now),
             buffered: RefCell::default(),
             client: RefCell::new(who),
             parked: RefCell::default(),
@@ -130,7 +130,7 @@ pub(super) fn store_buffered<P>(
 
 impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
     fn state(&self) -> &TimedState {
-        &self.state
+        &self.connection_state
     }
 
     fn end(&self) -> bool {

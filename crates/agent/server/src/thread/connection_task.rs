@@ -97,7 +97,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     /// Waits for the client to send more. In a drain an idle connection ends instead, unless it may send one more request.
     fn wait_for_client(&self) {
         let ends = self.thread.draining.get() && !self.thread.is_patient.get();
-        if ends && self.state.is_idle() {
+        if ends && self.connection_state.is_idle() {
             return self.leave();
         }
         if let Err(error) = self.socket.watch(&self.thread.ready_queue.poller, self.key) {
@@ -216,15 +216,15 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
         if batch.consumed > 0 && kept.is_some() {
             // Whole requests came, so the head behind them is another one and has a time of its own.
-            self.state.set(ConnectionState::Idle, now);
+            self.connection_state.set_state(ConnectionState::Idle, now);
         }
-        self.state.set(batch.next.state(kept.is_some()), now);
+        self.connection_state.set_state(batch.next.state(kept.is_some()), now);
         let sent = self.socket.send(out)?;
         if sent == out.len() {
             return Some(TurnOutcome::Answered(None, batch.next));
         }
         // At once: between two requests it could be ended by whoever needs room.
-        self.state.set(ConnectionState::Write, now);
+        self.connection_state.set_state(ConnectionState::Write, now);
         Some(TurnOutcome::Answered(Some(self.buffer_unsent(&out[sent..])?), batch.next))
     }
 }

@@ -17,7 +17,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     pub(super) async fn send_deferred(&self, pending: UnsentResponse) -> bool {
         let UnsentResponse { response: later, version, keep_alive, head_only, since, request_id: request } =
             pending;
-        self.state.set(ConnectionState::Busy, since);
+        self.connection_state.set_state(ConnectionState::Busy, since);
         let (route, is_poll) = (later.route, later.is_long_poll);
         let reply = tokio::select! {
             reply = later.reply => reply,
@@ -51,7 +51,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             Some((rest, length)) if is_written => self.stream_body(*rest, length).await && keep_alive,
             _ => is_written && keep_alive,
         };
-        self.state.set(ConnectionState::Idle, self.now());
+        self.connection_state.set_state(ConnectionState::Idle, self.now());
         goes_on
     }
 

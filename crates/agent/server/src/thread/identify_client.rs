@@ -20,7 +20,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         let thread = &self.thread;
         let now = self.now();
         self.received_at.set(Some(now));
-        self.state.set(ConnectionState::Busy, now);
+        self.connection_state.set_state(ConnectionState::Busy, now);
         let callers = &thread.shared.resolver;
         let known = self.client.borrow().identity.clone();
         if let Client::Pod(pod) = known {

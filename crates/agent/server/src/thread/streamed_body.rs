@@ -33,7 +33,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     async fn pass_parts_on(&self, mut rest: BodyStream, length: ResponseFraming) -> Option<bool> {
         let mut out = Vec::new();
         loop {
-            self.state.set(ConnectionState::Busy, self.now());
+            self.connection_state.set_state(ConnectionState::Busy, self.now());
             poll_fn(|context| self.poll_admitted(context)).await;
             let part = rest.next().await?;
             self.thread.scheduler.charge(&self.client.borrow().tenant.turns, 1 + part.pieces / PIECES);

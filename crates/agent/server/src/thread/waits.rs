@@ -23,7 +23,7 @@ impl<P: ServedPod> ActiveConnection<P> {
                 return None;
             }
             // What it waits for now, not what the writing made of it: half a head keeps its time.
-            self.state.set(after.state(self.has_buffered()), self.now());
+            self.connection_state.set_state(after.state(self.has_buffered()), self.now());
         }
         match after {
             NextAction::Read => Some(false),
@@ -50,7 +50,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     /// Writes the bytes that the socket did not take at once. False when the client is gone.
     pub(super) async fn flush(&self, mut unsent: &[u8]) -> bool {
         while !unsent.is_empty() {
-            self.state.set(ConnectionState::Write, self.now());
+            self.connection_state.set_state(ConnectionState::Write, self.now());
             if poll_fn(|context| self.poll_writable(context)).await.is_err() {
                 return false;
             }

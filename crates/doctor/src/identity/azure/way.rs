@@ -105,7 +105,7 @@ fn sent(wanted: CredentialServer, name: &str, secret: &str) -> Result<Credential
     if secret.contains(['\r', '\n']) {
         return Err(CloudServerOutcome::Tokenless(
             wanted,
-            format!("{name} has a line end, which cannot be sent"),
+            format!("{name} contains a line end, which HTTP forbids"),
         ));
     }
     Ok(wanted)

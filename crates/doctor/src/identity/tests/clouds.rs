@@ -6,7 +6,7 @@ use seawall_fetch::{FetchError, FetchRequest, FetchResponse};
 use seawall_probe::files::fake::Texts;
 
 use crate::check::CheckContext;
-use crate::finding::{DoctorFinding, DoctorVerdict, told};
+use crate::finding::{DoctorFinding, DoctorStatus, told};
 use crate::identity::examine;
 use crate::web::fake::{Servers, answer, status};
 
@@ -147,7 +147,7 @@ pub(super) fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<Doct
 pub(super) fn complaints(
     servers: &Servers,
     environment: &[(&str, &str)],
-) -> Vec<(&'static str, DoctorVerdict)> {
+) -> Vec<(&'static str, DoctorStatus)> {
     told::complaints(found(servers, environment))
 }
 

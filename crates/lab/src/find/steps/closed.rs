@@ -59,7 +59,7 @@ fn fitted(offer: &ClosedTrialSpec, left: Duration) -> Option<ClosedTrialSpec> {
     let shortest = Duration::from_secs_f64(offer.standard.settle) + SHORTEST;
     let needed = match offer.purpose {
         // Nobody is overloaded for a trial that there is no time for.
-        TrialPurpose::Arm => offer.most + offer.drain + shortest,
+        TrialPurpose::BurstDrain => offer.most + offer.drain + shortest,
         _ => shortest.min(offer.most),
     };
     (needed <= left).then(|| ClosedTrialSpec { most: offer.most.min(left), ..*offer })

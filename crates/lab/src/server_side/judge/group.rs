@@ -67,15 +67,14 @@ impl GroupDiff<'_> {
         };
         let (periods, throttled, stopped) = self.stops()?;
         let Some(share) = self.share() else {
-            let says =
-                format!("ran in {periods} periods of its quota of {cores:.2} cores: next to nothing to do");
+            let says = format!("almost idle: ran in only {periods} periods of its quota of {cores:.2} cores");
             return Some(Fact::new(
                 says,
                 &[(CauseClass::CfsThrottling, 0.1), (CauseClass::CpuSaturation, 0.1)],
             ));
         };
         let says = format!(
-            "throttled in {throttled} of {periods} periods, for {stopped:.1} s summed over CPUs, under a quota of {cores:.2} cores"
+            "throttled in {throttled} of {periods} periods by a quota of {cores:.2} cores ({stopped:.1} s summed over CPUs)"
         );
         // With a quota that is used up in most periods the quota is what there is of CPU.
         let speaks_for: &[(CauseClass, f64)] = match share {
@@ -119,7 +118,7 @@ impl GroupDiff<'_> {
             _ => return None,
         };
         Some(Fact::new(
-            format!("a task of it waited for a CPU in {:.0} % of the time", 100.0 * share),
+            format!("a task of the group waited for a CPU during {:.0} % of the time", 100.0 * share),
             speaks_for,
         ))
     }
@@ -128,7 +127,7 @@ impl GroupDiff<'_> {
         let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
         let times = end.limit_hits.checked_sub(begin.limit_hits).filter(|times| *times > 0)?;
         let says = format!(
-            "its memory limit was reached {times} times, and pages had to be given up before it went on"
+            "the group reached its memory limit {times} times and waited while the kernel reclaimed pages"
         );
         Some(Fact::new(says, &[(CauseClass::Pauses, 3.0)]))
     }
@@ -136,7 +135,7 @@ impl GroupDiff<'_> {
     fn killed(&self) -> Option<Fact> {
         let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
         let times = end.oom_kills?.checked_sub(begin.oom_kills?).filter(|times| *times > 0)?;
-        Some(Fact::new(format!("{times} of its processes were killed by its memory limit"), &[]))
+        Some(Fact::new(format!("the memory limit killed {times} of its processes"), &[]))
     }
 
     fn memory(&self) -> Option<Fact> {
@@ -145,7 +144,7 @@ impl GroupDiff<'_> {
         let near = memory as f64 >= 0.9 * limit as f64;
         near.then(|| {
             let (memory, limit) = (mebibytes(memory), mebibytes(limit));
-            Fact::new(format!("holds {memory:.1} of {limit:.1} MiB, file pages among them"), &[])
+            Fact::new(format!("holds {memory:.1} of {limit:.1} MiB (file pages included)"), &[])
         })
     }
 
@@ -153,7 +152,7 @@ impl GroupDiff<'_> {
         let (processes, limit) =
             (*self.end.processes.as_ref().ok()?, (*self.end.processes_limit.as_ref().ok()?)?);
         (processes >= limit).then(|| {
-            let says = format!("has {processes} processes and threads, as many as it may");
+            let says = format!("has {processes} processes and threads: its limit");
             Fact::new(says, &[(CauseClass::ConcurrencyCap, 5.0), (CauseClass::PoolSaturation, 5.0)])
         })
     }
@@ -230,7 +229,7 @@ mod tests {
     #[test]
     fn a_quota_that_is_used_up_in_nearly_every_period_is_throttling() {
         let facts = quota(30, 28, 0.3);
-        let says = "throttled in 28 of 30 periods, for 28.0 s summed over CPUs, under a quota of 0.10 cores";
+        let says = "throttled in 28 of 30 periods by a quota of 0.10 cores (28.0 s summed over CPUs)";
         assert_eq!(facts[0].text, says);
         assert_eq!(facts[1].text, "used 0.10 of its 0.10 cores");
         assert!(ratio(&facts, CauseClass::CfsThrottling) >= 30.0);
@@ -286,7 +285,7 @@ mod tests {
                 ..at(0, 2.4)
             },
         );
-        assert_eq!(busy[1].text, "a task of it waited for a CPU in 80 % of the time");
+        assert_eq!(busy[1].text, "a task of the group waited for a CPU during 80 % of the time");
         let stopped = told(&at(0, 0.0), &at(28, 2.4));
         assert!(!stopped.iter().any(|fact| fact.text.contains("waited")), "{stopped:?}");
     }
@@ -304,10 +303,10 @@ mod tests {
         let facts = told(&at(1, 0), &at(41, 1));
         let says: Vec<_> = facts.iter().map(|fact| &*fact.text).collect();
         let expected = [
-            "its memory limit was reached 40 times, and pages had to be given up before it went on",
-            "1 of its processes were killed by its memory limit",
-            "holds 25.0 of 25.0 MiB, file pages among them",
-            "has 10 processes and threads, as many as it may",
+            "the group reached its memory limit 40 times and waited while the kernel reclaimed pages",
+            "the memory limit killed 1 of its processes",
+            "holds 25.0 of 25.0 MiB (file pages included)",
+            "has 10 processes and threads: its limit",
         ];
         assert_eq!(says, expected);
         assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 5.0);

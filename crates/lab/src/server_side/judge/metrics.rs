@@ -54,7 +54,7 @@ impl PageDiff<'_> {
             sample.kind == MetricKind::Counter && begin.is_some_and(|begin| begin.value > sample.value)
         };
         (started || self.end.samples().any(fell)).then(|| {
-            let says = "its counters began anew: it was restarted, or another of several servers answered; nothing is said of its metrics";
+            let says = "the counters restarted: the server was restarted or another server answered; its metrics are ignored";
             Fact::new(says.to_owned(), &[])
         })
     }
@@ -82,11 +82,12 @@ impl PageDiff<'_> {
             return None;
         }
         let of = self.load.map_or_else(String::new, |load| {
-            format!(" beside {} that failed or were late", load.failed_or_late)
+            format!(" while {} requests failed or were late", load.failed_or_late)
         });
         let says = format!("{by:.0} {}{of} ({name}, {:.1}/s)", rule.says, by / self.span);
         let weighed = rule.speaks_for.iter().map(|(class, ratio)| (*class, self.weighed(*ratio, by)));
-        Some(Fact { text: says, speaks_for: weighed.filter(|(_, ratio)| *ratio >= LEAST).collect() })
+        let speaks_for = weighed.filter(|(_, ratio)| *ratio >= LEAST).collect();
+        Some(Fact { text: says, speaks_for, is_unchanged: false })
     }
 
     /// A rise counts in full if it explains at least half of what clients missed, and not at all if they missed nothing.
@@ -115,7 +116,7 @@ impl PageDiff<'_> {
         let names: Vec<&str> = silent.map(|((name, _), _)| *name).collect();
         (!names.is_empty()).then(|| {
             let against: Vec<_> = classes.iter().map(|class| (*class, SILENCE_RATIO)).collect();
-            Fact::new(format!("did not rise: {}", names.join(", ")), &against)
+            Fact { is_unchanged: true, ..Fact::new(format!("did not rise: {}", names.join(", ")), &against) }
         })
     }
 
@@ -153,7 +154,7 @@ impl PageDiff<'_> {
     fn cores(&self) -> Option<Fact> {
         let name = "process_cpu_seconds_total";
         let used = (self.end.sum(name)? - self.begin.sum(name)?) / self.span;
-        used.is_finite().then(|| Fact::new(format!("its process used {used:.2} cores"), busy(used)))
+        used.is_finite().then(|| Fact::new(format!("the process used {used:.2} cores"), busy(used)))
     }
 
     fn files(&self) -> Option<Fact> {
@@ -173,7 +174,7 @@ impl PageDiff<'_> {
             _ => &[],
         };
         Some(Fact::new(
-            format!("stood still for its memory in {:.1} % of the time ({name})", 100.0 * share),
+            format!("paused for garbage collection during {:.1} % of the time ({name})", 100.0 * share),
             speaks_for,
         ))
     }
@@ -219,7 +220,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
     #[test]
     fn a_breaker_that_explains_what_clients_missed_speaks_for_a_cap() {
         let facts = change(ENVOY, &overflown(), Some(400));
-        let says = "400 refused at a cluster's circuit breaker for requests beside 400 that failed or were late \
+        let says = "400 requests refused by a cluster's circuit breaker while 400 requests failed or were late \
                     (envoy_cluster_upstream_rq_pending_overflow, 40.0/s)";
         assert_eq!(facts[0].text, says);
         assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 30.0 * 10.0, "the breaker was seen open, too");
@@ -281,7 +282,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
             change("", "# TYPE x_rejected_total counter\nx_rejected_total{why=\"full\"} 9\n", Some(9));
         assert_eq!(
             facts[0].text,
-            "9 rejected, by the metric's name beside 9 that failed or were late (x_rejected_total, 0.9/s)"
+            "9 rejected requests (judged by the metric's name) while 9 requests failed or were late (x_rejected_total, 0.9/s)"
         );
         assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 3.0);
     }
@@ -289,7 +290,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
     #[test]
     fn of_a_process_that_began_anew_nothing_else_is_said() {
         let restarted = change("process_start_time_seconds 100\n", "process_start_time_seconds 205\n", None);
-        assert!(restarted[0].text.starts_with("its counters began anew"));
+        assert!(restarted[0].text.starts_with("the counters restarted"));
         let mut fell = change(&overflown(), ENVOY, Some(400));
         assert_eq!((fell.len(), fell.remove(0).speaks_for), (1, vec![]));
     }
@@ -312,8 +313,8 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         };
         let facts = change(&text(1.0, 0.1), &text(10.9, 1.1), None);
         let says: Vec<_> = facts.iter().map(|fact| &*fact.text).collect();
-        let pauses = "stood still for its memory in 10.0 % of the time (go_gc_duration_seconds_sum)";
-        assert_eq!(says, ["its process used 0.99 cores", "has 1023 of 1024 files open", pauses]);
+        let pauses = "paused for garbage collection during 10.0 % of the time (go_gc_duration_seconds_sum)";
+        assert_eq!(says, ["the process used 0.99 cores", "has 1023 of 1024 files open", pauses]);
         let classes = [CauseClass::CpuSaturation, CauseClass::ConnectionCap, CauseClass::Pauses];
         assert_eq!(classes.map(|class| ratio(&facts, class)), [8.0, 20.0, 8.0]);
     }

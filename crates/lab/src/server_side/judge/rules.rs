@@ -80,63 +80,71 @@ pub(super) const RULES: &[CounterRule] = &[
     // Envoy.
     named(
         "envoy_cluster_upstream_rq_pending_overflow",
-        "refused at a cluster's circuit breaker for requests",
+        "requests refused by a cluster's circuit breaker",
         &[(ConcurrencyCap, 30.0)],
     ),
     named(
         "envoy_cluster_upstream_cx_overflow",
-        "found a cluster's circuit breaker for connections open",
+        "requests that met an open circuit breaker for connections",
         &[(ConcurrencyCap, 5.0), (PoolSaturation, 5.0), (ConnectionCap, 3.0)],
     ),
     named(
         "envoy_cluster_upstream_rq_retry_overflow",
-        "not sent again, because too many were being sent again",
+        "retries refused by a circuit breaker or the retry budget",
         &[(TimeoutChain, 3.0)],
     ),
-    named("envoy_cluster_upstream_rq_retry", "sent again by the proxy", &[(TimeoutChain, 4.0)]),
-    named("envoy_cluster_upstream_rq_timeout", "given up by the proxy's timeout", &[(TimeoutChain, 20.0)]),
+    named("envoy_cluster_upstream_rq_retry", "retries by the proxy", &[(TimeoutChain, 4.0)]),
+    named(
+        "envoy_cluster_upstream_rq_timeout",
+        "requests ended by the proxy's timeout",
+        &[(TimeoutChain, 20.0)],
+    ),
     named(
         "envoy_cluster_upstream_rq_per_try_timeout",
-        "given up by the proxy's timeout for a try",
+        "tries ended by the proxy's per-try timeout",
         &[(TimeoutChain, 20.0)],
     ),
     named(
         "envoy_cluster_upstream_cx_connect_timeout",
-        "connections from the proxy that did not come to be in time",
+        "connect timeouts of the proxy",
         &[(ConnectionCap, 5.0)],
     ),
     named(
         "envoy_cluster_upstream_cx_destroy_remote_with_active_rq",
-        "connections that the server behind the proxy ended under a request",
+        "connections that the server behind the proxy closed during a request",
         &[(KeepAliveRace, 10.0)],
     ),
     named(
         "envoy_cluster_ratelimit_over_limit",
-        "beyond the limit of a rate limit service",
+        "requests over the limit of a rate limit service",
         &[(RateLimiter, 50.0)],
     ),
-    named("envoy_http_local_rate_limit_rate_limited", "beyond a local rate limit", &[(RateLimiter, 50.0)]),
+    named(
+        "envoy_http_local_rate_limit_rate_limited",
+        "requests over a local rate limit",
+        &[(RateLimiter, 50.0)],
+    ),
     named(
         "envoy_listener_downstream_cx_overflow",
-        "connections refused at a listener's limit",
+        "connections refused by a listener's limit",
         &[(ConnectionCap, 50.0)],
     ),
     named(
         "envoy_listener_downstream_global_cx_overflow",
-        "connections refused at the limit of all listeners",
+        "connections refused by the limit of all listeners",
         &[(ConnectionCap, 50.0)],
     ),
     // With older versions a local limit's name holds what its operator calls it.
-    ending("_local_rate_limit_rate_limited", "beyond a local rate limit", &[(RateLimiter, 50.0)]),
+    ending("_local_rate_limit_rate_limited", "requests over a local rate limit", &[(RateLimiter, 50.0)]),
     // CoreDNS.
     named(
         "coredns_forward_max_concurrent_rejects_total",
-        "lookups refused at the cap of lookups at once",
+        "lookups refused by the limit of concurrent lookups",
         &[(Dns, 20.0)],
     ),
     named(
         "coredns_forward_healthcheck_broken_total",
-        "lookups that found no upstream server healthy",
+        "lookups without a healthy upstream server",
         &[(Dns, 20.0)],
     ),
     labelled(
@@ -145,54 +153,58 @@ pub(super) const RULES: &[CounterRule] = &[
         "SERVFAIL",
     ),
     // This project's agent.
-    named("seawall_connections_rejected_total", "connections refused at a cap", &[(ConnectionCap, 50.0)]),
+    named("seawall_connections_rejected_total", "connections refused by a cap", &[(ConnectionCap, 50.0)]),
     named(
         "seawall_credential_requests_rate_limited_total",
-        "refused because a pod asked too fast for what is not held",
+        "requests for new credentials that the agent refused because their pod sent too many",
         &[(RateLimiter, 15.0)],
     ),
     labelled(
-        named("seawall_upstream_calls_total", "calls that the cloud throttled", &[(RateLimiter, 5.0)]),
+        named("seawall_upstream_calls_total", "calls throttled by the cloud", &[(RateLimiter, 5.0)]),
         "outcome",
         "throttled",
     ),
     // Anybody's.
-    ending("rate_limited_total", "limited in their rate, by the metric's name", &[(RateLimiter, 8.0)]),
-    ending("ratelimited_total", "limited in their rate, by the metric's name", &[(RateLimiter, 8.0)]),
-    ending("throttled_total", "throttled, by the metric's name", &[(RateLimiter, 6.0)]),
+    ending(
+        "rate_limited_total",
+        "rate-limited requests (judged by the metric's name)",
+        &[(RateLimiter, 8.0)],
+    ),
+    ending("ratelimited_total", "rate-limited requests (judged by the metric's name)", &[(RateLimiter, 8.0)]),
+    ending("throttled_total", "throttled requests (judged by the metric's name)", &[(RateLimiter, 6.0)]),
     ending(
         "rejected_total",
-        "rejected, by the metric's name",
+        "rejected requests (judged by the metric's name)",
         &[(RateLimiter, 2.0), (ConcurrencyCap, 3.0), (ConnectionCap, 2.0)],
     ),
     ending(
         "rejections_total",
-        "rejected, by the metric's name",
+        "rejected requests (judged by the metric's name)",
         &[(RateLimiter, 2.0), (ConcurrencyCap, 3.0), (ConnectionCap, 2.0)],
     ),
     ending(
         "overflow_total",
-        "found something full, by the metric's name",
+        "overflows (judged by the metric's name)",
         &[(ConcurrencyCap, 3.0), (ConnectionCap, 2.0)],
     ),
-    ending("timeouts_total", "timed out, by the metric's name", &[(TimeoutChain, 2.0)]),
+    ending("timeouts_total", "timeouts (judged by the metric's name)", &[(TimeoutChain, 2.0)]),
 ];
 
 /// What it says if a gauge is not zero at the end of a window and was at its begin.
 pub(super) const GAUGE_RULES: &[CounterRule] = &[
     named(
         "envoy_cluster_circuit_breakers_default_rq_open",
-        "a cluster has as many requests as it may",
+        "a cluster is at its limit of requests",
         &[(ConcurrencyCap, 10.0)],
     ),
     named(
         "envoy_cluster_circuit_breakers_default_rq_pending_open",
-        "a cluster has as many waiting requests as it may",
+        "a cluster is at its limit of pending requests",
         &[(ConcurrencyCap, 10.0)],
     ),
     named(
         "envoy_cluster_circuit_breakers_default_cx_open",
-        "a cluster has as many connections as it may",
+        "a cluster is at its limit of connections",
         &[(ConcurrencyCap, 4.0), (PoolSaturation, 4.0)],
     ),
 ];

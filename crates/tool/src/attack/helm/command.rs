@@ -1,4 +1,4 @@
-//! The words of `--control`: a line is a command, and the answer a line.
+//! The words of `--control-socket`: a line is a command, and the answer a line.
 //!
 //! Knows no socket. What a command may do is what [`Control`] can; what it cannot is answered with what was expected.
 
@@ -37,10 +37,9 @@ impl FromStr for ControlSocketCommand {
             ["rate", rate] => rate.parse().map(Self::Rate).map_err(|_| {
                 format!("{rate:?} is not a rate: expected a number above 0, such as 500/s or 0.5/1m")
             }),
-            ["concurrency", clients] => clients
-                .parse()
-                .map(Self::Concurrency)
-                .map_err(|_| format!("{clients:?} is not a number of clients: expected one from 1 on")),
+            ["concurrency", clients] => clients.parse().map(Self::Concurrency).map_err(|_| {
+                format!("{clients:?} is not a number of clients: expected a whole number above 0")
+            }),
             ["pause"] => Ok(Self::Pause),
             ["resume"] => Ok(Self::Resume),
             ["stop"] => Ok(Self::Stop),
@@ -96,11 +95,9 @@ impl CommandHandler {
     fn set_concurrency(&self, clients: NonZero<usize>) -> Result<(), String> {
         let most = self.most_clients;
         if clients.get() > most {
-            return Err(format!(
-                "{clients} clients need more open files than there are: expected {most} at most"
-            ));
+            return Err(format!("{clients} clients exceed the open-files limit: expected at most {most}"));
         }
-        let open = "concurrency is a closed loop's, and this attack has a rate: expected rate N/UNIT";
+        let open = "an attack with a rate has no concurrency: expected rate N/UNIT";
         self.control.set_concurrency(clients).then_some(()).ok_or_else(|| open.into())
     }
 
@@ -159,7 +156,7 @@ mod tests {
             ("rate 0", "expected a number above 0, such as 500/s"),
             ("rate infinity", "expected a number above 0"),
             ("rate -1/s", "expected a number above 0"),
-            ("concurrency 0", "expected one from 1 on"),
+            ("concurrency 0", "expected a whole number above 0"),
             ("concurrency many", "\"many\" is not a number of clients"),
             ("RATE 5", "\"RATE\" is not a command"),
         ] {

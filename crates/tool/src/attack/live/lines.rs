@@ -45,7 +45,7 @@ fn errors(row: &LiveRow) -> String {
 
 fn state(facts: &RunInfo, row: &LiveRow) -> &'static str {
     match row.now {
-        now if now.ending => ", waiting for answers",
+        now if now.ending => ", waiting for responses",
         now if now.elapsed < facts.warm_up => ", warming up",
         _ => "",
     }
@@ -74,11 +74,11 @@ mod tests {
         row.now.ending = true;
         row.errors.clear();
         let closed = RunInfo { end: None, open: false, steerable: false, ..facts() };
-        let line = line(&closed, &row, Some("3 of 4 pods (gone: pod-2)"));
+        let line = line(&closed, &row, Some("3 of 4 pods (lost: pod-2)"));
         assert!(line.starts_with("0:01 achieved 1000/s good 990/s, "), "{line}");
         assert!(
             line.ends_with(
-                "service p99 2.07ms, in flight 12, no errors, 3 of 4 pods (gone: pod-2), waiting for answers"
+                "service p99 2.07ms, in flight 12, no errors, 3 of 4 pods (lost: pod-2), waiting for responses"
             ),
             "{line}"
         );

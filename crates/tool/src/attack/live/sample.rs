@@ -6,7 +6,7 @@ use seawall_load::interval::IntervalStats;
 use seawall_load::rows::{LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
 use seawall_load::stats::{FinishedRequest, LoadStats};
 
-use crate::attack::pods::{AttackPodStatus as PodRow, PodTracker};
+use crate::attack::pods::{AttackPodStatus, PodTracker};
 
 pub(super) fn facts() -> RunInfo {
     RunInfo {
@@ -44,22 +44,22 @@ fn second(n: u64) -> IntervalStats {
     (0..990).for_each(|i| finish(Ok(200), 100_000 + i * (1 + n % 8) * 1_000));
     (0..6).for_each(|_| finish(Err(RequestFault::Timeout), SECOND));
     (0..4).for_each(|_| finish(Ok(503), 50_000));
-    (0..1000).for_each(|i| stats.lag.record(i * 20));
+    (0..1000).for_each(|i| stats.send_lag.record(i * 20));
     IntervalStats { from: (n - 1) * SECOND, to: n * SECOND, stats }
 }
 
-/// So many pods at 12 s, of which the second is gone and the third late.
+/// So many pods at 12 s, of which the second is lost and the third late.
 pub(super) fn pods(many: usize) -> PodTracker {
-    let row = |index| PodRow {
+    let row = |index| AttackPodStatus {
         index,
         name: format!("seawall-attack-x7k2w-{index}"),
         sent: 1200,
         good: 1188,
-        p99: 5_030_000,
-        lag: 19_800,
-        to: if index == 2 { 9 * SECOND } else { 12 * SECOND },
-        gone: (index == 1).then(|| "ended by signal 9, after 4.2s".to_owned()),
-        ..PodRow::default()
+        response_time_p99: 5_030_000,
+        generator_lag_p99: 19_800,
+        reported_until: if index == 2 { 9 * SECOND } else { 12 * SECOND },
+        lost_reason: (index == 1).then(|| "ended by signal 9, after 4.2s".to_owned()),
+        ..AttackPodStatus::default()
     };
     PodTracker::of((0..many).map(row).collect())
 }

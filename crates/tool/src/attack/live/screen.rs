@@ -38,7 +38,11 @@ pub(super) struct Screen {
 impl Screen {
     /// Opens the controlling terminal, if there is one and it is ours to draw on.
     pub(super) fn open() -> anyhow::Result<Self> {
-        let tty = File::options().read(true).write(true).open("/dev/tty").context("there is no terminal")?;
+        let tty = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/tty")
+            .context("standard error is not a terminal")?;
         // A background job would be stopped by the first change of the terminal's modes.
         anyhow::ensure!(tcgetpgrp(&tty)? == getpgrp(), "the terminal belongs to another job");
         Ok(Self::on(tty)?)

@@ -100,11 +100,16 @@ fn pods_height(window: u16, scene: &LiveFrame<'_>) -> u16 {
 /// Pods, those with problems first.
 fn pod_lines(scene: &LiveFrame<'_>, height: u16) -> Vec<Line<'static>> {
     let now = scene.now.elapsed;
-    let head = ["sent", "good", "p99", "own lag"].map(|name| format!("{name:>10}")).concat();
+    let head = ["sent", "good", "p99", "gen. lag"].map(|name| format!("{name:>10}")).concat();
     let mut lines = vec![Line::from(vec![format!("{:<24}", "Pod").bold(), Span::raw(head).dim()])];
     for row in scene.pods.most_urgent(now, usize::from(height) - 1) {
         let name: String = row.name.chars().take(22).collect();
-        let figures = [row.sent.to_string(), row.good.to_string(), brief_time(row.p99), brief_time(row.lag)];
+        let figures = [
+            row.sent.to_string(),
+            row.good.to_string(),
+            brief_time(row.response_time_p99),
+            brief_time(row.generator_lag_p99),
+        ];
         let figures = figures.map(|figure| format!("{figure:>10}")).concat();
         let wrong = pods::problem(&row, now);
         let style = if wrong.is_some() { Style::new().fg(Color::Red) } else { Style::new() };
@@ -152,9 +157,9 @@ fn header(frame: &mut Frame<'_>, area: Rect, scene: &LiveFrame<'_>) {
 fn state(scene: &LiveFrame<'_>) -> String {
     let LiveFrame { facts, now, .. } = scene;
     if now.ending {
-        return format!("stopping: waiting for {} answers; q or Ctrl-C again ends at once", now.in_flight);
+        return format!("stopping: waiting for {} responses; q or Ctrl-C ends at once", now.in_flight);
     }
-    let steered = if scene.steered { ", changed by hand" } else { "" };
+    let steered = if scene.steered { ", changed manually" } else { "" };
     let warming = if now.elapsed < facts.warm_up { "  warming up: nothing is counted yet" } else { "" };
     format!("{}{steered}{warming}", facts.load)
 }
@@ -208,7 +213,7 @@ fn fact(name: &'static str, value: &str) -> Vec<Span<'static>> {
 
 fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &LiveRowHistory) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(area);
-    chart(frame, left, history, "Good answers /s", |row| row.good as u64, |value| rate(value as f64));
+    chart(frame, left, history, "Good responses /s", |row| row.good as u64, |value| rate(value as f64));
     chart(frame, right, history, "Response time p99", |row| row.second.response.p99, brief_time);
 }
 
@@ -240,10 +245,10 @@ fn latencies(facts: &RunInfo, row: &LiveRow) -> Vec<Line<'static>> {
         table.push(latency(name, "last 1s", second));
         table.push(latency("", "so far", whole).dim());
     };
-    rows("response", &row.second.response, &row.cumulative.response);
-    rows("service", &row.second.service, &row.cumulative.service);
+    rows("response", &row.second.response, &row.run_so_far.response);
+    rows("service", &row.second.service, &row.run_so_far.service);
     if facts.open {
-        rows("lag", &row.second.lag, &row.cumulative.lag);
+        rows("lag", &row.second.lag, &row.run_so_far.lag);
     }
     table
 }
@@ -276,7 +281,7 @@ fn error_lines(row: &LiveRow) -> Vec<Line<'static>> {
 
 fn help(facts: &RunInfo) -> Line<'static> {
     let steering = if facts.steerable { "up/down or +/- rate 10 %   PgUp/PgDn double/halve   " } else { "" };
-    Line::from(format!("{steering}q stop, again: at once")).dim()
+    Line::from(format!("{steering}q stop, q again: at once")).dim()
 }
 
 #[cfg(test)]

@@ -51,11 +51,11 @@ impl PodRecords {
         }
     }
 
-    /// Writes all of them, the earliest first; answers with how many there were and what is missing. Of pods that are gone the last may be a part.
+    /// Writes all of them, the earliest first; answers with how many there were and what is missing. The last record of a lost pod may be incomplete.
     pub(super) fn write(
         self,
         name: impl Fn(usize) -> String,
-        gone: &BTreeSet<usize>,
+        lost: &BTreeSet<usize>,
     ) -> (Result<u64, EncodeError>, Vec<String>) {
         let Self { format, output, received: told, truncated: cut, .. } = self;
         let mut merged = RecordMerge::new();
@@ -66,12 +66,12 @@ impl PodRecords {
         let written = copy(&mut merged, &mut encoder);
         let broken =
             merged.broken().iter().filter_map(|broken| Some((broken.name.parse().ok()?, &broken.error)));
-        let broken = broken.filter(|(pod, _)| !gone.contains(pod) && !cut.contains(pod));
+        let broken = broken.filter(|(pod, _)| !lost.contains(pod) && !cut.contains(pod));
         let mut missing: Vec<_> =
             broken.map(|(pod, error)| format!("records of {}: {error}", name(pod))).collect();
         missing.extend(cut.first().map(|pod| {
             format!(
-                "records of {} pods are not whole, of {} first: all pods together tell {} MiB at most",
+                "the records of {} pods are incomplete, first of {}: all pods together can send {} MiB",
                 cut.len(),
                 name(*pod),
                 MOST_HELD >> 20
@@ -102,8 +102,9 @@ pub(crate) fn check(load: &LoadSpec, pods: u64) -> anyhow::Result<()> {
     let room = (MOST_RECORDS as u64).saturating_mul(pods).min(MOST_HELD as u64) / LEAST;
     let Some(hits) = hits(load).filter(|&hits| hits > room) else { return Ok(()) };
     bail!(
-        "-output: {hits} requests have more records than pods can tell ({} MiB each, {} MiB together: of {pods} fewer than {room}). Have the pods write \
-         them, with --volume pvc:CLAIM:/PATH and -output in it, or do without: -output=none, and --intervals FILE for all figures",
+        "-output: pods cannot send the records of {hits} requests (limit {} MiB per pod and {} MiB together; {pods} \
+         pods: fewer than {room} requests). Let the pods write the records with --volume pvc:CLAIM:/PATH and -output \
+         in it, or use -output=none and --timeseries FILE",
         MOST_RECORDS >> 20,
         MOST_HELD >> 20,
     )
@@ -176,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_unless_its_pod_is_gone() {
+    fn what_is_missing_is_said_unless_its_pod_is_lost() {
         let mut cut = told(&[1, 2]);
         cut.truncate(cut.len() - 1);
-        for (gone, said) in [(BTreeSet::new(), 1), (BTreeSet::from([0]), 0)] {
+        for (lost, said) in [(BTreeSet::new(), 1), (BTreeSet::from([0]), 0)] {
             let mut records = records(&Written::default());
             records.add(0, &BASE64_STANDARD.encode(&cut));
-            let (written, missing) = records.write(|pod| format!("pod {pod}"), &gone);
+            let (written, missing) = records.write(|pod| format!("pod {pod}"), &lost);
             assert_eq!((written.unwrap(), missing.len()), (1, said), "{missing:?}");
         }
         let mut records = records(&Written::default());

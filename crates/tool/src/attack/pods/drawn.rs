@@ -4,7 +4,7 @@ use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::IntervalStats;
 
 use super::words::problem;
-use super::{AttackPodStatus, PodRunState, PodTracker};
+use super::{AttackPodStatus, MeasuredOffset, PodRunState, PodTracker};
 use crate::report::chart::Points;
 use crate::report::pods::{PodTable, PodTableRow};
 use crate::report::series::POINTS;
@@ -54,8 +54,8 @@ impl PodTracker {
 fn alarms(rows: &[AttackPodStatus], now: Nanos) -> Vec<String> {
     let alarm = |state, what: &str| {
         let with: Vec<_> = rows.iter().filter(|row| row.state(now) == state).collect();
-        let named = with.iter().take(NAMED).map(|row| match &row.gone {
-            Some(gone) => format!("{}: {}", truncated(&row.name), truncated(gone)),
+        let named = with.iter().take(NAMED).map(|row| match &row.lost_reason {
+            Some(reason) => format!("{}: {}", truncated(&row.name), truncated(reason)),
             None => truncated(&row.name),
         });
         let named = named.collect::<Vec<_>>().join("; ");
@@ -65,29 +65,30 @@ fn alarms(rows: &[AttackPodStatus], now: Nanos) -> Vec<String> {
         (!with.is_empty())
             .then(|| format!("{} of {} pods {is} {what} ({named}{more})", with.len(), rows.len()))
     };
-    let gone = alarm(PodRunState::Gone, "gone, and a share of the load is missing");
-    let late = alarm(PodRunState::Late, "late, and nothing is known of a share of the load");
-    gone.into_iter().chain(late).collect()
+    let lost = alarm(PodRunState::Lost, "lost; a share of the load is missing");
+    let late = alarm(PodRunState::Late, "late; a share of the load is unknown");
+    lost.into_iter().chain(late).collect()
 }
 
 fn line(row: &AttackPodStatus, now: Nanos) -> PodTableRow {
-    let known = |value: Nanos| (row.done > 0).then_some(value);
+    let known = |value: Nanos| (row.completed > 0).then_some(value);
+    let pair = |MeasuredOffset { offset, error }| (offset, error);
     PodTableRow {
         index: row.index,
         name: truncated(&row.name),
         state: match row.state(now) {
-            PodRunState::Gone => "gone",
+            PodRunState::Lost => "lost",
             PodRunState::Late => "late",
             PodRunState::Running => "running",
-            PodRunState::Over => "over",
+            PodRunState::Finished => "finished",
         },
         sent: row.sent,
         good: row.good,
-        p99: known(row.p99),
-        lag: known(row.lag),
+        p99: known(row.response_time_p99),
+        lag: known(row.generator_lag_p99),
         in_flight: row.in_flight,
-        clock: row.clock,
-        began: row.began,
+        clock: row.clock_offset.map(pair),
+        began: row.start_delay.map(pair),
         against: problem(row, now).map(|text| truncated(&text)).unwrap_or_default(),
     }
 }
@@ -191,18 +192,18 @@ mod tests {
         let row = |index| AttackPodStatus {
             index,
             name: "n".repeat(5000),
-            to: 9 * SECOND,
+            reported_until: 9 * SECOND,
             ..AttackPodStatus::default()
         };
         let mut rows: Vec<_> = (0..1000).map(row).collect();
-        rows[700].gone = Some("killed".repeat(1000));
-        rows[900].to = SECOND;
+        rows[700].lost_reason = Some("killed".repeat(1000));
+        rows[900].reported_until = SECOND;
         let table = PodTracker::of(rows).to_table(10 * SECOND, 0).unwrap();
         assert_eq!((table.count, table.rows.len(), table.rates.len()), (1000, ROWS, 0));
         let first: Vec<_> = table.rows.iter().take(3).map(|row| (row.index, row.state)).collect();
-        assert_eq!(first, [(700, "gone"), (900, "late"), (0, "running")]);
+        assert_eq!(first, [(700, "lost"), (900, "late"), (0, "running")]);
         assert_eq!(table.alarms.len(), 2);
-        assert!(table.alarms[0].starts_with("1 of 1000 pods is gone"), "{}", table.alarms[0]);
+        assert!(table.alarms[0].starts_with("1 of 1000 pods is lost"), "{}", table.alarms[0]);
         assert!(serde_json::to_string(&table).unwrap().len() < 400_000);
     }
 
@@ -229,10 +230,13 @@ mod tests {
 
     #[test]
     fn a_pod_is_late_when_its_next_interval_is() {
-        let row = AttackPodStatus { to: 3 * SECOND, ..AttackPodStatus::default() };
+        let row = AttackPodStatus { reported_until: 3 * SECOND, ..AttackPodStatus::default() };
         let at = |now| row.state(now);
         assert_eq!((at(4 * SECOND), at(5 * SECOND)), (PodRunState::Running, PodRunState::Late));
-        assert_eq!(AttackPodStatus { is_done: true, ..row.clone() }.state(99 * SECOND), PodRunState::Over);
-        assert_eq!(AttackPodStatus { gone: Some("why".into()), ..row }.state(0), PodRunState::Gone);
+        assert_eq!(
+            AttackPodStatus { is_done: true, ..row.clone() }.state(99 * SECOND),
+            PodRunState::Finished
+        );
+        assert_eq!(AttackPodStatus { lost_reason: Some("why".into()), ..row }.state(0), PodRunState::Lost);
     }
 }

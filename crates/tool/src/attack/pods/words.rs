@@ -2,7 +2,7 @@
 
 use seawall_load::clock::Nanos;
 
-use super::{AttackPodStatus, PodRunState, PodTracker};
+use super::{AttackPodStatus, MeasuredOffset, PodRunState, PodTracker};
 use crate::go::aligned;
 use crate::times::brief_time;
 
@@ -15,8 +15,8 @@ impl PodTracker {
         let known = self.lock();
         let with = |state| known.rows.iter().filter(move |row| row.state(now) == state);
         let all = known.rows.len();
-        let told = all - with(PodRunState::Gone).count() - with(PodRunState::Late).count();
-        let named = [(PodRunState::Gone, "gone"), (PodRunState::Late, "late")].map(|(state, word)| {
+        let told = all - with(PodRunState::Lost).count() - with(PodRunState::Late).count();
+        let named = [(PodRunState::Lost, "lost"), (PodRunState::Late, "late")].map(|(state, word)| {
             let named: Vec<_> = with(state).take(NAMED).map(|row| row.name.as_str()).collect();
             let more = if with(state).count() > NAMED { " and more" } else { "" };
             (!named.is_empty()).then(|| format!("{word}: {}{more}", named.join(", ")))
@@ -45,25 +45,26 @@ impl AttackPodStatus {
     /// Problems first, then in the order of the pods.
     pub(super) fn rank(&self, now: Nanos) -> (bool, PodRunState, usize) {
         let state = self.state(now);
-        let state = if state == PodRunState::Over { PodRunState::Running } else { state };
+        let state = if state == PodRunState::Finished { PodRunState::Running } else { state };
         (problem(self, now).is_none(), state, self.index)
     }
 }
 
 /// What is wrong with a pod, in words, if anything is. Of what spoke against it while it sent the first says enough.
 pub(crate) fn problem(row: &AttackPodStatus, now: Nanos) -> Option<String> {
-    let gone = row.gone.as_ref().map(|gone| format!("GONE: {gone}"));
+    let lost = row.lost_reason.as_ref().map(|reason| format!("LOST: {reason}"));
     let is_late = row.state(now) == PodRunState::Late;
     let late = is_late
-        .then(|| format!("late: nothing has come of it for {}", brief_time(now.saturating_sub(row.to))));
-    let is_missed = row.missing > 0 && row.gone.is_none();
-    let missed = is_missed.then(|| format!("told nothing in time of {}", brief_time(row.missing)));
+        .then(|| format!("late: no report for {}", brief_time(now.saturating_sub(row.reported_until))));
+    let is_missed = row.missing > 0 && row.lost_reason.is_none();
+    let missed = is_missed.then(|| format!("sent no report for {}", brief_time(row.missing)));
     let found = row.findings.iter().map(|found| found.measured.clone());
-    let doubt = row.doubts.first().filter(|_| row.findings.is_empty()).map(|doubt| match row.doubts.len() {
-        1 => doubt.clone(),
-        _ => format!("{doubt}, and more"),
-    });
-    let all: Vec<_> = gone.into_iter().chain(late).chain(missed).chain(found).chain(doubt).collect();
+    let doubt =
+        row.warnings.first().filter(|_| row.findings.is_empty()).map(|doubt| match row.warnings.len() {
+            1 => doubt.clone(),
+            _ => format!("{doubt}, and more"),
+        });
+    let all: Vec<_> = lost.into_iter().chain(late).chain(missed).chain(found).chain(doubt).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 
@@ -72,26 +73,33 @@ pub(crate) fn table(rows: &[AttackPodStatus]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut out = "Pods\tsent\tgood\t99 %\town lag 99 %\tclock\tbegan\t\n".to_owned();
+    let mut out = "Pods\tsent\tgood\t99 %\tgenerator lag 99 %\tclock\tbegan\t\n".to_owned();
     for row in rows {
-        let told = match (&row.gone, row.missing) {
-            (Some(gone), _) => format!("GONE: {gone}"),
+        let told = match (&row.lost_reason, row.missing) {
+            (Some(reason), _) => format!("LOST: {reason}"),
             (None, 0) => String::new(),
-            (None, missing) => format!("LATE: nothing in time of {}", brief_time(missing)),
+            (None, missing) => format!("LATE: no report for {}", brief_time(missing)),
         };
-        let figures = format!("{}\t{}\t{}\t{}", row.sent, row.good, brief_time(row.p99), brief_time(row.lag));
-        let cells = [row.name.clone(), figures, offset_text(row.clock), offset_text(row.began), told];
+        let figures = format!(
+            "{}\t{}\t{}\t{}",
+            row.sent,
+            row.good,
+            brief_time(row.response_time_p99),
+            brief_time(row.generator_lag_p99)
+        );
+        let cells =
+            [row.name.clone(), figures, offset_text(row.clock_offset), offset_text(row.start_delay), told];
         out.push_str(&cells.join("\t"));
         out.push('\n');
     }
     aligned(&out)
 }
 
-fn offset_text(value: Option<(i64, Nanos)>) -> String {
+fn offset_text(value: Option<MeasuredOffset>) -> String {
     match value {
-        Some((off, within)) => {
-            let sign = if off < 0 { "-" } else { "+" };
-            format!("{sign}{} ± {}", brief_time(off.unsigned_abs()), brief_time(within))
+        Some(MeasuredOffset { offset, error }) => {
+            let sign = if offset < 0 { "-" } else { "+" };
+            format!("{sign}{} ± {}", brief_time(offset.unsigned_abs()), brief_time(error))
         }
         None => "unknown".to_owned(),
     }

@@ -59,7 +59,7 @@ type Failures = BTreeMap<(Labels, &'static str), u64>;
 pub(super) fn text(names: &TargetLabels, outcomes: &TargetOutcomes, dialect: ScrapeFormat) -> String {
     let (requests, failures) = sum(names, outcomes);
     let mut out = String::new();
-    header(&mut out, "request_seconds", "histogram", "Response time, from the instant the request was due");
+    header(&mut out, "request_seconds", "histogram", "Response time, from the scheduled send of the request");
     for (labels, request) in requests.iter().filter(|(_, request)| request.buckets.iter().any(|&n| n > 0)) {
         histogram(&mut out, &spell(labels), request, dialect);
     }
@@ -76,7 +76,7 @@ pub(super) fn text(names: &TargetLabels, outcomes: &TargetOutcomes, dialect: Scr
     let mut rows = failures
         .iter()
         .map(|((labels, message), count)| (format!("{},message=\"{message}\"", spell(labels)), *count));
-    counter("request_fail_count", "Requests without a good answer, by what went wrong", &mut rows);
+    counter("request_fail_count", "Requests without a good response, by kind of failure", &mut rows);
     if dialect == ScrapeFormat::OpenMetrics {
         out.push_str("# EOF\n");
     }
@@ -130,7 +130,7 @@ fn histogram(out: &mut String, labels: &str, request: &OutcomeCounts, dialect: S
         count += in_bucket;
         line(out, "request_seconds_bucket", &format!("{labels},le=\"{bound}\""), count);
     }
-    line(out, "request_seconds_sum", labels, request.nanos as f64 / SECOND as f64);
+    line(out, "request_seconds_sum", labels, request.total_time as f64 / SECOND as f64);
     line(out, "request_seconds_count", labels, count);
 }
 

@@ -45,7 +45,10 @@ impl GoogleEmulatorPlan {
             "PODS need --demo-pods DIR"
         );
         let provider = args.trust.provider.clone().unwrap_or_else(|| provider_of(&machine));
-        anyhow::ensure!(provider.starts_with("//"), "--provider {provider} does not begin with //");
+        anyhow::ensure!(
+            provider.starts_with("//"),
+            "--provider {provider}: expected a name that begins with //"
+        );
         let audiences = args.trust.audiences_or(&provider);
         let (keys, pods) = match &args.demo.demo_pods {
             Some(folder) => args.demo_issuer(folder, &audiences, &machine)?,

@@ -1,4 +1,4 @@
-//! The words for a run with `--closed`: clients where rates would be.
+//! The words for a run with `--closed-loop`: clients where rates would be.
 
 use seawall_lab::find::answer::{ClosedLoopResult, FindConfig, FindOutcome, FindReport, ReportedClientLimit};
 
@@ -6,24 +6,33 @@ use super::bounds;
 use crate::find::words::{clients, count, rate, seconds};
 
 pub(super) fn headline(closed: &ClosedLoopResult, answer: &FindReport) -> String {
-    let ReportedClientLimit { good, bad, .. } = closed.limit;
-    let held = good.map_or_else(|| "nothing was held".to_owned(), |good| format!("{} held", were(good)));
+    let ReportedClientLimit { most_good_clients: good, fewest_bad_clients: bad, .. } = closed.client_limit;
+    let held =
+        good.map_or_else(|| "no client was sustained".to_owned(), |good| format!("{} sustained", were(good)));
     let between = match (tile(closed), good, bad) {
-        (Some(bracket), ..) if closed.limit.lower.is_some() => {
-            format!("the most it bears is {bracket} clients")
+        (Some(bracket), ..) if closed.client_limit.lower.is_some() => {
+            format!("the target sustains at most {bracket} clients")
         }
-        (_, Some(good), Some(bad)) => format!("it bears {good} clients and not {bad}, as far as tested"),
-        (_, None, Some(bad)) => format!("it does not bear {}", clients(bad)),
+        (_, Some(good), Some(bad)) => {
+            format!("the target sustains {good} clients but not {bad}, as far as tested")
+        }
+        (_, None, Some(bad)) => format!("the target does not sustain {}", clients(bad)),
         _ => held.clone(),
     };
     match answer.outcome {
         FindOutcome::Found | FindOutcome::Metastable => format!("FOUND: {between}"),
-        FindOutcome::Capped => format!("CAPPED: nothing broke up to {}; {held}", clients(closed.most)),
-        FindOutcome::GeneratorLimited => {
-            format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
+        FindOutcome::NoLimitFound => {
+            format!("NO LIMIT FOUND: the target did not break up to {}; {held}", clients(closed.max_clients))
         }
-        FindOutcome::Gone => "GONE: nothing is answered any more".to_owned(),
-        FindOutcome::UnstableBaseline => "UNSTABLE BASELINE: a single client has no good answer".to_owned(),
+        FindOutcome::GeneratorLimited => {
+            format!(
+                "GENERATOR-LIMITED: the target's limit is unknown, because the generator was the limit; {held}"
+            )
+        }
+        FindOutcome::TargetDied => "TARGET DIED: the target stopped answering".to_owned(),
+        FindOutcome::UnstableBaseline => {
+            "UNSTABLE BASELINE: even a single client gets no good response".to_owned()
+        }
         FindOutcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }
 }
@@ -33,19 +42,20 @@ fn were(number: u32) -> String {
 }
 
 pub(super) fn goal(closed: &ClosedLoopResult, asked: &FindConfig) -> String {
-    let connections = if asked.connections.keep_alive { "kept" } else { "one per request" };
+    let connections = if asked.connections.keep_alive { "keep-alive" } else { "one connection per request" };
     format!(
-        "{}; clients that wait for their answers, at most {}; connections {connections} ({}), {}",
+        "{}; closed loop, at most {} clients; {connections} ({}), {}",
         bounds(asked),
-        count(closed.most.into()),
+        count(closed.max_clients.into()),
         asked.connections.protocol,
-        asked.profile
+        asked.effort
     )
 }
 
 /// The bracket in a few words; without one what was tested.
 pub(in crate::find) fn tile(closed: &ClosedLoopResult) -> Option<String> {
-    let ReportedClientLimit { lower, upper, good, bad, .. } = closed.limit;
+    let ReportedClientLimit { lower, upper, most_good_clients: good, fewest_bad_clients: bad, .. } =
+        closed.client_limit;
     match (lower.zip(upper), good, bad) {
         (Some((lower, upper)), ..) if lower == upper => Some(lower.to_string()),
         (Some((lower, upper)), ..) => Some(format!("{lower} to {upper}")),
@@ -57,37 +67,48 @@ pub(in crate::find) fn tile(closed: &ClosedLoopResult) -> Option<String> {
 
 /// Names and texts.
 pub(super) fn rows(closed: &ClosedLoopResult, answer: &FindReport) -> Vec<(&'static str, String)> {
-    let mut rows = vec![("clients", limit(&closed.limit, answer))];
-    rows.extend(answer.fails.map(|fails| ("above it", super::in_words_of(fails).to_owned())));
+    let mut rows = vec![("clients", limit(&closed.client_limit, answer))];
+    rows.extend(answer.failure_mode.map(|fails| ("above it", super::in_words_of(fails).to_owned())));
     if let Some(found) = closed.saturation {
-        let short = found.short.map_or_else(String::new, |short| format!(", {short} did not"));
-        let more = if found.reached { "" } else { "; more clients may get more" };
+        let short =
+            found.highest_unsaturated_clients.map_or_else(String::new, |short| format!(", {short} do not"));
+        let more = if found.is_confirmed { "" } else { "; more clients may raise it" };
         rows.push((
             "saturation",
-            format!("{}/s (± {}) good answers at most{more}", rate(found.rate), rate(found.deviation)),
+            format!(
+                "at most {}/s (± {}) good responses{more}",
+                rate(found.rate),
+                rate(found.standard_deviation)
+            ),
         ));
-        rows.push(("enough", format!("{} got nearly all of it{short}", clients(found.clients))));
-        rows.push(("Little's law", format!("{} if nobody waited for another", count(found.little.ceil()))));
+        rows.push(("enough", format!("{} reach at least 95 % of it{short}", clients(found.clients))));
+        rows.push((
+            "Little's law",
+            format!("{} clients, if no request waits for another", count(found.littles_law_clients.ceil())),
+        ));
     }
     rows.extend(
-        closed.service.map(|service| ("one client", format!("has its answers after {}", seconds(service)))),
+        closed
+            .service_time_seconds
+            .map(|service| ("one client", format!("gets a response after {}", seconds(service)))),
     );
     rows
 }
 
 fn limit(limit: &ReportedClientLimit, answer: &FindReport) -> String {
-    let bracket = match (limit.lower, limit.point, limit.upper) {
+    let bracket = match (limit.lower, limit.estimate, limit.upper) {
         (Some(lower), Some(point), Some(upper)) => {
             let so_far = if answer.is_found() { "" } else { " so far" };
-            format!("{point}, {lower} to {upper} with 97 %{so_far}; ")
+            format!("{point}, 97 % interval {lower} to {upper}{so_far}; ")
         }
-        _ if answer.is_found() => "no bracket can be stated; tested: ".to_owned(),
+        _ if answer.is_found() => "no bracket; tested: ".to_owned(),
         _ => "not found; tested: ".to_owned(),
     };
-    let good = limit.good.map(|good| {
-        let time = limit.good_for.map_or_else(String::new, |time| format!(" for {}", seconds(time)));
+    let good = limit.most_good_clients.map(|good| {
+        let time = limit.held_seconds.map_or_else(String::new, |time| format!(" for {}", seconds(time)));
         format!("GOOD {good}{time}")
     });
-    let tested: Vec<_> = good.into_iter().chain(limit.bad.map(|bad| format!("BAD {bad}"))).collect();
+    let tested: Vec<_> =
+        good.into_iter().chain(limit.fewest_bad_clients.map(|bad| format!("BAD {bad}"))).collect();
     format!("{bracket}{}", if tested.is_empty() { "none".to_owned() } else { tested.join(", ") })
 }

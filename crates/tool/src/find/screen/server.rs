@@ -9,21 +9,21 @@ use crate::find::words::rate;
 
 /// Names and texts of what was seen, the strongest first; of what could not be looked at, if there is nothing else.
 pub(super) fn rows(answer: &FindReport, wide: usize) -> Vec<(&'static str, String)> {
-    if server_evidence(&answer.server_side).is_empty() {
-        let why = answer.server_side.iter().flat_map(|window| &window.untested).next();
-        return why.map(|why| ("server", format!("not seen: {why}"))).into_iter().collect();
+    if server_evidence(&answer.server_metrics).is_empty() {
+        let why = answer.server_metrics.iter().flat_map(|window| &window.unavailable).next();
+        return why.map(|why| ("server", format!("not available: {why}"))).into_iter().collect();
     }
     // What is among the signs already need not be told twice.
     let shown = |says: &str| {
         let signs = answer.cause.iter().flat_map(|cause| cause.evidence.iter().take(EVIDENCE));
-        signs.into_iter().any(|sign| sign.seen == says)
+        signs.into_iter().any(|sign| sign.observation == says)
     };
-    listed(answer, wide, WORDS, |word| !word.only_excludes() && !shown(word.text))
+    listed(answer, wide, WORDS, |word| !word.only_excludes && !shown(word.text))
 }
 
 /// The same of counters that did not rise.
 pub(super) fn unchanged_rows(answer: &FindReport, wide: usize) -> Vec<(&'static str, String)> {
-    listed(answer, wide, usize::MAX, |word| word.only_excludes())
+    listed(answer, wide, usize::MAX, |word| word.only_excludes)
 }
 
 fn listed(
@@ -32,7 +32,7 @@ fn listed(
     most: usize,
     is_wanted: impl Fn(&ServerEvidence<'_>) -> bool,
 ) -> Vec<(&'static str, String)> {
-    let words = server_evidence(&answer.server_side);
+    let words = server_evidence(&answer.server_metrics);
     let mut facts: Vec<(&str, Vec<&ServerEvidence<'_>>)> = Vec::new();
     for word in words.iter().filter(|word| is_wanted(word)) {
         match facts.iter_mut().find(|fact| fact.0 == word.text) {

@@ -205,7 +205,7 @@ fn one_page_too_many_is_told_so_and_gets_a_place_when_another_is_closed() {
         hear(page, "data: 0\n");
     }
     let refused = read(served.listen());
-    assert!(status(&refused) == "503" && refused.contains("expected one to be closed"), "{refused}");
+    assert!(status(&refused) == "503" && refused.contains("which is the limit: close one"), "{refused}");
     // Whoever has a page open can still steer.
     assert_eq!(status(&served.ask("POST /control?QUERY HTTP/1.1\r\nHost: HERE", "stop")), "200");
     drop(pages.pop());

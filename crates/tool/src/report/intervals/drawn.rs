@@ -13,7 +13,7 @@ use crate::report::rates::Rates;
 use crate::report::series::{ENOUGH, FEW, MIN_POINTS, RunFigures, RunSeries, curve};
 
 /// Said of hits that were due and waited until the run was over.
-const UNSENT: &str = "hits of the schedule that were not sent before its end";
+const UNSENT: &str = "requests of the schedule that were not sent before its end";
 
 /// Some intervals as one.
 #[derive(Debug, Clone, Default)]
@@ -91,10 +91,10 @@ impl Row {
         self.sent = self.sent.saturating_add(stats.sent);
         self.ended = self.ended.saturating_add(stats.ended());
         self.good = self.good.saturating_add(stats.good());
-        self.done = self.done.saturating_add(stats.done);
-        self.response.merge(times.response.distribution());
-        self.service.merge(times.service.distribution());
-        self.lag.merge(stats.lag.distribution());
+        self.done = self.done.saturating_add(stats.completed);
+        self.response.merge(times.response_time.distribution());
+        self.service.merge(times.service_time.distribution());
+        self.lag.merge(stats.send_lag.distribution());
     }
 
     fn merge(mut self, next: &Self) -> Self {
@@ -132,7 +132,7 @@ pub(crate) fn series(
     let rates = |count: fn(&Row) -> u64| rows.iter().map(|row| rate(row, count(row))).collect();
     let quantiles =
         |times: fn(&Row) -> &Distribution, q: f64| rows.iter().map(|row| quantile(times(row), q)).collect();
-    let response = outcome.total.all_times().response;
+    let response = outcome.total.all_times().response_time;
     RunSeries {
         name,
         closed: outcome.scheduled.is_none(),
@@ -179,8 +179,8 @@ fn in_flight(rows: &[Row]) -> Vec<Option<f64>> {
 
 /// What was never sent is a request like another, but has no time.
 fn figures(outcome: &RunOutcome, summary: &Summary) -> RunFigures {
-    let requests = summary.offered.max(outcome.total.done);
-    let times = outcome.total.all_times().response;
+    let requests = summary.offered.max(outcome.total.completed);
+    let times = outcome.total.all_times().response_time;
     let times = times.distribution();
     let quantile = |q| times.quantile(q);
     let seconds = |ns: Nanos| ns as f64 / SECOND as f64;
@@ -191,8 +191,8 @@ fn figures(outcome: &RunOutcome, summary: &Summary) -> RunFigures {
         rates: Rates {
             offered: summary.offered_rate,
             achieved: summary.achieved_rate,
-            good: summary.good_rate,
-            after: summary.after,
+            good: summary.goodput,
+            after_schedule: summary.after_schedule,
         },
         after_seconds: seconds(summary.elapsed.saturating_sub(summary.duration)),
         success: summary.good as f64 / requests.max(1) as f64,

@@ -6,16 +6,16 @@ use std::io::{BufRead, Read};
 
 use anyhow::{Context as _, bail, ensure};
 use seawall_load::clock::Nanos;
-use seawall_load::configuration::SCHEMA;
+use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::interval::IntervalStats;
 use seawall_load::outcome::handed_out;
 use seawall_load::results::rfc3339;
-use seawall_load::schedule::ScheduleSlice;
+use seawall_load::schedule::ScheduleShard;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::attack::intervals::IntervalsFooter;
+use crate::attack::intervals::{IntervalsFooter, KIND};
 use crate::report::input::InputSource;
 
 /// More than an interval with every histogram, status, target and variant that there is room for.
@@ -49,27 +49,28 @@ pub(super) struct GeneratorFile {
 /// What the first line says.
 #[derive(Debug, Deserialize)]
 pub(super) struct IntervalsHeader {
-    schema: u32,
-    /// RFC 3339; none in a year that has no such form.
+    version: u32,
+    /// The start of the run in RFC 3339. `None` in a year that RFC 3339 cannot write.
     pub(super) start: Option<String>,
-    pub(super) configuration: GeneratorConfig,
+    pub(super) config: GeneratorConfig,
 }
 
 /// The part of a plan that its figures cannot be read without.
 #[derive(Debug, Deserialize)]
 pub(super) struct GeneratorConfig {
-    /// Of the attack.
+    /// The name of the attack.
     pub(super) name: String,
-    /// The beginning that is not counted.
+    /// The time at the start whose requests are not counted.
+    #[serde(rename = "warm_up_seconds", with = "seawall_load::seconds")]
     pub(super) warm_up: Nanos,
-    /// Which part of the schedule was its to send.
-    #[serde(deserialize_with = "slice")]
-    pub(super) slice: ScheduleSlice,
-    /// None in a closed loop.
+    /// The part of the schedule that this generator sent.
+    #[serde(deserialize_with = "shard")]
+    pub(super) shard: ScheduleShard,
+    /// The rate over time. `None` in a closed loop.
     pub(super) stages: Option<Vec<Value>>,
 }
 
-fn slice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ScheduleSlice, D::Error> {
+fn shard<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ScheduleShard, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
@@ -80,9 +81,9 @@ enum IntervalsLine {
 }
 
 /// How the three kinds of line begin.
-const FIRST: &[u8] = b"{\"schema\":";
-const INTERVAL: &[u8] = b"{\"from\":";
-const LAST: &[u8] = b"{\"scheduled\":";
+const FIRST: &[u8] = b"{\"kind\":";
+const INTERVAL: &[u8] = b"{\"start_seconds\":";
+const LAST: &[u8] = b"{\"offered\":";
 
 /// Whether an input that begins so is a file of intervals, or a part of one.
 pub(crate) fn is_intervals(head: &[u8]) -> bool {
@@ -95,14 +96,25 @@ impl GeneratorFile {
     pub(super) fn open(InputSource { name, mut reader }: InputSource) -> anyhow::Result<Self> {
         let mut line = Vec::new();
         let header = read_line(&mut reader, &mut line).and_then(|_| Ok(serde_json::from_slice(&line)?));
-        let about: Value = header.with_context(|| format!("{name}: line 1 does not say what the run is"))?;
+        let about: Value = header.with_context(|| {
+            format!("{name}: line 1 does not describe the run; expected a file of `attack --timeseries`")
+        })?;
         ensure!(
             about.get("error_ratio").is_none(),
-            "{name} holds a summary: `seawall report` reads results, and what `attack --intervals` writes"
+            "{name} holds a summary: `seawall report` reads results and files of `attack --timeseries`"
         );
-        let header = IntervalsHeader::deserialize(&about)
-            .with_context(|| format!("{name}: line 1 does not say what the run is"))?;
-        ensure!(header.schema == SCHEMA, "{name}: schema {} is not known: expected {SCHEMA}", header.schema);
+        ensure!(
+            about["kind"] == KIND,
+            "{name}: line 1 does not describe the run; expected a file of `attack --timeseries`"
+        );
+        let header = IntervalsHeader::deserialize(&about).with_context(|| {
+            format!("{name}: line 1 does not describe the run; expected a file of `attack --timeseries`")
+        })?;
+        ensure!(
+            header.version == DOCUMENT_VERSION,
+            "{name}: unknown version {}: expected {DOCUMENT_VERSION}",
+            header.version
+        );
         Ok(Self {
             name,
             about,
@@ -125,10 +137,14 @@ impl GeneratorFile {
 
     /// How it ended; of a file that is cut, as if the run had ended there, and what was handed out had been all that was due.
     pub(super) fn end(&self) -> IntervalsFooter {
-        let length = self.to.saturating_sub(self.header.configuration.warm_up);
-        let scheduled = self.header.configuration.stages.is_some().then_some(self.handed_out);
-        let cut =
-            || IntervalsFooter { scheduled, duration: length, elapsed: length, ..IntervalsFooter::default() };
+        let length = self.to.saturating_sub(self.header.config.warm_up);
+        let scheduled = self.header.config.stages.is_some().then_some(self.handed_out);
+        let cut = || IntervalsFooter {
+            offered: scheduled,
+            duration: length,
+            elapsed: length,
+            ..IntervalsFooter::default()
+        };
         self.end.clone().unwrap_or_else(cut)
     }
 
@@ -137,17 +153,17 @@ impl GeneratorFile {
         self.line.clear();
         self.number += 1;
         if !read_line(&mut self.reader, &mut self.line)? {
-            bail!("is missing: the last one says how the run ended");
+            bail!("is missing: the last line must describe the end of the run");
         }
         match parse(&self.line)? {
             IntervalsLine::Interval(interval) => {
                 let (expected, found) = (self.to, interval.from);
                 ensure!(
                     found == expected && interval.to >= found,
-                    "does not follow: expected from {expected} ns"
+                    "does not continue the line before it: expected an interval from {expected} ns"
                 );
                 let largest = interval.stats.largest();
-                ensure!(largest <= MOST, "counts {largest} of something: an interval has {MOST} at most");
+                ensure!(largest <= MOST, "has a count of {largest}: the limit is {MOST}");
                 self.to = interval.to;
                 self.handed_out = self.handed_out.saturating_add(handed_out(&interval.stats));
                 Ok(Some(*interval))
@@ -170,7 +186,7 @@ impl GeneratorFile {
             }
             ensure!(
                 self.line.trim_ascii().is_empty(),
-                "follows the one that says how the run ended: a file holds one generator's intervals"
+                "follows the end of the run: a file holds the intervals of one generator"
             );
         }
     }
@@ -191,7 +207,7 @@ impl Iterator for GeneratorFile {
 }
 
 fn parse(line: &[u8]) -> anyhow::Result<IntervalsLine> {
-    let not = "is no interval, and does not say how the run ended";
+    let not = "is neither an interval nor the end of the run";
     if line.starts_with(INTERVAL) {
         return serde_json::from_slice(line).map(IntervalsLine::Interval).context(not);
     }

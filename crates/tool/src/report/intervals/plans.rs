@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::generator::GeneratorFile;
 
 /// Which part of the plan is its own, and what `attack --help` says is each generator's own or follows from its machine.
-const OWN: &[&str] = &["slice", "in_flight", "threads", "spin", "cadence"];
+const OWN: &[&str] = &["shard", "max_in_flight", "threads", "busy_poll_seconds", "interval_seconds"];
 
 /// A longer value is not shown: a profile may have thousands of stages.
 const SHOWN: usize = 80;
@@ -24,21 +24,21 @@ pub(super) fn belong_together(run: &[GeneratorFile]) -> anyhow::Result<()> {
 
 fn pair(one: &GeneratorFile, other: &GeneratorFile) -> anyhow::Result<()> {
     let (name, others) = (&one.name, &other.name);
-    ensure!(name != others, "{name} is given twice: its requests would be counted twice");
-    let differences = differences(&one.about["configuration"], &other.about["configuration"]);
+    ensure!(name != others, "{name} is given twice: give each file once");
+    let differences = differences(&one.about["config"], &other.about["config"]);
     ensure!(
         differences.is_empty(),
-        "{name} and {others} begin at one instant and are not of one plan: {}",
+        "{name} and {others} begin at the same instant but have different plans: {}",
         differences.join("; ")
     );
-    let configurations = [one, other].map(|generator| &generator.header.configuration);
-    let [slice, overlapping] = configurations.map(|configuration| configuration.slice);
+    let configs = [one, other].map(|generator| &generator.header.config);
+    let [shard, overlapping] = configs.map(|config| config.shard);
     // Clients of a closed loop that no number of hits ends are not divided: each generator has all of its own.
-    let divided = configurations[0].stages.is_some() || !slice.is_whole() || !overlapping.is_whole();
-    if divided && slice.overlaps(overlapping) {
+    let divided = configs[0].stages.is_some() || !shard.is_whole() || !overlapping.is_whole();
+    if divided && shard.overlaps(overlapping) {
         bail!(
-            "{name} is slice {slice} of the run and {others} slice {overlapping}: the same hits would be counted twice; \
-             `attack --slice` divides a schedule among generators"
+            "{name} is shard {shard} of the run and {others} is shard {overlapping}: the shards overlap, so requests \
+             would be counted twice; divide the schedule with `attack --shard`"
         );
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 // The token stands in the page's own address, which is all that lets it in.
 const at = path => path + location.search;
-const GONE = "No answer, so nothing is known to have been done: try again. Where it stays so, the run's program has ended.";
+const GONE = "No response from the run. Try again; if this persists, the run's program has ended.";
 
 // What came of each is said in the element `said`.
 function link(said) {
@@ -48,8 +48,8 @@ function link(said) {
       said.textContent = "";
     });
     source.onerror = () => {
-      said.textContent = lost = source.readyState === EventSource.CLOSED ? "The run tells this page nothing: too many may be open. Close one, and load this one again."
-        : "No connection to the run: its program may have ended. What is shown is what was heard last.";
+      said.textContent = lost = source.readyState === EventSource.CLOSED ? "The run sends this page no data: too many pages may be open. Close one and reload this page."
+        : "No connection to the run: its program may have ended. This page shows the last data.";
     };
   }
   return { tell, save, listen };

@@ -1,9 +1,9 @@
 // What the page of an attack that goes on has beside link.js and page.js, in whose scope it stands: how the run is, and the buttons that steer it.
 
-const STATES = { running: "Running", paused: "Paused", ending: "Stopping: waiting for answers", over: "The run is over: this page is its report" };
+const STATES = { running: "Running", paused: "Paused", ending: "Stopping: waiting for responses", over: "The run has ended: this page is its report" };
 const rate = value => value >= 100 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
 
-// How the run stands, and the buttons. What a button asks for is a line of --control's, and so is the answer.
+// How the run stands, and the buttons. What a button asks for is a line of --control-socket's, and so is the answer.
 function steering() {
   const state = h("b", { role: "status" }), how = h("span", {}), said = h("p", { class: "note", role: "status" }), now = h("div", { class: "now" });
   // What was asked for last, for a moment: a change takes one, and the next press must not start from the rate before it.
@@ -23,9 +23,9 @@ function steering() {
   const factors = by.map(([text, name, factor]) => button(text, name, () => scale(factor)));
   const steps = h("form", { class: "tools", onsubmit: event => { event.preventDefault(); if (Number(entry.value) > 0) set(Number(entry.value)); } },
     entry, h("button", { type: "submit" }, "Set " + what), ...factors);
-  const pause = button("Pause", "Let nothing more be due for the time being; what was due already is still sent", () => tell(data.live.state === "paused" ? "resume" : "pause"));
+  const pause = button("Pause", "Pause the schedule; requests that are already due are still sent", () => tell(data.live.state === "paused" ? "resume" : "pause"));
   // Said again it ends at once: the second press of a double click is not meant so.
-  const stop = button("Stop", "Send nothing more and wait for answers", event => { if (event.detail < 2) tell("stop"); });
+  const stop = button("Stop", "Stop sending and wait for responses", event => { if (event.detail < 2) tell("stop"); });
   const keep = button("Save report", "Save this report as one file that works offline", save);
   const figure = (value, name, kind = "") => h("div", { class: kind }, h("b", {}, value), h("span", {}, name));
   function show() {
@@ -40,11 +40,11 @@ function steering() {
     steps.hidden = over || ending || (live.open && !live.steerable);
     pause.hidden = over || ending;
     pause.textContent = live.state === "paused" ? "Resume" : "Pause";
-    pause.setAttribute("aria-label", live.state === "paused" ? "Send again" : "Let nothing more be due for the time being; what was due already is still sent");
+    pause.setAttribute("aria-label", live.state === "paused" ? "Resume sending" : "Pause the schedule; requests that are already due are still sent");
     pause.title = pause.getAttribute("aria-label");
     stop.hidden = over;
     stop.textContent = ending ? "Stop at once" : "Stop";
-    stop.setAttribute("aria-label", ending ? "End now, without the answers that are still to come" : "Send nothing more and wait for answers");
+    stop.setAttribute("aria-label", ending ? "End now without waiting for responses" : "Stop sending and wait for responses");
     stop.title = stop.getAttribute("aria-label");
     keep.disabled = !runs.length;
     const last = live.last;

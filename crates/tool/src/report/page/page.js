@@ -213,7 +213,7 @@ function frame(svg, made, box, x, y, px, py) {
     const left = Math.max(px(from), box.left), right = Math.min(px(to), box.left + box.width);
     if (right <= left) continue;
     svg.append(s("rect", { class: "lacking", x: left, y: box.top, width: right - left, height: box.height }));
-    if (right - left > 110) over.push(s("text", { class: "on", x: left + 6, y: base - 8 }, "a share is missing"));
+    if (right - left > 110) over.push(s("text", { class: "on", x: left + 6, y: base - 8 }, "load missing"));
   }
   let last = -Infinity;
   for (const [value, label] of x.ticks) {
@@ -326,17 +326,17 @@ function tiles(run) {
   const f = run.figures;
   const tile = (value, name, kind = "") => h("div", { class: "tile " + kind }, h("b", {}, value), h("span", {}, name));
   // A percentile that rests on fewer than four answers is shown, but not as if it were known.
-  const tail = (value, q, name) => f.timed * (1 - q) < 4 ? tile(time(value), name + ", too few answers", "vague") : tile(time(value), name);
+  const tail = (value, q, name) => f.timed * (1 - q) < 4 ? tile(time(value), name + ", too few responses", "vague") : tile(time(value), name);
   return h("div", { class: "tiles" },
     tile(whole(f.requests), "requests"), tile(count(f.offered) + " /s", "offered rate"), tile(count(f.achieved) + " /s", "achieved rate"), tile(count(f.good) + " /s", "good rate"),
-    ...(f.after.ended ? [tile(whole(f.after.ended), "ended after the schedule, in " + span(f.afterSeconds), "vague")] : []),
-    tile(percent(f.success), "good answers", f.success < 1 ? "bad" : ""), tile(time(f.p50), "median"), tail(f.p99, 0.99, "99 %"),
+    ...(f.afterSchedule.completed ? [tile(whole(f.afterSchedule.completed), "ended after the schedule, in " + span(f.afterSeconds), "vague")] : []),
+    tile(percent(f.success), "good responses", f.success < 1 ? "bad" : ""), tile(time(f.p50), "median"), tail(f.p99, 0.99, "99 %"),
     tail(f.p999, 0.999, "99.9 %"), tile(time(f.max), "largest"));
 }
 
 const FIGURES = [["requests", "Requests", whole], ["seconds", "Attack", span], ["offered", "Offered rate /s", count],
-  ["achieved", "Achieved rate /s", count], ["good", "Good rate /s", count], ["afterSeconds", "Answers after the schedule", span],
-  ["success", "Good answers", percent], ["min", "Smallest", time], ["mean", "Mean", time], ["p50", "Median", time], ["p90", "90 %", time],
+  ["achieved", "Achieved rate /s", count], ["good", "Good rate /s", count], ["afterSeconds", "Responses after the schedule", span],
+  ["success", "Good responses", percent], ["min", "Smallest", time], ["mean", "Mean", time], ["p50", "Median", time], ["p90", "90 %", time],
   ["p95", "95 %", time], ["p99", "99 %", time], ["p999", "99.9 %", time], ["max", "Largest", time], ["bytesIn", "Body bytes in", bytes], ["bytesOut", "Body bytes out", bytes]];
 const WORSE_IF_MORE = new Set(["min", "mean", "p50", "p90", "p95", "p99", "p999", "max"]);
 const WORSE_IF_LESS = new Set(["achieved", "good", "success"]);
@@ -355,8 +355,8 @@ function comparison() {
     return h("td", { class: "n" + (judged && worse ? " more" : judged && better ? " less" : "") }, format(value) + by);
   })));
   return h("section", { class: "card wide" }, h("h2", {}, "Runs side by side"),
-    h("p", { class: "note" }, "Changes are against the first run. One run each proves little: repeat whole runs before you trust a small difference."),
-    ...(data.otherLoad.includes(true) ? [h("p", { class: "note" }, "Runs marked so were offered another load than the first: their times and rates do not compare, and no change is called better or worse.")] : []),
+    h("p", { class: "note" }, "Changes are relative to the first run. One run each proves little: repeat whole runs before you trust a small difference."),
+    ...(data.otherLoad.includes(true) ? [h("p", { class: "note" }, "Runs with this mark had another load than the first run: their times and rates are not comparable, so changes are not judged.")] : []),
     h("div", { class: "scroll" }, h("table", {}, head, ...rows)));
 }
 
@@ -373,7 +373,7 @@ function errors(run) {
   if (!run.errors.length) return h("section", { class: "card" }, h("h2", {}, title), h("p", { class: "note" }, "None."));
   const rows = run.errors.map(([text, n]) => h("tr", {}, h("td", { class: "n" }, n === null ? "" : whole(n)), h("td", { class: "t" }, text)));
   return h("section", { class: "card" }, h("h2", {}, title), h("div", { class: "scroll" }, h("table", {},
-    h("tr", {}, h("th", { class: "n" }, "Requests"), h("th", {}, "What came back")), ...rows)));
+    h("tr", {}, h("th", { class: "n" }, "Requests"), h("th", {}, "Error")), ...rows)));
 }
 
 function targets(run) {
@@ -385,13 +385,13 @@ function targets(run) {
 }
 
 // Pods that share the load: problems first until a reader chooses another order, which stays while new figures come.
-const PODS = { running: "running", late: "late", gone: "gone", over: "over" };
+const PODS = { running: "running", late: "late", lost: "lost", finished: "finished" };
 const off = value => value === null ? "unknown" : (value[0] < 0 ? "−" : "") + time(Math.abs(value[0])) + " ± " + time(value[1]);
 const POD_COLUMNS = [["Pod", "t", pod => pod.name, pod => pod.index], ["State", "s", pod => PODS[pod.state], pod => Object.keys(PODS).indexOf(pod.state)],
   ["Sent", "n", pod => whole(pod.sent), pod => pod.sent], ["Good", "n", pod => whole(pod.good), pod => pod.good], ["99 %", "n", pod => time(pod.p99), pod => pod.p99],
-  ["Own lag 99 %", "n", pod => time(pod.lag), pod => pod.lag], ["Most in flight", "n", pod => whole(pod.inFlight), pod => pod.inFlight],
-  ["Clock ahead", "n", pod => off(pod.clock), pod => Math.abs(pod.clock?.[0] ?? 0)], ["Began late", "n", pod => off(pod.began), pod => Math.abs(pod.began?.[0] ?? 0)],
-  ["What speaks against it", "t", pod => pod.against, pod => pod.against]];
+  ["Generator lag 99 %", "n", pod => time(pod.lag), pod => pod.lag], ["Most in flight", "n", pod => whole(pod.inFlight), pod => pod.inFlight],
+  ["Clock ahead", "n", pod => off(pod.clock), pod => Math.abs(pod.clock?.[0] ?? 0)], ["Start delay", "n", pod => off(pod.began), pod => Math.abs(pod.began?.[0] ?? 0)],
+  ["Problems", "t", pod => pod.against, pod => pod.against]];
 function podTable() {
   let by = null, down = false;
   const heads = POD_COLUMNS.map(([name, kind], i) => h("th", { class: kind }, h("button", { type: "button", title: "Sort by this", onclick: () => {
@@ -406,8 +406,8 @@ function podTable() {
     if (by !== null) sorted.sort((a, b) => { const [x, y] = [a, b].map(POD_COLUMNS[by][3]); return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1); });
     heads.forEach((cell, i) => i === by ? cell.setAttribute("aria-sort", down ? "descending" : "ascending") : cell.removeAttribute("aria-sort"));
     head.textContent = count === 1 ? "Pod" : whole(count) + " pods";
-    note.textContent = [...(count > rows.length ? [`the ${rows.length} that matter most are listed; --summary=json has all`] : []),
-      ...(gaps.length ? ["charts over time are shaded where a share is missing"] : [])].join(" · ");
+    note.textContent = [...(count > rows.length ? [`the ${rows.length} most important are listed; --summary=json has all`] : []),
+      ...(gaps.length ? ["charts over time are shaded where a share of the load is missing"] : [])].join(" · ");
     body.replaceChildren(...sorted.map(pod => h("tr", { class: pod.state }, ...POD_COLUMNS.map(([, kind, text]) => h("td", { class: kind }, text(pod))))));
   }
   return { made, show };

@@ -1,6 +1,6 @@
 // What the page of a search that goes on has beside link.js and what draws, in whose scope it stands: what is being done, and the button that ends it.
 
-const STATES = { running: "Running", ending: "Stopping: what is known is told in a moment", over: "The run is over: this page is its report" };
+const STATES = { running: "Running", ending: "Stopping: the result appears in a moment", over: "The run has ended: this page is its report" };
 
 function steering() {
   const make = (tag, properties, ...children) => {
@@ -11,7 +11,7 @@ function steering() {
   const state = make("b", {}), doing = make("span", {}), said = make("p", { className: "note" });
   [state, said].forEach(spoken => spoken.setAttribute("role", "status"));
   const { tell, save, listen } = link(said);
-  const stop = make("button", { type: "button", title: "Send nothing more, and tell what is known", onclick: () => tell("stop") }, "Stop");
+  const stop = make("button", { type: "button", title: "Stop sending and show the result so far", onclick: () => tell("stop") }, "Stop");
   const keep = make("button", { type: "button", title: "Save this report as one file that works offline", onclick: save }, "Save report");
   for (const button of [stop, keep]) button.setAttribute("aria-label", button.title);
   let told = null;

@@ -17,7 +17,7 @@ pub(super) struct SourceTool {
     /// The options for values that the tool detects while it runs; they stand before `--`.
     pub(super) options: &'static [ImportOption],
     /// The settings that the options and flags must have provided.
-    pub(super) required: &'static [RequiredSetting],
+    pub(super) required_settings: &'static [RequiredSetting],
     /// Sets the tool's defaults before the first flag.
     pub(super) begin: fn(&mut ConfigBuilder),
     /// Sets the keys that depend on several flags, or on an absent flag.

@@ -12,7 +12,7 @@ pub(super) const KIAM: SourceTool = SourceTool {
     title: "KIAM",
     words: &["kiam", "agent", "server"],
     options: &[REGION, ACCOUNT],
-    required: &[MUST_HAVE_REGION, aws::must_have_account(aws::is_account_open)],
+    required_settings: &[MUST_HAVE_REGION, aws::must_have_account(aws::is_account_open)],
     flags: &[AGENT, SERVER, BOTH, RELAY],
     begin,
     finish,
@@ -76,11 +76,11 @@ const SERVER: &[ToolFlag] = &[
     }),
     ToolFlag::unsupported(
         "role-alias",
-        "write the role's name or ARN into the annotation iam.amazonaws.com/role of the pods that have an alias there",
+        "in each pod whose annotation iam.amazonaws.com/role holds an alias, replace the alias with the role's name or ARN",
     ),
     ToolFlag::unsupported_boolean(
         "disable-strict-namespace-regexp",
-        "an expression in iam.amazonaws.com/permitted must match the whole name or ARN of a role: add .* to an expression for a part",
+        "an expression in iam.amazonaws.com/permitted is matched against the whole name or ARN of a role: to match a part, add .* before or after it",
     ),
 ];
 
@@ -96,8 +96,8 @@ const BOTH: &[ToolFlag] = &[
     ToolFlag::unsupported("prometheus-sync-interval", COUNTED),
     ToolFlag::unsupported(
         "prometheus-listen-addr",
-        "metrics are at the address `admin`, by default 127.0.0.1:8989. That port also shows pods and their roles (/debug/pods): use \
-         another address only behind a NetworkPolicy or a firewall",
+        "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). The same port shows pods and their roles \
+         (/debug/pods): set an address that is not loopback only behind a NetworkPolicy or a firewall",
     ),
     ToolFlag::unsupported(
         "pprof-listen-addr",
@@ -124,8 +124,8 @@ const RELAY: &[ToolFlag] = &[
     relay("grpc-max-connection-age-grace-duration"),
 ];
 
-const NO_RELAY: &str =
-    "nothing to do: each agent calls the API server and AWS itself, so there is no server and no TLS to it";
+const NO_RELAY: &str = "nothing to do: each agent calls the Kubernetes API server and AWS directly; there is no central server that \
+                        needs a TLS connection";
 
 const fn relay(name: &'static str) -> ToolFlag {
     ToolFlag::unsupported(name, NO_RELAY)

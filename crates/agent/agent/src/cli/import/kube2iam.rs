@@ -10,7 +10,7 @@ pub(super) const KUBE2IAM: SourceTool = SourceTool {
     title: "kube2iam",
     words: &["kube2iam"],
     options: &[REGION, ACCOUNT],
-    required: &[
+    required_settings: &[
         MUST_HAVE_REGION,
         aws::must_have_account(|draft| is_discovered(draft) && aws::is_account_open(draft)),
     ],
@@ -59,7 +59,7 @@ const ROLES: &[ToolFlag] = &[
     ToolFlag::with_value("namespace-restriction-format", |format, draft| {
         draft.set("aws.kube2iam.namespaceRestrictionFormat", format);
         if format == "regexp" {
-            draft.remark("an entry of allowed-roles must match the whole name or ARN of a role: add .* to an entry for a part");
+            draft.remark("an entry of allowed-roles is matched against the whole name or ARN of a role: to match a part, add .* before or after it");
         }
     }),
     ToolFlag::boolean("iam-enable-pod-identity-tags", |is_on, draft| {
@@ -76,7 +76,8 @@ const ROLES: &[ToolFlag] = &[
     }),
 ];
 
-const NO_CLUSTER: &str = "sessions have tags for the pod, but none for the cluster; a policy that requires the cluster's tag must use another tag";
+const NO_CLUSTER: &str = "sessions have tags for the pod, but none for the cluster: change each policy that checks the cluster's tag \
+                          so that it checks a tag of the pod";
 
 const NODE: &[ToolFlag] = &[
     ToolFlag::with_value("app-port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
@@ -123,8 +124,8 @@ const REST: &[ToolFlag] = &[
     ToolFlag::unsupported("log-format", "nothing to do: the log is JSON"),
     ToolFlag::unsupported(
         "metrics-port",
-        "metrics are at the address `admin`, by default 127.0.0.1:8989. That port also shows pods and their roles (/debug/pods): use \
-         another address only behind a NetworkPolicy or a firewall",
+        "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). The same port shows pods and their roles \
+         (/debug/pods): set an address that is not loopback only behind a NetworkPolicy or a firewall",
     ),
     ToolFlag::unsupported_boolean(
         "debug",
@@ -145,8 +146,8 @@ const REST: &[ToolFlag] = &[
 const fn watched(name: &'static str) -> ToolFlag {
     ToolFlag::unsupported(
         name,
-        "nothing to do: the agent watches pods; a request of a pod that is not known yet waits for as long as its SDK waits, and \
-         /readyz reports whether the agent can serve",
+        "nothing to do: the agent watches pods. It holds a request from a pod that it does not know yet, and answers before the client \
+         times out. /readyz reports whether the agent can serve",
     )
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportEr
     let given = flags::read(&request.flags, tool).map_err(ImportError)?;
     let mut draft = draft(request, &given);
     (tool.finish)(&mut draft);
-    let open = tool.required.iter().filter(|must| (must.is_open)(&draft));
+    let open = tool.required_settings.iter().filter(|must| (must.is_open)(&draft));
     let open: Vec<_> = open.map(|must| must.sentence.to_owned()).collect();
     if !open.is_empty() {
         return Err(ImportError(open));

@@ -344,10 +344,10 @@ fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is
 #[test]
 fn what_must_be_told_is_the_tools_alone() {
     const NOTHING: SourceTool =
-        SourceTool { flags: &[], options: &[], required: &[], words: &[], ..kiam::KIAM };
+        SourceTool { flags: &[], options: &[], required_settings: &[], words: &[], ..kiam::KIAM };
     const ITS_OWN: RequiredSetting =
         RequiredSetting { is_open: |draft| !draft.has("tide"), sentence: "tell the tide" };
-    const TIDAL: SourceTool = SourceTool { required: &[ITS_OWN], ..NOTHING };
+    const TIDAL: SourceTool = SourceTool { required_settings: &[ITS_OWN], ..NOTHING };
     for (tool, expected) in [(&NOTHING, false), (&TIDAL, true)] {
         let mistakes = import(&ImportCommand { tool, own: Vec::new(), flags: Vec::new() }).unwrap_err().0;
         assert_eq!(mistakes == ["tell the tide"], expected, "{mistakes:?}");

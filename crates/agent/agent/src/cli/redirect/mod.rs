@@ -31,7 +31,8 @@ Usage:
   seawall-agent redirect detach [--bpffs DIR]
       Detach everything. If nft is installed, also remove the drop rules. Pods then reach the real metadata server.
   seawall-agent redirect print drop-rules
-      Print rules for the node's own network. They drop packets to metadata addresses that no socket sent: raw packets, gVisor, Kata.
+      Print rules for the host's network namespace. They drop forwarded packets to metadata addresses, except DNS.
+      Such packets bypass the programs: raw packets, and packets of gVisor and Kata pods.
       Example: seawall-agent redirect print drop-rules | nft -f -
   seawall-agent redirect print dnat-rules --node-address ADDRESS [--node-address ADDRESS] --metadata-port PORT
                                           [--containers-port PORT] [--agent-pod-uid UID] [PATHS]
@@ -48,10 +49,10 @@ Paths:
   --cgroup-root DIR       where the host's cgroup tree is mounted (default /sys/fs/cgroup)
   --kubepods-cgroup PATH  the kubelet's cgroup of pods in that tree (default: kubepods, kubepods.slice or kind's, whichever exists)
 
-`attach` checks each cgroup from the pods' cgroup up to the root for programs that exclude the redirect: it attaches a program that does
-nothing, and detaches it again. --conflict-check-root DIR ends this check at that directory.
+`attach` first checks whether another program prevents the redirect. In each cgroup from the pods' cgroup up to the root, it attaches a
+program that does nothing and then detaches it. --conflict-check-root DIR ends this check at that directory.
 
-Requirements: CAP_BPF and CAP_NET_ADMIN, Linux 5.15 or later, and cgroup v2 (alone or beside cgroup v1). If another program excludes
+Requirements: CAP_BPF and CAP_NET_ADMIN, Linux 5.15 or later, and cgroup v2 (alone or beside cgroup v1). If another program prevents
 the redirect, `attach` fails and names that program's cgroup.
 ";
 
@@ -137,7 +138,7 @@ fn attached(
 ) -> anyhow::Result<String> {
     let (pins, mut site) = (places.pins()?, places.site()?);
     if let Some(outermost) = conflict_check_root {
-        site = site.with_conflict_scope(outermost);
+        site = site.limit_conflict_check_to(outermost);
     }
     let outcome = attach(&pins, &site)?;
     // After the programs: pods that it would cut off are with the agent by then.

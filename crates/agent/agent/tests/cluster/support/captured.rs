@@ -64,7 +64,7 @@ impl Groups {
         let tree = all.parent().unwrap();
         let below = kubepods.strip_prefix(tree).unwrap().to_owned();
         // The machine's own groups are nobody's to touch in a test.
-        let site = CgroupTree::find(tree, Some(&below)).unwrap().with_conflict_scope(&base);
+        let site = CgroupTree::find(tree, Some(&below)).unwrap().limit_conflict_check_to(&base);
         Self { home: all.join("home"), pins: Pins::at(&bpffs).unwrap(), bpffs, site, kubepods: below, base }
     }
 

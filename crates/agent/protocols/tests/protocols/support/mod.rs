@@ -116,8 +116,10 @@ pub(crate) fn exchange(tree: &MetadataTree, raw: &str) -> String {
 /// Writes the answer to a query.
 pub(crate) fn answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeQuery<'_, '_>) {
     match &query.resource {
-        TreeResource::Response(TreeResponse::Text(known)) => MetadataServerKind::Gke.text(out, frame, known),
-        TreeResource::Response(TreeResponse::Redirect(redirect)) => {
+        TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
+            MetadataServerKind::Gke.text(out, frame, known);
+        }
+        TreeResource::WithoutCredential(TreeResponse::Redirect(redirect)) => {
             MetadataServerKind::Gke.redirect(out, frame, redirect);
         }
         TreeResource::Credential(CredentialQuery::IdToken { .. }) => {

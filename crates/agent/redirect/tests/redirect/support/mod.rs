@@ -80,7 +80,7 @@ impl Lab {
         let tree = all.parent().unwrap();
         let below = base.join(kubepods).strip_prefix(tree).unwrap().to_owned();
         // The machine's own groups are nobody's to touch in a test.
-        let site = CgroupTree::find(tree, Some(&below)).unwrap().with_conflict_scope(&base);
+        let site = CgroupTree::find(tree, Some(&below)).unwrap().limit_conflict_check_to(&base);
         Self { pins: Pins::at(&place).unwrap(), site, place, home: all.join("home"), base }
     }
 

@@ -1,6 +1,6 @@
 //! A share of one schedule: every n-th hit, so that several generators send all of it and nothing twice.
 //!
-//! Knows numbers of hits and nothing else. Threads divide a slice as slices divide the whole.
+//! Knows numbers of hits and nothing else. Threads divide a shard as shards divide the whole.
 
 use std::fmt;
 use std::num::NonZero;
@@ -8,12 +8,12 @@ use std::str::FromStr;
 
 /// The hits whose number leaves `index` when divided by `of`. By default the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScheduleSlice {
+pub struct ScheduleShard {
     index: u64,
     of: NonZero<u64>,
 }
 
-impl Default for ScheduleSlice {
+impl Default for ScheduleShard {
     fn default() -> Self {
         Self { index: 0, of: NonZero::<u64>::MIN }
     }
@@ -22,21 +22,21 @@ impl Default for ScheduleSlice {
 /// More generators than this nobody has; it keeps numbers of hits far from their end.
 const MOST: u64 = 1 << 20;
 
-/// What is no slice.
+/// What is no shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a slice: expected one such as 2/3, the second of three, of at most {MOST}")]
-pub struct SliceError(String);
+#[error("{0:?} is not a shard: expected one such as 2/3, the second of three, of at most {MOST}")]
+pub struct ShardError(String);
 
-impl ScheduleSlice {
-    /// The slice with this index, from 0, of so many.
+impl ScheduleShard {
+    /// The shard with this index, from 0, of so many.
     ///
     /// # Errors
-    /// [`SliceError`] where there is no such one.
-    pub fn new(index: u64, of: u64) -> Result<Self, SliceError> {
-        let slice = NonZero::new(of).filter(|of| index < of.get() && of.get() <= MOST);
-        slice
+    /// [`ShardError`] where there is no such one.
+    pub fn new(index: u64, of: u64) -> Result<Self, ShardError> {
+        let shard = NonZero::new(of).filter(|of| index < of.get() && of.get() <= MOST);
+        shard
             .map(|of| Self { index, of })
-            .ok_or_else(|| SliceError(format!("{}/{of}", index.saturating_add(1))))
+            .ok_or_else(|| ShardError(format!("{}/{of}", index.saturating_add(1))))
     }
 
     /// True when nobody else has a part.
@@ -45,7 +45,7 @@ impl ScheduleSlice {
         self.of.get() == 1
     }
 
-    /// How many slices the whole has.
+    /// How many shards the whole has.
     #[must_use]
     pub fn of(self) -> u64 {
         self.of.get()
@@ -74,19 +74,19 @@ impl ScheduleSlice {
         (self.index + thread * self.of.get(), self.of.get() * threads)
     }
 
-    /// Which of its threads has a hit; none where another slice has.
+    /// Which of its threads has a hit; none where another shard has.
     #[must_use]
     pub fn thread_of(self, hit: u64, threads: u64) -> Option<u64> {
         (hit % self.of == self.index).then(|| hit / self.of % threads.max(1))
     }
 }
 
-impl FromStr for ScheduleSlice {
-    type Err = SliceError;
+impl FromStr for ScheduleShard {
+    type Err = ShardError;
 
     /// `2/3` is the second of three.
-    fn from_str(text: &str) -> Result<Self, SliceError> {
-        let refused = || SliceError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, ShardError> {
+        let refused = || ShardError(text.to_owned());
         let (number, of) = text.split_once('/').ok_or_else(refused)?;
         let index =
             number.parse::<u64>().ok().and_then(|number| number.checked_sub(1)).ok_or_else(refused)?;
@@ -94,7 +94,7 @@ impl FromStr for ScheduleSlice {
     }
 }
 
-impl fmt::Display for ScheduleSlice {
+impl fmt::Display for ScheduleShard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.index + 1, self.of)
     }
@@ -107,36 +107,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_is_written_as_people_count() {
+    fn a_shard_is_written_as_people_count() {
         for text in ["1/1", "2/3", "1048576/1048576"] {
-            assert_eq!(text.parse::<ScheduleSlice>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ScheduleShard>().unwrap().to_string(), text);
         }
-        assert!(ScheduleSlice::default().is_whole() && "1/1".parse() == Ok(ScheduleSlice::default()));
+        assert!(ScheduleShard::default().is_whole() && "1/1".parse() == Ok(ScheduleShard::default()));
         for text in ["", "2", "0/3", "4/3", "1/0", "-1/3", "1/1048577", "1/2/3", "a/b"] {
-            let refused = text.parse::<ScheduleSlice>().unwrap_err();
-            assert!(refused.to_string().starts_with(&format!("{text:?} is not a slice")), "{refused}");
+            let refused = text.parse::<ScheduleShard>().unwrap_err();
+            assert!(refused.to_string().starts_with(&format!("{text:?} is not a shard")), "{refused}");
         }
     }
 
     proptest! {
         #[test]
-        fn slices_overlap_where_a_hit_is_in_both(of in 1..30_u64, others in 1..30_u64, seed: u64) {
-            let one = ScheduleSlice::new(seed % of, of).unwrap();
-            let other = ScheduleSlice::new(seed / 30 % others, others).unwrap();
-            let is_in = |hit: u64, slice: ScheduleSlice| slice.thread_of(hit, 1).is_some();
+        fn shards_overlap_where_a_hit_is_in_both(of in 1..30_u64, others in 1..30_u64, seed: u64) {
+            let one = ScheduleShard::new(seed % of, of).unwrap();
+            let other = ScheduleShard::new(seed / 30 % others, others).unwrap();
+            let is_in = |hit: u64, shard: ScheduleShard| shard.thread_of(hit, 1).is_some();
             let both = (0..of * others).any(|hit| is_in(hit, one) && is_in(hit, other));
             prop_assert_eq!((one.overlaps(other), other.overlaps(one)), (both, both), "{} {}", one, other);
         }
 
         #[test]
-        fn every_hit_is_one_threads_of_one_slice(of in 1..40_u64, threads in 1..9_u64, hits in 0..3000_u64) {
-            let slices: Vec<_> = (0..of).map(|index| ScheduleSlice::new(index, of).unwrap()).collect();
-            prop_assert_eq!(slices.iter().map(|slice| slice.count(hits)).sum::<u64>(), hits);
+        fn every_hit_is_one_threads_of_one_shard(of in 1..40_u64, threads in 1..9_u64, hits in 0..3000_u64) {
+            let shards: Vec<_> = (0..of).map(|index| ScheduleShard::new(index, of).unwrap()).collect();
+            prop_assert_eq!(shards.iter().map(|shard| shard.count(hits)).sum::<u64>(), hits);
             for hit in 0..hits {
-                let owners: Vec<_> = slices.iter().filter_map(|slice| Some((slice, slice.thread_of(hit, threads)?))).collect();
-                let [(slice, thread)] = owners[..] else { panic!("{owners:?}") };
-                let (first, stride) = slice.thread(thread, threads);
-                prop_assert!(hit >= first && (hit - first) % stride == 0, "{} of {:?}", hit, slice);
+                let owners: Vec<_> = shards.iter().filter_map(|shard| Some((shard, shard.thread_of(hit, threads)?))).collect();
+                let [(shard, thread)] = owners[..] else { panic!("{owners:?}") };
+                let (first, stride) = shard.thread(thread, threads);
+                prop_assert!(hit >= first && (hit - first) % stride == 0, "{} of {:?}", hit, shard);
             }
         }
     }

@@ -13,13 +13,13 @@ use crate::vote::{TrialCriteria, TrialVerdict};
 const LEAST_FIRST: f64 = 4.0;
 /// Length of the baseline.
 const BASELINE: Duration = Duration::from_secs(2);
-/// A rung of the ladder.
-const RUNG: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(2));
-/// Growth that a rung may overlook.
-const RUNG_TOLERANCE: f64 = 0.25;
-/// Where the cliff is looked for at first, from the last good rung and the first bad one.
+/// A step of the ramp.
+const RAMP_STEP: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(2));
+/// Growth that a step of the ramp may overlook.
+const RAMP_STEP_TOLERANCE: f64 = 0.25;
+/// Where the cliff is looked for at first, from the last good step and the first bad one.
 const RANGE: (f64, f64) = (0.3, 1.3);
-/// A share of errors that a limit shows just below a rung, and a target that fails once in a while at any rate.
+/// A share of errors that a limit shows just below a step of the ramp, and a target that fails once in a while at any rate.
 const FEW_ERRORS: f64 = 0.05;
 /// As much is looked for at so much of the rate, until so many errors would have been seen; not where even the fewest would not be.
 const HALF: f64 = 0.5;
@@ -52,29 +52,32 @@ impl RateSearch {
             None => self.end(SearchOutcome::UnstableBaseline),
             Some(service) => {
                 self.calm = Some(BaselineLatency { service, slowest });
-                self.enter(Phase::Ladder);
+                self.enter(Phase::Ramp);
             }
         }
     }
 
-    pub(super) fn plan_rung(&mut self) {
+    pub(super) fn plan_ramp_step(&mut self) {
         let (ceiling, whose) = self.bounds.ceiling();
-        // What was to be held below a bad rung could not be believed.
+        // What was to be held below a bad step could not be believed.
         if self.first_bad().is_some() {
             return self.break_at_lowest();
         }
-        // A rung that cannot be believed was not climbed.
-        let rungs = self.trials.iter().filter(|trial| trial.spec.purpose == TrialPurpose::Ladder);
-        let climbed = rungs.filter(|trial| trial.verdict != TrialVerdict::Invalid);
-        let last = climbed.map(|trial| trial.spec.rate).fold(0.0, f64::max);
+        // A step that cannot be believed was not passed.
+        let steps = self.trials.iter().filter(|trial| trial.spec.purpose == TrialPurpose::Ramp);
+        let passed = steps.filter(|trial| trial.verdict != TrialVerdict::Invalid);
+        let last = passed.map(|trial| trial.spec.rate).fold(0.0, f64::max);
         if last >= ceiling {
             return self.hold_ceiling(whose);
         }
         let rate = if last > 0.0 { 2.0 * last } else { self.bounds.first };
-        let (least, most) = RUNG;
-        let rule =
-            StopRule::Decided(TrialCriteria { tolerance: RUNG_TOLERANCE, least: 0.2, ..self.standard() });
-        let offer = self.trial(TrialPurpose::Ladder, rate, most);
+        let (least, most) = RAMP_STEP;
+        let rule = StopRule::Decided(TrialCriteria {
+            tolerance: RAMP_STEP_TOLERANCE,
+            least: 0.2,
+            ..self.standard()
+        });
+        let offer = self.trial(TrialPurpose::Ramp, rate, most);
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least, rule, ..offer }));
     }
 
@@ -121,12 +124,12 @@ impl RateSearch {
         self.enter(Phase::Knee);
     }
 
-    /// What was held while the ladder was climbed: the highest rate, for longer than a rung, or one below a bad rung.
+    /// What was held while the rate was doubled: the highest rate, for longer than a step of the ramp, or one below a bad step.
     pub(super) fn learn_held(&mut self) {
         let Some(last) = self.trials.last() else { return };
         let (rate, bad) = (last.spec.rate, last.verdict == TrialVerdict::Bad);
         if rate >= self.bounds.ceiling().0 {
-            return if bad { self.learn_bad() } else { self.forgive_rung(rate) };
+            return if bad { self.learn_bad() } else { self.forgive_ramp_step(rate) };
         }
         let (above, more) = (self.share_at(rate / HALF), last.evidence.errors.count > 1.0);
         if is_alike(self.share_at(rate), above) {
@@ -151,20 +154,24 @@ impl RateSearch {
             let never = share <= FEW_ERRORS && (below || self.fails_at_any_rate());
             return if never { self.end(SearchOutcome::UnstableBaseline) } else { self.break_at_lowest() };
         }
-        let enough = Duration::from_secs_f64((ENOUGH / seen).min(most)).max(RUNG.1);
+        let enough = Duration::from_secs_f64((ENOUGH / seen).min(most)).max(RAMP_STEP.1);
         let offer = self.whole_trial(TrialPurpose::Confirm, HALF * rate, enough);
         // Some errors are what is looked for: they end it no sooner than all of them.
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least: enough, ..offer }));
     }
 
-    /// At the lowest bad rung; at the highest rate where only all looks at it together are bad.
+    /// At the lowest bad step; at the highest rate where only all looks at it together are bad.
     fn break_at_lowest(&mut self) {
         self.break_at(self.first_bad().unwrap_or(self.bounds.ceiling().0));
     }
 
-    pub(super) fn learn_rung(&mut self) {
+    pub(super) fn learn_ramp_step(&mut self) {
         let Some(last) = self.trials.last() else { return };
-        if last.verdict == TrialVerdict::Bad { self.learn_bad() } else { self.forgive_rung(last.spec.rate) }
+        if last.verdict == TrialVerdict::Bad {
+            self.learn_bad();
+        } else {
+            self.forgive_ramp_step(last.spec.rate);
+        }
     }
 
     fn learn_bad(&mut self) {
@@ -180,8 +187,8 @@ impl RateSearch {
         self.agenda.push_back(SearchStep::RunTrial(offer));
     }
 
-    /// A rung that held the second time was not too much the first time.
-    fn forgive_rung(&mut self, rate: f64) {
+    /// A step of the ramp that held the second time was not too much the first time.
+    fn forgive_ramp_step(&mut self, rate: f64) {
         for index in 0..self.trials.len() {
             if self.trials[index].verdict == TrialVerdict::Bad && self.trials[index].spec.rate == rate {
                 self.reweigh(index, 0.0);

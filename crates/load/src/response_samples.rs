@@ -113,27 +113,27 @@ mod tests {
 
     #[test]
     fn so_many_of_each_outcome_are_kept_and_no_more_of_any() {
-        let mut evidence = ResponseSamples::default();
+        let mut samples = ResponseSamples::default();
         for at in 0..10 {
-            evidence.keep(2, Ok(200), at, &answer(200, 10));
-            evidence.keep(2, Err(RequestFault::Truncated), at, &answer(500, 100_000));
+            samples.keep(2, Ok(200), at, &answer(200, 10));
+            samples.keep(2, Err(RequestFault::Truncated), at, &answer(500, 100_000));
         }
-        let told: Vec<_> = evidence
+        let told: Vec<_> = samples
             .iter()
             .map(|sample| (sample.at, sample.status, sample.head.len(), sample.body.len()))
             .collect();
         assert_eq!(told, [(0, 200, 20, 10), (0, 500, HEAD, BODY), (1, 200, 20, 10), (1, 500, HEAD, BODY)]);
-        let mut sum = evidence.clone();
-        sum.add(&evidence);
+        let mut sum = samples.clone();
+        sum.add(&samples);
         assert_eq!(sum.iter().count(), 4);
     }
 
     #[test]
     fn a_server_that_invents_statuses_fills_no_memory() {
-        let mut evidence = ResponseSamples::default();
+        let mut samples = ResponseSamples::default();
         for status in 100..1000 {
-            evidence.keep(3, Ok(status), 0, &answer(status, 1));
+            samples.keep(3, Ok(status), 0, &answer(status, 1));
         }
-        assert_eq!(evidence.iter().count(), 3 * MOST_OUTCOMES);
+        assert_eq!(samples.iter().count(), 3 * MOST_OUTCOMES);
     }
 }

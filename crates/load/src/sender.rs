@@ -36,7 +36,7 @@ pub(crate) struct SenderConfig {
     pub(crate) begins: Nanos,
     /// Most requests in flight.
     pub(crate) in_flight: usize,
-    pub(crate) when_busy: SaturationPolicy,
+    pub(crate) on_saturation: SaturationPolicy,
     /// From the send.
     pub(crate) timeout: Nanos,
     /// From the intended instant.
@@ -53,8 +53,8 @@ pub(crate) struct SenderConfig {
     pub(crate) retries: bool,
     /// Redirects followed for one hit; `None` takes a redirect as the answer.
     pub(crate) redirects: Option<u32>,
-    /// Waits shorter than this are spun away.
-    pub(crate) spin: Nanos,
+    /// A thread busy-polls waits shorter than this.
+    pub(crate) busy_poll: Nanos,
     /// How long an interval is.
     pub(crate) interval: Nanos,
 }
@@ -214,15 +214,15 @@ impl SenderLoop {
             .min(interval_end)
             .min(self.flights.first_expiry())
             .min(self.paused_slots.first());
-        let spins = until <= now.saturating_add(self.rules.spin);
+        let spins = until <= now.saturating_add(self.rules.busy_poll);
         let polled = if spins {
             self.pool.network.poll(events)
         } else {
-            self.pool.network.wait(events, now, until - self.rules.spin)
+            self.pool.network.wait(events, now, until - self.rules.busy_poll)
         };
         self.check(polled);
         if spins && events.is_empty() && now < due {
-            self.accounting.stats.spun += self.clock.now().saturating_sub(now).min(SPIN_STEP);
+            self.accounting.stats.busy_poll += self.clock.now().saturating_sub(now).min(SPIN_STEP);
         }
     }
 
@@ -378,7 +378,7 @@ impl SenderLoop {
     fn be_busy(&mut self) {
         self.progress.busy_since.get_or_insert(self.progress.now);
         self.progress.next_due = Nanos::MAX;
-        if self.rules.when_busy == SaturationPolicy::Queue {
+        if self.rules.on_saturation == SaturationPolicy::Queue {
             return;
         }
         loop {
@@ -417,7 +417,7 @@ impl SenderLoop {
         }
         match self.progress.over {
             None => {
-                self.accounting.record_clock_lag(next_tick, now, TICK);
+                self.accounting.record_scheduler_lag(next_tick, now, TICK);
                 self.end_without_room();
             }
             Some(over) if now.saturating_sub(over) >= self.rules.drain_timeout => self.abort(),
