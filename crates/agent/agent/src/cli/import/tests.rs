@@ -140,7 +140,7 @@ fn assert_is_valid(ImportedConfig { yaml, remarks }: &ImportedConfig) {
 fn a_flag_without_an_equal_is_named_with_what_to_do() {
     for (line, flags, expected) in [
         (KIAM, "--cert=a --key=b --ca=c", "--cert, --key, --ca: nothing to do: each agent"),
-        (KIAM, "--role-alias=dns=stack-1-dns", "--role-alias: write the role's name or ARN"),
+        (KIAM, "--role-alias=dns=stack-1-dns", "--role-alias: in each pod whose annotation"),
         (KIAM, "--session-duration=15m", "--session-duration: the agent requests sessions of at least 1h"),
         (KIAM, "", "--session-duration: the agent requests sessions of at least 1h"),
         (KIAM, "--session-refresh=5m", "--session-refresh: nothing to do"),
