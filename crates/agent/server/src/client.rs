@@ -1,11 +1,11 @@
-//! The party at the other end of a connection, as far as the server needs to know it.
+//! The client of a connection, as the server sees it.
 //!
-//! Two traits invert the dependency on purpose, because the server stands below the crates that implement them:
-//! - [`ServedPod`] is implemented by the crate that keeps pods.
-//! - [`ClientResolver`] is implemented by the crate that identifies the pod at the other end of a connection.
+//! Two traits invert the dependency, because the crates that implement them depend on this crate:
+//! - [`ServedPod`] is implemented by the crate that keeps the registry of pods.
+//! - [`ClientResolver`] is implemented by the crate that identifies the pod of a connection.
 //!
-//! The server accounts everything that clients share by [`ClientId`]. A [`ClientId`] says only that two connections belong to one
-//! client.
+//! The server accounts all shared resources by [`ClientId`]. Two connections with the same [`ClientId`] belong to one client. The
+//! id has no other meaning.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use seawall_http::Refusal;
 use crate::permit_counter::PermitCounter;
 use crate::route::MetadataRoute;
 
-/// Identifies a client on every thread, for as long as the process runs.
-/// The crate that keeps clients gives each client one id.
+/// The id of a client on all threads, while the process runs.
+/// The crate with the registry of pods gives each client one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(u64);
 
 impl ClientId {
-    /// The id that all clients without a known identity share. They count as one client.
+    /// The id of all clients without a known identity. They count as one client.
     pub const UNKNOWN: Self = Self(0);
 
-    /// Returns an id that no client has had.
-    /// The process never reuses a number, so nothing that is kept by an id passes to another client.
+    /// Returns a new id.
+    /// The process never reuses an id, so data that is stored under an id cannot pass to another client.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// The client whose shares of process-wide resources a request uses: upstream permits and long polls.
+/// The client whose shares of process-wide resources a request uses. The resources are upstream permits and long polls.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientShares<'a> {
     /// The client.
@@ -44,13 +44,13 @@ pub struct ClientShares<'a> {
     pub long_polls: &'a Arc<PermitCounter>,
 }
 
-/// A pod, as the server needs to know it.
-/// The crate that keeps pods implements this trait once; the trait inverts the dependency between the two crates.
+/// A pod, as the server sees it.
+/// The crate with the registry of pods implements this trait. The trait inverts the dependency between the two crates.
 pub trait ServedPod: Debug + Send + Sync + 'static {
-    /// Returns the pod's client id, which differs from every other client's.
+    /// Returns the pod's client id. No other client has the same id.
     fn id(&self) -> ClientId;
 
-    /// Counts its open connections, on all threads. Closed when the pod is gone.
+    /// Counts the pod's open connections on all threads. The counter is closed when the pod is deleted.
     fn connections(&self) -> &Arc<PermitCounter>;
 
     /// Counts the pod's long polls, on all threads.
@@ -60,50 +60,51 @@ pub trait ServedPod: Debug + Send + Sync + 'static {
     fn wait_for_entitlements(&self, cloud: CloudName) -> AttestFuture<'_, ()>;
 
     /// Records that the pod received a credential.
-    /// `head` is the request's head. It is `None` if the answer took time: then [`Self::record_pending_fetch`] received the head.
+    /// `head` is the head of the request. It is `None` for a delayed answer, because [`Self::record_pending_fetch`] already
+    /// received the head.
     fn record_fetch(&self, route: &MetadataRoute, head: Option<&[u8]>);
 
-    /// Records that the pod requests, by this head, a credential that takes time.
+    /// Records that the pod requested a credential with this head, and that the credential is not ready yet.
     fn record_pending_fetch(&self, route: &MetadataRoute, head: &[u8]);
 }
 
 /// Identifies the pod at the other end of a connection.
-/// The `identity` crate, which stands above the server, implements this trait once; the trait inverts that dependency. A thread calls
-/// it once for each connection, and once more for each wait.
+/// The `identity` crate implements this trait. The trait inverts the dependency between the two crates. A thread calls it once per
+/// connection, and once more per wait.
 pub trait ClientResolver<P>: Debug + Send + Sync {
-    /// Returns the client, without waiting.
+    /// Returns the client without waiting.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> Client<P>;
 
-    /// Returns the pod that is probably at the other end. Use it for shares, never for credentials.
+    /// Returns the pod that is probably the client. Use it for shares, never for credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<P>>;
 
-    /// Returns the pod as soon as it is proven.
-    /// Returns `None` if it is proven that no known pod has decided entitlements at this cloud.
+    /// Waits for attestation, then returns the pod.
+    /// Returns `None` if attestation shows that no known pod with decided entitlements at this cloud is the client.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
         cloud: CloudName,
     ) -> AttestFuture<'a, Option<Arc<P>>>;
 
-    /// Returns the pod once one is known and its entitlements at this cloud are decided. Otherwise the future never ends.
+    /// Returns the pod after it is known and its entitlements at this cloud are decided. Otherwise the future never completes.
     fn wait_for_pod<'a>(&'a self, ends: ConnectionEnds<'a>, cloud: CloudName) -> AttestFuture<'a, Arc<P>>;
 
-    /// Explains why no pod can be given anything of this cloud.
+    /// Returns the reason why this client gets no credentials of this cloud.
     fn explain_refusal(&self, ends: &ConnectionEnds<'_>, cloud: CloudName) -> Refusal;
 }
 
-/// The party at the other end of one connection.
+/// The client of one connection.
 #[derive(Debug)]
 pub enum Client<P> {
-    /// A pod that attestation named.
+    /// A pod that attestation identified.
     Pod(Arc<P>),
-    /// A client of the strategy `anyone`, which serves every address.
+    /// Any client under the strategy `anyone`, which serves every address.
     Anyone,
     /// This agent's own readiness request.
     Probe,
-    /// The pod is not known at this moment. Waiting can help.
+    /// A client whose pod is not known yet. A wait can help.
     Unidentified,
-    /// A client that is refused, with the reason.
+    /// A client that the agent refuses, and the reason.
     Refused(Refusal),
 }
 
@@ -120,12 +121,12 @@ impl<P> Clone for Client<P> {
 }
 
 impl<P: ServedPod> Client<P> {
-    /// True if the client is a pod that is gone.
+    /// True if the client is a deleted pod.
     pub fn is_pod_gone(&self) -> bool {
         matches!(self, Self::Pod(pod) if pod.connections().is_closed())
     }
 
-    /// True if the next connection from the same address may resolve to another client.
+    /// True if a later connection from the same address may resolve to another client.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.is_retryable(),

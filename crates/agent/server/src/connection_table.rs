@@ -1,8 +1,9 @@
-//! The open connections of one traffic thread: their client, their state, and since when.
+//! The open connections of one traffic thread. Each entry has the client, the state, and the start time of the state.
 //!
-//! A connection carries no timer of its own: ten thousand timers would cost more memory than the connections. Every quarter of a
-//! second a sweep looks at this table and ends overdue connections. The table also chooses the least needed connection when a cap is
-//! reached. The thread defines the entries ([`TableEntry`]); the table knows only each entry's state and since when it has had it.
+//! A connection has no timer of its own: ten thousand timers would need more memory than the connections. Every quarter of a second
+//! a sweep visits this table and ends overdue connections. When a connection limit is reached, the table chooses the connection to
+//! end. The thread defines the entries ([`TableEntry`]). The table reads only the state of an entry and the start time of that
+//! state.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -14,20 +15,21 @@ use slab::Slab;
 use super::client::ClientId;
 use super::permit_counter::Permit;
 
-/// Identifies a connection of the thread, for as long as the connection stands in the table.
+/// The key of a connection of this thread. The key is valid while the connection is in the table.
 pub(crate) type ConnectionKey = usize;
 
-/// The interval between two sweeps for overdue connections. Timeouts are late by at most this.
+/// The interval between two sweeps for overdue connections. A timeout can be late by this interval.
 pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 
-/// A response that a client does not read is abandoned after this long without progress.
+/// The write timeout: the longest time without progress while the client does not read a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The candidates among which the least needed connection is chosen.
-/// The choice is nearly the oldest of all, for a fraction of the cost (Redis evicts so, too).
+/// The number of evictable connections among which the table chooses one to end.
+/// The choice is close to the oldest connection of all, at a fraction of the cost. Redis evicts keys by the same sampling method.
 const LOOKED_AT: usize = 64;
 
-/// The largest number of table rows that one search visits, where few connections are candidates.
+/// The largest number of table rows that one search visits.
+/// The limit matters when only a few connections are evictable.
 const WALKED: usize = 2048;
 
 /// The event that a connection waits for.
@@ -39,7 +41,7 @@ pub(crate) enum ConnectionState {
     Head,
     /// Waits for the next request.
     Idle,
-    /// Waits for an answer that is being made (it has its own deadline).
+    /// Waits for an answer that is not ready yet. Such an answer has its own deadline.
     Busy,
     /// Waits for the client to read the answer.
     Write,
@@ -48,9 +50,9 @@ pub(crate) enum ConnectionState {
 /// The longest time that a connection may stay in each state.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
-    /// The limit for a request's first byte, and for the rest of its head.
+    /// The time limit for the first byte of a request, and for the rest of the request head.
     pub head: Duration,
-    /// The limit for the next request.
+    /// The time limit for the next request on an idle connection.
     pub idle: Duration,
 }
 
@@ -65,8 +67,8 @@ impl ConnectionTimeouts {
     }
 }
 
-/// The client of a connection, and the permits that the connection holds.
-/// One permit belongs to the process's cap, the other to the client's.
+/// The client of a connection, and the two permits that the connection holds.
+/// One permit counts toward the limit of the process, the other toward the limit of the client.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermits {
     #[expect(dead_code, reason = "held for its drop")]
@@ -75,9 +77,9 @@ pub(crate) struct ConnectionPermits {
     pub(crate) client: ClientId,
 }
 
-/// The state of a connection, and since when it has that state.
-/// It is stored with the connection and not in the table, because every turn updates it: then the connection is in the CPU cache and
-/// the table is not.
+/// The state of a connection, and the start time of that state.
+/// The connection stores this value, because every turn updates the state. At that time the connection is in the CPU cache, and the
+/// table usually is not.
 #[derive(Debug)]
 pub(crate) struct TimedState {
     state: Cell<ConnectionState>,
@@ -90,9 +92,9 @@ impl TimedState {
         Self { state: Cell::new(ConnectionState::AwaitingFirstByte), since: Cell::new(now) }
     }
 
-    /// Sets the state from now on.
+    /// Sets the state, which starts at `now`.
     pub(crate) fn set_state(&self, state: ConnectionState, now: Moment) {
-        // A partial head keeps the instant of its first byte, or a byte a second would never time out.
+        // A partial head keeps the time of its first byte. Otherwise a client that sends one byte per second would never time out.
         if !matches!(
             (self.state.get(), state),
             (ConnectionState::Head | ConnectionState::AwaitingFirstByte, ConnectionState::Head)
@@ -102,7 +104,8 @@ impl TimedState {
         self.state.set(state);
     }
 
-    /// The eviction order of evictable connections: silent connections first, and among those the oldest.
+    /// The eviction order: first connections that never sent a byte, then idle connections. Within each group the oldest goes
+    /// first.
     fn order(&self) -> (bool, Moment) {
         (self.state.get() != ConnectionState::AwaitingFirstByte, self.since.get())
     }
@@ -112,25 +115,25 @@ impl TimedState {
         self.state.get() == ConnectionState::Idle
     }
 
-    /// True if no client waits for an answer on this connection.
+    /// True if no client waits for an answer on this connection, so the table may end it.
     fn is_evictable(&self) -> bool {
         matches!(self.state.get(), ConnectionState::AwaitingFirstByte | ConnectionState::Idle)
     }
 }
 
-/// An entry of the table. The thread owns the table and defines its entries, so this trait inverts the dependency.
+/// An entry of the table. This trait inverts the dependency: the thread owns the table and also defines the entry type.
 pub(crate) trait TableEntry {
     /// The state of the connection.
     fn state(&self) -> &TimedState;
 
-    /// Ends the work of the entry. True if a task still uses the connection.
-    /// That task calls [`ConnectionTable::remove`] when it ends. Until then the table must not reuse the key.
+    /// Ends the work of the entry. Returns true if a task still uses the connection.
+    /// That task calls [`ConnectionTable::remove`] when the task ends. Until then the table must not reuse the key.
     fn end(&self) -> bool;
 }
 
 #[derive(Debug)]
 struct Row<C> {
-    /// The connection; `None` once it was ended. Then the row only waits for the task that still uses the connection.
+    /// The connection, or `None` after the table ended the connection. The row then waits until the connection's task has ended.
     connection: Option<C>,
     permits: Option<ConnectionPermits>,
 }
@@ -150,7 +153,7 @@ impl<C> Default for ConnectionTable<C> {
 }
 
 impl<C: TableEntry> ConnectionTable<C> {
-    /// Inserts a connection that was just accepted. `make` builds the connection from its key.
+    /// Inserts a newly accepted connection. `make` builds the connection from its key.
     pub(crate) fn insert(
         &mut self,
         permits: ConnectionPermits,
@@ -162,12 +165,12 @@ impl<C: TableEntry> ConnectionTable<C> {
         key
     }
 
-    /// Returns a connection that was not ended.
+    /// Returns the connection with this key, unless the connection was ended.
     pub(crate) fn get(&self, key: ConnectionKey) -> Option<&C> {
         self.rows.get(key)?.connection.as_ref()
     }
 
-    /// Counts a connection against the client that it turned out to belong to.
+    /// Counts a connection toward another client, because the thread has now identified the connection's client.
     pub(crate) fn reassign(&mut self, key: ConnectionKey, client: ClientId, permit: Permit) {
         if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
             (permits.client, permits.caller) = (client, permit);
@@ -181,8 +184,8 @@ impl<C: TableEntry> ConnectionTable<C> {
         }
     }
 
-    /// Ends the connection that this client needs least; false if none is evictable.
-    /// A silent connection goes before an idle one, and an older one before a younger one.
+    /// Ends the least needed connection of this client. Returns false if no connection of the client is evictable.
+    /// Connections that never sent a byte go first, then idle connections. Within each group the oldest goes first.
     pub(crate) fn evict_from_client(&mut self, client: ClientId) -> bool {
         let own = self.evictable().filter(|(_, _, permits)| permits.client == client).take(LOOKED_AT);
         let least = own.min_by_key(|(_, waits, _)| waits.order());
@@ -190,8 +193,8 @@ impl<C: TableEntry> ConnectionTable<C> {
         key.is_some_and(|key| self.end(key))
     }
 
-    /// Ends an evictable connection of the client that has the most connections, if it has more than `own`.
-    /// False if there is none.
+    /// Ends an evictable connection of the client with the most connections, if that client has more than `own` connections.
+    /// Returns false if the table finds no such connection.
     pub(crate) fn evict_from_largest(&mut self, own: u32) -> bool {
         let others = self.evictable().filter(|(_, _, permits)| permits.caller.open() > own).take(LOOKED_AT);
         let least = others.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.open()), waits.order()));
@@ -199,9 +202,9 @@ impl<C: TableEntry> ConnectionTable<C> {
         key.is_some_and(|key| self.end(key))
     }
 
-    /// The evictable connections, from the row at which the last search ended.
-    /// A client with many connections can force thousands of evictions a second. A search of the whole table each time would cost
-    /// more than accepting them.
+    /// Returns the evictable connections, starting at the row where the last search ended.
+    /// A client with many connections can force thousands of evictions per second. A search of the whole table for each eviction
+    /// would cost more than the accepts.
     fn evictable(&mut self) -> impl Iterator<Item = (ConnectionKey, &TimedState, &ConnectionPermits)> {
         let rows = &self.rows;
         let (begin, places) = (self.looked, rows.capacity().max(1));
@@ -214,7 +217,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         })
     }
 
-    /// Ends at most `most` connections that waited longer than their state allows. Returns their number.
+    /// Ends at most `most` connections that are overdue in their state. Returns the number of ended connections.
     pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
         let is_overdue = |TimedState { state, since }: &TimedState| {
             timeouts.allowed(state.get()).is_some_and(|most| now.since(since.get()) > most)
@@ -223,7 +226,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
-    /// Ends every connection whose client is gone, in any state. Returns their number.
+    /// Ends every connection of a deleted client, in any state. Returns the number of ended connections.
     pub(crate) fn end_closed(&mut self) -> usize {
         let is_closed = |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.caller.is_closed());
         let keys: Vec<ConnectionKey> =
@@ -231,7 +234,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
-    /// Returns every connection that is between two requests.
+    /// Returns all connections that are between two requests.
     pub(crate) fn idle(&self) -> Vec<C>
     where
         C: Clone,
@@ -247,18 +250,19 @@ impl<C: TableEntry> ConnectionTable<C> {
         }
     }
 
-    /// The connections that were not ended and whose state satisfies `so`.
+    /// Returns the keys of the open connections whose state satisfies `so`.
     fn waiting(&self, so: impl Fn(&TimedState) -> bool) -> impl Iterator<Item = ConnectionKey> {
         let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(|one| so(one.state()));
         self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
     }
 
-    /// The number of rows on this thread.
+    /// The number of rows in the table.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Ends a connection and releases its permits at once. False if it is not there, or was ended already.
+    /// Ends a connection and releases its permits immediately.
+    /// Returns false if the table has no such connection, or if the connection was already ended.
     fn end(&mut self, key: ConnectionKey) -> bool {
         let Some(row) = self.rows.get_mut(key) else { return false };
         let Some(connection) = row.connection.take() else { return false };
@@ -282,7 +286,7 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Reports whether the connection was ended; no task uses it.
+    /// A test entry that records whether the table ended it. No task uses the entry.
     #[derive(Debug)]
     struct Seen {
         waits: TimedState,
@@ -404,7 +408,7 @@ mod tests {
         assert_eq!(gone.open(), 0);
     }
 
-    /// A task uses the connection until the table removes it.
+    /// A test entry that a task still uses until the table removes the entry.
     struct Busy(TimedState);
 
     impl TableEntry for Busy {

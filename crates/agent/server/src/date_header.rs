@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
 
-/// An IMF-fixdate (RFC 9110 section 5.6.7), and the moment until which it is right.
+/// A date in the format IMF-fixdate (RFC 9110 section 5.6.7), and the time until which the date is correct.
 #[derive(Debug)]
 pub(crate) struct DateHeader {
     text: [u8; 29],
@@ -29,7 +29,7 @@ impl DateHeader {
     fn renew(&mut self, clock: &Clock, now: Moment) {
         let wall = clock.wall();
         let text = httpdate::fmt_http_date(wall);
-        // The formatter writes 29 bytes up to the year 9999; a clock beyond that keeps the last good date.
+        // The formatter writes 29 bytes up to the year 9999. A later date keeps the last good text.
         if let Ok(text) = text.as_bytes().try_into() {
             self.text = text;
         }

@@ -1,7 +1,7 @@
-//! Readiness of many descriptors of one thread, over epoll(7). The thread and its listening sockets use it.
+//! Watches many descriptors of one thread by epoll(7). The thread and its listening sockets use it.
 //!
-//! The runtime watches only the poller's own descriptor. If the runtime watched each descriptor, each would cost an allocation and a
-//! task to wake.
+//! The async runtime watches only the poller's own descriptor. If the runtime watched each descriptor, each one would need an
+//! allocation and a task to wake.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,10 +24,10 @@ pub(crate) struct EpollPoller {
 }
 
 impl EpollPoller {
-    /// Returns a poller that watches nothing yet. Must be called inside the thread's runtime.
+    /// Returns a poller that watches no descriptors yet. Call this function inside the thread's runtime.
     ///
     /// # Errors
-    /// The kernel gives none.
+    /// The kernel provides no poller.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { epoll: watched(epoll::create(CreateFlags::CLOEXEC)?)? })
     }
@@ -35,31 +35,31 @@ impl EpollPoller {
     /// Watches a descriptor until it is closed. Its events carry `token`.
     ///
     /// # Errors
-    /// The kernel refuses the descriptor: no memory, or too many.
+    /// The kernel refuses the descriptor: there is no memory, or too many descriptors are watched.
     pub(crate) fn add(&self, one: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::add(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
-    /// Replaces the events that a descriptor is watched for. Events that are already true are reported.
+    /// Replaces the events for which a descriptor is watched. The poller also reports events that are already pending.
     ///
     /// # Errors
-    /// The kernel has no memory for it.
+    /// The kernel has no memory for the change.
     pub(crate) fn change(&self, one: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::modify(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
-    /// Ready when there are events that were not reported before. Later events make it ready again.
+    /// Ready when there are events that were not reported before. Later events make the poller ready again.
     ///
     /// # Errors
     /// The poller failed.
     pub(crate) fn poll_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Cleared before anybody looks.
+        // The readiness is cleared before the events are collected. Otherwise an event in between would be lost.
         ready!(self.epoll.poll_read_ready(context))?.clear_ready();
         Poll::Ready(Ok(()))
     }
 
-    /// Reports the events that are ready now, without waiting. Returns the number of descriptors.
-    /// If it returns [`MAX_EVENTS`], more events may be ready that it has not reported.
+    /// Reports the pending events without waiting. Returns the number of reported descriptors.
+    /// If the result is [`MAX_EVENTS`], more events may be pending.
     ///
     /// # Errors
     /// The poller failed.
@@ -77,7 +77,7 @@ impl EpollPoller {
 
 #[expect(
     deprecated,
-    reason = "its successor is unsafe for types that may change their descriptor; an OwnedFd never does"
+    reason = "the replacement API is unsafe for types that may change their descriptor; an OwnedFd never does"
 )]
 fn watched(epoll: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(epoll, Interest::READABLE)

@@ -1,12 +1,13 @@
 //! The metadata dialects of a listener, and each dialect's decision about a request.
 //!
-//! The order of steps is the security argument, in every dialect:
-//! 1. The client was identified when the connection was accepted.
-//! 2. The dialect canonicalises the path once and refuses by default.
-//! 3. Only then the dialect looks up a lease, by the client's own `PodLeaseClient`, which cannot reach another client's leases.
+//! Every dialect follows the same order of steps. The security of the agent depends on this order:
+//! 1. The thread identified the client when it accepted the connection.
+//! 2. The dialect canonicalises the path once. It refuses every request that it does not know.
+//! 3. Only then the dialect looks up a lease, through the client's own `PodLeaseClient`, which cannot reach leases of other
+//!    clients.
 //!
-//! All steps are pure functions and reads of memory. A request that needs to wait (a cold lease, a long poll, the real server)
-//! becomes a [`DeferredResponse`]. The connection's own task awaits it, never the thread.
+//! All steps are pure functions or reads of memory. Some requests must wait: a lease that is not cached, a long poll, or the real
+//! server. The dialect returns a [`DeferredResponse`] for them. The connection's own task awaits it, never the thread.
 
 use std::cell::{Ref, RefCell};
 use std::fmt;
@@ -26,7 +27,7 @@ use super::response::DeferredResponse;
 use super::route::MetadataRoute;
 use crate::client::Client;
 
-/// A cloud's metadata dialect, as one traffic thread speaks it.
+/// A cloud's metadata dialect on one traffic thread.
 pub trait MetadataDialect<P>: fmt::Debug {
     /// Returns the cloud of the dialect.
     fn cloud(&self) -> CloudName;
@@ -36,23 +37,23 @@ pub trait MetadataDialect<P>: fmt::Debug {
         &path::PLAIN
     }
 
-    /// True if this dialect serves the canonical path, where it shares its address with other dialects.
+    /// True if this dialect serves the canonical path. Several dialects may share an address.
     fn claims(&self, path: &str) -> bool;
 
     /// True if the connection stays open after a request with this method.
-    /// A client that sends a method that the dialect does not know speaks another protocol.
+    /// A client with a method that the dialect does not know uses another protocol.
     fn keeps_alive_after(&self, method: &str) -> bool;
 
-    /// True if the dialect answers requests with this method for every client.
-    /// The dialect then answers even for a pod that is gone, as it answers [`Client::Refused`].
+    /// True if the dialect answers requests with this method for every client, even for a deleted pod.
+    /// The dialect answers a deleted pod in the same manner as [`Client::Refused`].
     fn is_public(&self, _method: &str) -> bool {
         false
     }
 
-    /// Returns the longest wait for identity ([`HandlerOutcome::AwaitIdentity`]), which is shorter than the client's own timeout.
+    /// Returns the longest wait for identity ([`HandlerOutcome::AwaitIdentity`]). It is shorter than the client's own timeout.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration;
 
-    /// Writes the answer into `out`, or returns what must be waited for. The client must not be a pod that is gone.
+    /// Writes the answer into `out`, or returns the event to wait for. The client must not be a deleted pod.
     fn answer(
         &self,
         caller: &Client<P>,
@@ -60,7 +61,7 @@ pub trait MetadataDialect<P>: fmt::Debug {
         out: &mut Vec<u8>,
     ) -> HandlerOutcome<P>;
 
-    /// Writes a refusal as this dialect's clients read one.
+    /// Writes a refusal in the format of this dialect's clients.
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>);
 }
 
@@ -78,65 +79,66 @@ pub enum HandlerOutcome<P> {
     CacheHit {
         /// The kind of request.
         route: &'static MetadataRoute,
-        /// The query that can answer the same bytes again, if the thread is to record it.
+        /// The query, if the thread should record it. The thread can later answer the same bytes with this query.
         question: Option<Box<dyn ReplayableQuery<P>>>,
     },
-    /// The answer takes time.
+    /// The answer is not ready yet.
     Deferred(DeferredResponse),
-    /// The handler answers nothing yet.
-    /// Either the client is not known yet ([`Client::Unidentified`]), or the pod's entitlements at this cloud are not decided. Public
-    /// answers need not wait for that.
+    /// The handler cannot answer yet.
+    /// Either the client is unidentified ([`Client::Unidentified`]), or the pod's entitlements at this cloud are not decided.
+    /// Public answers do not wait.
     AwaitIdentity,
 }
 
-/// One request and the moment of its answer.
+/// One request, and the time of its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext<'a, 'h, 'b> {
     /// The head of the request.
     pub head: &'a RequestHead<'h, 'b>,
-    /// The properties of the request that its response needs.
+    /// The properties of the request that affect the format of the response.
     pub frame: &'a ResponseContext<'a>,
-    /// The shares that the request uses.
+    /// The client whose shares the request uses.
     pub shares: ClientShares<'a>,
     /// The address from which the request came.
     pub peer: IpAddr,
     /// The number of the request, unique in this process.
     pub request_id: u64,
-    /// The moment at which the request arrived. It is earlier than `now` if the request waited for identity.
+    /// The time when the request arrived. It is earlier than `now` if the request waited for identity.
     pub received_at: Moment,
-    /// The moment of the answer.
+    /// The time of the answer.
     pub now: Moment,
-    /// True if the client is unidentified, and a known pod was the last one reported at its address.
-    /// Attestation proves the client's identity in a moment.
+    /// True if the client is unidentified, and the last pod reported at its address is known.
+    /// Attestation will prove the identity of the client in a moment.
     pub has_likely_pod: bool,
-    /// True if the thread is to record a query that can be answered again without its bytes ([`HandlerOutcome::CacheHit`]).
+    /// True if the thread should record the query. A recorded query can be answered again without parsing
+    /// ([`HandlerOutcome::CacheHit`]).
     pub should_record: bool,
 }
 
-/// The dialects that a listener speaks now.
-/// Its connections look here at each turn, so a kept connection is answered as a new one is.
+/// The current dialects of a listener.
+/// The connections read this value at each turn. So a reload applies to open connections as well as to new ones.
 #[derive(Debug)]
 pub struct ActiveDialects<P>(RefCell<Rc<ListenerDialects<P>>>);
 
 impl<P> ActiveDialects<P> {
-    /// Returns a holder of these dialects, which [`Self::replace`] may replace.
+    /// Returns a cell with these dialects. [`Self::replace`] changes them.
     pub fn new(dialects: ListenerDialects<P>) -> Self {
         Self(RefCell::new(Rc::new(dialects)))
     }
 
-    /// Returns the dialects in force. Hold them for one turn, and never over a wait.
-    /// Another task of the thread replaces them.
+    /// Returns the dialects in force. A caller may hold the reference for one turn, but not across an `await`.
+    /// Another task of the thread may replace the dialects.
     pub fn current(&self) -> Ref<'_, Rc<ListenerDialects<P>>> {
         self.0.borrow()
     }
 
-    /// Replaces the dialects from now on.
+    /// Replaces the dialects. All later turns use the new ones.
     pub fn replace(&self, dialects: ListenerDialects<P>) {
         self.0.replace(Rc::new(dialects));
     }
 }
 
-/// The dialects of one listener: at least one.
+/// The dialects of one listener. There is at least one.
 #[derive(Debug)]
 pub struct ListenerDialects<P> {
     /// The number that identifies this set of dialects.
@@ -146,8 +148,8 @@ pub struct ListenerDialects<P> {
 }
 
 impl<P> ListenerDialects<P> {
-    /// Returns a set of dialects; `None` if there is no dialect.
-    /// The listener checks the dialects in this order to find the one that claims a target.
+    /// Returns a set of dialects, or `None` if `dialects` is empty.
+    /// The listener checks the dialects in this order to find the dialect that claims a target.
     pub fn new(dialects: impl IntoIterator<Item = Rc<dyn MetadataDialect<P>>>) -> Option<Self> {
         let mut dialects = dialects.into_iter();
         static MADE: AtomicU64 = AtomicU64::new(0);
@@ -155,8 +157,9 @@ impl<P> ListenerDialects<P> {
         Some(Self { id, first: dialects.next()?, others: dialects.collect() })
     }
 
-    /// Returns the first dialect that claims the canonical path of this target, as that dialect reads it.
-    /// If the target has no canonical path, or no dialect claims it, returns the first dialect, which refuses it.
+    /// Returns the first dialect that claims the canonical path of this target. Each dialect canonicalises the target by its own
+    /// rules.
+    /// If no dialect claims the target, or the target has no canonical path, returns the first dialect, which refuses the request.
     pub fn for_target(&self, target: &str) -> &dyn MetadataDialect<P> {
         if self.others.is_empty() {
             return &*self.first;
@@ -169,7 +172,7 @@ impl<P> ListenerDialects<P> {
         &**claimed.unwrap_or(&self.first)
     }
 
-    /// Returns the first dialect, which refuses input that is not a request.
+    /// Returns the first dialect, which also refuses input that is not a request.
     pub fn first(&self) -> &dyn MetadataDialect<P> {
         &*self.first
     }

@@ -1,9 +1,10 @@
 //! HTTP/1 for many small clients, with fair shares for each.
 //!
-//! A traffic thread ([`thread`]) accepts connections, reads requests, gets answers and writes them. A [`client::ClientResolver`]
-//! identifies the client, and a [`handler::MetadataDialect`] interprets the request. Each client has its own share of what all
-//! clients use ([`fairness`]). [`upstream`] fetches answers of a real metadata server. The crate knows no Kubernetes and no files,
-//! and only the names of clouds. The program starts it; `clouds` implements the dialects, `identity` the resolver.
+//! A traffic thread ([`thread`]) accepts connections, reads requests, obtains answers and writes them. A [`client::ClientResolver`]
+//! identifies the client, and a [`handler::MetadataDialect`] interprets the request. Each client has its own share of the common
+//! resources ([`fairness`]). [`upstream`] fetches answers from a real metadata server. The crate does not know Kubernetes or files,
+//! and it knows only the names of clouds. The agent's program starts the server, `clouds` implements the dialects, and `identity`
+//! implements the resolver.
 
 pub mod client;
 pub mod connection_table;

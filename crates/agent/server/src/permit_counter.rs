@@ -1,33 +1,34 @@
-//! Counts of open connections and of long polls, with their caps: one for the process, one for each client.
+//! Counters of open connections and of long polls, each with a limit. The process has one counter, and each client has one.
 //!
-//! The module knows no connections. A connection takes permits when it is accepted and gives them back when it is dropped.
+//! The module does not know connections. A connection takes permits at its accept and returns them when it is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use seawall_core::fair_share;
 
-/// A count of open connections with a cap; one for the process, one for each client. Permits give back on drop.
+/// A counter of open permits. Dropping a permit returns it to the counter.
 #[derive(Debug, Default)]
 pub struct PermitCounter {
     open: AtomicU32,
-    /// Set once, when the client is gone: no more connections are let in, and open ones are ended.
+    /// Set once, when the client is deleted. A closed counter grants no permits, and the open connections are ended.
     closed: AtomicBool,
 }
 
 impl PermitCounter {
-    /// True if one more permit is within this client's share, while `process` has permits open of `most`.
+    /// True if one more permit is within this client's share, while `process` has granted some of its `most` permits.
     ///
-    /// The last quarter is for clients with a few permits, so a new client finds room even if all others hoard. Of the rest a client
-    /// may have eight times as many as it leaves free ([`seawall_core::fair_share`], with permits an eighth as large). A client that
-    /// is alone gets two thirds of all, and `n` clients together leave room for one more of their kind.
+    /// The last quarter is reserved for clients with few permits. So a new client finds room even if all other clients take as many
+    /// as they can. Of the rest, a client may have eight times as many permits as it leaves free ([`seawall_core::fair_share`],
+    /// with permits an eighth as large). A client that is alone gets two thirds of all permits. Several greedy clients leave room
+    /// for at least one more client like them.
     pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
         const FEW: u32 = 8;
         let free = fair_share::free_for_many(u64::from(most), u64::from(process.open()));
         self.open() < FEW || fair_share::may_take(u64::from(self.open() / 8), free)
     }
 
-    /// Counts one more if that stays within `most`.
+    /// Takes a permit if at most `most` permits are then open.
     pub fn take(self: &Arc<Self>, most: u32) -> Option<Permit> {
         if self.is_closed() {
             return None;
@@ -42,7 +43,7 @@ impl PermitCounter {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Closes the counter: it grants no more permits, and each thread's next sweep ends the connections that hold one.
+    /// Closes the counter. It grants no more permits, and the next sweep of each thread ends the connections that hold one.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -53,7 +54,7 @@ impl PermitCounter {
     }
 }
 
-/// One counted connection.
+/// One permit, for example for an open connection.
 #[derive(Debug)]
 pub struct Permit(Arc<PermitCounter>);
 
@@ -63,7 +64,7 @@ impl Permit {
         self.0.open()
     }
 
-    /// True if this permit's counter was closed, so that its connection must end.
+    /// True if this permit's counter is closed. The permit's connection must then end.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -90,7 +91,7 @@ mod tests {
             taken.map(|pair| permits.push(pair)).is_some()
         };
         let hoarders: [Arc<PermitCounter>; 9] = Default::default();
-        // One after the other, and none gives anything back.
+        // One client after another takes permits, and none releases any.
         hoarders.iter().for_each(|hoarder| while open(hoarder) {});
         assert!((1000..1200).contains(&hoarders[0].open()), "{hoarders:?}");
         let callers: [Arc<PermitCounter>; 32] = std::array::from_fn(|_| Arc::default());

@@ -1,15 +1,15 @@
 //! Caches the last request of each client, because clients repeat their requests.
 //!
-//! A client library sends the same bytes each time, and their meaning is a pure function of them. So a thread records, for each
-//! client, the last request that a cached credential answered, and the query that it contained. When the same bytes come again, the
-//! thread does not parse them again. That saves half to nine tenths of the instructions of such a request;
-//! docs/decisions/replay-cache.md has the figures.
+//! A client library sends the same bytes each time, and the meaning of a request depends only on its bytes. So a thread records one
+//! request per client: the last request that a cached credential answered. It also records the query that this request contained.
+//! When the same bytes arrive again, the thread does not parse them again. This saves between 50 % and 90 % of the instructions of
+//! such a request (docs/decisions/replay-cache.md).
 //!
-//! The security argument: the cache holds the query and never an answer. The client's identity, its present entitlements and its
-//! lease are looked up each time, by the same functions. The thread parses the request anew unless everything is exactly as it was
-//! ([`ReplayableQuery::answer`]). The cache is separate for each client: no client's requests change the meaning of another client's,
-//! or how soon they are answered. An entry also belongs to the dialects that understood it. If another configuration replaces these
-//! dialects, the thread replays no query of theirs and parses the same bytes anew.
+//! The cache is safe because it stores the query and never an answer. Each replay looks up the client's identity, entitlements and
+//! lease again, by the same functions. The thread parses the request again unless every condition of [`ReplayableQuery::answer`]
+//! still holds. Each client has a separate entry. So no client can change the meaning of another client's requests, or
+//! slow down their answers. An entry is also bound to the dialects that parsed it. If a reload replaces these dialects, the thread parses the
+//! bytes again.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,17 +20,18 @@ use seawall_http::{HttpVersion, ResponseContext};
 use super::route::MetadataRoute;
 use crate::client::Client;
 
-/// The longest head that is recorded.
-/// Libraries send some 300 bytes to the metadata addresses, and 1,400 to the containers' endpoint: a pod's token alone has 1,100.
+/// The longest request head that the cache records.
+/// Libraries send about 300 bytes to the metadata addresses, and 1,400 bytes to the containers' endpoint. A pod's token has 1,100
+/// of these bytes.
 const LONGEST: usize = 2048;
 
-/// The number of other requests in a row after which the last one of them replaces the entry.
+/// The number of consecutive other requests after which the cache records the last of them.
 const OTHERS: u8 = 8;
 
-/// A query that its dialect has understood.
+/// A parsed query that can be answered again without parsing.
 pub trait ReplayableQuery<P>: fmt::Debug {
-    /// Writes the answer into `out` from memory, with status 200.
-    /// Returns `None`, and writes nothing, if the request must be parsed anew. The client must not be a pod that is gone.
+    /// Writes the answer from memory into `out`, with status 200.
+    /// Returns `None` and writes nothing if the thread must parse the request again. The client must not be a deleted pod.
     fn answer(
         &self,
         caller: &Client<P>,
@@ -47,13 +48,13 @@ pub(crate) struct ReplayCache<P> {
     others: Cell<u8>,
 }
 
-/// A request that was answered with a cached credential.
+/// A request that a cached credential answered.
 #[derive(Debug)]
 pub(crate) struct CachedRequest<P> {
-    /// All bytes from the request line to the empty line. They may contain a session token, or a pod's own token.
+    /// All bytes from the request line to the empty line. They may contain a session token or a pod token.
     bytes: Secret<Box<[u8]>>,
-    /// The number of the listener's dialects that understood the query.
-    /// When others replace these dialects, the others have another number.
+    /// The id of the dialects that parsed the query.
+    /// After a reload the dialects have another id.
     dialects: u64,
     pub(crate) version: HttpVersion,
     pub(crate) head_only: bool,
@@ -63,7 +64,7 @@ pub(crate) struct CachedRequest<P> {
 }
 
 impl<P> CachedRequest<P> {
-    /// Returns a request with these bytes; `None` if they are too many.
+    /// Returns a request with these bytes, or `None` if the request is too long.
     pub(crate) fn new(
         bytes: &[u8],
         dialects: u64,
@@ -81,10 +82,10 @@ impl<P> CachedRequest<P> {
         self.bytes.expose()
     }
 
-    /// True if `bytes` begins with this request and `dialects` are the same ones.
-    /// A head ends with an empty line, so no byte that follows can be part of it.
+    /// True if `bytes` begins with this request and `dialects` has the same id.
+    /// A head ends with an empty line, so no later byte can be part of it.
     fn begins(&self, bytes: &[u8], dialects: u64) -> bool {
-        // musl's memcmp goes byte by byte, which is a quarter of what the whole answer costs.
+        // musl's `memcmp` compares single bytes, which would cost a quarter of the time for the whole answer.
         memchr::arch::all::is_prefix(bytes, self.bytes()) && self.dialects == dialects
     }
 }
@@ -96,7 +97,7 @@ impl<P> Default for ReplayCache<P> {
 }
 
 impl<P> ReplayCache<P> {
-    /// Returns the result of `then` on the request at the beginning of `bytes`, if that request is the recorded one.
+    /// Calls `then` with the recorded request if `bytes` begins with it, and returns the result.
     pub(crate) fn replay<T>(
         &self,
         bytes: &[u8],
@@ -111,15 +112,15 @@ impl<P> ReplayCache<P> {
         made
     }
 
-    /// True if the request that is being parsed is to be recorded.
-    /// Not every request is: a client that alternates between requests would pay for recording and gain nothing.
+    /// True if the thread should record the current request.
+    /// A client that alternates between requests gains nothing from a record, so not every request is recorded.
     pub(crate) fn should_record(&self) -> bool {
         let others = self.others.get() + 1;
         self.others.set(others % OTHERS);
         others == OTHERS || self.last.borrow().is_none()
     }
 
-    /// Records this request from now on.
+    /// Records this request, which replaces the previous one.
     pub(crate) fn record(&self, request: CachedRequest<P>) {
         self.last.replace(Some(request));
     }

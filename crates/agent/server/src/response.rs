@@ -1,7 +1,7 @@
-//! Answers that take time: a cold lease, a long poll, the real metadata server.
+//! Answers that are not ready yet: a lease that is not cached, a long poll, or a request to the real metadata server.
 //!
-//! Each is a future that the connection's own task awaits, while the traffic thread serves all other connections. The future yields a
-//! [`ReadyResponse`], which writes itself in its own dialect: this module knows no dialect.
+//! Each answer is a future. The connection's own task awaits it, while the traffic thread serves all other connections. The future
+//! yields a [`ReadyResponse`], which writes the answer in its own dialect. This module does not know the dialects.
 
 use std::fmt;
 use std::future::Future;
@@ -17,9 +17,9 @@ use super::upstream::BodyStream;
 pub struct DeferredResponse {
     /// The kind of request.
     pub route: &'static MetadataRoute,
-    /// True if the request waits for a change.
-    /// A client that closes its sending side then counts as gone, because its permit is worth more than its answer. Any other answer
-    /// comes soon, and a client that closed only its sending side still reads it.
+    /// True if the request is a long poll, which waits for a change.
+    /// If the client of a long poll closes its sending side, the thread ends the request, because the permit is worth more than the
+    /// answer. The answer to any other request comes soon, so a client that has closed only its sending side still gets it.
     pub is_long_poll: bool,
     /// Yields the answer.
     pub reply: Pin<Box<dyn Future<Output = Box<dyn ReadyResponse>>>>,
@@ -42,28 +42,28 @@ impl fmt::Debug for DeferredResponse {
     }
 }
 
-/// An answer that is ready and writes itself.
+/// An answer that is ready to be written.
 pub trait ReadyResponse {
-    /// Appends the response, or its beginning.
+    /// Appends the response, or its first part, to `out`.
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome;
 }
 
-/// The moment at which an answer is written, and the request that it answers.
+/// The data for writing an answer: the request and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
-    /// The properties of the request that the answer needs.
+    /// The properties of the request that affect the format of the answer.
     pub frame: &'a ResponseContext<'a>,
     /// The number of the request.
     pub request_id: u64,
-    /// The moment of writing.
+    /// The time of writing.
     pub now: Moment,
 }
 
-/// The written part of an answer, and the part that is still to come.
+/// The status of a written answer, and the rest of a long body.
 pub struct WriteOutcome {
     /// The status of the answer.
     pub status: u16,
-    /// The rest of the body, and how its end is marked.
+    /// The rest of the body, and the framing that marks the end of the body.
     pub rest: Option<(Box<BodyStream>, ResponseFraming)>,
 }
 

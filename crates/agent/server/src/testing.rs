@@ -1,4 +1,4 @@
-//! For tests of dialects: a traffic thread without sockets that answers bytes, and a pod without entitlements.
+//! Test helpers for dialects: a traffic thread without sockets that answers bytes, and a pod without entitlements.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ impl ServedPod for FakePod {
     fn record_pending_fetch(&self, _: &MetadataRoute, _: &[u8]) {}
 }
 
-/// Resolves every address to [`Client::Anyone`].
+/// A resolver that identifies every address as [`Client::Anyone`].
 #[derive(Debug)]
 struct AnyoneResolver;
 
@@ -80,10 +80,10 @@ impl<P: ServedPod> ClientResolver<P> for AnyoneResolver {
     }
 }
 
-/// A traffic thread that has no listeners. Must be made inside a runtime.
+/// A traffic thread without listeners. Create it inside a runtime.
 pub struct TestThread<P: ServedPod>(TrafficThread<P>);
 
-/// A thread that has no listeners and counts requests of these kinds. Must be made inside a runtime.
+/// Returns a thread without listeners that counts requests of these routes. Call this function inside a runtime.
 #[expect(clippy::expect_used, reason = "for tests alone")]
 pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRoute]) -> TrafficThread<P> {
     let timeouts = ConnectionTimeouts { head: Duration::from_secs(1), idle: Duration::from_secs(1) };
@@ -106,12 +106,12 @@ pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRou
 }
 
 impl<P: ServedPod> TestThread<P> {
-    /// Returns a thread that counts requests of these kinds.
+    /// Returns a thread that counts requests of these routes.
     pub fn new(clock: &Clock, routes: &[&'static MetadataRoute]) -> Self {
         Self(thread(clock, routes))
     }
 
-    /// Returns the thread's answers to these bytes of a client, which uses the shares of `pod`.
+    /// Returns the thread's answers to these bytes from a client that uses the shares of `pod`.
     pub fn answer(
         &self,
         dialects: &Rc<ListenerDialects<P>>,
@@ -122,10 +122,10 @@ impl<P: ServedPod> TestThread<P> {
         self.0.answers(dialects, client, pod, IpAddr::from([127, 0, 0, 1]), bytes)
     }
 
-    /// Answers a connection for which there is no room.
+    /// Refuses a connection because a limit is reached.
     ///
     /// # Panics
-    /// The connection has no other end.
+    /// The socket has no peer address.
     #[expect(clippy::expect_used, reason = "for tests alone")]
     pub fn refuse_at_cap(
         &self,

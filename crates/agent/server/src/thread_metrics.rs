@@ -1,9 +1,9 @@
-//! The counters of the traffic threads. The exporter writes them for Prometheus.
+//! The counters of the traffic threads. The admin port exports them to Prometheus.
 //!
-//! Each traffic thread owns one [`ThreadMetrics`] and adds to it with relaxed atomics: a request costs no lock, no allocation and no
-//! formatting. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASSES`]), never from a path, an address or a name that a
-//! pod chose: an open set would be a memory leak that a pod can drive. The library's own histogram takes a lock per observation, so
-//! the buckets here are plain counters. Only the scrape turns them into a histogram.
+//! Each traffic thread owns one [`ThreadMetrics`] and increments it with relaxed atomics. So a request needs no lock, no allocation
+//! and no formatting for its metrics. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASSES`]), never from a path, an
+//! address or a name that a pod chose. With an open set, a pod could fill the memory with labels. The histogram of the Prometheus
+//! library takes a lock per observation, so the buckets here are plain counters. The scrape turns them into a histogram.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,15 +19,15 @@ fn class(status: u16) -> usize {
     usize::from(status / 100).clamp(2, 5) - 2
 }
 
-/// Upper bounds of the latency buckets, in microseconds.
-/// An answer from memory takes tens of them, an upstream call up to five million.
+/// The upper bounds of the latency buckets, in microseconds.
+/// An answer from memory takes tens of microseconds. An upstream call can take up to five seconds.
 pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
     25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
     2_500_000, 10_000_000,
 ];
 
 /// Adds to a counter that only the calling thread writes.
-/// This is a read and a write; an atomic addition costs twenty times as much.
+/// One read and one write are enough. An atomic addition would cost twenty times as much.
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
@@ -37,37 +37,37 @@ fn add(counter: &AtomicU64, more: u64) {
 pub struct ConnectionMetrics {
     /// Accepted connections.
     pub accepted: AtomicU64,
-    /// Connections that were refused because a cap was reached.
+    /// Connections that the agent refused because a limit was reached.
     pub rejected: AtomicU64,
-    /// Connections that were ended to make room, while they waited for a request.
+    /// Idle connections that the agent ended to make room.
     pub evicted_idle: AtomicU64,
-    /// Connections that were ended because they were too slow or idle.
+    /// Connections that the agent ended because they were too slow or idle for too long.
     pub timed_out: AtomicU64,
-    /// Connections that were ended because their pod was gone.
+    /// Connections that the agent ended because their pod was deleted.
     pub closed_pod_deleted: AtomicU64,
     /// Calls of `accept` that failed.
     pub accept_errors: AtomicU64,
 }
 
-/// One traffic thread's counters.
+/// The counters of one traffic thread.
 #[derive(Debug, Default)]
 pub struct ThreadMetrics {
-    /// Requests by route, and by status class within a route. A search among this handful costs less than a hash.
+    /// The requests by route and status class. A linear search of this short list costs less than a hash.
     pub requests: Box<[(&'static MetadataRoute, [AtomicU64; STATUS_CLASSES.len()])]>,
-    /// Credentials answered from memory.
+    /// The number of credentials that were answered from memory.
     pub cache_hits: AtomicU64,
-    /// Requests that waited for identity: first those whose client became known, second the others.
+    /// Requests that waited for identity. The first counter is for clients that became known, the second for all others.
     pub identity_waits: [AtomicU64; 2],
-    /// Answers by latency: one bucket for each of [`LATENCY_BOUNDS_MICROS`], and one for slower answers.
+    /// The number of answers by latency: one bucket per bound in [`LATENCY_BOUNDS_MICROS`], and one for slower answers.
     pub buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
-    /// The sum of the microseconds of all answers.
+    /// The sum of the latencies of all answers, in microseconds.
     pub total_micros: AtomicU64,
-    /// The connections of the thread.
+    /// The counters of the thread's connections.
     pub connections: ConnectionMetrics,
 }
 
 impl ThreadMetrics {
-    /// Returns counters for these routes, and for [`route::PROBE`] and [`route::REFUSED`].
+    /// Returns counters for these routes, and also for [`route::PROBE`] and [`route::REFUSED`].
     pub fn new(routes: &[&'static MetadataRoute]) -> Self {
         let no_clouds = [&route::PROBE, &route::REFUSED];
         let all = routes.iter().copied().chain(no_clouds);
@@ -90,17 +90,17 @@ impl ThreadMetrics {
         add(&self.total_micros, micros);
     }
 
-    /// Counts a request that waited for identity, and whose client became known.
+    /// Counts a request that waited for identity and whose client became known.
     pub fn record_identified_wait(&self) {
         add(&self.identity_waits[0], 1);
     }
 
-    /// Counts a request that waited for identity, and whose client did not become known.
+    /// Counts a request that waited for identity and whose client stayed unknown.
     pub fn record_unidentified_wait(&self) {
         add(&self.identity_waits[1], 1);
     }
 
-    /// Counts one credential that was answered from memory.
+    /// Counts a credential that was answered from memory.
     pub fn record_cache_hit(&self) {
         add(&self.cache_hits, 1);
     }

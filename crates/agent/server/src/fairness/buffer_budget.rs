@@ -1,12 +1,13 @@
-//! The bytes that connections hold while they wait, counted for each client. Only the thread uses it.
+//! Limits the bytes that waiting connections keep in memory, per client. Only one thread uses each budget.
 //!
-//! A connection keeps only two kinds of bytes: a head that arrived in part, and an answer that its client does not read. Both are
-//! rare on a node: a metadata client's head is one segment, and its answer fits the socket. So a limit far below the possible total
-//! of all connections harms no healthy client. Without the limit, a few hostile pods with a thousand half heads each would take more
-//! memory than the whole agent may have.
+//! A connection keeps only two kinds of bytes: a partial head, and an answer that its client does not read. Both are rare on a
+//! node: a metadata client's head is one segment, and its answer fits into the socket. So the limit can be far below the possible
+//! total of all connections and still affect no healthy client. Without the limit, a few hostile pods with a thousand partial heads
+//! each would take more memory than the whole agent may use.
 //!
-//! Clients share the limit. Its last quarter is for clients that hold a few bytes, so a new client finds room even if all others
-//! hoard. Of the rest a client may hold as much as it leaves free ([`seawall_core::fair_share`]).
+//! Clients share the limit. The last quarter is reserved for clients that hold a few bytes. So a new client finds room even if all
+//! other clients hold as much as they can. Of the rest, a client may hold as many bytes as it leaves free
+//! ([`seawall_core::fair_share`]).
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -15,28 +16,28 @@ use std::rc::Rc;
 use seawall_core::fair_share;
 
 /// The bytes that every client may hold while any room is left.
-/// One head of the largest size fits, or an answer with the socket's buffer.
+/// One head of the largest size fits into it. An answer together with the socket's buffer fits, too.
 const FEW: usize = 40 * 1024;
 
-/// All bytes held on one thread.
+/// The budget for all buffered bytes of one thread.
 #[derive(Debug)]
 pub(crate) struct BufferBudget {
     most: usize,
     used: Cell<usize>,
 }
 
-/// The bytes of one client.
+/// The buffered bytes of one client.
 #[derive(Debug)]
 pub(crate) struct BufferShare {
     own: Cell<usize>,
     all: Rc<BufferBudget>,
 }
 
-/// The bytes that one connection holds. Dropping the value gives them back.
+/// The buffered bytes of one connection. Dropping the value releases the bytes.
 #[derive(Debug)]
 pub(crate) struct BufferedBytes {
     bytes: Vec<u8>,
-    /// The bytes that the kernel holds because these bytes are held.
+    /// The bytes in the kernel's socket buffer that count together with these bytes.
     beside: usize,
     share: Rc<BufferShare>,
 }
@@ -48,12 +49,12 @@ impl BufferBudget {
 }
 
 impl BufferShare {
-    /// Returns the share of a client that holds nothing yet.
+    /// Returns the share of a client that holds no bytes yet.
     pub(crate) fn of(all: &Rc<BufferBudget>) -> Rc<Self> {
         Rc::new(Self { own: Cell::new(0), all: all.clone() })
     }
 
-    /// Returns a value that holds no bytes and has no buffer.
+    /// Returns a value that holds no bytes and allocates no buffer.
     pub(crate) fn new_empty_buffer(self: &Rc<Self>) -> BufferedBytes {
         BufferedBytes { bytes: Vec::new(), beside: 0, share: self.clone() }
     }
@@ -77,20 +78,20 @@ impl BufferShare {
 }
 
 impl BufferedBytes {
-    /// Holds these bytes instead of the present ones. False if that is too much for the client; then nothing is held.
+    /// Replaces the held bytes by these bytes. Returns false if the client may not hold so many; then the value holds no bytes.
     ///
-    /// A value that holds no bytes has no buffer, not even an empty one that once was large.
+    /// A value that holds no bytes frees its buffer, even if the buffer was large before.
     pub(crate) fn replace(&mut self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), 0)
     }
 
-    /// Holds the rest of an answer that the socket did not take; false if that is too much for the client.
-    /// The socket's buffer of `beside` bytes is then full, and these bytes count for the client, too.
+    /// Holds the rest of an answer that the socket did not accept. Returns false if the client may not hold so many bytes.
+    /// The socket's buffer of `beside` bytes is then full, and these bytes also count toward the client's share.
     pub(crate) fn replace_unsent(&mut self, bytes: &[u8], beside: usize) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), beside)
     }
 
-    /// Charges the held bytes to this client from now on. False if that is too much for it; then nothing is held.
+    /// Charges the held bytes to this client from now on. Returns false if the client may not hold so many; then no bytes are held.
     pub(crate) fn transfer_to(&mut self, share: &Rc<BufferShare>) -> bool {
         let bytes = self.release();
         self.share = share.clone();
@@ -139,7 +140,7 @@ mod tests {
     fn what_is_given_back_can_be_held_again() {
         let share = BufferShare::of(&BufferBudget::new(MOST));
         let (mut one, mut two) = (share.new_empty_buffer(), share.new_empty_buffer());
-        // Half of what is not set aside for callers with a few.
+        // Half of the bytes that are not reserved for clients with a few bytes.
         const HALF: usize = MOST / 8 * 3;
         assert!(one.replace(&[1; HALF - 10]));
         assert!(two.replace(&[2; 10]));
@@ -151,7 +152,7 @@ mod tests {
         assert!(one.replace(&[]) && share.own.get() == 0 && share.all.used.get() == 0);
     }
 
-    /// Slow readers and half heads of one pod used to leave no room for another pod's head in two segments.
+    /// Regression: slow readers and partial heads of one pod left no room for another pod's head in two segments.
     #[test]
     fn callers_that_hoard_leave_room_for_one_that_does_not() {
         let all = BufferBudget::new(MOST);

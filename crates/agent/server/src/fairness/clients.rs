@@ -1,10 +1,10 @@
-//! The client that each connection counts for: one [`Tenant`] for each client on a thread. Only the thread uses it.
+//! Assigns each connection to a [`Tenant`], of which each client has one per thread. Only one thread uses each set of tenants.
 //!
-//! A pod is a client. So is an address where every address is served (`anyone`). All clients that receive nothing (unknown clients,
-//! the node's own processes, pods not known yet) are *one* client together: a sender with many addresses must not get many shares.
+//! A pod is a client. Under the strategy `anyone`, which serves every address, each address is a client. All clients without
+//! entitlements count as *one* client: unknown clients, processes of the node and pods that are not known yet. A sender with many
+//! addresses must not get many shares.
 //!
-//! This module decides shares and never credentials. [`ClientResolver`](crate::client::ClientResolver) decides who a client is and
-//! what it may have.
+//! This module assigns shares and never credentials. [`ClientResolver`](crate::client::ClientResolver) identifies clients.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::client::{Client, ClientId, ClientShares, ServedPod};
 use crate::permit_counter::PermitCounter;
 use crate::replay_cache::ReplayCache;
 
-/// The shares of a thread that belong to one client.
+/// The resources of one client on a thread.
 #[derive(Debug)]
 pub(crate) struct Tenant<P> {
     pub(crate) id: ClientId,
@@ -64,15 +64,15 @@ impl<P> Tenant<P> {
 }
 
 impl<P: ServedPod> Tenants<P> {
-    /// Returns an empty set of tenants that together may hold `held` bytes.
-    /// `strangers` counts the connections of clients that receive nothing, on all threads.
+    /// Returns an empty set of tenants that together may buffer `held` bytes.
+    /// `strangers` counts the connections of clients without entitlements, on all threads.
     pub(crate) fn new(held: usize, strangers: Arc<PermitCounter>) -> Self {
         let budget = buffer_budget::BufferBudget::new(held);
         let strangers = Tenant::new(ClientId::UNKNOWN, strangers, Arc::default(), &budget);
         Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
     }
 
-    /// Returns the tenant of a client. `likely` is the pod that probably has the address while that is not certain.
+    /// Returns the tenant of a client. `likely` is the pod that probably has the address, if attestation has not finished.
     pub(crate) fn of(&mut self, caller: &Client<P>, likely: Option<&Arc<P>>, ip: IpAddr) -> Rc<Tenant<P>> {
         match (caller, likely) {
             (Client::Pod(pod), _) | (Client::Unidentified, Some(pod)) => self.pod(pod),
@@ -90,7 +90,7 @@ impl<P: ServedPod> Tenants<P> {
         self.pods.entry(pod.id()).or_insert_with(new).clone()
     }
 
-    /// Removes tenants without a connection on this thread.
+    /// Removes all tenants that have no connection on this thread.
     pub(crate) fn sweep(&mut self) {
         let has_connections = |tenant: &Rc<Tenant<P>>| Rc::strong_count(tenant) > 1;
         self.pods.retain(|_, tenant| has_connections(tenant));

@@ -1,31 +1,32 @@
-//! Keeps request storms from using up the CPU quota. Only the thread uses it, and passes in the time and the CPU time.
+//! Keeps request storms from using up the CPU quota. The thread calls the pacer with the time and the used CPU time.
 //!
-//! The kernel stops a process that has used up its quota until the period's end, up to 100 ms. Then all clients wait, whichever of
-//! them used the quota up (Linux, Documentation/scheduler/sched-bwc.rst). So a thread paces its work while several clients are
-//! active. It polls for ready connections and begins rounds only while the process has used less than [`PART`] of what the quota gave
-//! it. A client that is alone is not paced, because pacing would help no other client.
+//! If a process has used up its quota, the kernel stops the process until the period ends, up to 100 ms. Then all clients wait,
+//! even those with few requests (Linux, Documentation/scheduler/sched-bwc.rst). So a thread paces its work while several clients
+//! are active. It serves connections only while the process has used less than [`PART`] of the CPU time that the quota has granted.
+//! The thread does not pace a client that is alone, because that would help no other client.
 
 use std::time::Duration;
 
 use seawall_core::Moment;
 
-/// The part of the quota that storms may use. The rest is for clients with few requests, for renewals and for the admin port.
+/// The part of the quota that request storms may use. The rest is for clients with few requests, for renewals and for the admin
+/// port.
 const PART: f64 = 0.85;
 
-/// The unused quota that may be used at once.
-/// It is far less than a period's quota, so that the use in any period stays below the quota.
+/// The unused CPU time that the process may use at once.
+/// It is much less than a period's quota. So the CPU use in any period stays below the quota.
 const BURST: Duration = Duration::from_millis(5);
 
-/// The largest debt, as the pause that pays for it.
-/// It bounds the wait of clients even where another thread used all the quota.
+/// The largest CPU debt, as the length of the pause that repays it.
+/// It limits the wait of clients, even if another thread used the whole quota.
 const LONGEST: Duration = Duration::from_millis(20);
 
 /// Paces the rounds of one thread.
 #[derive(Debug)]
 pub(crate) struct CpuPacer {
-    /// CPU seconds that are earned per second.
+    /// The CPU seconds that the pacer grants per second.
     rate: f64,
-    /// CPU seconds that may still be used. A negative value is a debt.
+    /// The CPU seconds that the process may still use. A negative value is a debt.
     credit: f64,
     last: Option<(Moment, Duration)>,
 }
@@ -36,7 +37,7 @@ impl CpuPacer {
         Self { rate: (cores * PART).max(0.001), credit: 0.0, last: None }
     }
 
-    /// Returns the pause that is due before the next round, given the CPU time that the process has used.
+    /// Returns the necessary pause before the next round. `used` is the CPU time that the process has used so far.
     pub(crate) fn rest(&mut self, now: Moment, used: Duration) -> Duration {
         let (then, before) = self.last.replace((now, used)).unwrap_or((now, used));
         let earned = now.since(then).as_secs_f64() * self.rate;
@@ -52,7 +53,7 @@ impl CpuPacer {
 mod tests {
     use super::*;
 
-    /// A thread that computes whenever it may, in rounds of 2 ms: the CPU time it used in a second.
+    /// Simulates a thread that computes whenever it may, in rounds of 2 ms. Returns the CPU time that it used in each second.
     fn used_in_a_second(cores: f64) -> Vec<f64> {
         let mut pace = CpuPacer::new(cores);
         let (mut now, mut cpu) = (Duration::ZERO, Duration::ZERO);

@@ -1,12 +1,12 @@
 //! Schedules the turns of clients on a traffic thread. Only the thread uses it. It knows no sockets and no time.
 //!
-//! A thread serves all clients in *rounds*. In each round a client has a share of turns, whatever the number of its connections. If a
-//! client has used up its share, its connections wait for the next round, in the client's own queue. So a client's storm delays only
-//! that client. All other clients wait for one round at most, and the length of a round depends on the number of clients, not of
-//! connections or requests. A round ends when the thread has looked at all connections that were ready. Then the thread's round task
-//! begins the next one.
+//! A thread serves all clients in *rounds*. In each round a client has a fixed share of turns, whatever its number of connections.
+//! After the client has used its share, its connections wait in the client's own queue for the next round. So a storm of requests
+//! from one client delays only that client. All other clients wait for at most one round. The length of a round depends on the
+//! number of clients, not on the number of connections or requests. A round ends when the thread has checked all ready connections.
+//! Then the thread's round task begins the next round.
 //!
-//! A client that is alone has a larger share: no other client waits for it, and each round costs a little.
+//! A client that is alone has a larger share. No other client waits for it, and each round has a small fixed cost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,34 +16,34 @@ use tokio::sync::Notify;
 
 use crate::connection_table::ConnectionKey;
 
-/// Turns per round for each client while others are active.
-/// A turn is a request that is read and answered, some 10 µs, most of them the kernel's; the thread charges a pipeline as more. A
-/// round of ten clients is then below 1 ms.
+/// The turns per round for each client while several clients are active.
+/// One turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread charges several turns for
+/// pipelined requests. A round of ten clients therefore takes less than 1 ms.
 const AMONG_OTHERS: u32 = 4;
 
-/// Turns per round for a client that is alone: some 3 ms.
-/// The first request of another client waits that long. A connection that waits for the next round costs a second look: with a share
-/// of 64 turns, that applied to most of what 200 kept connections send at once, and cost 6 % of the rate under a quota of 250m.
+/// The turns per round for a client that is alone. They take about 3 ms.
+/// The first request of another client waits at most that long. A connection that waits for the next round must be checked twice.
+/// With a share of 64 turns, most of 200 kept connections were checked twice. That cost 6 % of the rate under a CPU quota of 250m.
 const ALONE: u32 = 256;
 
 /// The rounds of a thread.
 #[derive(Debug)]
 pub(crate) struct FairScheduler {
     round: Cell<u32>,
-    /// The turns of each client in a round.
+    /// The number of turns per client in one round.
     share: Cell<u32>,
-    /// The clients that wait, in turn.
+    /// The clients that wait for turns, in the order in which they get them.
     waiting: RefCell<VecDeque<Rc<ClientTurns>>>,
     /// Notified when a client waits for the next round.
     wanted: Notify,
     /// Notified when a round begins.
     begun: Notify,
-    /// The number of clients that had a turn recently, and the number of the counting period.
+    /// The number of recently active clients, and the number of the counting period.
     callers: Cell<u32>,
     lately: Cell<u32>,
 }
 
-/// The share of one client.
+/// The turns of one client on this thread.
 #[derive(Debug, Default)]
 pub(crate) struct ClientTurns {
     round: Cell<u32>,
@@ -73,14 +73,14 @@ impl FairScheduler {
         let rounds = self.round.get().wrapping_sub(share.round.get());
         if rounds != 0 {
             share.round.set(self.round.get());
-            // What was charged beyond the share is owed.
+            // The client still owes the turns that it used beyond its share.
             share.taken.set(share.taken.get().saturating_sub(self.share.get().saturating_mul(rounds)));
         }
         share.taken.get() >= self.share.get()
     }
 
-    /// Charges work that cost as much as `turns` turns.
-    /// The client owes the turns beyond its share to later rounds.
+    /// Charges work that costs as much as `turns` turns.
+    /// Later rounds pay for the turns beyond the client's share.
     pub(crate) fn charge(&self, share: &ClientTurns, turns: u32) {
         share.taken.set(share.taken.get().saturating_add(turns));
     }
@@ -95,7 +95,7 @@ impl FairScheduler {
         }
     }
 
-    /// Queues a connection to be woken in a later round. Queue a connection only once at a time.
+    /// Queues a connection for a later round. A connection may be in a queue only once.
     pub(crate) fn wait(&self, share: &Rc<ClientTurns>, key: ConnectionKey) {
         share.waiting.borrow_mut().push_back(key);
         if !share.is_listed.replace(true) {
@@ -104,7 +104,7 @@ impl FairScheduler {
         self.request_round();
     }
 
-    /// Requests another round.
+    /// Requests the start of another round.
     pub(crate) fn request_round(&self) {
         self.wanted.notify_one();
     }
@@ -119,8 +119,8 @@ impl FairScheduler {
         self.begun.notified().await;
     }
 
-    /// Begins a round: wakes a share of the connections of each client that waits.
-    /// `wake` reports whether the connection was still there.
+    /// Begins a round: wakes a share of the connections of each waiting client.
+    /// `wake` returns true if the connection still exists.
     pub(crate) fn begin_round(&self, wake: impl Fn(ConnectionKey, &Rc<ClientTurns>) -> bool) {
         self.round.set(self.round.get().wrapping_add(1));
         let callers = self.waiting.borrow().len();
@@ -138,12 +138,12 @@ impl FairScheduler {
         self.begun.notify_waiters();
     }
 
-    /// True if more than one client had turns recently. Only then does a client need protection.
+    /// True if several clients had turns recently. Only then does the thread limit a client's turns.
     pub(crate) fn is_contended(&self) -> bool {
         self.share.get() == AMONG_OTHERS
     }
 
-    /// Forgets which clients had turns before. Call it a few times a second.
+    /// Forgets which clients were active before. The thread calls this a few times per second.
     pub(crate) fn reset_activity(&self) {
         self.divide(self.callers.replace(0));
         self.lately.set(self.lately.get().wrapping_add(1));
@@ -160,8 +160,8 @@ impl FairScheduler {
 }
 
 impl ClientTurns {
-    /// Removes a connection that is gone from the queue.
-    /// Its key may soon name another connection, which would then wait twice.
+    /// Removes a closed connection from the queue.
+    /// The thread may soon give the same key to another connection, which would then be queued twice.
     pub(crate) fn remove(&self, key: ConnectionKey) {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(place) = waiting.iter().position(|one| *one == key) {
@@ -169,12 +169,12 @@ impl ClientTurns {
         }
     }
 
-    /// Wakes at most `most` connections of this client. True if more connections wait.
+    /// Wakes at most `most` connections of this client. Returns true if more connections wait.
     fn admit(self: &Rc<Self>, most: u32, wake: &impl Fn(ConnectionKey, &Rc<Self>) -> bool) -> bool {
         let mut woken = 0;
         while woken < most {
             let Some(key) = self.waiting.borrow_mut().pop_front() else { return false };
-            // Connections that ended while they waited cost nothing.
+            // Connections that ended while they waited do not count.
             woken += u32::from(wake(key, self));
         }
         !self.waiting.borrow().is_empty()
@@ -185,7 +185,7 @@ impl ClientTurns {
 mod tests {
     use super::*;
 
-    /// All connections of all clients are there. The test records the order of turns.
+    /// All connections of all clients are ready. The test records the order of turns.
     fn begin(turns: &FairScheduler) -> Vec<ConnectionKey> {
         let woken = RefCell::new(Vec::new());
         turns.begin_round(|key, _| {

@@ -1,10 +1,12 @@
-//! Binds the traffic listeners: for each address several sockets, its *shards*, spread over the traffic threads.
+//! Binds the traffic listeners. Each address gets several sockets, called *shards*, which are spread over the traffic threads.
 //!
-//! The kernel chooses the shard of a new connection by the client's address ([`lane_of_address`]). So a client that opens connections
-//! faster than the thread accepts them fills only the backlog of its own shard. Connections of other clients wait in shards that
-//! [`shards`] empties in turn. With one backlog for all, every client would wait behind the storm. All connections of a client are
-//! also on one thread. Two clients whose addresses end alike share a shard. There is a shard for each value of the last bits in which
-//! a node's pod addresses usually differ. Where two clients meet, the other shares still keep them apart.
+//! The kernel chooses the shard of a new connection by the client's address ([`lane_of_address`]). A client may open connections
+//! faster than the thread accepts them. Such a client fills only the backlog of its own shard. Connections of other clients wait in
+//! other shards, which [`shards`] empties in turn. With a single backlog, every client would wait behind that client. All
+//! connections of a client are also on one thread.
+//!
+//! Two clients share a shard if the last bits of their addresses are equal. The number of shards covers the bits in which the pod
+//! addresses of a node usually differ. If two clients share a shard, the other limits still separate them.
 
 mod port_guard;
 pub mod shards;
@@ -22,34 +24,34 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use self::port_guard::PortGuard;
 
-/// Connections that may wait in a shard to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
+/// The maximum number of connections that wait in one shard. The kernel also limits it to `net.core.somaxconn`, by default 4096.
 const BACKLOG: i32 = 256;
 
-/// The time after which the kernel drops an answer that the client does not acknowledge or has no room for.
-/// It equals `connection_table::WRITE_TIMEOUT`, which measures a client's progress.
+/// The time after which the kernel drops unacknowledged bytes of an answer.
+/// It equals `connection_table::WRITE_TIMEOUT`, which measures how a client makes progress.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// The kernel's buffers of each connection, which the kernel doubles for its own bookkeeping (socket(7)).
-/// They count as the agent's memory (cgroup v2). By default they grow to several MiB for a client that sends much or does not read.
-/// An answer fits, and so does a head, except the longest, which arrives in pieces.
+/// The kernel's socket buffers of each connection. The kernel doubles them for its own bookkeeping (socket(7)).
+/// They count as the agent's memory (cgroup v2). By default they grow to several MiB if a client sends much or does not read. An
+/// answer fits. A head also fits, except for the longest heads, which arrive in pieces.
 const RECEIVE_BUFFER: usize = 4 * 1024;
 const SEND_BUFFER: usize = 8 * 1024;
 
-/// The largest memory that a connection's unread answers take in the kernel.
+/// The largest amount of kernel memory for a connection's unread answers.
 pub const MAX_UNREAD_BYTES: usize = 2 * SEND_BUFFER;
 
-/// One of a listener's sockets.
+/// One of the sockets of a listener.
 #[derive(Debug)]
 pub struct ListenerShard {
     /// The listening socket.
     pub(crate) socket: TcpListener,
-    /// The number of the address that it is bound to.
+    /// The number of the listener, which identifies the bound address.
     pub(crate) listener: usize,
-    /// Keeps other processes out, until the last shard of the address is dropped.
+    /// Keeps other processes from binding the port until the last shard of the address is dropped.
     _seal: Option<Arc<PortGuard>>,
 }
 
-/// The shards of each thread, and the addresses to which they are bound.
+/// The shards of each thread, and their bound addresses.
 #[derive(Debug)]
 pub struct Listeners {
     /// The shards, by thread number.
@@ -67,10 +69,10 @@ impl Listeners {
     }
 }
 
-/// Binds every address, `lanes` times (a power of two, at least one for each thread).
+/// Binds `lanes` sockets to each address. `lanes` is a power of two and at least the number of threads.
 ///
 /// # Errors
-/// The first address that cannot be bound, with the reason: in use, not this machine's, not permitted.
+/// An address cannot be bound: it is in use, it does not belong to this machine, or the bind is not permitted.
 pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::Result<Listeners> {
     let mut of_thread: Vec<Vec<ListenerShard>> = (0..threads).map(|_| Vec::new()).collect();
     let mut bound = Vec::new();
@@ -92,15 +94,15 @@ pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::R
     Ok(Listeners { by_thread: of_thread, addresses: bound })
 }
 
-/// Raises the soft limit on open files to `wanted`, or as far as the hard limit allows. Returns the resulting limit.
-/// The soft limit is 1,024 by default, for programs that use select(2) (systemd.exec(5)); this one does not. A lower hard limit is
-/// the operator's decision, and the caps follow it.
+/// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower. Returns the resulting limit.
+/// The default soft limit is 1,024, which protects programs that use select(2) (systemd.exec(5)). The agent does not use select(2).
+/// If the operator sets a lower hard limit, the agent derives its connection limits from it.
 ///
 /// # Errors
 /// The kernel refuses a limit that it should allow.
 pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
-    // None is no limit.
+    // `None` means that there is no limit.
     let Some(current) = limit.current.filter(|current| *current < wanted) else { return Ok(wanted) };
     let raised = limit.maximum.map_or(wanted, |most| most.min(wanted)).max(current);
     setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit })
@@ -108,15 +110,15 @@ pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
     Ok(raised)
 }
 
-/// Checks that no other process listens at the address, and returns the address with its port decided.
-/// SO_REUSEPORT would let a second agent of the same user bind the same address in silence and take every other connection. An
-/// ordinary bind fails instead.
+/// Checks that no other process listens at the address, and returns the address with its actual port.
+/// With SO_REUSEPORT, a second agent of the same user could silently bind the same address and take half of the connections. An
+/// ordinary bind fails in that case.
 fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
     open(address, false)?.local_addr()
 }
 
-/// Keeps other processes from sharing the port that the shards share.
-/// If that fails, the agent serves all clients nevertheless and logs a warning.
+/// Keeps other processes from sharing the port with the shards.
+/// If the guard fails, the agent logs a warning and still serves all clients.
 fn sealed(address: SocketAddr) -> Option<Arc<PortGuard>> {
     let seal = PortGuard::of(address).inspect_err(|error| {
         tracing::warn!(%address, %error, "cannot guard the port: another process of this user could listen on it and take connections");
@@ -131,12 +133,14 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // Accepted sockets inherit all of these. An answer is one write and must not wait for the last one's acknowledgement.
+    // Accepted sockets inherit all these options. An answer is one write, which must not wait for the acknowledgement of the
+    // previous
+    // write.
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-    // This, too, for sockets that are closed already: an answer to a pod that died before it acknowledged it must not be sent
-    // to its address until the next pod is there. A pod on this node acknowledges within microseconds.
+    // This timeout also applies to closed sockets. A pod may die before it acknowledges an answer. The kernel must not resend the
+    // answer until the next pod has that address. A pod on this node acknowledges within microseconds.
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -144,9 +148,9 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Has the kernel assign connections to an address's shards by their source address.
-/// If the kernel refuses (a kernel that is not Linux's own), it assigns them by a hash of addresses and ports. Then the agent serves
-/// every client, but a storm of connections affects every client.
+/// Makes the kernel assign connections to the shards of an address by their source address.
+/// If the kernel refuses (for example a kernel other than Linux), it assigns connections by a hash of addresses and ports. The
+/// agent then still serves every client, but many connections of one client can delay all clients.
 fn deal_by_address(listener: &TcpListener, lanes: usize) {
     let mut program = lane_of_address(lanes);
     let length = u16::try_from(program.len()).unwrap_or_default();
@@ -159,12 +163,12 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
     }
 }
 
-/// Returns the BPF program that selects a shard: the last byte of the packet's source address, modulo the shards.
-/// The result is the number of the socket in the order in which the sockets began to listen. The program is classic BPF (Linux,
-/// Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). On a listener for both families the packet says which
-/// family it is.
+/// Returns the BPF program that selects a shard: the last byte of the source address, modulo the number of shards.
+/// The result is an index in the order in which the sockets began to listen. The program is classic BPF (Linux,
+/// Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). A listener may serve both IP families; the program
+/// reads the family from the packet.
 fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
-    /// Loads are relative to the network header from here (SKF_NET_OFF in linux/filter.h).
+    /// The offset at which the network header begins for load instructions (SKF_NET_OFF in linux/filter.h).
     const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);
     let mask = u32::try_from(lanes.max(1)).map_or(0, |lanes| lanes - 1);
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
@@ -176,7 +180,7 @@ fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
         // IPv4 (RFC 791, section 3.1): the source address is in bytes 12 to 15.
         step(load_byte, 0, 0, NETWORK.wrapping_add(15)),
         step(libc::BPF_JMP | libc::BPF_JA, 0, 0, 1),
-        // IPv6 (RFC 8200, section 3): in bytes 8 to 23.
+        // IPv6 (RFC 8200, section 3): the source address is in bytes 8 to 23.
         step(load_byte, 0, 0, NETWORK.wrapping_add(23)),
         step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, mask),
         step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
@@ -214,7 +218,7 @@ mod tests {
             let (at, port) = (listeners.addresses[0], listeners.addresses[0].port());
             let wildcard = if at.is_ipv6() { "[::]" } else { "0.0.0.0" };
             let wildcard = format!("{wildcard}:{port}").parse().unwrap();
-            // What is bound elsewhere on the port, and willing to share, opens no way in either.
+            // Another socket on the same port may share it at another address. That does not open this address to other processes.
             let _elsewhere = open(SocketAddr::from(([127, 0, 0, 5], port)), true);
             for joined in [at, wildcard] {
                 let error = open(joined, true).unwrap_err();
@@ -228,7 +232,7 @@ mod tests {
         }
     }
 
-    /// A client's storm of connections fills only its own shard.
+    /// Many connections of one client fill only that client's shard.
     #[test]
     fn a_connection_is_in_the_lane_of_its_source_address() {
         for (listen, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")] {

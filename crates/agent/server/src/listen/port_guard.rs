@@ -1,17 +1,17 @@
-//! Keeps every other process away from the addresses at which this one listens.
+//! Prevents other processes from listening on the agent's traffic addresses.
 //!
-//! The shards of an address share it by SO_REUSEPORT. The kernel lets any process of the same user join such a group on request. So a
-//! pod on the node's network that runs as the agent's user (root, mostly) would take other pods' connections and answer them. The
-//! guard therefore binds one more socket there, which takes no connection and shares with no other socket once it is bound. A later
-//! bind collides with it.
+//! The shards of an address share it by SO_REUSEPORT. The kernel lets any process of the same user join such a group. So a pod on
+//! the node's network that runs as the agent's user (usually root) could take other pods' connections and answer them. To prevent
+//! that, the guard binds one more socket to the address. This socket accepts no connections and refuses to share the address. Any
+//! later bind to the address then fails.
 //!
-//! The kernel looks for collisions only where its short cut does not apply: it remembers of a port that the latest socket was willing
-//! to share. The guard ends that memory: it binds for a moment a socket that does not share, to the same port of another address,
-//! where nothing collides (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and `inet_csk_update_fastreuse`). At the end the
-//! guard tests that all this holds.
+//! The kernel may skip this check, because it remembers per port whether the latest socket was willing to share. The guard clears
+//! that memory: for a moment it binds a socket that does not share to the same port of another address, where no other socket
+//! conflicts (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and `inet_csk_update_fastreuse`). Finally the guard tests that
+//! a further bind fails.
 //!
-//! `[::]` also covers IPv4, so no other address exists beside it. There the guard cannot keep other processes out. Used by `listen`
-//! only.
+//! `[::]` also covers IPv4, so there is no other address for this step. For `[::]` the guard cannot keep other processes out. Only
+//! `listen` uses this module.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -20,26 +20,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The number of other addresses that are tried, because another process may be at one of them.
+/// The number of other addresses to try, because another process may use one of them.
 const TRIES: usize = 8;
 
-/// Keeps other processes out of an address for as long as the guard lives. The shards are not affected.
+/// Keeps other processes out of an address while the guard exists. The shards are not affected.
 #[derive(Debug)]
 pub(super) struct PortGuard {
     _bound: Socket,
 }
 
 impl PortGuard {
-    /// Guards the address. Call it after the last shard has begun to listen.
+    /// Guards the address. Call this function after the last shard has begun to listen.
     ///
     /// # Errors
-    /// The address cannot be guarded (`[::]`; `0.0.0.0` where there is no IPv6), or this kernel lets other processes in nevertheless.
+    /// The address cannot be guarded (`[::]`, or `0.0.0.0` without IPv6), or the kernel still lets other processes in.
     pub(super) fn of(address: SocketAddr) -> io::Result<Self> {
         let bound = socket(address)?;
         bound.set_reuse_address(true)?;
         bound.set_reuse_port(true)?;
         bound.bind(&address.into())?;
-        // From here on it shares with nobody.
+        // From here on the socket does not share its address.
         bound.set_reuse_address(false)?;
         bound.set_reuse_port(false)?;
         end_short_cut(address)?;
@@ -69,8 +69,8 @@ fn end_short_cut(address: SocketAddr) -> io::Result<()> {
     result
 }
 
-/// Returns an address of this machine at which a bind does not collide with a listener at this address.
-/// Any address of 127.0.0.0/8 is one. It is drawn at random, so that no process can occupy it beforehand.
+/// Returns an address of this machine at which a bind does not conflict with a listener at `ip`.
+/// For example, any address of 127.0.0.0/8 qualifies. The function draws it at random, so no process can occupy it in advance.
 fn beside(ip: IpAddr) -> Option<IpAddr> {
     match ip {
         IpAddr::V6(ip) if ip.is_unspecified() => None,
@@ -82,7 +82,7 @@ fn beside(ip: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Checks that a bind as another process of this user would make it fails.
+/// Checks that a bind fails for another process of the same user.
 fn is_closed(address: SocketAddr) -> io::Result<()> {
     let other = socket(address)?;
     other.set_reuse_address(true)?;

@@ -1,7 +1,6 @@
-//! The listening sockets of one thread, and which of them have connections to accept. Only the thread uses it.
+//! The listening sockets of one thread, and the list of sockets with waiting connections. Only that thread uses them.
 //!
-//! The sockets have a poller of their own. Connections that are not accepted wait in the kernel, each shard's in a backlog of its
-//! own.
+//! The sockets have their own poller. The kernel keeps connections that are not accepted yet, in one backlog per shard.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,15 +18,15 @@ pub struct ListenerShards {
     poller: EpollPoller,
     lanes: Vec<ListenerShard>,
     /// True if connections may wait that the poller does not report.
-    /// Either more shards had connections than one call reports, or not all connections of a shard were accepted.
+    /// Either one poll reported as many shards as it can, or the thread did not accept all connections of a shard.
     may_have_more: bool,
 }
 
 impl ListenerShards {
-    /// Takes over the sockets. Must be called inside the thread's runtime.
+    /// Takes over the sockets. Call this function inside the thread's runtime.
     ///
     /// # Errors
-    /// The kernel gives no poller, or does not take a socket into it.
+    /// The kernel provides no poller, or refuses to watch a socket.
     pub fn new(lanes: Vec<ListenerShard>) -> io::Result<Self> {
         let poller = EpollPoller::new()?;
         for (number, lane) in lanes.iter().enumerate() {
@@ -36,10 +35,11 @@ impl ListenerShards {
         Ok(Self { poller, lanes, may_have_more: false })
     }
 
-    /// Fills `found` with the shards in which connections wait, as soon as there is one.
-    /// The thread must empty these shards, or call [`Self::mark_unfinished`].
+    /// Waits until a connection waits in some shard, then fills `found` with all such shards.
+    /// The thread must empty these shards or call [`Self::mark_unfinished`].
     ///
     /// # Errors
+    /// The poller failed.
     /// The poller failed.
     pub async fn ready(&mut self, found: &mut Vec<usize>) -> io::Result<()> {
         found.clear();
@@ -53,7 +53,7 @@ impl ListenerShards {
         Ok(())
     }
 
-    /// Fills `found` with the shards in which connections wait at this moment.
+    /// Fills `found` with the shards in which connections wait now. It does not block.
     ///
     /// # Errors
     /// The poller failed.
@@ -76,7 +76,7 @@ impl ListenerShards {
     /// Accepts one connection, if one waits. It does not block.
     ///
     /// # Errors
-    /// The error of `accept`.
+    /// `accept` failed.
     pub fn accept(&self, lane: usize) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = match acceptfrom_with(&self.lanes[lane].socket, flags) {
@@ -90,19 +90,19 @@ impl ListenerShards {
 }
 
 /// The shards in which the thread recently accepted a known client.
-/// Time is counted in sweeps: a look at the clock for each connection would cost more than the whole list.
+/// Time is counted in sweeps, because reading the clock for each connection would cost more than the whole list.
 #[derive(Debug, Default)]
 pub struct RecentShards {
-    /// For each shard the sweep after which a known client was last accepted, plus one; zero is never.
+    /// For each shard, the number of the sweep after the last accepted known client, plus one. Zero means never.
     last: Vec<u32>,
     sweeps: u32,
 }
 
 impl RecentShards {
-    /// A minute of sweeps (`connection_table::SWEEP`).
+    /// One minute, as a number of sweeps (`connection_table::SWEEP`).
     const LATELY: u32 = 240;
 
-    /// Records that a known client was accepted in this shard just now.
+    /// Records that the thread has just accepted a known client in this shard.
     pub fn record(&mut self, lane: usize) {
         if self.last.len() <= lane {
             self.last.resize(lane + 1, 0);

@@ -1,4 +1,4 @@
-//! Accepts connections: their order, the client of each, and whether there is room for it.
+//! Accepts connections: the order of the accepts, the client of each connection, and the check for free room.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -20,17 +20,17 @@ use crate::handler::ListenerDialects;
 use crate::listen::shards::ListenerShards;
 use crate::permit_counter::{Permit, PermitCounter};
 
-/// Connections accepted in one round, and those accepted from shards that recently had no known client.
+/// The connections that one round accepts, and the connections that one round accepts from shards without a recent known client.
 const ACCEPTED: usize = 32;
 const ACCEPTED_OF_STRANGERS: usize = 8;
 
-/// Accept rounds after the stop has begun: some 2,000 connections.
+/// The accept rounds after the shutdown has begun. They accept about 2,000 connections.
 const LAST_LOOKS: usize = 64;
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Accepts until the stop has begun and no connection waits.
-    /// In each round it accepts a few connections of each shard that has some. An error never ends the loop: most errors (a reset
-    /// client, no more descriptors) pass.
+    /// Accepts connections until the shutdown has begun and no connection waits.
+    /// Each round accepts a few connections from each ready shard. An error never ends the loop, because most errors are temporary,
+    /// such as a reset client or missing descriptors.
     pub(super) async fn accept(self: Rc<Self>, mut lanes: ListenerShards) {
         let mut ready = Vec::new();
         let mut stop = self.stop.clone();
@@ -49,21 +49,21 @@ impl<P: ServedPod> TrafficThread<P> {
                     if self.accept_failures.take(self.shared.clock.now()).is_ok() {
                         tracing::warn!(%error, "cannot accept connections");
                     }
-                    // Out of descriptors: a connection that nobody waits at is worth less than a new caller.
+                    // The process has no free descriptors. An idle connection is worth less than a new client.
                     self.connections.borrow_mut().evict_from_largest(0);
                     self.is_accept_failing.set(true);
                 }
             }
             lanes.mark_unfinished();
-            // Asked for and waited for without a pause between, or the round would begin unheard.
+            // The round is requested and awaited without a pause between. Otherwise this task could miss the start of the round.
             self.scheduler.request_round();
             self.scheduler.wait_for_round().await;
         }
     }
 
-    /// Accepts the connections that wait when the stop has begun, which the runtime may not have reported yet.
-    /// They are established, and their requests have usually arrived, too. The number of rounds is limited, so no client can keep it
-    /// going.
+    /// Accepts the connections that already wait when the shutdown begins. The runtime may not have reported them yet.
+    /// They are established, and most have already sent their requests. The number of rounds is limited, so a client cannot prolong
+    /// them.
     fn accept_the_last(self: &Rc<Self>, lanes: &ListenerShards) {
         let mut ready = Vec::new();
         for _ in 0..LAST_LOOKS {
@@ -74,18 +74,18 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Accepts from these shards, more from each the fewer there are. True if no connection is left.
-    /// Shards in which a known client was recently accepted come first. The other shards divide the share of unknown clients, who
-    /// count as one client, however many addresses they come from.
+    /// Accepts connections from these shards. The fewer shards are ready, the more it accepts from each. Returns true if no
+    /// connection waits.
+    /// Shards where the thread recently accepted a known client come first. The other shards divide the share of unknown clients,
+    /// who count as one client, whatever their number of addresses.
     ///
-    /// The total is limited, not only the number for each shard. A connection that is evicted for a new one closes only when this
-    /// thread turns to it. Without a limit, a burst from hundreds of addresses would open several times as many connections as
-    /// allowed.
+    /// The total is limited, too. A connection that is evicted to make room closes only when this thread handles it. Without the
+    /// limit, connections from hundreds of addresses at once would exceed the maximum several times.
     fn accept_some(self: &Rc<Self>, lanes: &ListenerShards, ready: &mut [usize]) -> std::io::Result<bool> {
         if let [lane] = ready {
             return self.accept_of(lanes, *lane, ACCEPTED);
         }
-        // Not always the same strangers first.
+        // The starting shard rotates, so the same unknown clients are not always first.
         self.accept_round.set(self.accept_round.get().wrapping_add(1));
         ready.rotate_left(self.accept_round.get() % ready.len().max(1));
         let is_known = |lane: &usize| self.known.borrow().is_recent(*lane);
@@ -112,7 +112,7 @@ impl<P: ServedPod> TrafficThread<P> {
                     }
                 }
                 Ok(None) => return Ok(true),
-                // The client went away before it was accepted (accept(2)).
+                // The client closed the connection before the thread accepted it (accept(2)).
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(error),
             }
@@ -120,7 +120,7 @@ impl<P: ServedPod> TrafficThread<P> {
         Ok(false)
     }
 
-    /// Identifies the client, checks for room, and inserts the connection. True if the client is known.
+    /// Identifies the client, checks the limits, and inserts the connection. Returns true if the client is known.
     fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr, listener: usize) -> bool {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
         let ends = ConnectionEnds { peer, local: &|| stream.local_addr().ok() };
@@ -144,24 +144,24 @@ impl<P: ServedPod> TrafficThread<P> {
                 who,
             ))
         });
-        // Its first request has most often come with it.
+        // The first request has usually arrived together with the connection.
         self.ready_queue.push(key);
         is_known
     }
 
     /// Returns the tenant whose shares a connection uses.
-    /// While a pod is not proven to be at its address, the connection uses that pod's tenant nevertheless. Shares are not
-    /// credentials, and a known pod must not wait among unknown clients each time that the proof is renewed.
+    /// A pod may not be attested at its address yet. The connection then still uses the tenant of the likely pod. Shares are not
+    /// credentials, and a known pod must not wait among unknown clients at each renewal of its attestation.
     fn tenant(&self, caller: &Client<P>, ends: &ConnectionEnds<'_>) -> Rc<Tenant<P>> {
         let likely =
             matches!(caller, Client::Unidentified).then(|| self.shared.resolver.likely_pod(ends)).flatten();
         self.tenants.borrow_mut().of(caller, likely.as_ref(), ends.peer.ip())
     }
 
-    /// Takes permits of both caps.
-    /// A client that has used its share makes room by its own connections. If the process has no room, the client with the most
-    /// connections makes it. Only connections that this thread accepted are ended: another thread's table must not be touched, and
-    /// all connections of an address are on one thread (`listen`).
+    /// Takes one permit of the process limit and one of the client limit.
+    /// A client that has reached its limit loses one of its own connections. If the process has reached its limit, the client with
+    /// the most connections loses one. The thread ends only connections that it accepted itself, because another thread's table
+    /// must not be changed. All connections of an address are on one thread (`listen`).
     fn permits(&self, tenant: &Tenant<P>) -> Option<ConnectionPermits> {
         let (bounds, open, own) = (&self.shared.limits, &self.shared.open_connections, &tenant.connections);
         let had = own.open();
@@ -176,7 +176,7 @@ impl<P: ServedPod> TrafficThread<P> {
         Some(ConnectionPermits { process, caller, client: tenant.id })
     }
 
-    /// Takes a permit of a client's own cap, after an eviction if necessary.
+    /// Takes a permit of the client's own limit, after an eviction if necessary.
     pub(super) fn client_permit(&self, client: ClientId, own: &Arc<PermitCounter>) -> Option<Permit> {
         let (bounds, open, most) =
             (&self.shared.limits, &self.shared.open_connections, self.client_limits.get().connections);
@@ -184,7 +184,7 @@ impl<P: ServedPod> TrafficThread<P> {
         take().flatten().or_else(|| {
             let made_room = self.connections.borrow_mut().evict_from_client(client);
             self.count_evicted(made_room);
-            // Its own place that it just gave up is its own to take, whatever others have by now.
+            // The client just released one of its own permits, so it may take that permit, whatever the other clients hold.
             if made_room { own.take(most) } else { None }
         })
     }
@@ -193,9 +193,9 @@ impl<P: ServedPod> TrafficThread<P> {
         self.metrics.connections.evicted_idle.fetch_add(u64::from(evicted), Ordering::Relaxed);
     }
 
-    /// Answers with 503 a connection for which there is no room; public requests get their normal answer.
-    /// The thread first reads the bytes that the client has sent already: a close with unread bytes resets the connection, and the
-    /// reset can overtake the answer. If the bytes contain no whole request, the first dialect refuses them.
+    /// Refuses a connection with status 503 because a limit is reached. Public requests still get their normal answer.
+    /// The thread first reads the bytes that the client has already sent. A close with unread bytes resets the connection, and the
+    /// reset can overtake the answer. If the bytes contain no complete request, the first dialect writes the refusal.
     pub(super) fn refuse_at_cap(
         &self,
         stream: &mut std::net::TcpStream,
@@ -220,7 +220,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if out.is_empty() {
             self.write_refusal(dialects, &FULL, &mut out);
         }
-        // The socket's buffer is empty, so this is written whole or the client is gone.
+        // The send buffer of the socket is empty. So the kernel takes the whole answer, or the client is gone.
         let _ = stream.write(&out);
     }
 }

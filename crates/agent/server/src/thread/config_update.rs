@@ -1,9 +1,9 @@
-//! The settings of a thread that change while it runs: the dialects of its listeners, and the limits of one client.
+//! The settings of a thread that a reload can change: the dialects of its listeners, and the limits per client.
 //!
-//! The thread applies an update between two turns, so one configuration answers each request, never both. Kept connections use the
-//! new dialects from their next turn on, as new connections do ([`ActiveDialects`](crate::handler::ActiveDialects)). Work that takes
-//! time continues under the configuration of its request. The `reload` module sends updates and waits until each thread has applied
-//! its own.
+//! The thread applies an update between two turns, so each request is answered under exactly one configuration. Open connections
+//! use the new dialects from their next turn on, like new connections ([`ActiveDialects`](crate::handler::ActiveDialects)). An
+//! answer that is not ready yet continues under the configuration of its request. The `reload` module sends the updates and waits
+//! until every thread has applied them.
 
 use std::fmt;
 
@@ -15,16 +15,16 @@ use crate::handler::ListenerDialects;
 /// The receiver from which a thread takes its updates.
 pub type UpdateReceiver<P> = mpsc::UnboundedReceiver<ThreadUpdate<P>>;
 
-/// Builds the dialects of each listener, on the thread that uses them.
+/// A function that builds the dialects of each listener. It runs on the thread that uses the dialects.
 pub type BuildDialectsFn<P> = Box<dyn FnOnce() -> Option<Vec<ListenerDialects<P>>> + Send>;
 
 /// One update.
 pub struct ThreadUpdate<P> {
-    /// Builds the dialects that the listeners use from then on.
+    /// Builds the new dialects of the listeners.
     pub build_dialects: BuildDialectsFn<P>,
-    /// The limits of one client from then on.
+    /// The new limits per client.
     pub client_limits: ClientLimits,
-    /// Notified once the update is applied; dropped by a thread that has ended and answers no client.
+    /// Notified after the update is applied. A thread that has ended drops the sender and answers no client.
     pub applied: oneshot::Sender<()>,
 }
 

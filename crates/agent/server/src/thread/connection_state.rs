@@ -1,7 +1,7 @@
-//! The state of one connection, from accept to end.
+//! The state of one connection, from its accept to its end.
 //!
-//! The module knows sockets and states; [`mod@super::connection_task`] has the actions of a connection. While a connection waits for
-//! its client, it is only this state and a row in the table, and holds no buffer.
+//! This module knows sockets and states. [`mod@super::connection_task`] has the actions of a connection. A connection that waits
+//! for its client consists only of this state and a row in the table. It holds no buffer.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -21,25 +21,26 @@ use crate::fairness::scheduler::ClientTurns;
 use crate::handler::ActiveDialects;
 use crate::listen::MAX_UNREAD_BYTES;
 
-/// One connection, which is always in one of these situations:
-/// - It waits for its client.
-/// - It is in the thread's ready queue.
-/// - It waits for a turn (`parked`).
-/// - A task of its own handles it (`task`), and that task may wait for a turn, too.
+/// One connection. It is always in one of these situations:
+/// - The connection waits for its client.
+/// - The connection is in the thread's ready queue.
+/// - The connection waits for a turn (`parked`).
+/// - A task of the connection handles it (`task`). The task may also wait for a turn.
 ///
-/// The order of fields matters: the fields that every turn uses are together at the beginning. With a small quota the kernel stops
-/// the process for most of the time, and afterwards no cache holds its memory; a cache line is then 1 % of a request.
+/// The order of the fields matters: the first fields are those that every turn uses. With a small CPU quota, the kernel stops the
+/// process most of the time. Afterwards no CPU cache holds the memory of the process, and each loaded cache line costs 1 % of a
+/// request.
 #[repr(C)]
 pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) key: ConnectionKey,
     /// The dialects of the listener that accepted the connection.
     pub(super) dialects: Rc<ActiveDialects<P>>,
-    /// The connection is parked, or has a task. An event of the poller then starts no turn.
+    /// True if the connection is parked or has a task. A poller event then starts no turn.
     pub(super) is_suspended: Cell<bool>,
-    /// Whole requests may be in the buffered bytes: the next turn looks there and does not read.
+    /// True if the buffered bytes may contain complete requests. The next turn then parses these bytes and does not read.
     pub(super) has_buffered_request: Cell<bool>,
     pub(super) connection_state: TimedState,
-    /// Bytes of an incomplete head, or of requests behind one that takes time.
+    /// The bytes of a partial head, or of requests behind a request that takes time.
     pub(super) buffered: RefCell<Option<Box<BufferedBytes>>>,
     pub(super) client: RefCell<ConnectionClient<P>>,
     pub(super) socket: ClientSocket,
@@ -50,14 +51,14 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) peer: SocketAddr,
 }
 
-/// The client at the other end, and the tenant whose shares the connection uses.
+/// The client of the connection, and the tenant whose shares the connection uses.
 #[derive(Debug)]
 pub(super) struct ConnectionClient<P> {
     pub(super) identity: Client<P>,
     pub(super) tenant: Rc<Tenant<P>>,
 }
 
-/// A connection that waits for its next turn: the queue in which it waits, and the waker of its task, if it has one.
+/// A connection that waits for its next turn: the queue of the wait, and the waker of its task if it has a task.
 #[derive(Debug)]
 pub(super) struct ParkedTurn {
     pub(super) queue: Rc<ClientTurns>,
@@ -94,25 +95,25 @@ impl<P: ServedPod> ConnectionData<P> {
         self.buffered.borrow().is_some()
     }
 
-    /// Charges the buffered bytes to the present tenant. False if that tenant may not hold so much.
+    /// Charges the buffered bytes to the current tenant. Returns false if that tenant may not hold so many bytes.
     pub(super) fn transfer_buffer_charge(&self) -> bool {
         let share = &self.client.borrow().tenant.buffers;
         self.buffered.borrow_mut().as_mut().is_none_or(|kept| kept.transfer_to(share))
     }
 
-    /// True if the connection's pod is gone.
+    /// True if the connection's pod was deleted.
     pub(super) fn is_pod_gone(&self) -> bool {
         self.client.borrow().identity.is_pod_gone()
     }
 
-    /// Holds the bytes that the socket did not take. Returns `None` if the client may not hold so much.
+    /// Holds the bytes that the socket did not accept. Returns `None` if the client may not hold so many bytes.
     pub(super) fn buffer_unsent(&self, rest: &[u8]) -> Option<BufferedBytes> {
         let mut unsent = self.client.borrow().tenant.buffers.new_empty_buffer();
         unsent.replace_unsent(rest, MAX_UNREAD_BYTES).then_some(unsent)
     }
 }
 
-/// Keeps these bytes instead of the buffered ones. False if that is too much for the client; then nothing is kept.
+/// Replaces the buffered bytes by these bytes. Returns false if the client may not hold so many; then no bytes are kept.
 pub(super) fn store_buffered<P>(
     kept: &mut Option<Box<BufferedBytes>>,
     tenant: &Tenant<P>,
@@ -140,9 +141,9 @@ impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
 }
 
 impl<P: ServedPod> Drop for ConnectionData<P> {
-    /// Resets the connection of a pod that is gone, so that the kernel does not answer the pod any more, either.
-    /// The kernel would send unacknowledged bytes to the pod's address again and again. The next pod may have that address by then,
-    /// and could read the bytes from the wire (container runtimes grant CAP_NET_RAW by default). A reset discards them.
+    /// Resets the connection of a deleted pod, so the kernel stops sending to the pod's address.
+    /// The kernel would resend unacknowledged bytes to that address. By then the next pod may have the address and could read the
+    /// bytes, because container runtimes grant CAP_NET_RAW by default. A reset discards the bytes.
     fn drop(&mut self) {
         if self.is_pod_gone() {
             self.socket.reset_at_end();

@@ -1,8 +1,7 @@
-//! A connection that its thread handles: it reads, takes turns and writes.
+//! The actions of a connection that its thread handles: read, take turns and write.
 //!
-//! [`mod@super::request`] and the dialect interpret the bytes, and [`mod@super::deferred_response`] handles answers that take time.
-//! The state of a connection is separate ([`mod@super::connection_state`]), so that the thread, which owns the states, is not part of
-//! them.
+//! [`mod@super::request`] and the dialect interpret the bytes. [`mod@super::deferred_response`] handles answers that take time. The
+//! state of a connection is in a separate module ([`mod@super::connection_state`]), because the thread owns the states.
 
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +20,7 @@ use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 use crate::fairness::scheduler::ClientTurns;
 
-/// The number of pipelined requests that cost as much as a turn, because they save the read and the write.
+/// The number of pipelined requests that cost as much as one turn. Pipelined requests share one read and one write.
 const PIPELINED: u32 = 4;
 
 /// A connection and its thread.
@@ -46,25 +45,25 @@ impl<P: ServedPod> Deref for ActiveConnection<P> {
 
 /// The outcome of a turn.
 enum TurnOutcome {
-    /// There was nothing to read.
+    /// The socket had no bytes to read.
     NotYet,
-    /// The client is gone.
+    /// The connection is over.
     Over,
-    /// Requests were answered: the bytes that the socket did not take, and the next action.
+    /// The thread answered requests. The values are the bytes that the socket did not accept, and the next action.
     Answered(Option<BufferedBytes>, NextAction),
 }
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Proceeds as far as one turn allows. `told` has the poller's events for its socket.
+    /// Handles the connection as far as one turn allows. `told` has the poller's events for the socket.
     pub(super) fn proceed(&self, told: Option<EventFlags>) {
         if let Some(flags) = told {
             self.socket.on_event(flags);
         }
-        // Its task was told by the socket, and its turn comes.
+        // The socket has woken the connection's task, which will take the turn.
         if self.is_suspended.get() {
             return;
         }
-        // A turn is not given to who has no use for it.
+        // A connection that has nothing to read gets no turn.
         if !self.has_buffered_request.get() && !self.socket.may_read() {
             return self.wait_for_client();
         }
@@ -74,7 +73,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 
     fn take_turn(&self) {
-        // A fault in one request ends its connection and not the thread, on which everybody's are.
+        // A panic in one request ends only that connection, not the whole thread.
         match catch_unwind(AssertUnwindSafe(|| self.turn())) {
             Ok(TurnOutcome::Answered(None, NextAction::Read)) => self.go_back(false),
             Ok(TurnOutcome::Answered(None, NextAction::ReadBuffered)) => self.go_back(true),
@@ -94,7 +93,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Waits for the client to send more. In a drain an idle connection ends instead, unless it may send one more request.
+    /// Waits for the next bytes of the client. During a drain an idle connection closes, unless it may send one more request.
     fn wait_for_client(&self) {
         let ends = self.thread.draining.get() && !self.thread.is_patient.get();
         if ends && self.connection_state.is_idle() {
@@ -106,7 +105,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Starts a task for work that takes time. The connection continues after it.
+    /// Starts a task for work that takes time. The connection continues after the task.
     fn wait_for(&self, unsent: Option<BufferedBytes>, after: NextAction) {
         let waiting = ConnectionTask(Some(self.clone()));
         let task = tokio::task::spawn_local(waiting.until_over(unsent, after));
@@ -114,12 +113,12 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.is_suspended.set(true);
     }
 
-    /// Ends the connection: frees its row in the table. The socket closes once no task uses it.
+    /// Removes the connection from the table. The socket closes when no task uses it any more.
     fn leave(&self) {
         self.thread.connections.borrow_mut().remove(self.key);
     }
 
-    /// True if its client has a turn left in this round. Otherwise it queues for a later round, which wakes `waker`.
+    /// True if the client has a turn left in this round. Otherwise the connection queues for a later round, which wakes `waker`.
     fn is_admitted(&self, waker: Option<&Waker>) -> bool {
         let who = self.client.borrow();
         let (turns, of) = (&self.thread.scheduler, &who.tenant.turns);
@@ -128,7 +127,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             let parked = ParkedTurn { queue: of.clone(), waker: waker.cloned() };
             let before = self.parked.replace(Some(parked));
             self.is_suspended.set(true);
-            // Once in a queue, however often its task is woken meanwhile.
+            // A connection is in a queue only once, even if its task wakes several times.
             if before.is_none_or(|before| !Rc::ptr_eq(&before.queue, of)) {
                 turns.wait(of, self.key);
             }
@@ -136,12 +135,12 @@ impl<P: ServedPod> ActiveConnection<P> {
         is_admitted
     }
 
-    /// Ready when its client has a turn left. The connection's own task calls it.
+    /// Ready when the client has a turn left. The task of the connection calls this function.
     pub(super) fn poll_admitted(&self, context: &Context<'_>) -> Poll<()> {
         if self.is_admitted(Some(context.waker())) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Continues if the connection waits for a turn in this queue. False if it does not.
+    /// Resumes the connection if it waits in this queue. Returns true if the connection did wait there.
     pub(super) fn unpark(&self, of: &Rc<ClientTurns>) -> bool {
         let parked = self.parked.borrow_mut().take_if(|parked| Rc::ptr_eq(&parked.queue, of));
         let Some(parked) = parked else { return false };
@@ -155,7 +154,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         true
     }
 
-    /// Checks an idle connection in a drain: it continues if another request has come already, and otherwise ends.
+    /// Checks an idle connection during a drain. The connection continues if another request has arrived, and ends otherwise.
     pub(super) fn poll_or_close(&self) {
         self.socket.mark_readable();
         self.thread.ready_queue.push(self.key);
@@ -165,8 +164,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.thread.shared.clock.now()
     }
 
-    /// Reads once (or uses the buffered bytes), answers whole requests, writes once.
-    /// A turn borrows the scratch buffers only while it runs.
+    /// Performs one turn: reads once, or uses the buffered bytes, answers all complete requests and writes once.
+    /// The turn borrows the scratch buffers only while it runs.
     fn turn(&self) -> TurnOutcome {
         let mut scratch = self.thread.scratch.borrow_mut();
         let Scratch { read: buffer, write: out } = &mut *scratch;
@@ -178,7 +177,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             match self.socket.read(&mut buffer[filled..end]) {
                 ReadOutcome::Bytes(n) => filled += n,
                 ReadOutcome::WouldBlock => {
-                    // A look costs, too, and a client can bring it about as often as it likes.
+                    // This check also costs a turn, because a client can cause it as often as it wants.
                     self.thread.scheduler.record_turn(&self.client.borrow().tenant.turns);
                     return TurnOutcome::NotYet;
                 }
@@ -208,14 +207,14 @@ impl<P: ServedPod> ActiveConnection<P> {
             RequestOrigin { dialects, client: caller, tenant, peer: self.peer.ip(), received_at: came };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         self.thread.scheduler.charge(&tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
-        // Behind an answer that closes nothing is looked at any more.
+        // After an answer that closes the connection, all further bytes are ignored.
         let closes = matches!(batch.next, NextAction::Close | NextAction::Linger);
         let rest = if closes { &[] } else { &bytes[batch.consumed..] };
         if !store_buffered(kept, tenant, rest) {
             batch.next = self.thread.refuse_if_buffer_full(dialects, &batch.next, out)?;
         }
         if batch.consumed > 0 && kept.is_some() {
-            // Whole requests came, so the head behind them is another one and has a time of its own.
+            // The connection has sent complete requests, so the timeout for the next head starts anew.
             self.connection_state.set_state(ConnectionState::Idle, now);
         }
         self.connection_state.set_state(batch.next.state(kept.is_some()), now);
@@ -223,13 +222,13 @@ impl<P: ServedPod> ActiveConnection<P> {
         if sent == out.len() {
             return Some(TurnOutcome::Answered(None, batch.next));
         }
-        // At once: between two requests it could be ended by whoever needs room.
+        // The state changes immediately. An idle connection could be ended to make room for another one.
         self.connection_state.set_state(ConnectionState::Write, now);
         Some(TurnOutcome::Answered(Some(self.buffer_unsent(&out[sent..])?), batch.next))
     }
 }
 
-/// A connection that its task handles. Dropping it ends the connection, however the task ends.
+/// A connection that is handled by its own task. Dropping this value ends the connection, however the task ends.
 pub(super) struct ConnectionTask<P: ServedPod>(Option<ActiveConnection<P>>);
 
 impl<P: ServedPod> ConnectionTask<P> {
@@ -238,7 +237,7 @@ impl<P: ServedPod> ConnectionTask<P> {
         if let Some(looks) = connection.wait(unsent, after).await {
             self.0 = None;
             connection.task.replace(None);
-            // What is left of a task stays in memory as long as somebody could wake it.
+            // The task's memory stays allocated while a waker exists.
             connection.socket.forget_waker();
             connection.is_suspended.set(false);
             connection.go_back(looks);
@@ -254,7 +253,7 @@ impl<P: ServedPod> Drop for ConnectionTask<P> {
     }
 }
 
-/// Ready when there is something to read and a turn to do it in. The connection's own task calls it.
+/// Ready when the socket has bytes to read and the client has a turn left. The task of the connection calls this function.
 pub(super) fn poll_turn_to_read<P: ServedPod>(
     connection: &ActiveConnection<P>,
     context: &mut Context<'_>,
@@ -268,13 +267,13 @@ mod tests {
     use super::*;
     use crate::testing::FakePod;
 
-    /// The return type of a function of a connection's two parts.
+    /// Returns the size of the return type of a function that takes the two parts of a connection.
     fn size_of_returned<A, B, C, R>(_: impl Fn(A, B, C) -> R) -> usize {
         size_of::<R>()
     }
 
-    /// Connections and their tasks stay small: a node may have ten thousand idle connections, or as many long polls.
-    /// An idle connection costs one `ConnectionData`, a long poll a task as well. Rare parts of a task are in a box.
+    /// Connections and their tasks stay small, because a node may have ten thousand idle connections or long polls.
+    /// An idle connection costs one `ConnectionData`, and a long poll also costs a task. Rarely used parts of a task are boxed.
     #[test]
     fn a_connection_that_waits_stays_small() {
         let (waits, takes_time) =

@@ -1,4 +1,4 @@
-//! Awaits a response that takes time, then writes it, while the thread serves all other connections.
+//! Awaits a response that is not ready yet and writes it. Meanwhile the thread serves all other connections.
 
 use std::future::poll_fn;
 use std::task::Context;
@@ -13,7 +13,7 @@ use crate::connection_table::ConnectionState;
 use crate::response::{WriteContext, WriteOutcome};
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Waits for a slow answer and writes it. False when the connection is over.
+    /// Waits for an answer and writes it. Returns false if the connection is over.
     pub(super) async fn send_deferred(&self, pending: UnsentResponse) -> bool {
         let UnsentResponse { response: later, version, keep_alive, head_only, since, request_id: request } =
             pending;
@@ -26,12 +26,13 @@ impl<P: ServedPod> ActiveConnection<P> {
         if is_poll {
             self.socket.mark_readable();
         }
-        // Its pod may have gone meanwhile, and another have its address: the sweep that ends its connections comes a moment later.
+        // The pod may have been deleted during the wait, and another pod may have its address. The sweep has not ended the
+        // connection yet.
         if self.is_pod_gone() {
             return false;
         }
         let thread = &*self.thread;
-        // The stop itself may be what ended the wait, before this thread has turned to it.
+        // The shutdown itself may have ended the wait, before this thread has noticed the shutdown.
         let keep_alive = keep_alive && !thread.stop.has_begun();
         let now = self.now();
         let mut out = Vec::new();
@@ -42,7 +43,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             reply.write(&WriteContext { frame: &frame, request_id: request, now }, &mut out)
         };
         thread.metrics.record_response(route, status, now.since(since));
-        // Who waits for a change is given each credential once.
+        // A long poll returns each credential only once, so it does not count as a fetch.
         if status == 200 && route.is_credential() && !is_poll {
             thread.record_fetch(&self.client.borrow().identity, route, None);
         }
@@ -55,7 +56,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         goes_on
     }
 
-    /// Returns when the client has closed its side, even if it sent more bytes before.
+    /// Returns when the client has closed its sending side, even if the client sent more bytes before.
     async fn client_gone(&self) {
         loop {
             let poll = |context: &mut Context<'_>| {

@@ -1,6 +1,6 @@
-//! The loops of a traffic thread: the loop that serves ready connections, the round loop, and the drain.
+//! The loops of a traffic thread: the event loop, the round loop, and the drain.
 //!
-//! [`mod@super::ready_queue`] holds the connections that have work to do; [`ActiveConnection`] does the work of one.
+//! [`mod@super::ready_queue`] holds the connections that have work to do. [`ActiveConnection`] does the work of one connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,12 +16,12 @@ use crate::connection_table::ConnectionKey;
 use crate::epoll::MAX_EVENTS;
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Serves the ready connections. Between two passes all other tasks of this thread run. Ends only if the poller fails.
+    /// Serves the ready connections. All other tasks of the thread run between two passes. Returns only if the poller fails.
     pub(super) async fn serve_ready(self: Rc<Self>) -> io::Result<()> {
         loop {
             poll_fn(|context| self.ready_queue.poll_pending(context)).await?;
             self.do_what_there_is()?;
-            // A look costs, even if nobody it tells of has a turn left.
+            // A check costs CPU time even if no ready client has a turn left.
             self.rest();
             if self.ready_queue.has_pending() {
                 tokio::task::yield_now().await;
@@ -51,8 +51,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Begins a round whenever a connection waits for one.
-    /// A round begins when the thread has looked at all ready connections, and not faster than the CPU quota allows while several
-    /// clients are active.
+    /// A round begins after the thread has checked all ready connections. While several clients are active, the CPU quota limits
+    /// the rate of rounds.
     pub(super) async fn run_rounds(self: Rc<Self>) {
         loop {
             self.scheduler.wait_for_round_request().await;
@@ -73,16 +73,16 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Lets requests finish that are under way or have arrived, and closes all other connections.
-    /// If another agent has taken over, idle connections first have some time for one more request. A client whose connection ends
-    /// between two requests sees no error, unless its next request is already on the way; the answer to one more request tells the
-    /// client to connect anew. If there is no other agent, this time would only make the next agent wait.
+    /// Completes the requests that are under way or have arrived, and closes all other connections.
+    /// If another agent has taken over, an idle connection first gets some time for one more request. The answer to that request
+    /// asks the client to reconnect. A client whose idle connection simply closes sees an error only if its next request is already
+    /// on the way. Without another agent this time would only delay the next agent.
     pub(super) async fn drain(self: &Rc<Self>) {
         let waited = if self.is_patient.get() { LAST_ANSWERS } else { Duration::ZERO };
         let _ = tokio::time::timeout(waited, self.all_gone()).await;
         self.is_patient.set(false);
         let idle = self.connections.borrow().idle();
-        // Used up here: whoever holds one keeps its socket open.
+        // The list is consumed here, because each entry keeps its socket open.
         idle.into_iter()
             .for_each(|connection| ActiveConnection { thread: self.clone(), connection }.poll_or_close());
         if tokio::time::timeout(DRAIN.saturating_sub(waited), self.all_gone()).await.is_err() {

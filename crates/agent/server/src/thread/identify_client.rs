@@ -10,9 +10,9 @@ use crate::client::{Client, ServedPod};
 use crate::connection_table::ConnectionState;
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Waits until the client is known and its entitlements at a cloud are decided, for at most `patience`.
-    /// If the client is not known by then, it is refused with the reason. The client of a connection is decided once: a known pod
-    /// waits for the cloud alone, and is not attested again (the kernel's record of a connection is good for one look).
+    /// Waits until the client is known and its entitlements at a cloud are decided, at most for `patience`.
+    /// If the client is still unknown then, the thread refuses it with the reason. The client of a connection is identified only
+    /// once. A known pod waits only for the cloud, because the kernel reports each connection to the agent only once.
     pub(super) async fn identify_client(&self, cloud: CloudName, patience: Duration) -> Client<P> {
         let stream = self.socket.stream();
         let local = || stream.local_addr().ok();
@@ -57,7 +57,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Counts the connection for this pod from now on. False if the pod has no room for it.
+    /// Counts the connection toward this pod from now on. Returns false if the pod has no room for the connection.
     fn counts_for(&self, pod: &P) -> bool {
         let thread = &self.thread;
         if self.client.borrow().tenant.id != pod.id() {

@@ -1,8 +1,8 @@
-//! The limits of one client. Another configuration may change them while the thread runs.
+//! The limits per client. A reload may change them while the thread runs.
 
 use crate::connection_table::ConnectionTimeouts;
 
-/// The limits of one client, and the time limits of its connections.
+/// The connection limit of one client, and the time limits of its connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientLimits {
     /// The maximum number of connections of one client.

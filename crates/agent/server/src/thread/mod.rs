@@ -8,13 +8,13 @@
 //! - [`waits`] has the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), for the client's
 //!   [identity](identify_client).
 //!
-//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. Of the data that it writes, it shares only the
-//! counters of open connections with other threads. While a connection waits for its client it holds no buffer. Once there is
-//! something to read, the thread reads it into its scratch buffer, answers every whole request found there and writes. Only a head
-//! that arrived in part, or a client that does not read, costs a connection memory of its own.
+//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. The only data that several threads write are the
+//! counters of open connections. A connection that waits for its client holds no buffer. When bytes arrive, the thread reads them
+//! into its scratch buffer, answers every complete request and writes. Only a partial head, or a client that does not read, costs a
+//! connection memory of its own.
 //!
-//! The thread does not use hyper: a kept connection takes 11 KiB there and 0.3 KiB here (docs/decisions/http-server.md). A dialect
-//! interprets the requests; this module knows bytes, states and limits.
+//! The thread does not use hyper: a kept connection takes 11 KiB in hyper and 0.3 KiB here (docs/decisions/http-server.md). The
+//! dialects interpret the requests. This module knows only bytes, states and limits.
 
 mod accept;
 mod config_update;
@@ -69,13 +69,13 @@ pub use self::testing::{TestNextAction, TestTurn};
 pub struct ServerContext<P> {
     /// The process's clock.
     pub clock: Clock,
-    /// Tells which pod is at the other end of a connection.
+    /// Identifies the pod at the other end of a connection.
     pub resolver: Arc<dyn ClientResolver<P>>,
     /// Counts all open connections.
     pub open_connections: Arc<PermitCounter>,
     /// Counts the connections of unknown clients.
     pub strangers: Arc<PermitCounter>,
-    /// The limits on what clients may hold open.
+    /// The limits on connections and buffers.
     pub limits: ThreadLimits,
 }
 
@@ -91,56 +91,57 @@ impl<P> Clone for ServerContext<P> {
     }
 }
 
-/// The limits on what clients of one thread may hold open.
+/// The limits on connections and on the memory of one thread.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadLimits {
-    /// The maximum number of connections, all threads together.
+    /// The maximum number of open connections in the process.
     pub connections: u32,
-    /// The maximum number of bytes that this thread's connections may hold together.
+    /// The maximum number of buffered bytes of all connections of this thread.
     pub buffered_bytes: usize,
     /// The cores of the CPU quota; `None` if there is no quota.
     pub cores: Option<f64>,
-    /// The limits on the sizes of requests' heads.
+    /// The size limits for request heads.
     pub wire: seawall_http::HeadLimits,
 }
 
-/// The time limit of the drain. With the rest of the shutdown it stays below 5 s.
-/// Listeners close, and idle connections close (after one more answer, where another agent has taken over and they send a request in
-/// time). Requests under way are answered and then their connections close. Connections that are left at the end are cut.
+/// The time limit of the drain. The whole shutdown takes less than 5 s.
+/// In the drain, the listeners and the idle connections close. If another agent has taken over, idle connections first get time for
+/// one more request. The thread answers requests under way and then closes their connections. At the time limit it closes all
+/// remaining connections.
 const DRAIN: Duration = Duration::from_secs(4);
 
-/// The time in which idle connections may send one more request, where another agent accepts new connections.
-/// It is part of [`DRAIN`].
+/// The time in which an idle connection may send one more request, if another agent already accepts new connections.
+/// This time is part of [`DRAIN`].
 const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 const FULL: Refusal =
     Refusal::new(503, "too_many_connections", "Too many connections are open; try again shortly.");
 
-/// Bytes read in one turn. A metadata request has some 200; a longer head comes in several turns.
+/// The bytes that one turn reads. A metadata request has about 200 bytes; a longer head takes several turns.
 const READ: usize = 4 * 1024;
 
-/// Requests answered in one turn, and the bytes of answers after which the turn ends.
-/// A client that pipelines more waits for its next turn.
+/// The maximum number of requests per turn. A turn also ends when its answers reach a number of bytes.
+/// A client that pipelines more requests waits for its next turn.
 const REQUESTS: u32 = 16;
 const BATCH: usize = 16 * 1024;
 
-/// Connections that are ended in one round because they are too slow or idle.
+/// The maximum number of overdue connections that the thread ends in one round.
 const ENDED_AT_ONCE: usize = 8;
 
-/// The time in which connections are still accepted that waited when the stop began.
+/// The time after the start of the shutdown in which the thread still accepts waiting connections.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// The CPU time that the quota earns during the longest rest of the thread before its next look for ready connections.
-/// A look costs less, so the debt shrinks.
+/// The CPU time that the quota must earn during the longest pause of the thread.
+/// A check for ready connections costs less CPU time than this, so the debt shrinks.
 const REST: Duration = Duration::from_millis(1);
 
-/// The pause of the round loop after an `accept` that failed for lack of a resource that other connections must release.
+/// The pause after an `accept` that failed because a resource, such as descriptors, was used up.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 
 /// One traffic thread.
 pub struct TrafficThread<P: ServedPod> {
     shared: ServerContext<P>,
-    /// The dialects of each listener.
+    /// The active dialects of each listener.
     listeners: Vec<Rc<ActiveDialects<P>>>,
     client_limits: Cell<ClientLimits>,
     metrics: Arc<ThreadMetrics>,
@@ -150,21 +151,21 @@ pub struct TrafficThread<P: ServedPod> {
     scratch: RefCell<Scratch>,
     date: RefCell<DateHeader>,
     scheduler: FairScheduler,
-    /// The pacer; `None` if there is no CPU quota.
+    /// The CPU pacer, or `None` without a CPU quota.
     pace: RefCell<Option<CpuPacer>>,
     tenants: RefCell<Tenants<P>>,
     known: RefCell<RecentShards>,
-    /// Limits the requests of unknown clients that wait for identity.
+    /// Limits how many requests of unknown clients wait for identity.
     unidentified_waits: Rc<UnidentifiedWaitLimit>,
     /// Counts the accept rounds, which rotates the order of the shards.
     accept_round: Cell<usize>,
     /// True if an `accept` has failed since the last round.
     is_accept_failing: Cell<bool>,
-    /// Limits the log lines about such failures.
+    /// Limits the rate of log lines about failed `accept` calls.
     accept_failures: Gcra,
-    /// Follows `stop`, for frequent reads; it may be a moment late.
+    /// A copy of `stop` for frequent reads. The copy may be slightly late.
     draining: Cell<bool>,
-    /// True in the drain while idle connections may send one more request.
+    /// True during the drain while idle connections may send one more request.
     is_patient: Cell<bool>,
     requests: Cell<u64>,
 }
@@ -175,14 +176,14 @@ struct Scratch {
     write: Vec<u8>,
 }
 
-/// Returns the error for a task of the thread that ended although it never should.
+/// Returns an error for a task that should run forever but has ended.
 fn died(ended: Result<(), JoinError>) -> io::Error {
     ended.map_or_else(io::Error::other, |()| io::Error::other("a task ended unexpectedly"))
 }
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Returns a thread that has not started. Must be called inside its runtime.
-    /// `number` makes its request ids distinct from those of other threads.
+    /// Returns a thread that has not started. Call this function inside the thread's runtime.
+    /// `number` makes the request ids differ from those of other threads.
     ///
     /// # Errors
     /// The kernel provides no poller.
@@ -194,8 +195,8 @@ impl<P: ServedPod> TrafficThread<P> {
         stop: StopSignal,
         number: u64,
     ) -> io::Result<Self> {
-        // Larger than the largest head by the empty line that may stand before one: a full buffer must never hold a head
-        // of which the parser still wants more, or reading into no room would look like the client's end.
+        // The buffer has room for the largest head and the empty line that may precede a head. Otherwise a partial head could fill
+        // the buffer. A read with no free room would then look like the end of the stream.
         let read = vec![0; shared.limits.wire.head + 2];
         let tenants = RefCell::new(Tenants::new(shared.limits.buffered_bytes, shared.strangers.clone()));
         let pace = shared.limits.cores.map(CpuPacer::new);
@@ -225,10 +226,10 @@ impl<P: ServedPod> TrafficThread<P> {
         })
     }
 
-    /// Serves these shards and applies these updates, until the stop has begun and the drain is over.
+    /// Serves these shards and applies these updates. Returns after the shutdown has begun and the drain is complete.
     ///
     /// # Errors
-    /// The poller failed, or an update could not be applied: the thread cannot serve clients.
+    /// The poller failed, or the thread could not apply an update. The thread can then serve no clients.
     pub async fn run(self, lanes: ListenerShards, changes: UpdateReceiver<P>) -> io::Result<()> {
         let thread = Rc::new(self);
         let mut stop = thread.stop.clone();
@@ -249,14 +250,14 @@ impl<P: ServedPod> TrafficThread<P> {
             }
             thread.draining.set(true);
             thread.is_patient.set(thread.stop.is_replaced());
-            // It ends once nobody waits to be accepted. Its listeners close with it.
+            // The accept task ends when no connection waits any more. The listeners close with that task.
             if !accepting.is_finished() && tokio::time::timeout(LAST_ACCEPTS, &mut accepting).await.is_err() {
                 accepting.abort();
             }
             thread.drain().await;
             Ok(())
         };
-        // Without any of them the thread would live on and serve nobody.
+        // The thread cannot serve clients if one of these tasks is missing.
         let ended = local
             .run_until(async {
                 tokio::select! {
@@ -268,12 +269,12 @@ impl<P: ServedPod> TrafficThread<P> {
                 }
             })
             .await;
-        // They and the thread have each other.
+        // The connections and the thread refer to each other, so this breaks the reference cycle.
         thread.connections.borrow_mut().end_all();
         ended
     }
 
-    /// Returns the rest that the CPU quota demands; zero unless several clients are active.
+    /// Returns the pause that the CPU quota demands. The pause is zero unless several clients are active.
     fn owed_rest(&self) -> Duration {
         if !self.scheduler.is_contended() {
             return Duration::ZERO;
@@ -282,10 +283,10 @@ impl<P: ServedPod> TrafficThread<P> {
         self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest)
     }
 
-    /// Sleeps a little between two passes, if the quota demands rest.
+    /// Sleeps between two passes if the CPU quota demands a pause.
     ///
-    /// The whole thread sleeps, its timers and other tasks included. When the runtime waited instead, every event woke it: two pods
-    /// that sent bytes one at a time used up the quota by that.
+    /// The whole thread sleeps, including its timers and other tasks. In an earlier version only the runtime waited, and every
+    /// event woke it. Two pods that sent single bytes then used up the quota.
     #[expect(
         clippy::disallowed_methods,
         reason = "what is waited for is the time itself, and no event may end it"
@@ -297,7 +298,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Refuses input that is not a request.
+    /// Writes the refusal of input that is not an HTTP request.
     fn write_refusal(&self, dialects: &ListenerDialects<P>, refusal: &Refusal, out: &mut Vec<u8>) {
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, self.shared.clock.now());
@@ -308,9 +309,9 @@ impl<P: ServedPod> TrafficThread<P> {
         self.requests.replace(self.requests.get() + 1)
     }
 
-    /// Ends overdue connections and those whose pod is gone, four times a second.
-    /// It ends a few in each round: on close the kernel frees the bytes that a client still had to send (0.2 ms each, measured), and
-    /// with hundreds at once every client would wait.
+    /// Ends overdue connections and connections of deleted pods, four times a second.
+    /// Each round ends only a few. On close the kernel frees the client's unsent bytes, which takes 0.2 ms (measured). Closing
+    /// hundreds of connections at once would delay every client.
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
@@ -326,7 +327,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Ends a few connections that waited longer than allowed. Returns their number.
+    /// Ends a few overdue connections. Returns the number of ended connections.
     fn end_overdue(&self) -> usize {
         let now = self.shared.clock.now();
         let timeouts = self.client_limits.get().timeouts;
@@ -335,15 +336,15 @@ impl<P: ServedPod> TrafficThread<P> {
         ended
     }
 
-    /// Returns when no connection is left.
+    /// Returns when the thread has no connections left.
     async fn all_gone(&self) {
         while self.connections.borrow().len() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Applies each update as it comes. Ends only if one cannot be applied.
-    /// The thread must not continue with a configuration that is not in force.
+    /// Applies each update when it arrives. Returns only if the thread cannot apply an update.
+    /// The thread must not continue with an outdated configuration.
     async fn apply_updates(self: Rc<Self>, mut changes: UpdateReceiver<P>) -> io::Result<()> {
         while let Some(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied: made }) =
             changes.recv().await
@@ -352,7 +353,7 @@ impl<P: ServedPod> TrafficThread<P> {
             let spoken = spoken.ok_or_else(|| io::Error::other("a listener has no dialects"))?;
             self.listeners.iter().zip(spoken).for_each(|(listener, dialects)| listener.replace(dialects));
             self.client_limits.set(allowance);
-            // Who ordered it may not wait any more.
+            // The sender of the update may have stopped waiting.
             let _ = made.send(());
         }
         std::future::pending().await

@@ -1,9 +1,9 @@
 //! The connections that have work to do, and the wait for more of them.
 //!
-//! One task of the runtime serves all connections of its thread: those with events of the poller, and those that have their turn or
-//! return from a wait. A task for each connection took 11.7 µs of CPU for a request where this design takes 10.9
-//! (docs/decisions/threads.md). Most of the difference came from memory that was no longer in any cache. Only work that takes time has
-//! a task now ([`mod@super::deferred_response`]).
+//! One task of the runtime serves all ready connections of its thread. A connection is ready when the poller reports an event, when
+//! its turn comes, or when its wait ends. With one task per connection, a request took 11.7 µs of CPU; this design takes 10.9 µs
+//! (docs/decisions/threads.md). Most of the difference was cache misses. Only work that takes time has its own task
+//! ([`mod@super::deferred_response`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,9 +16,9 @@ use crate::epoll::EpollPoller;
 /// The work that is ready on a thread.
 pub(super) struct ReadyQueue {
     pub(super) poller: EpollPoller,
-    /// The connections that are ready. An entry may be duplicate or of a connection that is gone; it then costs only a look.
+    /// The keys of the ready connections. A key may be a duplicate, or its connection may be closed; such a key costs one check.
     pub(super) queue: RefCell<VecDeque<ConnectionKey>>,
-    /// True if more events may be ready than the last poll reported.
+    /// True if more events may be pending than the last poll reported.
     pub(super) may_have_more: Cell<bool>,
     /// The waker of the event loop, while the loop waits.
     pub(super) waker: Cell<Option<Waker>>,
@@ -46,7 +46,7 @@ impl ReadyQueue {
         }
     }
 
-    /// True if work is ready that no event will report.
+    /// True if there is ready work that no event will report.
     pub(super) fn has_pending(&self) -> bool {
         self.may_have_more.get() || !self.queue.borrow().is_empty()
     }

@@ -1,4 +1,5 @@
-//! One turn: turns the whole requests among the bytes that were read into answers in the buffer that is written next.
+//! Handles one turn of a connection. The thread parses all complete requests in the bytes that it has read, and writes the answers
+//! into one output buffer.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -19,42 +20,42 @@ use crate::response::DeferredResponse;
 use crate::route;
 use crate::route::MetadataRoute;
 
-/// The action that follows once the answers collected so far are written.
+/// The next action of the connection after its collected answers are written.
 pub(super) enum NextAction {
     /// Wait for more bytes.
     Read,
-    /// Look at the buffered bytes: whole requests may be there.
+    /// Parse the buffered bytes, because they may contain complete requests.
     ReadBuffered,
-    /// Wait for an answer that takes time.
+    /// Wait for an answer that is not ready yet.
     Deferred(Box<UnsentResponse>),
-    /// Wait for the client's identity or its entitlements at this cloud, for this long at most.
-    /// Then look at the request, which was buffered.
+    /// Wait for the client's identity or for its entitlements at this cloud, at most for this duration.
+    /// Then parse the request again. Its bytes stay in the buffer.
     AwaitIdentity(CloudName, Duration),
-    /// Close; the thread understood all bytes of the client.
+    /// Close the connection. The thread has read and understood all bytes of the client.
     Close,
-    /// Close, but let the client read the reason.
-    /// Bytes of the client are left unread, and closing on them would reset the connection and destroy the answer on its way.
+    /// Close the connection after the client has had time to read the refusal.
+    /// Some bytes of the client are still unread. An immediate close would reset the connection and destroy the refusal on its way.
     Linger,
 }
 
-/// The outcome of one batch: the bytes and requests that are dealt with, and the next action.
+/// The outcome of one batch of requests: the numbers of processed bytes and requests, and the next action.
 pub(super) struct BatchOutcome {
     pub(super) consumed: usize,
     pub(super) requests: u32,
     pub(super) next: NextAction,
 }
 
-/// The refusal between the end of a pod and the end of its connections.
+/// The refusal for a pod that was deleted while its connection is still open.
 const GONE: Refusal =
     Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on a new connection.");
 
-/// The origin of a request: its client, dialects, tenant, address and arrival time.
+/// The origin of a request: its client, dialects, tenant, IP address and arrival time.
 pub(super) struct RequestOrigin<'a, P> {
     pub(super) dialects: &'a Rc<ListenerDialects<P>>,
     pub(super) client: &'a Client<P>,
     pub(super) tenant: &'a Tenant<P>,
     pub(super) peer: IpAddr,
-    /// The arrival time of the first request.
+    /// The arrival time of the first request in the buffer.
     pub(super) received_at: Moment,
 }
 
@@ -66,7 +67,7 @@ impl<P> Clone for RequestOrigin<'_, P> {
 
 impl<P> Copy for RequestOrigin<'_, P> {}
 
-/// A request that takes time, and the data that its answer needs.
+/// A request whose answer is not ready yet, and the data that the thread needs to send the answer.
 pub(super) struct UnsentResponse {
     pub(super) response: DeferredResponse,
     pub(super) version: HttpVersion,
@@ -78,7 +79,7 @@ pub(super) struct UnsentResponse {
 
 impl NextAction {
     /// Returns the state of the connection after this action.
-    /// Whole requests that wait for a turn are under way, so they must not count as idle.
+    /// A connection with complete requests in its buffer counts as busy, not as idle.
     pub(super) fn state(&self, kept: bool) -> ConnectionState {
         match self {
             Self::Deferred(_) | Self::AwaitIdentity(..) => ConnectionState::Busy,
@@ -91,7 +92,7 @@ impl NextAction {
 }
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Answers the whole requests at the start of `bytes`, as many as a turn has room for.
+    /// Answers the complete requests at the start of `bytes`, up to the limit of one turn.
     pub(super) fn answer_all(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -111,8 +112,9 @@ impl<P: ServedPod> TrafficThread<P> {
         BatchOutcome { next: NextAction::Read, ..batch }
     }
 
-    /// Answers the next request, from the replay cache if it repeats the recorded one.
-    /// Returns the next action, unless that is simply the next request.
+    /// Answers the next request from the replay cache if the request repeats the recorded one. Otherwise the thread parses the
+    /// request.
+    /// Returns the next action of the connection, or `None` if the next request follows.
     fn answer_again(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -134,7 +136,8 @@ impl<P: ServedPod> TrafficThread<P> {
         (!keep_alive).then_some(NextAction::Close)
     }
 
-    /// Replays a recorded query. True if the connection stays open; `None` if the request must be parsed.
+    /// Replays a recorded query.
+    /// Returns true if the connection stays open, and `None` if the thread must parse the request.
     fn lend_again(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -168,17 +171,17 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// True if the tenant is the one of unknown clients.
+    /// True if the tenant is the shared tenant of all unknown clients.
     pub(super) fn is_unknown_client(&self, tenant: &Tenant<P>) -> bool {
         tenant.id == ClientId::UNKNOWN
     }
 
-    /// True if connections of this client may stay open, as far as the client and this thread are concerned.
+    /// True if neither the client nor the thread requires this connection to close after the answer.
     fn goes_on(&self, caller: &Client<P>) -> bool {
         !self.draining.get() && !caller.is_transient()
     }
 
-    /// Parses and answers the next request. Returns the next action, unless that is simply the next request.
+    /// Parses and answers the next request. Returns the next action of the connection, or `None` if the next request follows.
     fn answer_next(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -208,9 +211,10 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Handles bytes for which there is no room in the buffer.
-    /// It refuses a head in part. It returns `None`, and the connection ends, if the bytes are a pipeline behind an unanswered
-    /// request, which cannot be refused.
+    /// Handles bytes that do not fit into the buffer.
+    /// The thread refuses an incomplete request head. If the bytes are pipelined requests behind an unanswered request, the thread
+    /// cannot refuse them.
+    /// It then returns `None`, and the connection ends.
     pub(super) fn refuse_if_buffer_full(
         &self,
         dialects: &ListenerDialects<P>,
@@ -230,7 +234,7 @@ impl<P: ServedPod> TrafficThread<P> {
         Some(NextAction::Linger)
     }
 
-    /// Answers one request. Returns the next action, unless that is simply the next request.
+    /// Answers one request. Returns the next action of the connection, or `None` if the next request follows.
     fn answer_one(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -243,8 +247,9 @@ impl<P: ServedPod> TrafficThread<P> {
         let dialect = dialects.for_target(head.target);
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
-        // No metadata request has a body. One that announces a body is refused by the dialect, and as
-        // the body's bytes would be taken for the next request, its connection ends. A length of zero announces none.
+        // Metadata requests have no body. The dialect refuses a request that announces a body. The connection then ends, because
+        // the
+        // thread would parse the body as the next request. `Content-Length: 0` announces no body.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
         let goes_on = head.keep_alive && bodiless && dialect.keeps_alive_after(head.method);
         let keep_alive = goes_on && self.goes_on(caller);
@@ -305,14 +310,14 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 }
 
-/// True if this client is the very pod whose shares it uses. Only then do recorded queries of that tenant belong to it.
-/// Unknown clients share one tenant, and an unidentified client uses the tenant of its likely pod.
+/// True if the client is the pod that owns this tenant. Only then may the client use the tenant's recorded queries.
+/// Other cases: unknown clients share one tenant, and an unidentified client uses the tenant of its likely pod.
 fn owns<P: ServedPod>(caller: &Client<P>, tenant: &Tenant<P>) -> bool {
     matches!(caller, Client::Pod(pod) if pod.id() == tenant.id)
 }
 
-/// Lets the dialect answer, unless the pod is gone.
-/// The address of such a pod may belong to another pod by now, so the dialect answers public requests alone.
+/// Lets the dialect answer the request. If the client's pod is gone, the dialect answers only public requests.
+/// The reason: another pod may already have the address of the deleted pod.
 fn answer<P: ServedPod>(
     dialect: &dyn MetadataDialect<P>,
     caller: &Client<P>,
@@ -341,7 +346,7 @@ mod tests {
     use crate::replay_cache::ReplayableQuery;
     use crate::testing::{FakePod, thread};
 
-    /// A pod, and its shares of a thread.
+    /// A pod and its tenant on a thread.
     struct World {
         pod: Arc<FakePod>,
         caller: Client<FakePod>,
@@ -361,7 +366,7 @@ mod tests {
         format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n")
     }
 
-    /// Returns the thread's answers to some bytes of the pod.
+    /// Returns the thread's answers to these bytes of the pod.
     fn ask_of(
         world: &World,
         dialects: &Rc<ListenerDialects<FakePod>>,
@@ -375,7 +380,7 @@ mod tests {
         (String::from_utf8(out).unwrap(), batch)
     }
 
-    /// Answers from memory: the target, parsed or replayed, with the version and whether the connection stays open.
+    /// A dialect that answers from memory. The answer shows the target, the version, and whether the connection stays open.
     #[derive(Debug, Default)]
     struct Lender {
         reads: Cell<u32>,

@@ -1,9 +1,9 @@
-//! The socket of a connection: its known readiness, and reads and writes without waiting.
+//! The socket of a connection: non-blocking reads and writes, and the known readiness of the socket.
 //!
-//! The poller watches the socket edge-triggered, and only once there is nothing to read. Most connections without keep-alive are
-//! answered and closed before the poller watches them. A read that does not fill its buffer means that the socket is empty (epoll(7),
-//! question 9), which saves an empty read for each request. Reads and writes are the bare system calls: those of the C library are
-//! cancellation points of a thread, and the preparation for that takes a hundred instructions each.
+//! The poller watches a socket edge-triggered, and only after a read found no more bytes. Most connections without keep-alive are
+//! answered and closed before the poller watches them. A read that does not fill the buffer means that the socket is empty
+//! (epoll(7), question 9). This rule saves one empty read per request. Reads and writes are raw system calls. The C library's
+//! versions are thread cancellation points and cost about a hundred more instructions each.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -19,28 +19,29 @@ use socket2::SockRef;
 use crate::connection_table::ConnectionKey;
 use crate::epoll::EpollPoller;
 
-/// The events that report something to read, or the end of the stream.
+/// The epoll events that report readable bytes or the end of the stream.
 const READABLE: EventFlags =
     EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// The events that report that the client has closed its side, or that the connection is over. No event follows them.
+/// The epoll events that report that the client closed its sending side, or that the connection failed. No event follows them.
 const ENDS: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
 /// A non-blocking socket of one thread.
 #[repr(C)]
 pub(super) struct ClientSocket {
     stream: TcpStream,
-    /// True if there may be something to read.
+    /// True if the socket may have bytes to read.
     may_read: Cell<bool>,
-    /// True if a short read does not mean that the socket is empty.
-    /// Either the client has closed its side, which is reported once, or it has sent urgent data, at which a read stops (tcp(7)).
+    /// True if a short read does not prove that the socket is empty.
+    /// The client may have closed its sending side, which epoll reports only once. Or the client sent urgent data, where a read
+    /// stops (tcp(7)).
     is_doubted: Cell<bool>,
     may_write: Cell<bool>,
-    /// True if the client's end was reported. Unread bytes may be before that end.
+    /// True after epoll reported the end of the client's stream. Unread bytes may still precede that end.
     has_ended: Cell<bool>,
     watched: Cell<EventFlags>,
-    /// The waker of the task that waits for the socket.
-    /// It is the last field: the fields before it share a cache line with the data that a turn uses.
+    /// The waker of the task that waits for this socket.
+    /// This field is the last one, so the other fields share a cache line with the data that each turn uses.
     waker: Cell<Option<Waker>>,
 }
 
@@ -48,14 +49,14 @@ pub(super) struct ClientSocket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadOutcome {
     Bytes(usize),
-    /// There is nothing to read yet.
+    /// The socket has no bytes to read yet.
     WouldBlock,
-    /// The client has closed its side, or the connection failed.
+    /// The client closed its sending side, or the connection failed.
     Closed,
 }
 
 impl ClientSocket {
-    /// Returns a socket of unknown readiness, which may therefore be read.
+    /// Returns a socket whose readiness is unknown. The first turn therefore tries to read.
     pub(super) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -68,27 +69,27 @@ impl ClientSocket {
         }
     }
 
-    /// Records that bytes may have come that no event has reported yet.
+    /// Records that unread bytes may exist that no event has reported yet.
     pub(super) fn mark_readable(&self) {
         self.may_read.set(true);
     }
 
-    /// True if a read may find something.
+    /// True if a read may return bytes or the end of the stream.
     pub(super) fn may_read(&self) -> bool {
         self.may_read.get()
     }
 
-    /// Leaves the present bytes unread and waits for the next event. [`Self::mark_readable`] undoes this.
+    /// Leaves the present bytes unread until the next event. [`Self::mark_readable`] makes them readable again.
     pub(super) fn ignore_unread(&self) {
         self.may_read.set(false);
     }
 
-    /// True if the client's end was reported. Unread bytes may be before that end.
+    /// True after epoll reported the end of the client's stream. Unread bytes may still precede that end.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.get()
     }
 
-    /// Returns the stream, for attestation, which queries the kernel about it.
+    /// Returns the stream. Attestation needs the stream to query the kernel about the connection.
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -112,12 +113,12 @@ impl ClientSocket {
         }
     }
 
-    /// Forgets the waker of the task that waited for the socket.
+    /// Drops the waker of the task that waited for the socket.
     pub(super) fn forget_waker(&self) {
         self.waker.take();
     }
 
-    /// Watches for input from now on. The poller also reports input that came before.
+    /// Starts to watch the socket for input. The poller also reports input that is already there.
     ///
     /// # Errors
     /// The kernel refuses the registration.
@@ -128,7 +129,7 @@ impl ClientSocket {
         Ok(())
     }
 
-    /// Ready once a read may find something. Otherwise the poller will wake the task.
+    /// Ready when a read may return bytes. Otherwise the poller wakes the task later.
     ///
     /// # Errors
     /// The kernel refuses the registration with the poller.
@@ -141,7 +142,7 @@ impl ClientSocket {
         self.poll_one(&self.may_read, context, || self.watch(poller, key))
     }
 
-    /// Ready once the socket takes more.
+    /// Ready when the socket accepts more bytes.
     ///
     /// # Errors
     /// The kernel refuses the registration with the poller.
@@ -175,7 +176,7 @@ impl ClientSocket {
         }
     }
 
-    /// Registers the socket for these events. The registration reports an earlier edge again (epoll_ctl(2)).
+    /// Registers the socket for these events. epoll also reports an event that happened before the registration (epoll_ctl(2)).
     fn watch_for(&self, poller: &EpollPoller, key: ConnectionKey, flags: EventFlags) -> io::Result<()> {
         let all = flags | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         if self.watched.replace(all).is_empty() {
@@ -185,7 +186,7 @@ impl ClientSocket {
         }
     }
 
-    /// Reads once.
+    /// Reads once without waiting.
     pub(super) fn read(&self, room: &mut [u8]) -> ReadOutcome {
         let most = room.len();
         match recv(&self.stream, room, RecvFlags::empty()) {
@@ -198,13 +199,13 @@ impl ClientSocket {
                 self.may_read.set(false);
                 ReadOutcome::WouldBlock
             }
-            // It stays readable, and is read again.
+            // The socket stays readable, so the next turn reads again.
             Err(Errno::INTR) => ReadOutcome::WouldBlock,
             Err(_) => ReadOutcome::Closed,
         }
     }
 
-    /// Checks whether there is something to read, and leaves it unread.
+    /// Checks whether the socket has bytes to read, and leaves the bytes unread.
     pub(super) fn peek(&self) -> ReadOutcome {
         match self.stream.peek(&mut [0]) {
             Ok(0) => ReadOutcome::Closed,
@@ -217,7 +218,7 @@ impl ClientSocket {
         }
     }
 
-    /// Writes once. Returns the number of bytes that the socket took, or `None` if the client is gone.
+    /// Writes once without waiting. Returns the number of written bytes, or `None` if the connection failed.
     pub(super) fn send(&self, bytes: &[u8]) -> Option<usize> {
         if bytes.is_empty() {
             return Some(0);
@@ -235,17 +236,17 @@ impl ClientSocket {
         }
     }
 
-    /// Ends the sending side.
+    /// Closes the sending side.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection has failed.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Makes the later close send a reset to the client, and discard all unacknowledged bytes.
+    /// Makes the later close reset the connection. The kernel then discards all unacknowledged bytes.
     pub(super) fn reset_at_end(&self) {
-        // A socket that is broken already has nothing left to send.
+        // A failed connection has no bytes left to send, so an error does not matter.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 }
@@ -281,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Reads as soon as the poller reports an event.
+    /// Waits for an event of the socket, then reads.
     async fn read(poller: &EpollPoller, socket: &ClientSocket, room: &mut [u8]) -> ReadOutcome {
         while !socket.may_read() {
             told(poller, socket).await;

@@ -1,4 +1,4 @@
-//! Passes on the body of a response of the real server part by part, as its client reads it.
+//! Forwards the body of the real server's response in parts, as fast as the client reads.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::upstream::BodyStream;
 
-/// The time limit for a client to read one part of a long answer, at most 8 KiB.
+/// The time limit for a client to read one part of a long answer. A part has at most 8 KiB.
 const PART: Duration = Duration::from_secs(10);
 
-/// The number of pieces of the real server's answer that cost as much as a turn.
+/// The number of pieces of the real server's answer that cost as much as one turn.
 const PIECES: u32 = 32;
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Passes on the rest of a body. True if the connection can serve another request after it.
+    /// Forwards the rest of a body. Returns true if the connection can serve another request afterwards.
     pub(super) async fn stream_body(&self, rest: BodyStream, length: ResponseFraming) -> bool {
         let goes_on = self.pass_parts_on(rest, length).await;
         if goes_on.is_none() {
-            // Where the end of the connection is the body's, only a reset tells that it is not.
+            // If the end of the connection marks the end of the body, only a reset shows that the body is incomplete.
             self.socket.reset_at_end();
         }
         goes_on.unwrap_or(false)
     }
 
-    /// Passes on the rest of an answer, part by part, as the client reads it.
-    /// Each part costs the client a turn, and more if it came in many pieces. True if the connection stays open after it; `None` if
-    /// the answer broke off.
+    /// Forwards the rest of an answer in parts, as fast as the client reads.
+    /// Each part costs the client one turn, and more turns if the part arrived in many pieces. Returns true if the connection stays
+    /// open, and `None` if the answer broke off.
     async fn pass_parts_on(&self, mut rest: BodyStream, length: ResponseFraming) -> Option<bool> {
         let mut out = Vec::new();
         loop {
@@ -42,7 +42,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             if part.is_last {
                 length.end_body(&mut out);
             }
-            // A place at the real server is held meanwhile, so the whole part has its time, and not each byte of it.
+            // The request holds a permit for the real server meanwhile. So the timeout applies to the whole part, not to each byte.
             if !tokio::time::timeout(PART, self.flush(&out)).await.unwrap_or(false) {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! The answers of a thread to bytes, for tests of dialects. [`crate::testing`] makes the thread.
+//! Test helpers for dialects: the answers of a thread to given bytes. [`crate::testing`] creates the thread.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -11,12 +11,12 @@ use super::request::{NextAction, RequestOrigin};
 use crate::client::{Client, ServedPod};
 use crate::handler::ListenerDialects;
 
-/// The outcome of some bytes.
+/// The outcome of a turn.
 #[derive(Debug)]
 pub struct TestTurn {
     /// The answers.
     pub text: String,
-    /// The number of bytes that are dealt with.
+    /// The number of processed bytes.
     pub taken: usize,
     /// The next action of the connection.
     pub next: TestNextAction,
@@ -25,22 +25,22 @@ pub struct TestTurn {
 /// The next action of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TestNextAction {
-    /// It waits for more bytes.
+    /// The connection waits for more bytes.
     Read,
-    /// It looks at the bytes that are left.
+    /// The connection parses the remaining bytes.
     ReadBuffered,
-    /// It waits for an answer that takes time.
+    /// The connection waits for an answer that is not ready yet.
     Deferred,
-    /// It waits for the client's identity or the pod's entitlements at this cloud, for this long at most.
+    /// The connection waits for the client's identity or the pod's entitlements at this cloud, at most for this duration.
     AwaitIdentity(CloudName, Duration),
-    /// It closes.
+    /// The connection closes.
     Close,
-    /// It closes once the client has read the reason.
+    /// The connection closes after the client has had time to read the refusal.
     Linger,
 }
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Answers these bytes of a client, which uses the shares of `pod`.
+    /// Answers these bytes from a client that uses the shares of `pod`.
     pub(crate) fn answers(
         &self,
         dialects: &Rc<ListenerDialects<P>>,
@@ -64,7 +64,7 @@ impl<P: ServedPod> TrafficThread<P> {
         TestTurn { text: String::from_utf8_lossy(&out).into_owned(), taken: batch.consumed, next }
     }
 
-    /// Answers a connection for which there is no room.
+    /// Refuses a connection because a limit is reached.
     pub(crate) fn refuse_one_at_cap(
         &self,
         stream: &mut std::net::TcpStream,

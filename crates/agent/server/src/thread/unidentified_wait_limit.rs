@@ -1,12 +1,12 @@
-//! Limits the requests of unknown clients that wait for identity.
+//! Limits how many requests of unknown clients wait for identity.
 //!
-//! All unknown clients are one client together ([`crate::fairness::clients`]), and the thread cannot evict the connection of a
-//! waiting request. So a sender with one address, or a few, could hold all connections that unknown clients may have. A pod that the
-//! cluster has not reported yet would then find no connection, not even for a session token. Some AWS SDKs that get no session
-//! token do without one for the rest of their process.
-//! Beyond this limit an unknown client gets at once the refusal that it would get at the end of the wait.
+//! All unknown clients count as one client ([`crate::fairness::clients`]), and the thread cannot evict a connection with a waiting
+//! request. So a sender with one or a few addresses could hold all connections that unknown clients may have. A pod that the
+//! cluster has not reported yet would then get no connection, not even for a session token. Some AWS SDKs that get no session token
+//! run without one until their process ends. So beyond this limit, the agent refuses an unknown client immediately instead of after
+//! the wait.
 //!
-//! The module knows no connections; each thread has one limit. All connections of an address are on one thread (`listen`).
+//! The module does not know connections. Each thread has one limit. All connections of an address are on one thread (`listen`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,11 +14,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 /// The limit for one address.
-/// A process of one pod may start with fifty clients at once, each of which sends a request (boto3 has no lock around its first load,
-/// and neither have fifty sessions of it).
+/// One process of a pod may start with fifty clients at once, and each sends a request. For example, boto3 has no lock around its
+/// first load, and fifty boto3 sessions have no common lock either.
 const PER_ADDRESS: u32 = 64;
 
-/// The waiting requests of a thread, and their limit.
+/// The number of waiting requests on a thread, and its limit.
 #[derive(Debug)]
 pub(super) struct UnidentifiedWaitLimit {
     most: u32,
@@ -26,7 +26,7 @@ pub(super) struct UnidentifiedWaitLimit {
     by_address: RefCell<HashMap<IpAddr, u32>>,
 }
 
-/// The permit of one waiting request; given back when dropped.
+/// The permit of one waiting request. Dropping it returns the permit.
 #[derive(Debug)]
 pub(super) struct UnidentifiedWaitPermit {
     of: Rc<UnidentifiedWaitLimit>,
@@ -35,13 +35,13 @@ pub(super) struct UnidentifiedWaitPermit {
 
 impl UnidentifiedWaitLimit {
     /// Returns a limit of a quarter of the process's connections.
-    /// At most two threads have one each, and unknown clients may have two thirds
+    /// There are at most two threads, each with its own limit. Unknown clients may have two thirds of all connections
     /// ([`crate::permit_counter::PermitCounter::is_within_share`]).
     pub(super) fn new(connections: u32) -> Rc<Self> {
         Rc::new(Self { most: (connections / 4).max(1), taken: Cell::new(0), by_address: RefCell::default() })
     }
 
-    /// Takes a permit, if one is free for this address.
+    /// Takes a permit for this address, if one is free.
     pub(super) fn take(self: &Rc<Self>, address: IpAddr) -> Option<UnidentifiedWaitPermit> {
         let address = address.to_canonical();
         let mut by_address = self.by_address.borrow_mut();

@@ -1,6 +1,6 @@
 //! The waits of a connection after a turn: for its response, for its client's identity, or for a client that reads slowly.
 //!
-//! A task of the connection's own awaits each of them, and ends with it, while the thread serves all other connections.
+//! A task of the connection awaits the event and then ends. Meanwhile the thread serves all other connections.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,20 +15,21 @@ use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Waits as the last turn demands. True if the next turn looks at the buffered bytes, false if it reads.
-    /// Returns `None` when the connection is over.
+    /// Waits for the event that the last turn requires. Returns true if the next turn parses buffered bytes, and false if it reads.
+    /// Returns `None` if the connection is over.
     pub(super) async fn wait(&self, unsent: Option<BufferedBytes>, after: NextAction) -> Option<bool> {
         if let Some(unsent) = unsent {
             if !self.flush(&unsent).await {
                 return None;
             }
-            // What it waits for now, not what the writing made of it: half a head keeps its time.
+            // The state shows the event that the connection now waits for, not the finished write. So a partial head keeps its
+            // start time.
             self.connection_state.set_state(after.state(self.has_buffered()), self.now());
         }
         match after {
             NextAction::Read => Some(false),
             NextAction::ReadBuffered => Some(true),
-            // In a box, as the other waits that few connections ever come to: within, they would be memory of each.
+            // The future is boxed, like the other rare waits. Otherwise every connection's task would reserve memory for it.
             NextAction::Deferred(pending) => {
                 let goes_on = Box::pin(self.send_deferred(*pending)).await;
                 goes_on.then(|| self.has_buffered())
@@ -36,7 +37,8 @@ impl<P: ServedPod> ActiveConnection<P> {
             NextAction::AwaitIdentity(cloud, patience) => {
                 let caller = Box::pin(self.identify_client(cloud, patience)).await;
                 self.client.borrow_mut().identity = caller;
-                // A head that was the strangers' until now is the pod's; what it may not hold, it sends again.
+                // The buffered bytes counted for the unknown clients and now count for the pod. If the pod may not hold them, the
+                // connection ends.
                 self.transfer_buffer_charge().then_some(true)
             }
             NextAction::Close => None,
@@ -47,7 +49,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Writes the bytes that the socket did not take at once. False when the client is gone.
+    /// Writes the bytes that the socket did not accept at first. Returns false if the client is gone.
     pub(super) async fn flush(&self, mut unsent: &[u8]) -> bool {
         while !unsent.is_empty() {
             self.connection_state.set_state(ConnectionState::Write, self.now());
@@ -66,8 +68,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.socket.poll_writable(context, &self.thread.ready_queue.poller, self.key)
     }
 
-    /// Writes an answer, and holds the bytes that the socket does not take at once.
-    /// False when the client is gone, or may not hold so much.
+    /// Writes an answer, and buffers the bytes that the socket does not accept at once.
+    /// Returns false if the client is gone or may not hold so many bytes.
     pub(super) async fn write(&self, out: Vec<u8>) -> bool {
         let Some(sent) = self.socket.send(&out) else { return false };
         if sent == out.len() {
@@ -78,7 +80,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.flush(&unsent).await
     }
 
-    /// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
+    /// Closes the sending side and discards the client's further bytes, up to a limit. The table's head timeout also ends this
+    /// wait.
     async fn linger(&self) {
         const MOST: usize = 256 * 1024;
         if self.socket.finish().is_err() {
@@ -93,8 +96,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Reads into the thread's buffer and discards the bytes. A failed read returns 0, as the end of the stream does.
-    /// A buffer of its own would be part of every connection's task.
+    /// Reads into the thread's buffer and discards the bytes. Returns 0 for a failed read, as for the end of the stream.
+    /// The thread's buffer is used because a separate buffer would enlarge the task of every connection.
     fn poll_discard(&self, context: &mut Context<'_>) -> Poll<usize> {
         loop {
             if ready!(poll_turn_to_read(self, context)).is_err() {

@@ -1,4 +1,4 @@
-//! Limits on long polls: they are cheap, but a pod could open them without end. The module knows no dialect.
+//! Limits on long polls. A long poll costs little, but without a limit a pod could open any number. The module knows no dialect.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::permit_counter::{Permit, PermitCounter};
 pub struct LongPollLimit {
     /// Counts the waiting long polls of all pods.
     pub all: Arc<PermitCounter>,
-    /// The maximum number of long polls, all together.
+    /// The maximum number of long polls of all pods together.
     pub most: u32,
     /// The maximum number of long polls of one pod.
     pub most_per_pod: u32,
-    /// The stop signal. A drain answers long polls with the present value.
+    /// The stop signal. During a drain, the agent answers long polls with the current value.
     pub stop: StopSignal,
 }
 
@@ -32,8 +32,8 @@ impl LongPollLimit {
         "Too many requests are waiting for a change; try again shortly.",
     );
 
-    /// Takes a permit for a client that holds the permits of `own`, or returns 503.
-    /// Within its cap a client may have as many as it leaves free ([`seawall_core::fair_share`]).
+    /// Takes a permit for a client whose permits are counted by `own`, or returns a refusal with status 503.
+    /// Up to its limit, a client may have as many long polls as it leaves free ([`seawall_core::fair_share`]).
     pub fn acquire(&self, own: &Arc<PermitCounter>) -> Result<LongPollPermit, Refusal> {
         let free = self.most.saturating_sub(self.all.open());
         if !fair_share::may_take(own.open().into(), free.into()) {

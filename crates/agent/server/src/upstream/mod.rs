@@ -1,11 +1,11 @@
-//! The client of a cloud's real metadata server. The dialect decides which requests go there.
+//! The HTTP client of a cloud's real metadata server. The dialect decides which requests the agent forwards.
 //!
-//! Each traffic thread has its own pool of upstream connections. Long polls have permits of their own and cannot starve short
+//! Each traffic thread has its own pool of upstream connections. Long polls use separate permits, so they cannot block short
 //! requests.
 //!
-//! The agent holds at most a [`WINDOW`] of an answer. It passes a larger answer on piece by piece, as fast as the client reads, and
-//! holds the permit for that time. So the number of permits limits the memory of all answers on their way, and clients share the
-//! permits ([`permits`]).
+//! The agent buffers at most one [`WINDOW`] of an answer. It forwards a larger answer in parts, as fast as the client reads. The
+//! request holds its permit for that time. So the number of permits limits the memory of all unfinished answers. The clients share
+//! the permits ([`permits`]).
 
 pub mod long_polls;
 pub mod permits;
@@ -26,27 +26,27 @@ use self::long_polls::{LongPollLimit, LongPollPermit};
 use self::permits::{UpstreamPermit, UpstreamPermits};
 use super::client::{ClientId, ClientShares};
 
-/// The time limit for the real server to continue an answer that it has begun.
+/// The time limit for the next bytes of an answer that the real server has begun.
 const GO_ON: Duration = Duration::from_secs(10);
 
-/// The time limit for a connection to the real server.
-/// The server is on this node's own network: a connection takes microseconds or does not come.
+/// The time limit for a TCP connection to the real server.
+/// The server is on this node's own network. A connection succeeds within microseconds or not at all.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// The bytes of an answer that are held at once.
-/// Nearly every real answer is smaller (the largest, a service-account subtree read recursively, has a few KiB). A smaller window
-/// allows more requests at the real server at once, which a slow server needs: 13 pods that send 20 requests a second need 26 permits
-/// at 100 ms, and some for uneven arrivals.
+/// The maximum number of bytes of an answer that the agent buffers.
+/// Nearly every real answer is smaller. The largest is a recursive read of a service-account subtree, with a few KiB. A smaller
+/// window allows more simultaneous requests, which a slow server needs. For example, 13 pods with 20 requests per second need 26
+/// permits at 100 ms, plus some for uneven arrivals.
 const WINDOW: usize = 8 * 1024;
 
-/// The time to wait for more bytes to fill a window once the first have come.
-/// Without it a server that sends byte by byte would cost a system call for each byte.
+/// The time to wait for more bytes after the first bytes of a window have arrived.
+/// Without this wait, a server that sends single bytes would cost one system call per byte.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// The kernel's buffer for bytes that the real server has sent and that are not read yet.
+/// The kernel's receive buffer for an upstream connection.
 const RECEIVE_BUFFER: usize = WINDOW;
 
-/// The largest body that is passed on.
+/// The largest body that the agent forwards.
 const BODY: u64 = 1024 * 1024;
 
 const UNREACHABLE: Refusal = Refusal::new(
@@ -54,7 +54,7 @@ const UNREACHABLE: Refusal = Refusal::new(
     "upstream_unreachable",
     "The agent cannot reach the real metadata server; try again shortly.",
 );
-/// The refusal of a request that the real server did not answer in time.
+/// The refusal for a request that the real server did not answer in time.
 pub const TIMED_OUT: Refusal = Refusal::new(
     503,
     "upstream_timeout",
@@ -68,59 +68,59 @@ const TOO_LARGE: Refusal = Refusal::new(
     "The real metadata server's answer is larger than the agent passes on.",
 );
 
-/// A request to the real server.
+/// A request to the real metadata server.
 #[derive(Clone, Debug)]
 pub struct UpstreamRequest<'a> {
-    /// Path and query, built by the dialect.
+    /// The path and query, which the dialect has built.
     pub target: &'a str,
     /// The method of the request.
     pub method: Method,
-    /// The headers that go along: the dialect's own, none of the client's.
+    /// The headers to send. The dialect sets all of them; the client's headers are not forwarded.
     pub headers: &'a [(&'static str, &'a str)],
-    /// The time limit for the real server, including the wait for a permit. It depends on how long the dialect's clients wait.
+    /// The time limit for the answer, including the wait for a permit. It depends on the usual timeout of the dialect's clients.
     pub timeout: Duration,
-    /// The time for which the real server holds a long poll, in addition to `timeout`.
+    /// The time for which the real server may hold a long poll. It is added to `timeout`.
     pub long_poll_wait: Option<Duration>,
 }
 
-/// The answer of the real server.
+/// The answer of the real metadata server.
 #[derive(Debug)]
 pub struct UpstreamResponse {
-    /// The status.
+    /// The HTTP status code.
     pub status: u16,
     /// All headers of the answer.
     pub headers: HeaderMap,
-    /// The body, or its beginning.
+    /// The whole body, or the first part of a large body.
     pub body: Vec<u8>,
-    /// The part of the body after its beginning, if there is more.
+    /// The stream of the remaining body, if `body` is only the first part.
     pub rest: Option<Box<BodyStream>>,
 }
 
-/// The part of an answer that is passed on as the client reads it.
+/// The remaining part of a large answer, which the agent forwards as fast as the client reads.
 #[derive(Debug)]
 pub struct BodyStream {
-    /// The length of the whole body, if the real server announced it.
+    /// The length of the whole body, if the real server announced the length.
     pub length: Option<u64>,
-    /// The bytes that may still come.
+    /// The maximum number of bytes that may still arrive.
     left: u64,
     body: Incoming,
     _place: Option<UpstreamPermit>,
     _poll: Option<LongPollPermit>,
 }
 
-/// A part of an answer.
+/// One part of a large answer.
 #[derive(Debug)]
 pub struct BodyChunk {
-    /// The bytes of the part.
+    /// The bytes of this part.
     pub bytes: Vec<u8>,
-    /// The number of pieces in which the part came, which is a measure of the cost to read it.
+    /// The number of pieces in which this part arrived. It measures the cost of reading the part.
     pub pieces: u32,
-    /// True if the answer ends with this part.
+    /// True if this part is the last one.
     pub is_last: bool,
 }
 
 impl BodyStream {
-    /// Returns the next part; `None` if the real server broke off, or exceeds the size limit.
+    /// Returns the next part. Returns `None` if the real server aborted the answer or exceeded the size limit.
     pub async fn next(&mut self) -> Option<BodyChunk> {
         let part = tokio::time::timeout(GO_ON, gather(&mut self.body)).await.ok()?.ok()?;
         self.left = self.left.checked_sub(part.bytes.len() as u64)?;
@@ -128,7 +128,7 @@ impl BodyStream {
     }
 }
 
-/// Reads until a window is full, the body has ended, or no bytes come for a moment.
+/// Reads until a window is full, the body has ended, or no bytes arrive for a moment.
 async fn gather(body: &mut Incoming) -> hyper::Result<BodyChunk> {
     let mut part = BodyChunk { bytes: Vec::new(), pieces: 0, is_last: false };
     take(body, &mut part).await?;
@@ -142,7 +142,7 @@ async fn gather(body: &mut Incoming) -> hyper::Result<BodyChunk> {
     Ok(part)
 }
 
-/// Takes the next piece and copies it. A piece of one byte would otherwise keep the whole read buffer alive.
+/// Reads the next piece and copies it. Without the copy, a piece of one byte would keep the whole read buffer in memory.
 async fn take(body: &mut Incoming, part: &mut BodyChunk) -> hyper::Result<()> {
     match body.frame().await.transpose()? {
         Some(frame) => {
@@ -154,7 +154,7 @@ async fn take(body: &mut Incoming, part: &mut BodyChunk) -> hyper::Result<()> {
     Ok(())
 }
 
-/// One thread's client of the real metadata server. All threads share the permits. Cheap to clone.
+/// One thread's HTTP client of the real metadata server. All threads share the permits. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     client: Client<HttpConnector, Empty<Bytes>>,
@@ -164,8 +164,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Returns a client for `upstream` (`http://HOST[:PORT]`) that keeps at most `idle` connections.
-    /// Its short requests take one of `places` each.
+    /// Returns a client for `upstream` (`http://HOST[:PORT]`) that keeps at most `idle` idle connections.
+    /// Each short request takes one of the permits in `places`.
     pub fn new(upstream: &str, places: Arc<UpstreamPermits>, idle: usize, long_polls: LongPollLimit) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
@@ -179,10 +179,10 @@ impl Forwarder {
         Self { client, upstream: upstream.into(), places, long_polls }
     }
 
-    /// Sends a request. Returns whether it is a long poll, and a future of the answer or of the refusal.
+    /// Sends a request. Returns whether the request is a long poll, and a future of the answer or the refusal.
     ///
     /// # Errors
-    /// Too many long polls, or the target does not form a valid request.
+    /// Too many long polls are open, or the target does not form a valid request.
     pub fn forward(
         &self,
         shares: ClientShares<'_>,
@@ -192,7 +192,7 @@ impl Forwarder {
         Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
     }
 
-    /// Sends a request that is not a long poll, with this client's share. Returns a future of the answer.
+    /// Sends a request that is not a long poll, with the permits of this client. Returns a future of the answer.
     ///
     /// # Errors
     /// The target does not form a valid request.
@@ -249,7 +249,7 @@ async fn ask(
     Ok(StartedResponse { status: head.status.as_u16(), headers: head.headers, body })
 }
 
-/// An answer whose head has come.
+/// An answer whose head has arrived.
 struct StartedResponse {
     status: u16,
     headers: HeaderMap,
@@ -257,7 +257,8 @@ struct StartedResponse {
 }
 
 impl StartedResponse {
-    /// Returns the whole answer and frees the permit if it fits a window; otherwise its beginning, and the rest as a stream.
+    /// Returns the whole answer and releases the permit, if the answer fits into a window.
+    /// Otherwise returns the first part, and the rest as a stream.
     async fn whole_or_rest(
         self,
         place: Option<UpstreamPermit>,

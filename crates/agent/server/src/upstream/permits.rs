@@ -1,9 +1,10 @@
-//! Limits the requests at the real metadata server at once, all threads together, and shares the permits fairly.
+//! Limits the simultaneous requests to the real metadata server, over all threads, and shares the permits fairly.
 //!
-//! A request holds a permit until its answer has been passed on. So a client that requests something slow, or reads slowly, holds its
-//! permits for long. Permits are shared by dynamic thresholds ([`seawall_core::fair_share::may_take_and_keep`]). One client whose
-//! requests all hang keeps eight of 64. In whatever order such clients come, fifteen find one each. Waiting requests are served in
-//! turn, client by client.
+//! A request holds its permit until the agent has forwarded the whole answer. A client that sends slow requests, or reads slowly,
+//! therefore holds its permits for a long time. Dynamic thresholds share the permits
+//! ([`seawall_core::fair_share::may_take_and_keep`]). If all requests of one client hang, the client keeps eight of 64 permits. If
+//! fifteen such clients arrive in any order, each gets at least one permit. The agent serves waiting requests in turn, client by
+//! client.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::client::ClientId;
 
-/// All permits.
+/// All permits for the real metadata server.
 #[derive(Debug)]
 pub struct UpstreamPermits(Mutex<State>);
 
@@ -21,7 +22,7 @@ pub struct UpstreamPermits(Mutex<State>);
 struct State {
     free: u64,
     clients: HashMap<ClientId, ClientPermits>,
-    /// The clients with a waiting request, in turn.
+    /// The clients with waiting requests, in the order in which they get permits.
     turns: VecDeque<ClientId>,
 }
 
@@ -31,24 +32,24 @@ struct ClientPermits {
     waiting: VecDeque<oneshot::Sender<UpstreamPermit>>,
 }
 
-/// One permit; given back when dropped.
+/// One permit. Dropping it returns the permit.
 #[derive(Debug)]
 pub struct UpstreamPermit {
     places: Arc<UpstreamPermits>,
     client: ClientId,
 }
 
-/// A permit and the sender of the request that waits for it.
+/// A granted permit, and the sender that delivers it to the waiting request.
 type Grant = (oneshot::Sender<UpstreamPermit>, UpstreamPermit);
 
 impl UpstreamPermits {
-    /// Returns `most` permits, at least one.
+    /// Returns `most` permits, or one if `most` is zero.
     pub fn new(most: u32) -> Arc<Self> {
         let state = State { free: most.max(1).into(), clients: HashMap::new(), turns: VecDeque::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// Waits for a permit for this client, in its turn.
+    /// Waits for a permit for this client, in the client's turn.
     pub async fn acquire(self: &Arc<Self>, client: ClientId) -> Option<UpstreamPermit> {
         let (sender, place) = oneshot::channel();
         self.state().wait(client, sender);
@@ -58,11 +59,12 @@ impl UpstreamPermits {
 
     fn grant(self: &Arc<Self>) {
         let grants = self.state().grants(self);
-        // Sent without the lock: a place whose waiter has just gone comes back by its drop, which takes it.
+        // The permits are sent after the lock is released. If the waiting request has just ended, dropping its permit takes the
+        // lock again.
         grants.into_iter().for_each(|(waiter, place)| drop(waiter.send(place)));
     }
 
-    /// A lock, because threads share the places; held for a few instructions.
+    /// A lock protects the state because several threads share the permits. It is held for a few instructions.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -146,7 +148,7 @@ mod tests {
     fn entering(places: &Arc<UpstreamPermits>, client: ClientId) -> Entering {
         let places = places.clone();
         let mut entering: Entering = Box::pin(async move { places.acquire(client).await });
-        // Queued by its first look.
+        // The first poll puts the request into the queue.
         if let Some(place) = look(&mut entering) {
             return Box::pin(std::future::ready(Some(place)));
         }
@@ -178,8 +180,8 @@ mod tests {
         assert!(look(&mut asked).is_some());
     }
 
-    /// The first five of eight clients took all 26 permits of an agent in 25 MiB.
-    /// The others waited until the requests of those five timed out.
+    /// Regression: the first five of eight clients took all 26 permits of an agent with 25 MiB.
+    /// The other clients waited until the requests of those five timed out.
     #[test]
     fn callers_that_come_one_after_another_and_hang_leave_a_place_for_the_next() {
         let places = UpstreamPermits::new(26);
@@ -207,7 +209,7 @@ mod tests {
         assert!(look(&mut quiets).is_some());
     }
 
-    /// A permit stayed free where the first request in turn had stopped waiting.
+    /// Regression: a permit stayed unused when the first request in the queue had stopped waiting.
     #[test]
     fn callers_that_gave_up_waiting_keep_no_place_from_those_behind_them() {
         let (places, first) = (UpstreamPermits::new(1), caller());
