@@ -1,32 +1,34 @@
-//! The annotations of Kubernetes objects that concern a pod, as far as a cloud has selected their keys.
+//! The annotations of Kubernetes objects that concern a pod. Each cloud selects the keys that the agent keeps.
 //!
-//! The module holds keys and texts; each cloud defines their meaning. `cluster` and `static` identity supply the annotations; the
-//! agent's clouds select the keys and read the texts. The types are small because a node keeps them for each of its pods. Pods share
-//! the annotations of their ServiceAccount or namespace, and a pod without selected annotations has nothing on the heap.
+//! The module stores keys and values; each cloud defines their meaning. `cluster` and `static` identity supply the annotations. The
+//! types are small because a node stores them for each of its pods. Pods share the annotations of their ServiceAccount or
+//! namespace. A pod without selected annotations uses no heap memory.
 
 use std::sync::Arc;
 
-/// The keys of the selected annotations, by the kind of object that carries them. All other annotations are ignored.
+/// The keys of the selected annotations, by the kind of object. The agent ignores all other annotations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationKeys {
-    /// Keys on the pod.
+    /// The selected keys on the pod.
     pub pod: &'static [&'static str],
-    /// Keys on the pod's ServiceAccount.
+    /// The selected keys on the pod's ServiceAccount.
     pub service_account: &'static [&'static str],
-    /// Keys on the pod's namespace. If it is empty, namespaces are not read.
+    /// The selected keys on the pod's namespace. If this list is empty, the agent does not read namespaces.
     pub namespace: &'static [&'static str],
 }
 
-/// Longest text that is kept, in bytes; Kubernetes allows 256 KiB for an object's annotations. It is far more than a cloud's values
-/// take: an e-mail 254 (RFC 5321), an AWS role's ARN 2048 (IAM API reference, `arnType`).
+/// The maximum length of a stored value in bytes. Kubernetes allows 256 KiB for all annotations of an object.
+/// The values of clouds are shorter: an e-mail address has at most 254 bytes (RFC 5321), and an AWS role's ARN at most 2048 (IAM
+/// API reference, `arnType`).
 pub const MAX_VALUE_LENGTH: usize = 2048;
 
-/// An annotation's text.
+/// The value of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnnotationValue {
-    /// The whole text.
+    /// The complete value.
     Whole(Arc<str>),
-    /// The text is longer than [`MAX_VALUE_LENGTH`]. No part of it is kept, so that its beginning cannot pass for the whole.
+    /// A value longer than [`MAX_VALUE_LENGTH`]. No part of it is stored, so a truncated value cannot be mistaken for a complete
+    /// one.
     TooLong,
 }
 
@@ -36,16 +38,16 @@ impl From<&str> for AnnotationValue {
     }
 }
 
-/// The selected annotations of one object. Cheap to clone.
+/// The selected annotations of one object. Cloning is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations(Option<Arc<AnnotationEntries>>);
 
-/// The entries of [`Annotations`]. They are behind one thin pointer because each pod's record holds one.
+/// The entries of [`Annotations`]. A thin pointer refers to them, because each pod's record contains such a pointer.
 #[derive(Debug, PartialEq, Eq)]
 struct AnnotationEntries(Box<[(&'static str, AnnotationValue)]>);
 
 impl Annotations {
-    /// Returns the value of an annotation; `None` if the object does not have the annotation.
+    /// Returns the value of an annotation, or `None` if the object does not have the annotation.
     pub fn find(&self, key: &str) -> Option<&AnnotationValue> {
         let AnnotationEntries(all) = &**self.0.as_ref()?;
         all.iter().find(|(known, _)| *known == key).map(|(_, text)| text)
@@ -59,13 +61,13 @@ impl FromIterator<(&'static str, AnnotationValue)> for Annotations {
     }
 }
 
-/// The annotations of a pod's ServiceAccount or namespace. The type is one word and cheap to clone: an object's pods share what is
-/// known of it.
+/// The annotations of a pod's ServiceAccount or namespace.
+/// The type is one word and cheap to clone, because all pods of the object share the annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelatedAnnotations {
-    /// Not read yet: the answer is "not known yet", not "none".
+    /// The object was not read yet, so its annotations are unknown.
     NotRead,
-    /// The object's selected annotations; `None` if the object does not exist.
+    /// The object's selected annotations, or `None` if the object does not exist.
     Known(Arc<Option<Annotations>>),
 }
 
@@ -86,9 +88,9 @@ impl RelatedAnnotations {
 pub struct PodAnnotations {
     /// The pod's own annotations.
     pub pod: Annotations,
-    /// Its ServiceAccount's.
+    /// The annotations of the pod's ServiceAccount.
     pub service_account: RelatedAnnotations,
-    /// Its namespace's. If no keys on namespaces are selected, it is known and empty.
+    /// The annotations of the pod's namespace. If no namespace keys are selected, the value is known and empty.
     pub namespace: RelatedAnnotations,
 }
 
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(Annotations::default().find("a"), None);
     }
 
-    /// A node holds one for each of its pods, with or without annotations.
+    /// A node stores one such value per pod, with or without annotations.
     #[test]
     fn what_is_told_of_a_pod_is_three_words() {
         assert!(size_of::<PodAnnotations>() <= 3 * size_of::<usize>(), "{}", size_of::<PodAnnotations>());

@@ -1,23 +1,23 @@
-//! Values of attestation that other crates hold or pass on: the ends of a connection, the addresses that a verdict rests on, and the
-//! keys of an identity file.
+//! Values of attestation that several crates use: the ends of a connection, the addresses that identify a pod, and the keys of an
+//! identity file.
 //!
-//! The module implements no attestation; `identity` does. The server passes [`ConnectionEnds`] on, the registry of pods keeps
+//! `identity` implements the attestation. The server forwards [`ConnectionEnds`], the registry of pods stores
 //! [`AttestedAddresses`], and each cloud defines its [`IdentityFileKey`]s.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
-/// The two ends of a connection, by which attestation identifies the pod at the other end. They do not change with the request.
+/// The two ends of a connection, by which attestation identifies the client's pod. All requests of a connection have the same ends.
 #[derive(Clone, Copy)]
 pub struct ConnectionEnds<'a> {
-    /// The address of the other end.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// The address of this end. It costs a system call, so it is read only when needed.
+    /// Returns the local address. The call costs a system call, so it is made only when needed.
     pub local: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
 }
 
-/// The IP addresses by which a pod is told from others. Opaque to the registry of pods: when they change, all decisions about the
-/// pod are made anew.
+/// The IP addresses by which attestation distinguished a pod from other pods.
+/// The registry of pods does not interpret them. When they change, the agent repeats all decisions about the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttestedAddresses(Box<[IpAddr]>);
 
@@ -27,38 +27,38 @@ impl AttestedAddresses {
         Self(addresses.into_iter().collect())
     }
 
-    /// The addresses, as attestation gave them.
+    /// Returns the addresses that attestation supplied.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.0
     }
 }
 
-/// The future that attestation of a connection returns.
+/// The future of an attestation step.
 pub type AttestFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The kind of object that carries an annotation.
+/// The kind of object that has an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnnotatedObject {
     /// The pod itself.
     Pod,
-    /// Its ServiceAccount.
+    /// The pod's ServiceAccount.
     ServiceAccount,
-    /// Its namespace.
+    /// The pod's namespace.
     Namespace,
 }
 
-/// A key of an identity file that stands for an annotation, because `static` identity has no objects that could carry one. Each cloud
-/// defines its own.
+/// A key of an identity file that replaces an annotation, because `static` identity has no Kubernetes objects.
+/// Each cloud defines its own keys.
 #[derive(Clone, Copy, Debug)]
 pub struct IdentityFileKey {
-    /// The key as it is written in the file.
+    /// The name of the key in the file.
     pub name: &'static str,
-    /// The kind of object that would carry the annotation.
+    /// The kind of object that would have the annotation.
     pub object: AnnotatedObject,
-    /// The annotation that the key stands for.
+    /// The annotation that the key replaces.
     pub annotation: &'static str,
-    /// The expected value, for error messages.
+    /// A description of the expected value, for error messages.
     pub expected: &'static str,
-    /// True if a text is a valid value.
+    /// Returns true if a text is a valid value.
     pub is_valid: fn(&str) -> bool,
 }

@@ -1,8 +1,8 @@
-//! Waits between tries that grow, with jitter, up to a ceiling.
+//! Growing waits between retries, with jitter and a maximum.
 
 use std::time::Duration;
 
-/// Exponential back-off: each wait is `factor` times the last, up to `ceiling`, spread by ±`spread`.
+/// An exponential back-off. Each wait is `factor` times the previous one, up to `ceiling`, with a jitter of ±`spread`.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -13,14 +13,14 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Doubling waits from `first` to `ceiling` with a tenth of jitter.
+    /// Returns a back-off that doubles from `first` to `ceiling`, with a jitter of ±10 %.
     pub fn doubling(first: Duration, ceiling: Duration) -> Self {
         Self { first, ceiling, factor: 2.0, spread: 0.1, tries: 0 }
     }
 
-    /// The wait before the next try. `draw` in 0..=1 places it inside the jitter band.
+    /// Returns the wait before the next try. `draw` is a random number from 0 to 1 that selects the jitter.
     pub fn next(&mut self, draw: f64) -> Duration {
-        // The exponent is capped where the power already exceeds any sensible ceiling.
+        // The exponent is capped. At the cap the power already exceeds any useful maximum.
         let grown =
             self.first.as_secs_f64() * self.factor.powi(i32::try_from(self.tries.min(60)).unwrap_or(60));
         self.tries = self.tries.saturating_add(1);
@@ -28,7 +28,7 @@ impl Backoff {
         Duration::from_secs_f64(base * (1.0 - self.spread + 2.0 * self.spread * draw.clamp(0.0, 1.0)))
     }
 
-    /// Starts over after a success.
+    /// Resets the wait to the first value, after a success.
     pub fn reset(&mut self) {
         self.tries = 0;
     }

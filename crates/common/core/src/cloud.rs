@@ -1,13 +1,13 @@
-//! The names of the clouds and of their dialects, as configuration, metrics and logs write them.
+//! The names of the clouds and of their dialects, as they appear in configuration, metrics and logs.
 //!
-//! The module knows the name of a cloud, and the endpoint of a dialect. The dialects are implemented in `protocols` and `clouds`.
-//! Every crate of the agent uses these names.
+//! The module also maps each dialect to its cloud and its endpoint. `protocols` and `clouds` implement the dialects. Every crate of
+//! the agent uses these names.
 
 use serde::Serialize;
 
 use crate::endpoint::MetadataEndpoint;
 
-/// A cloud's name: its section in the configuration, and its label in metrics.
+/// The name of a cloud. It is a section of the configuration and a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CloudName {
@@ -21,7 +21,7 @@ impl CloudName {
     /// All clouds.
     pub const ALL: &[Self] = &[Self::Google, Self::Aws];
 
-    /// The name as configuration and metrics write it.
+    /// Returns the name for configuration and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Google => "google",
@@ -29,7 +29,7 @@ impl CloudName {
         }
     }
 
-    /// The name as users write it.
+    /// Returns the name for users, such as `Google`.
     pub fn title(self) -> &'static str {
         match self {
             Self::Google => "Google",
@@ -38,15 +38,15 @@ impl CloudName {
     }
 }
 
-/// A dialect's name, as a listener's configuration writes it. A cloud may have several, for clients that use different endpoints.
+/// The name of a dialect in a listener's configuration. A cloud may have several dialects, for clients with different endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DialectName {
-    /// Google's metadata server.
+    /// The dialect of Google's metadata server.
     Google,
-    /// AWS's instance metadata service.
+    /// The dialect of AWS's instance metadata service.
     AwsImds,
-    /// AWS's credentials endpoint of containers (EKS Pod Identity).
+    /// The dialect of AWS's credentials endpoint for containers (EKS Pod Identity).
     AwsContainers,
 }
 
@@ -54,32 +54,33 @@ impl DialectName {
     /// All dialects.
     pub const ALL: &[Self] = &[Self::Google, Self::AwsImds, Self::AwsContainers];
 
-    /// The name, the cloud, the endpoint that clients use, and whether a listener without a list of dialects speaks this dialect.
+    /// Returns the name, the cloud, the endpoint that clients use, and whether listeners without a list of dialects speak this
+    /// dialect.
     fn about(self) -> (&'static str, CloudName, MetadataEndpoint, bool) {
         match self {
             Self::Google => ("google", CloudName::Google, MetadataEndpoint::Metadata, true),
             Self::AwsImds => ("aws-imds", CloudName::Aws, MetadataEndpoint::Metadata, true),
-            // At an address of its own, the only one to which SDKs send a pod's token in the clear.
+            // The endpoint has its own address. It is the only address to which SDKs send a pod's token unencrypted.
             Self::AwsContainers => ("aws-containers", CloudName::Aws, MetadataEndpoint::Containers, false),
         }
     }
 
-    /// The name as configuration writes it.
+    /// Returns the name for the configuration.
     pub fn as_str(self) -> &'static str {
         self.about().0
     }
 
-    /// The cloud that the dialect belongs to.
+    /// Returns the cloud of the dialect.
     pub fn cloud(self) -> CloudName {
         self.about().1
     }
 
-    /// The captured endpoint to which clients of this dialect send requests.
+    /// Returns the captured endpoint to which clients of this dialect send requests.
     pub fn endpoint(self) -> MetadataEndpoint {
         self.about().2
     }
 
-    /// True if a listener whose configuration names no dialects speaks this dialect.
+    /// True if a listener speaks this dialect when its configuration lists no dialects.
     pub fn is_enabled_by_default(self) -> bool {
         self.about().3
     }

@@ -1,29 +1,29 @@
-//! Runs disk work on a thread of its own, so that the waiting thread serves other requests meanwhile.
+//! Runs disk work on a separate thread, so the calling thread can serve other requests in the meantime.
 //!
-//! A hung disk or network file system keeps a thread in the kernel, and no timeout ends that. So [`run_with_timeout`] stops waiting
-//! after [`TIMEOUT`], and at most [`THREADS`] such threads hang in the process. The module does not use tokio's blocking threads:
-//! DNS look-ups run there and need them while a disk hangs.
+//! If a disk or network file system hangs, its thread stays blocked in the kernel, and no timeout can end that. So
+//! [`run_with_timeout`] stops waiting after [`TIMEOUT`], and at most [`THREADS`] threads hang in the process. The module does not
+//! use tokio's blocking threads, because DNS lookups need those threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Longest wait for the work.
+/// The longest wait for the result of the work.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most threads that may hang at once.
+/// The maximum number of threads that work or hang at the same time.
 pub const THREADS: usize = 4;
 
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts one thread while it works; at most [`THREADS`] permits exist.
+/// Counts one working thread. At most [`THREADS`] permits exist.
 struct ThreadPermit;
 
 impl ThreadPermit {
     fn take() -> Option<Self> {
         let more = |busy: usize| (busy < THREADS).then_some(busy + 1);
-        // Made only where it counts: one that is made and dropped on a refusal would count a thread less.
+        // The permit is created only if the count was raised. Otherwise dropping a refused permit would lower the count.
         BUSY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
     }
 }
@@ -34,10 +34,11 @@ impl Drop for ThreadPermit {
     }
 }
 
-/// Runs `work` on a thread of its own and waits for it for at most [`TIMEOUT`].
+/// Runs `work` on a separate thread and waits for at most [`TIMEOUT`].
 ///
 /// # Errors
-/// The work takes longer than [`TIMEOUT`] (its thread goes on), [`THREADS`] threads hang already, the thread cannot start, or it panics.
+/// The work takes longer than [`TIMEOUT`] (its thread continues), [`THREADS`] threads already hang, the thread cannot start, or the
+/// work panics.
 pub async fn run_with_timeout<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
@@ -46,7 +47,7 @@ pub async fn run_with_timeout<T: Send + 'static>(
     let (done, is_done) = oneshot::channel();
     let body = move || {
         let _permit = permit;
-        // The waiting thread may have stopped waiting.
+        // The caller may have stopped waiting.
         let _ = done.send(work());
     };
     let thread = std::thread::Builder::new().name("disk".into());
@@ -64,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// One test, because the count is the process's.
+    /// There is only one test, because the count belongs to the whole process.
     #[tokio::test(start_paused = true)]
     async fn a_hung_disk_holds_up_the_work_and_nobody_else() {
         let (ends, hangs) = mpsc::channel::<()>();

@@ -1,14 +1,14 @@
-//! Durations as Go writes them (`time.ParseDuration`): `1h2m3.5s`, `15ms`, `-1.5µs`.
+//! Durations in the format of Go's `time.ParseDuration`, such as `1h2m3.5s`, `15ms` or `-1.5µs`.
 //!
-//! The only parser of durations: vegeta's flags and files, the emulators' flags and the agent's configuration all use it, each with
-//! its own bounds. Only vegeta's reports print durations in this form.
+//! This is the only parser for durations. Vegeta's flags and files, the emulators' flags and the agent's configuration use it. Each
+//! caller adds its own limits. Only vegeta's reports print durations in this format.
 
 use std::time::Duration;
 
-/// One second, in nanoseconds.
+/// The number of nanoseconds in one second.
 const SECOND: u64 = 1_000_000_000;
 
-/// Go's units in nanoseconds (time/format.go `unitMap`); both spellings of micro are U+00B5 and U+03BC.
+/// Go's units in nanoseconds (time/format.go `unitMap`). The two spellings of micro are U+00B5 and U+03BC.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -20,12 +20,12 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3600 * SECOND),
 ];
 
-/// Parses a duration that is not negative; `None` for any other text. A bare `0` needs no unit.
+/// Parses a duration of at least zero. Returns `None` for any other text. A bare `0` needs no unit.
 pub fn parse(text: &str) -> Option<Duration> {
     parse_signed(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
 }
 
-/// Parses a signed duration into nanoseconds: all that Go's `time.Duration` holds, some 292 years.
+/// Parses a signed duration into nanoseconds. The range is that of Go's `time.Duration`, about ±292 years.
 pub fn parse_signed(text: &str) -> Option<i64> {
     let (is_negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -35,7 +35,7 @@ pub fn parse_signed(text: &str) -> Option<i64> {
     i64::try_from(if is_negative { -sum } else { sum }).ok()
 }
 
-/// Parses at least one number with its unit, in nanoseconds.
+/// Parses one or more numbers with units. Returns the sum in nanoseconds.
 fn sum(text: &str) -> Option<u64> {
     let (mut sum, mut rest) = part(text)?;
     while !rest.is_empty() {
@@ -45,7 +45,7 @@ fn sum(text: &str) -> Option<u64> {
     Some(sum)
 }
 
-/// Parses the first number with its unit, in nanoseconds, and returns the remaining text.
+/// Parses the first number and its unit. Returns the nanoseconds and the remaining text.
 fn part(text: &str) -> Option<(u64, &str)> {
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let (number, rest) = text.split_at(text.find(|c| !is_number(c))?);
@@ -55,7 +55,7 @@ fn part(text: &str) -> Option<(u64, &str)> {
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
-    // Eighteen digits of a fraction are a billionth of a nanosecond of an hour.
+    // The eighteenth digit of a fraction of an hour is far below one nanosecond, so further digits do not matter.
     let fraction = &fraction[..fraction.len().min(18)];
     let below = u128::from(digits(fraction)?) * u128::from(scale) / 10_u128.pow(fraction.len() as u32);
     let nanos = u128::from(digits(whole)?) * u128::from(scale) + below;

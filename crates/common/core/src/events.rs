@@ -1,32 +1,33 @@
 //! The reasons for events on a pod, and the recorder that posts them.
 //!
-//! The module knows neither pods nor the API server. The clouds and the watch of pods report through a [`PodEventRecorder`]; `cluster`
-//! supplies the [`EventBackend`], which posts an event on the pod.
+//! The module does not know pods or the API server. The clouds and the pod watch report events through a [`PodEventRecorder`].
+//! `cluster` supplies the [`EventBackend`], which posts each event on the pod.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// The reason of an event, such as a refusal of a pod's credentials. A closed set: it is the event's `reason` and a metric's label.
+/// The reason for an event, such as a refusal of a pod's credentials. It is the event's `reason` and a metric label, from a closed
+/// set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventReason {
     /// The agent's own policy refused the credentials.
     RefusedByPolicy,
     /// The cloud refused the credentials.
     RefusedByCloud,
-    /// The ServiceAccount's annotation is malformed.
+    /// An annotation of the ServiceAccount is malformed.
     InvalidAnnotation,
-    /// The API server gave no token for the pod.
+    /// The API server issued no token for the pod.
     TokenFailed,
-    /// The pod gets credentials, and fetches them over and over.
+    /// The pod gets credentials but fetches them too often.
     FetchedTooOften,
-    /// The pod's credentials could not be renewed in time.
+    /// The agent could not renew the pod's credentials in time.
     RenewalFailing,
-    /// An event about the agent itself: a new configuration was refused, and the previous one stays in force.
+    /// The agent refused a new configuration, and the previous one stays in force. This event concerns the agent itself.
     ConfigReloadFailed,
 }
 
 impl EventReason {
-    /// The text of the event's `reason`.
+    /// Returns the text of the event's `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RefusedByPolicy => "CredentialsRefusedByPolicy",
@@ -40,13 +41,13 @@ impl EventReason {
     }
 }
 
-/// Records events on one pod; it has no backend where there is no cluster.
+/// Records events on one pod. Without a cluster it has no backend.
 #[derive(Clone, Debug, Default)]
 pub struct PodEventRecorder(Option<Arc<dyn EventBackend>>);
 
-/// Posts events on one pod. The clouds report events, but the poster is in a layer above them: this trait inverts the dependency.
+/// Posts events on one pod. This trait inverts the dependency: the clouds report events, but a crate above them posts the events.
 pub trait EventBackend: Debug + Send + Sync {
-    /// Takes an event and returns at once; false if there was no room for the event.
+    /// Queues an event and returns immediately. Returns false if the queue is full.
     fn record(&self, complaint: EventReason, message: &str) -> bool;
 }
 
@@ -56,9 +57,9 @@ impl PodEventRecorder {
         Self(Some(voice))
     }
 
-    /// Records a fact about the pod that a response cannot carry.
+    /// Records a fact about the pod that a response cannot contain.
     ///
-    /// Returns false if there was no room for the event just now; true without a backend.
+    /// Returns false if the queue is full at the moment. Without a backend it returns true.
     pub fn record(&self, complaint: EventReason, message: &str) -> bool {
         self.0.as_ref().is_none_or(|voice| voice.record(complaint, message))
     }

@@ -1,32 +1,36 @@
-//! Shares a pool of places between parties by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for
-//! shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1).
+//! Shares a pool of places fairly between parties by dynamic thresholds. Source: Choudhury and Hahne, "Dynamic queue length
+//! thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1.
 //!
-//! Places may be calls in flight, connections, upstream requests or bytes: anything that is counted. The rule has no state, no lock and no
-//! list of parties. The code that keeps the counts applies the rule before it takes each place.
+//! A place is any counted resource: a call in flight, a connection, an upstream request or a byte. The rule has no state, no lock
+//! and no list of parties. The code that counts the places applies the rule before it takes a place.
 //!
-//! Why the rule is fair: a party takes one more place only while it has fewer than are free. So a party that takes all it can stops
-//! at half of what the others leave. `n` such parties that take in turn stop at `1 / (n + 1)` of all places each, and as many stay
-//! free. A newcomer has no place yet, so it is never refused while a place is free. `n` greedy parties leave one place free as long
-//! as there are more than `n` places. The rule reserves nothing for absent parties: one party alone may use half of all places.
-//! The rule takes nothing back either: a share shrinks only as its party releases places. So places must be held for a bounded time.
+//! Why the rule is fair: a party may take one more place only while it has fewer places than are free. So a greedy party, which
+//! takes every place it can, stops at half of the places that the others leave. If `n` greedy parties take places in turn, each
+//! stops at `1 / (n + 1)` of all places, and the same number stays free. A new party has no place yet, so the rule always grants it
+//! a free place. `n` greedy parties leave at least one place free if there are more than `n` places.
+//!
+//! The rule reserves nothing for absent parties: one party alone may use half of all places. It also takes no place back: a share
+//! shrinks only when its party releases places. So parties must hold places for a limited time.
 
-/// The free places for parties that have more than a few, while `used` of `most` are taken.
-/// The last quarter is reserved for parties with a few. So a newcomer finds room even if all others take what they can and release nothing.
+/// Returns the number of free places for parties with many places, while `used` of `most` places are taken.
+/// The last quarter is reserved for parties with few places. So a new party finds a place even if all other parties take as many as
+/// they can and release none.
 pub const fn free_for_many(most: u64, used: u64) -> u64 {
     (most - most / 4).saturating_sub(used)
 }
 
-/// True if a party that has `own` places may take one more while `free` are free.
+/// True if a party with `own` places may take one more, while `free` places are free.
 pub const fn may_take(own: u64, free: u64) -> bool {
     own < free
 }
 
-/// The rule for places that are held for long, by parties that come one after another; true if the party may take one more.
+/// True if a party with `own` places may take one more and hold it for long. Use this rule if parties arrive one after another.
 ///
-/// A party takes one more only while it has fewer than about the *root* of what is free. By [`may_take`] alone each party takes half
-/// of what is left, so the first few have nearly everything: five parties take all of 26 places. By this rule, one party alone has
-/// five of 26 places (eight of 64). At least one place is left for each of ten parties (fifteen of 64), in whatever order they come.
-/// Beside one party that keeps all it can, each of five parties finds a second and a third place.
+/// A party may take one more place only while it has fewer places than about the *square root* of the free places. Under
+/// [`may_take`] each party takes half of the free places, so the first few parties take nearly all: five parties take all of 26
+/// places. Under this rule, one party alone gets five of 26 places, or eight of 64. Ten parties (fifteen with 64 places) get at
+/// least one place each, in any order. Next to one party that keeps all it can, each of five other parties gets a second and a
+/// third place.
 pub const fn may_take_and_keep(own: u64, free: u64) -> bool {
     own.saturating_mul(own.saturating_add(1)) < free
 }
@@ -35,7 +39,7 @@ pub const fn may_take_and_keep(own: u64, free: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// The places of the next party when it has taken all that it may.
+    /// Takes places for the next party until the rule allows no more.
     fn hoard(free: &mut u64) -> u64 {
         let mut own = 0;
         while may_take_and_keep(own, *free) {
@@ -64,7 +68,7 @@ mod tests {
         }
     }
 
-    /// All parties take in turn until the rule allows no more.
+    /// Takes places for all parties in turn until the rule allows no more.
     fn greedy(places: u64, parties: usize) -> Vec<u64> {
         let mut own = vec![0; parties];
         loop {

@@ -1,9 +1,10 @@
-//! Reads small files without trusting that they are small or regular files. `identity` reads identity files and tokens with it,
-//! `kube` the credentials for the API server, and the agent every other file that a configuration names.
+//! Reads small files safely, without the assumption that a file is small or regular. `identity` reads identity files and tokens
+//! with it. `kube` reads the credentials for the API server with it. The agent reads every other file that its configuration names
+//! with it.
 //!
-//! A path in a configuration may name a FIFO, a device or a folder, by mistake or because a mount is not there yet. Opening must not
-//! block, reading must end, and the checked file must be the file that is read. So the file is opened first, without blocking, and
-//! the checks use its descriptor. Links are followed: Kubernetes mounts ConfigMaps, Secrets and tokens as links to regular files,
+//! A path in a configuration may name a FIFO, a device or a directory, by mistake or because a mount is missing. The open call must
+//! not block, the read must end, and the checked file must be the file that is read. So the module opens the file without blocking
+//! and then checks its descriptor. It follows links: Kubernetes mounts ConfigMaps, Secrets and tokens as links to regular files,
 //! and replaces the links to renew the files.
 
 use std::fs::{File, FileType, Metadata};
@@ -14,23 +15,24 @@ use std::path::Path;
 use crate::Secret;
 use rustix::fs::{Mode, OFlags};
 
-/// Reads the text of a regular file of at most `largest` bytes.
+/// Reads the text of a regular file with at most `largest` bytes.
 ///
 /// # Errors
-/// The error says what was found and what was expected, never a byte of the content. It does not name the path.
+/// The file cannot be read, or it is not such a file. The error states what was found and what was expected. It contains neither
+/// the content nor the path.
 pub fn read(path: &Path, largest: usize) -> Result<Secret<String>, String> {
     let bytes = read_bytes(path, largest)?;
     let text = std::str::from_utf8(bytes.expose()).map_err(|_| "is not text")?;
     Ok(Secret::new(text.to_owned()))
 }
 
-/// Reads the bytes of a regular file of at most `largest` bytes.
+/// Reads the bytes of a regular file with at most `largest` bytes.
 ///
 /// # Errors
-/// Those of [`read`], except that the content need not be UTF-8.
+/// The errors of [`read`], except that the content need not be UTF-8.
 pub fn read_bytes(path: &Path, largest: usize) -> Result<Secret<Vec<u8>>, String> {
     let (file, about) = open(path, largest)?;
-    // Room for all of it at once: a buffer that grows leaves copies behind that are not overwritten.
+    // The buffer has the full size from the start. A growing buffer would leave copies of the secret in memory.
     let room = usize::try_from(about.len()).unwrap_or(largest).min(largest) + 1;
     let mut bytes = Secret::new(Vec::with_capacity(room));
     file.take(largest as u64 + 1).read_to_end(bytes.expose_mut()).map_err(|error| error.to_string())?;
@@ -41,7 +43,7 @@ pub fn read_bytes(path: &Path, largest: usize) -> Result<Secret<Vec<u8>>, String
 }
 
 fn open(path: &Path, largest: usize) -> Result<(File, Metadata), String> {
-    // O_NONBLOCK: opening a FIFO without a writer would block for ever.
+    // Without O_NONBLOCK, opening a FIFO without a writer would block forever.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file: File = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| error.to_string())?.into();
     let about = file.metadata().map_err(|error| error.to_string())?;

@@ -1,34 +1,34 @@
-//! A credential with its validity, the instant its refresh is due, and the floor its cloud's SDKs need.
+//! A credential with its validity, its renewal time, and the least remaining lifetime that the cloud's SDKs require.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// The least remaining life of a credential in a response, per cloud.
+/// The least remaining lifetime of a credential in a response. Each cloud has its own floor.
 ///
-/// `hard` is the floor: the largest refresh window of any of its SDKs plus a margin. `target` is where renewal
-/// starts. Each cloud defines its own floor as a constant in its module of the broker.
+/// `hard` is the floor: the largest refresh window of any SDK of the cloud, plus a margin. At `target` the renewal starts. Each
+/// cloud defines its floor as a constant in its module of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
-    /// Least remaining life any answer may carry.
+    /// The least remaining lifetime of a credential in any response.
     pub hard: Duration,
-    /// Remaining life at which renewal starts.
+    /// The remaining lifetime at which renewal starts.
     pub target: Duration,
 }
 
-/// Above this lifetime SDKs refresh at half-life (MSAL), so the agent renews at half-life, too.
+/// The lifetime above which the agent renews at half of the lifetime. SDKs do the same (MSAL).
 const LONG_LIFE: Duration = Duration::from_secs(2 * 3600);
 
-/// The part of the wait over which renewals are spread.
+/// The fraction of the wait over which the agent spreads renewals.
 const SPREAD: f64 = 0.04;
 
 impl Floor {
     /// Returns the moment at which to renew a credential that was issued at `issued` and lives for `lifetime`.
     ///
-    /// `draw` in 0..=1 spreads renewals over the last [`SPREAD`] of the wait, so that credentials fetched together are
-    /// not renewed together: two minutes for an hour's life. A wider spread would cost calls: with one of 4 %, a
-    /// credential of one hour is renewed at most 30 times a day. A credential too short for the target is
-    /// renewed at half of its life: the best that can be done for it.
+    /// `draw` is a random number from 0 to 1. It spreads renewals over the last [`SPREAD`] of the wait, which is two minutes for a
+    /// lifetime of an hour. So credentials that were fetched together are not renewed together. A wider spread would cost more
+    /// calls. With 4 %, a credential of one hour is renewed at most 30 times a day. A credential with a lifetime below twice the
+    /// target is renewed at half of its lifetime.
     pub fn refresh_at(&self, issued: Moment, lifetime: Duration, draw: f64) -> Moment {
         let half = lifetime / 2;
         let ahead = if lifetime > LONG_LIFE { half } else { self.target.min(half) };
@@ -36,20 +36,21 @@ impl Floor {
         issued + wait.mul_f64(1.0 - SPREAD * draw.clamp(0.0, 1.0))
     }
 
-    /// Returns the moment from which a due renewal outranks everything else: half of the way from `refresh_at` to the floor. A
-    /// full node (110 pods) at one call a second is renewed in what is left, two minutes of an hour's credential.
-    /// A credential that cannot be kept above the floor is urgent from `refresh_at` on.
+    /// Returns the moment from which a renewal has priority over all other calls: halfway from `refresh_at` to the floor.
+    /// A full node has 110 pods. At one call per second, all its credentials can be renewed in the remaining time, which is two
+    /// minutes for a credential of one hour. If the credential cannot stay above the floor, its renewal has priority from
+    /// `refresh_at` on.
     pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
         refresh_at + expires.saturating_sub(self.hard).since(refresh_at) / 2
     }
 
-    /// True if renewal can keep a credential of this lifetime above the hard floor.
+    /// True if renewal can keep a credential with this lifetime above the hard floor.
     pub fn is_reachable_with(&self, lifetime: Duration) -> bool {
         lifetime / 2 >= self.hard
     }
 }
 
-/// A credential and its times.
+/// A credential with its times.
 #[derive(Debug)]
 pub struct Lease<V> {
     /// The credential.
@@ -63,15 +64,15 @@ pub struct Lease<V> {
 }
 
 impl<V> Lease<V> {
-    /// Life left at `now`; zero once expired.
+    /// Returns the remaining lifetime at `now`, or zero after the expiry.
     pub fn remaining(&self, now: Moment) -> Duration {
         self.expires.since(now)
     }
 
-    /// True while a response can carry the credential: until one second before it expires.
+    /// True while a response can carry the credential, which is until one second before its expiry.
     ///
-    /// Responses state life in whole seconds, rounded down, and clients refuse 0: Go's `compute/metadata` and `oauth2/google`
-    /// call an `expires_in` of 0 an incomplete token. So the last second of a credential does not count.
+    /// Responses state the remaining lifetime in whole seconds, rounded down. Go's `compute/metadata` and `oauth2/google` treat an
+    /// `expires_in` of 0 as an incomplete token. So the last second of a credential does not count.
     pub fn is_valid(&self, now: Moment) -> bool {
         self.remaining(now) >= Duration::from_secs(1)
     }

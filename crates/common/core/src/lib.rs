@@ -1,8 +1,8 @@
-//! The shared vocabulary, with almost no I/O: pods, leases, secrets and instants.
+//! The types that all crates share, such as pods, leases, secrets and moments.
 //!
-//! Every other crate uses these types. Nothing here opens a socket. Only [`clock`] and [`mod@file`] make system calls: they read the
-//! time and named files, which three crates must read with the same care. `disk` has threads for work that a disk can hold up.
-//! This crate uses the same terms as ARCHITECTURE on purpose.
+//! Nothing here opens a socket. Only [`clock`] and [`mod@file`] make system calls. They read the time and named files, which
+//! several crates must read with the same care. `disk` runs blocking disk work on separate threads. This crate uses the terms of
+//! ARCHITECTURE.md.
 
 pub mod annotations;
 pub mod attestation;

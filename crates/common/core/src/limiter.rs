@@ -1,14 +1,15 @@
-//! A rate limit that is one atomic word.
+//! A rate limiter that consists of one atomic word.
 //!
-//! The generic cell rate algorithm (ITU-T I.371): the word holds the theoretical arrival time of the next
-//! conforming event. The word lives in the record of the limited client and is dropped with it: no map, no timer.
+//! The limiter implements the generic cell rate algorithm (ITU-T I.371). The word contains the theoretical arrival time of the next
+//! conforming event. The word is part of the limited client's record and is dropped with it, so the limiter needs no map and no
+//! timer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// One limiter: `rate` events per second sustained, `burst` at once.
+/// One limiter. It allows `rate` events per second in the long run, and `burst` events at once.
 #[derive(Debug)]
 pub struct Gcra {
     next: AtomicU64,
@@ -17,7 +18,7 @@ pub struct Gcra {
 }
 
 impl Gcra {
-    /// Creates a limiter with its whole burst available. A `per_second` or `burst` of 0 counts as 1.
+    /// Creates a limiter whose whole burst is available. A `per_second` or `burst` of 0 counts as 1.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let interval = 1_000_000_000 / u64::from(per_second.max(1));
         Self {
@@ -27,10 +28,10 @@ impl Gcra {
         }
     }
 
-    /// Takes one permit, or says how long until one is due.
+    /// Takes one permit, or returns the time until the next permit is available.
     ///
     /// # Errors
-    /// The wait until the next permit; nothing was taken.
+    /// The wait until the next permit. No permit was taken.
     pub fn take(&self, now: Moment) -> Result<(), Duration> {
         let now = now.as_nanos();
         let mut next = self.next.load(Ordering::Relaxed);

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
-/// True for an RFC 1123 label, the form of a Kubernetes namespace (apimachinery `IsDNS1123Label`): at most 63 of a-z, 0-9, `-`.
+/// True for an RFC 1123 label, the format of a namespace (apimachinery `IsDNS1123Label`): at most 63 characters of a-z, 0-9 and
+/// `-`.
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// True for an RFC 1123 subdomain, the form of the names of pods, nodes and ServiceAccounts (`IsDNS1123Subdomain`): at most 253
-/// characters in all. Unlike the RFC, Kubernetes sets no limit for its parts.
+/// True for an RFC 1123 subdomain, the format of pod, node and ServiceAccount names (`IsDNS1123Subdomain`).
+/// The name has at most 253 characters. Unlike the RFC, Kubernetes does not limit the length of its labels.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
@@ -21,13 +22,13 @@ fn is_part(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
 }
 
-/// True if a URL's host is this machine's loopback: only there may a token travel over plain http.
+/// True if a URL's host is this machine's loopback. Only there may a token travel over plain HTTP.
 pub fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// True for 1 to `longest` bytes of visible ASCII that need no escape in JSON or a header: no quote and no backslash.
+/// True for 1 to `longest` bytes of visible ASCII without a quote or backslash. Such text needs no escape in JSON or in a header.
 pub fn needs_no_escape(text: &str, longest: usize) -> bool {
     let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
     (1..=longest).contains(&text.len()) && plain
@@ -37,7 +38,7 @@ pub fn needs_no_escape(text: &str, longest: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Earlier, each part of a name was limited to 63 characters, which Kubernetes does not require.
+    /// Regression: each label of a name was limited to 63 characters, which Kubernetes does not require.
     #[test]
     fn names_are_as_long_as_kubernetes_allows() {
         let long = |n| "a".repeat(n);

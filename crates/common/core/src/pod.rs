@@ -1,4 +1,4 @@
-//! Pods and the ServiceAccounts that they run as.
+//! Pods, their ServiceAccounts and their tokens.
 
 use std::fmt;
 use std::future::Future;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use crate::secret::Secret;
 
-/// A pod's UID. In `static` identity, where no API server gives one, any unique text.
+/// The UID of a pod. Under `static` identity, which has no API server, it is any unique text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodUid(pub Arc<str>);
 
 /// A Kubernetes ServiceAccount by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceAccount {
-    /// Namespace.
+    /// The namespace of the ServiceAccount.
     pub namespace: Arc<str>,
-    /// Name within the namespace.
+    /// The name within the namespace.
     pub name: Arc<str>,
 }
 
@@ -26,34 +26,34 @@ impl fmt::Display for ServiceAccount {
     }
 }
 
-/// A pod as attestation knows it.
+/// A pod that attestation identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Unique for the pod's life; an address or a name is not.
+    /// The UID, which is unique. Addresses and names can be reused.
     pub uid: PodUid,
-    /// Pod name, for people.
+    /// The name of the pod, for display.
     pub name: Arc<str>,
-    /// The ServiceAccount that the pod runs as; it also gives the namespace.
+    /// The ServiceAccount of the pod. Its namespace is also the pod's namespace.
     pub service_account: ServiceAccount,
 }
 
-/// The reason why a pod got no Kubernetes token. The text is for logs and `/debug/pods`; a pod never sees it.
+/// The reason why the agent got no Kubernetes token for a pod. The text is for logs and `/debug/pods`; pods never see it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{reason}")]
 pub struct SubjectError {
-    /// The file or API call that failed, and its error; never the token.
+    /// The failed file access or API call with its error. The text never contains the token.
     pub reason: String,
-    /// True if a retry can help without a change by an operator.
+    /// True if a retry can succeed without a change by an operator.
     pub retryable: bool,
 }
 
 /// A future that a [`SubjectTokens`] returns.
 pub type SubjectFuture<'a> = Pin<Box<dyn Future<Output = Result<Secret<String>, SubjectError>> + Send + 'a>>;
 
-/// Gives the Kubernetes token (a JWT) with which one pod proves itself to a cloud.
+/// The source of the Kubernetes token (a JWT) by which one pod authenticates at a cloud.
 ///
-/// The handle is narrow on purpose: its holder can ask for this pod's token and for nothing else.
+/// The handle is narrow on purpose: its owner can request only this pod's token.
 pub trait SubjectTokens: Send + Sync + fmt::Debug {
-    /// Returns a token for `audience`, read or requested anew.
+    /// Returns a token for `audience` that is newly read or newly requested.
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a>;
 }

@@ -1,27 +1,27 @@
-//! A secret value: it has no `Debug` text and no `Serialize`, and is overwritten on drop.
+//! A secret value. It implements neither `Debug` output nor `Serialize`, and its memory is overwritten on drop.
 //!
-//! Overwriting cannot reach copies inside TLS or socket buffers; THREAT-MODEL.md says so.
+//! Copies inside TLS or socket buffers are not overwritten (see THREAT-MODEL.md).
 
 use std::fmt;
 
 use zeroize::Zeroize;
 
-/// A secret such as a token. Reading it takes a visible call to [`Secret::expose`].
+/// A secret such as a token. Code can read the value only through [`Secret::expose`].
 #[derive(Clone)]
 pub struct Secret<T: Zeroize>(T);
 
 impl<T: Zeroize> Secret<T> {
-    /// Wraps a value; from here on it leaves only through [`Secret::expose`].
+    /// Wraps a value. From here on, code can read the value only through [`Secret::expose`].
     pub fn new(value: T) -> Self {
         Self(value)
     }
 
-    /// Returns the value itself. Review every use of this method.
+    /// Returns a reference to the value. Review every use of this method.
     pub fn expose(&self) -> &T {
         &self.0
     }
 
-    /// Returns the value itself, to fill it.
+    /// Returns a mutable reference to the value, to fill it.
     pub fn expose_mut(&mut self) -> &mut T {
         &mut self.0
     }

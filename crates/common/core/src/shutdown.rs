@@ -1,17 +1,19 @@
-//! Shutdown of the threads: a [`Stopper`] begins it, a [`StopSignal`] reports it, a [`ThreadWaitGroup`] waits for the last thread.
+//! Coordinates the shutdown of threads. A [`Stopper`] begins it, a [`StopSignal`] reports it, and a [`ThreadWaitGroup`] waits for
+//! the last thread.
 //!
-//! The module knows neither OS signals nor what a stop means to a thread. Every part of the agent that runs a thread uses it.
+//! The module does not handle OS signals. Each thread decides how it stops. Every part of the agent that runs a thread uses this
+//! module.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-/// Tells every part of the program that it is time to stop.
+/// Reports the shutdown to a part of the program.
 #[derive(Clone, Debug)]
 pub struct StopSignal(watch::Receiver<Stage>);
 
-/// The stage of the shutdown.
+/// The stages of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     GoesOn,
@@ -20,8 +22,8 @@ enum Stage {
     IsSucceeded,
 }
 
-/// Begins the shutdown. Dropping the last one begins it, too: a control thread that dies must not leave
-/// traffic running.
+/// Begins the shutdown. Dropping the last stopper also begins it.
+/// So if the control thread panics, the traffic threads stop, too.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<watch::Sender<Stage>>);
 
@@ -31,19 +33,19 @@ pub fn stop_channel() -> (Stopper, StopSignal) {
     (Stopper(Arc::new(sender)), StopSignal(receiver))
 }
 
-/// A thread holds it while it lives. Dropping it, in a panic too, stops all other threads: a listener without a thread behind
-/// it would be worse than an agent that restarts.
+/// A guard that each thread holds while it runs. Dropping a guard, even in a panic, stops all other threads.
+/// An agent with a missing thread would leave a listener unserved. A restart of the agent is better.
 #[derive(Debug)]
 pub struct ThreadGuard {
     stopper: Stopper,
     _gone: mpsc::Sender<Infallible>,
 }
 
-/// Waits for every [`ThreadGuard`] to be dropped.
+/// Waits until every [`ThreadGuard`] is dropped.
 #[derive(Debug)]
 pub struct ThreadWaitGroup(mpsc::Receiver<Infallible>);
 
-/// Creates `n` guards, one for each thread, and the group that waits until all are dropped.
+/// Creates `n` guards, one per thread, and the group that waits until all guards are dropped.
 pub fn thread_guards(n: usize, stopper: &Stopper) -> (Vec<ThreadGuard>, ThreadWaitGroup) {
     let (gone, all_gone) = mpsc::channel(1);
     let alive = (0..n).map(|_| ThreadGuard { stopper: stopper.clone(), _gone: gone.clone() }).collect();
@@ -59,23 +61,23 @@ impl Drop for ThreadGuard {
 impl ThreadWaitGroup {
     /// Returns when all threads have ended.
     pub async fn wait(&mut self) {
-        // Nothing can be sent, so this ends when the last sender is dropped.
+        // The channel carries no messages, so this call returns when the last sender is dropped.
         let _ = self.0.recv().await;
     }
 }
 
 impl Stopper {
-    /// Begins the stop.
+    /// Begins the shutdown.
     pub fn stop(&self) {
         self.begin(Stage::Ends);
     }
 
-    /// Begins the stop of an agent that another agent has replaced: new connections go to the other one.
+    /// Begins the shutdown of an agent that another agent has replaced. The other agent takes the new connections.
     pub fn stop_as_replaced(&self) {
         self.begin(Stage::IsSucceeded);
     }
 
-    /// Records the stage if none is recorded yet; later calls change nothing.
+    /// Records the stage if no stage is recorded yet. Later calls have no effect.
     fn begin(&self, end: Stage) {
         self.0.send_if_modified(|stage| {
             let goes_on = *stage == Stage::GoesOn;
@@ -98,7 +100,7 @@ impl StopSignal {
 
     /// Returns when the shutdown has begun.
     pub async fn wait(&mut self) {
-        // A closed channel is a stop, too.
+        // A closed channel also means shutdown.
         let _ = self.0.wait_for(|stage| *stage != Stage::GoesOn).await;
     }
 }

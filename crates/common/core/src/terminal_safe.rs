@@ -1,16 +1,16 @@
 //! Makes text from other sources safe to print on a terminal.
 
-/// True for a character that a terminal does not simply show: control characters, line ends, and directional formatting characters.
+/// True for a character that a terminal interprets: a control character, a line end, or a directional formatting character.
 ///
-/// Directional formatting characters (Unicode Standard Annex 9, section 2) turn the direction of the text around them. With them,
-/// text from another source could reorder our own words.
+/// Directional formatting characters (Unicode Standard Annex 9, section 2) change the direction of the text around them. With them,
+/// text from another source could reorder the tool's own output.
 #[must_use]
 pub fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns the text with a space in place of each unsafe character.
+/// Returns the text with each unsafe character replaced by a space.
 #[must_use]
 pub fn sanitize(text: &str) -> String {
     text.chars().map(|letter| if is_unsafe(letter) { ' ' } else { letter }).collect()

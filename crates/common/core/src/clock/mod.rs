@@ -1,8 +1,8 @@
 //! The only module that reads the system's time.
 //!
-//! Everything that waits or compares instants takes a [`Clock`]. Tests take a manual one, move it by hand,
-//! and a day passes in a second. The system clock is `CLOCK_BOOTTIME` (Linux `clock_gettime(2)`): it counts
-//! the time a machine was suspended, so a lease that expired in a paused virtual machine is expired.
+//! All code that waits or compares times takes a [`Clock`]. Tests use a manual clock and advance it, so a day passes in a second.
+//! The system clock is `CLOCK_BOOTTIME` (Linux `clock_gettime(2)`), which also counts the time while the machine is suspended. So a
+//! lease that expires while a virtual machine is paused counts as expired.
 
 use std::collections::BTreeMap;
 use std::ops::Add;
@@ -13,27 +13,27 @@ use std::time::{Duration, SystemTime};
 #[cfg(feature = "sleep")]
 mod sleep;
 
-/// A point on the monotonic clock, nanosecond resolution. Comparable only within one process.
+/// A point on the monotonic clock, in nanoseconds. Moments of different processes must not be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// A moment from nanoseconds since the clock's origin.
+    /// Returns the moment at this number of nanoseconds after the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's origin.
+    /// Returns the nanoseconds since the clock's origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Time from `earlier` to here; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment moved back by `span`, but not before the clock's origin.
+    /// Returns this moment minus `span`, or the clock's origin if that is later.
     pub fn saturating_sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
     }
@@ -51,7 +51,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Tells the time and wakes sleepers. Cheap to clone.
+/// The source of the time, which also wakes sleeping tasks. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
@@ -62,12 +62,12 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's clock.
+    /// Returns the clock of this machine.
     pub fn system() -> Self {
         Self(Source::System)
     }
 
-    /// A clock that moves only by [`ManualClock::advance`].
+    /// Returns a clock that advances only by [`ManualClock::advance`].
     pub fn manual() -> (Self, ManualClock) {
         let hand = ManualClock::default();
         (Self(Source::Manual(hand.clone())), hand)
@@ -81,7 +81,7 @@ impl Clock {
         }
     }
 
-    /// Returns the wall time. Use it only to compare with instants that a cloud stated.
+    /// Returns the wall time. Use it only for comparison with times that a cloud stated.
     pub fn wall(&self) -> SystemTime {
         match &self.0 {
             #[expect(clippy::disallowed_methods, reason = "the one place that may ask")]
@@ -97,7 +97,7 @@ fn system_now() -> Moment {
     Moment(seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
-/// The CPU time that all threads of this process have used so far (`clock_gettime(2)`).
+/// Returns the CPU time that all threads of this process have used so far (`clock_gettime(2)`).
 pub fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -107,14 +107,14 @@ pub fn cpu_time() -> Duration {
 /// The wall time at which a manual clock starts: 2026-01-01T00:00:00Z.
 const MANUAL_EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
-/// The handle that moves a manual clock.
+/// The handle that advances a manual clock.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Mutex<Manual>>);
 
 #[derive(Debug, Default)]
 struct Manual {
     now: u64,
-    /// The sleepers by deadline, and by a number that tells sleepers with the same deadline apart.
+    /// The sleepers by deadline. A number distinguishes sleepers with the same deadline.
     sleepers: BTreeMap<(u64, u64), Waker>,
     /// The number of sleeps so far.
     #[cfg(feature = "sleep")]
@@ -122,7 +122,7 @@ struct Manual {
 }
 
 impl ManualClock {
-    /// Moves the clock and wakes every sleeper whose deadline has come.
+    /// Advances the clock and wakes every sleeper whose deadline has passed.
     pub fn advance(&self, span: Duration) {
         let mut manual = self.lock();
         manual.now = manual.now.saturating_add(nanos(span));
@@ -133,7 +133,7 @@ impl ManualClock {
         woken.into_values().for_each(Waker::wake);
     }
 
-    /// The earliest deadline of the sleepers; `None` without a sleeper.
+    /// Returns the earliest deadline of all sleepers, or `None` without sleepers.
     pub fn next_deadline(&self) -> Option<Moment> {
         self.lock().sleepers.keys().next().map(|&(at, _)| Moment(at))
     }
@@ -142,7 +142,7 @@ impl ManualClock {
         Moment(self.lock().now)
     }
 
-    /// Locks the state: a test's thread and the sleeper's thread both write. The lock is never held across an await.
+    /// Locks the state, which the test's thread and the sleeper's thread both write. The lock is never held across an await.
     fn lock(&self) -> MutexGuard<'_, Manual> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

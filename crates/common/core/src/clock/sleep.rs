@@ -1,5 +1,5 @@
-//! Waiting for a moment on a [`Clock`]. It is a module of its own because the system clock wakes its sleepers by
-//! the runtime's timer, and code that only reads the time needs no runtime.
+//! Sleeps until a moment of a [`Clock`]. This is a separate module because sleeping needs the async runtime, and reading the time
+//! does not.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::{Clock, ManualClock, Moment, Source, system_now};
 
-/// Longest piece of a sleep. The runtime's timer stands still while the machine is suspended and [`Clock::now`] does not,
-/// so a sleep is cut into pieces.
+/// The longest part of a sleep. A sleep is divided into parts because the runtime's timer stops while the machine is suspended.
+/// [`Clock::now`] does not stop then.
 const LONGEST_NAP: Duration = Duration::from_secs(20);
 
 impl Clock {
-    /// Returns once `deadline` has been reached on this clock.
+    /// Returns when the clock has reached `deadline`.
     pub async fn sleep_until(&self, deadline: Moment) {
         match &self.0 {
             Source::System => loop {
@@ -27,13 +27,13 @@ impl Clock {
         }
     }
 
-    /// Returns after `span` on this clock.
+    /// Returns after `span` has passed on this clock.
     pub async fn sleep(&self, span: Duration) {
         self.sleep_until(self.now() + span).await;
     }
 }
 
-/// A future that waits on a manual clock. The clock knows it from the first poll until it is woken or dropped.
+/// A future that waits on a manual clock. It is registered with the clock from the first poll until it is woken or dropped.
 struct Sleeper<'c> {
     hand: &'c ManualClock,
     at: u64,
@@ -51,7 +51,8 @@ impl Future for Sleeper<'_> {
         let number = self.number.unwrap_or(manual.slept);
         manual.slept += u64::from(self.number.is_none());
         let before = manual.sleepers.insert((self.at, number), context.waker().clone());
-        // A waker may own a task with sleepers of its own, so none is dropped under the lock.
+        // Dropping a waker may drop a task with its own sleepers, which takes the lock. So the waker is dropped after the lock is
+        // released.
         drop((manual, before));
         self.number = Some(number);
         Poll::Pending
