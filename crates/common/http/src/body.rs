@@ -1,6 +1,6 @@
-//! Finds the end of a body: by length, by chunks, by the end of the connection, or at once. The agent skips request bodies
-//! with it; the load engine finds the next response with it. The decoder keeps no bytes and does not interpret the body.
-//! It checks trailers and chunk extensions, then drops them.
+//! Finds the end of a message body. The end depends on a length, on chunks or on the end of the connection. The agent uses it to
+//! skip request bodies; the load engine uses it to find the next response. The decoder stores no bytes and does not interpret the
+//! body. It checks trailers and chunk extensions and then drops them.
 
 use crate::bytes;
 use crate::limits::{MAX_CHUNK_EXTENSIONS, MAX_TRAILERS};
@@ -8,34 +8,34 @@ use crate::limits::{MAX_CHUNK_EXTENSIONS, MAX_TRAILERS};
 /// The framing of a body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// No body.
+    /// The message has no body.
     None,
-    /// Exactly this many bytes.
+    /// The body has exactly this number of bytes.
     Length(u64),
-    /// Chunked transfer coding.
+    /// The body uses the chunked transfer coding.
     Chunked,
-    /// Until the connection ends (responses only).
+    /// The body ends when the connection closes. Only responses use this framing.
     UntilClose,
 }
 
 /// A result of [`BodyDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyEvent<'b> {
-    /// Payload bytes, never empty, and the number of bytes taken from the buffer (payload plus framing).
+    /// Payload bytes, at least one, and the number of consumed buffer bytes (payload and framing).
     Data(&'b [u8], usize),
-    /// The body ended; holds the number of bytes taken from the buffer (trailers included).
+    /// The end of the body, with the number of consumed buffer bytes (trailers included).
     End(usize),
-    /// The decoder needs more bytes. It took all of the buffer; this is the buffer's length.
+    /// The decoder needs more bytes. It consumed the whole buffer, whose length is the value.
     More(usize),
 }
 
-/// Finds the end of one body across any split of its bytes. Holds no bytes itself.
+/// Finds the end of one body, whatever the sizes of the received pieces. The decoder stores no body bytes.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
 }
 
-/// The error of a chunked body that breaks the format.
+/// The error for a chunked body with invalid framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed chunked body")]
 pub struct BodyError;
@@ -52,10 +52,11 @@ impl BodyDecoder {
         Self { state }
     }
 
-    /// Decodes the next bytes. Call it again with the rest until `End` or `More`. A broken body stays broken, an
-    /// ended one stays ended.
+    /// Decodes the next bytes. Call it again with the remaining bytes until it returns `End` or `More`.
+    /// After an error every further call fails. After the end every further call returns `End`.
     ///
     /// # Errors
+    /// The chunk framing is invalid.
     /// The chunk framing is broken.
     pub fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<BodyEvent<'b>, BodyError> {
         match &mut self.state {
@@ -82,7 +83,7 @@ impl BodyDecoder {
         }
     }
 
-    /// True if the body is complete when the connection ends here, and not cut off.
+    /// True if the body is complete when the connection closes now. False if the body is truncated.
     pub fn is_complete_at_eof(&self) -> bool {
         matches!(self.state, State::UntilClose | State::Ended)
     }
@@ -104,33 +105,32 @@ fn take<'b>(buf: &'b [u8], left: &mut u64) -> &'b [u8] {
     &buf[..length]
 }
 
-/// A chunked body (RFC 9112 section 7.1), one byte of framing at a time.
+/// A chunked body (RFC 9112 section 7.1). The decoder handles its framing byte by byte.
 ///
-/// Lines end with CRLF alone. If one reader ends a chunk extension at a bare LF and a reader in front of it does not, the
-/// difference is a smuggling channel. Extensions and trailers are limited over the whole body, so that framing cannot keep
-/// a connection busy without payload.
+/// All lines must end with CRLF. If a proxy and this server disagreed on whether a bare LF ends a chunk extension, a client could
+/// smuggle requests. Extensions and trailers have a limit per body, so framing without payload cannot keep a connection busy.
 #[derive(Clone, Debug)]
 struct Chunked {
     at: At,
-    /// Bytes left in this chunk; while the size line is read, the size so far.
+    /// The remaining bytes of this chunk. While the size line is read, the size so far.
     left: u64,
     extensions: usize,
     trailers: usize,
 }
 
-/// The part of a chunked body that the next byte belongs to.
+/// The part of a chunked body to which the next byte belongs.
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// The size, after this many digits.
+    /// The chunk size, after this number of digits.
     Size(u8),
-    /// White space after the size; only an extension may follow.
+    /// White space after the chunk size. Only an extension may follow.
     SizeSpace,
     Extension,
     SizeLf,
     Data,
     DataCr,
     DataLf,
-    /// The start of a trailer line or of the empty line that ends the body.
+    /// The start of a trailer line, or of the empty line that ends the body.
     Trailer,
     TrailerName,
     TrailerValue,
@@ -163,7 +163,7 @@ impl Chunked {
         BodyEvent::Data(data, at + data.len())
     }
 
-    /// Takes one byte of framing.
+    /// Consumes one byte of framing.
     fn step(&mut self, byte: u8) -> Result<At, BodyError> {
         match (self.at, byte) {
             (At::Size(digits), byte) if byte.is_ascii_hexdigit() => self.digit(digits, byte),
@@ -181,7 +181,7 @@ impl Chunked {
         }
     }
 
-    /// Adds a digit to the size: at most 16, leading zeros included. More would not fit a `u64`, or hide a size behind zeros.
+    /// Adds a digit to the chunk size. The size has at most 16 digits, including leading zeros, so it fits a `u64`.
     fn digit(&mut self, digits: u8, byte: u8) -> Result<At, BodyError> {
         let value = char::from(byte).to_digit(16).ok_or(BodyError)?;
         if digits == 16 {
@@ -216,7 +216,7 @@ impl Chunked {
 mod tests {
     use super::*;
 
-    /// The payload, and the number of input bytes taken if the body ended; decodes the input in pieces of `step` bytes.
+    /// Decodes the input in pieces of `step` bytes. Returns the payload and, if the body ended, the number of consumed bytes.
     fn decode(framing: Framing, input: &[u8], step: usize) -> Result<(Vec<u8>, Option<usize>), BodyError> {
         let (mut decoder, mut payload, mut taken) = (BodyDecoder::new(framing), Vec::new(), 0);
         for end in (0..=input.len()).step_by(step).chain([input.len()]) {

@@ -1,19 +1,19 @@
-//! The bytes that each part of a head may hold (RFC 9110 section 5, RFC 3986 section 3.2). The parsers, the body
-//! decoder and the writer share these tables, so they cannot disagree.
+//! The bytes that each part of a head may contain (RFC 9110 section 5, RFC 3986 section 3.2). The parsers, the body decoder and the
+//! writer share these tables, so they cannot disagree.
 
-/// True if a token may hold this byte; methods and header names are tokens (RFC 9110 section 5.6.2).
+/// True if a token may contain this byte. Methods and header names are tokens (RFC 9110 section 5.6.2).
 pub(crate) const fn is_token(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-/// True if a header value may hold this byte (RFC 9110 section 5.5): visible ASCII, space, tab and obs-text.
-/// CR, LF, NUL and every other control character may not.
+/// True if a header value may contain this byte (RFC 9110 section 5.5): visible ASCII, space, tab and obs-text.
+/// CR, LF, NUL and all other control characters are not allowed.
 pub(crate) const fn is_value(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// True if a host with port may hold this byte (RFC 3986 sections 3.2.2 and 3.2.3). `@` may not: HTTP refuses
-/// user information (RFC 9110 section 4.2.4).
+/// True if a host with an optional port may contain this byte (RFC 3986 sections 3.2.2 and 3.2.3).
+/// `@` is not allowed, because HTTP refuses user information (RFC 9110 section 4.2.4).
 pub(crate) const fn is_host(byte: u8) -> bool {
     HOST[byte as usize]
 }

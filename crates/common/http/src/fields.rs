@@ -1,15 +1,15 @@
-//! The headers that decide where a message ends and whether the connection stays open. They are read once, for requests
-//! and responses alike. The module knows nothing of methods or statuses.
+//! The headers that decide where a message ends and whether the connection stays open. Requests and responses share this code. The
+//! module does not know methods or statuses.
 
 use httparse::Header;
 
 use crate::HttpVersion;
 use crate::body::Framing;
 
-/// The values of the headers that frame a message and its connection.
+/// The values of the headers that determine the framing and the connection.
 #[derive(Default)]
 pub(crate) struct FramingHeaders<'b> {
-    /// The last `Host`; `hosts` counts how many there were.
+    /// The value of the last `Host` header. `hosts` is the number of `Host` headers.
     pub(crate) host: &'b [u8],
     pub(crate) hosts: usize,
     length: Option<u64>,
@@ -18,11 +18,11 @@ pub(crate) struct FramingHeaders<'b> {
     keep_alive: bool,
 }
 
-/// The error for headers by which two readers could disagree on the end of the body.
+/// The error for headers by which two servers could disagree about the end of the body.
 pub(crate) struct AmbiguousFraming;
 
 impl<'b> FramingHeaders<'b> {
-    /// Reads the headers. The length of a name is compared first: most headers are none of these four.
+    /// Reads the headers. The length of each name is compared first, because most headers are not one of these four.
     pub(crate) fn read(headers: &[Header<'b>]) -> Result<Self, AmbiguousFraming> {
         let mut fields = Self::default();
         for Header { name, value } in headers {
@@ -37,10 +37,10 @@ impl<'b> FramingHeaders<'b> {
         Ok(fields)
     }
 
-    /// The framing that the headers state, or `None` if they state none (RFC 9112 section 6.3).
+    /// Returns the framing that the headers state, or `None` if they state no framing (RFC 9112 section 6.3).
     ///
-    /// Requests are smuggled by a length beside a transfer coding, or by a transfer coding in HTTP/1.0:
-    /// the RFC lets a recipient choose, and two recipients choose differently (section 11.2).
+    /// A length together with a transfer coding is an error, and so is a transfer coding in HTTP/1.0. The RFC lets each recipient
+    /// choose, so two recipients may choose differently, which allows request smuggling (section 11.2).
     pub(crate) fn framing(&self, version: HttpVersion) -> Result<Option<Framing>, AmbiguousFraming> {
         match (self.chunked, self.length) {
             (true, None) if version == HttpVersion::Http11 => Ok(Some(Framing::Chunked)),
@@ -49,7 +49,7 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// True if the sender keeps the connection open (RFC 9112 section 9.3); `close` wins over `keep-alive`.
+    /// True if the sender keeps the connection open (RFC 9112 section 9.3). `close` takes precedence over `keep-alive`.
     pub(crate) fn keep_alive(&self, version: HttpVersion) -> bool {
         !self.close && (version == HttpVersion::Http11 || self.keep_alive)
     }
@@ -66,8 +66,8 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Reads `Content-Length`: digits only. The same length stated twice is one length (RFC 9110 section 8.6); `5,5` is
-    /// refused, because some readers stop at the comma.
+    /// Reads `Content-Length`, which must consist of digits. The same length stated twice is allowed (RFC 9110 section 8.6).
+    /// `5,5` is refused, because some servers stop at the comma.
     fn content_length(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         let length = decimal(value).ok_or(AmbiguousFraming)?;
         match self.length.replace(length) {
@@ -76,8 +76,8 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Reads `Transfer-Encoding`: only `chunked`, once. No client of a metadata server and no server under load compresses by
-    /// transfer coding, and readers differ on lists of codings.
+    /// Reads `Transfer-Encoding`, which must be `chunked` and occur once.
+    /// Metadata clients and tested servers do not compress by transfer coding, and servers interpret lists of codings differently.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         if self.chunked || !is(value, b"chunked") {
             return Err(AmbiguousFraming);
@@ -87,13 +87,14 @@ impl<'b> FramingHeaders<'b> {
     }
 }
 
-/// True if two words are equal, ignoring case. Nearly every server writes the usual case; comparing that first saves
-/// a tenth of the instructions of a response.
+/// True if two words are equal, ignoring case.
+/// The exact comparison comes first, because nearly every server uses the usual case. It saves a tenth of the instructions per
+/// response.
 fn is(word: &[u8], usual: &[u8]) -> bool {
     word == usual || word.eq_ignore_ascii_case(usual)
 }
 
-/// Parses digits only; `str::parse` would accept a leading `+`.
+/// Parses a number that consists only of digits. `str::parse` would also accept a leading `+`.
 fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;

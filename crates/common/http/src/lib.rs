@@ -1,9 +1,10 @@
-//! HTTP/1.1 heads as bytes: the input is a buffer, the output is a head, "more", or a reason to refuse. It also holds what all our
-//! servers share: a canonical [`path`], the [`ResponseContext`] of a response, a [`Refusal`].
+//! Parses and writes HTTP/1.1 heads. The input is a byte buffer. The result is a head, a request for more bytes, or an error. The
+//! crate also contains the common parts of our servers: a canonical [`path`], the [`ResponseContext`] of a response, and a
+//! [`Refusal`].
 //!
-//! No sockets, no clock, no allocation while parsing. The agent parses requests with it, the load engine
-//! responses. It refuses every request on which two parsers could disagree (RFC 9112 sections 2.2, 5 and 6): a server in
-//! front of a credential must not guess. It refuses a response whose end is uncertain.
+//! The crate uses no sockets and no clock, and its parsers do not allocate. The agent parses requests with it, and the load engine
+//! parses responses. It refuses every request that two parsers could interpret differently (RFC 9112 sections 2.2, 5 and 6),
+//! because the agent protects credentials. It refuses every response whose end is uncertain.
 
 pub mod body;
 mod bytes;
@@ -27,17 +28,17 @@ pub use response_context::{ResponseContext, ResponseFraming};
 /// The HTTP version of a head. The parsers refuse any other version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersion {
-    /// HTTP/1.0: connections close unless both sides say keep-alive.
+    /// HTTP/1.0: a connection closes unless both sides send `keep-alive`.
     Http10,
-    /// HTTP/1.1: connections stay open unless one side says close.
+    /// HTTP/1.1: a connection stays open unless one side sends `close`.
     Http11,
 }
 
 /// The result of parsing a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
-    /// A whole head and how many bytes of the buffer it took.
+    /// A complete head, and the number of bytes that the head took from the buffer.
     Complete(T, usize),
-    /// The buffer holds the start of a head and no reason to refuse it yet.
+    /// The start of a head. The buffer contains no reason to refuse it yet.
     Partial,
 }

@@ -1,25 +1,26 @@
-//! Limits on the sizes that a peer may send.
+//! Limits for the sizes of the data that a client or a server sends.
 
-/// Most headers in one head. Real metadata clients send under ten; browsers under thirty.
+/// The maximum number of headers in one head. Real metadata clients send fewer than ten, browsers fewer than thirty.
 pub const MAX_HEADERS: usize = 64;
 
-/// Most bytes of chunk extensions in one body. No reader uses them; hyper has the same limit.
+/// The maximum number of bytes of chunk extensions in one body. No server uses extensions; hyper has the same limit.
 pub const MAX_CHUNK_EXTENSIONS: usize = 16 * 1024;
 
-/// Most bytes of trailers in one body: as much as a head may have.
+/// The maximum number of bytes of trailers in one body. It equals the limit for a head.
 pub const MAX_TRAILERS: usize = 16 * 1024;
 
-/// Limits of one head.
+/// The size limits for one head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Most bytes in a head, the empty line included.
+    /// The maximum number of bytes in a head, including the empty line.
     pub head: usize,
-    /// Most bytes in a request target.
+    /// The maximum number of bytes in a request target.
     pub target: usize,
 }
 
 impl Default for HeadLimits {
-    /// 16 KiB of head, 8 KiB of target (RFC 9112 section 3 asks for at least 8,000 bytes of request line).
+    /// Returns limits of 16 KiB per head and 8 KiB per target. RFC 9112 section 3 recommends at least 8,000 bytes for a request
+    /// line.
     fn default() -> Self {
         Self { head: 16 * 1024, target: 8 * 1024 }
     }

@@ -1,27 +1,27 @@
-//! Makes one canonical path per resource, once, before any rule looks at it. Every dialect calls [`canonicalise`] or
-//! [`canonicalise_in`] first and sees nothing else of the target.
+//! Converts each path to one canonical form, before any rule uses it. Every dialect first calls [`canonicalise`] or
+//! [`canonicalise_in`] and never uses the raw path.
 //!
-//! The security argument: a filter leaks where it and the server behind it read a path differently. So there is
-//! one reading: percent-decoding happens once, and may yield only a character of the dialect's [`PathCharset`]. An encoded
-//! slash, percent sign, backslash, NUL, semicolon or question mark is refused, not guessed at; so are bytes outside
-//! ASCII. A canonical path therefore holds no `%` and nothing that any server decodes, splits or strips a second time:
-//! each server that reads it again reads the same path.
+//! This step protects the path filter. A filter fails if it and the server behind it interpret a path differently. So the path has
+//! only one interpretation: the agent decodes percent escapes once, and each decoded character must be in the dialect's
+//! [`PathCharset`]. The agent refuses an encoded slash, percent sign, backslash, NUL, semicolon or question mark. It also refuses
+//! bytes outside ASCII. A canonical path contains no `%`, and no character that a server would decode, split or strip again. So
+//! every server interprets it as the same path.
 //!
-//! A charset holds only the characters that its dialect needs. What is one character to us may be two things to a server behind us
-//! (`+` is a space to some), and only the dialect knows whether there is one.
+//! A charset contains only the characters that its dialect needs. The server behind the agent may interpret a character
+//! differently. For example, some servers read `+` as a space. Only the dialect knows whether such a server exists.
 
 use std::borrow::Cow;
 
 use crate::Refusal;
 
-/// The refusal of a path that has no canonical form.
+/// The refusal for a path that has no canonical form.
 pub const BAD_PATH: Refusal = Refusal::new(
     400,
     "bad_path",
     "The path contains a character or an encoding that is not allowed in a metadata path.",
 );
 
-/// The refusal of a target that is neither a path nor an http URL.
+/// The refusal for a target that is neither a path nor an http URL.
 pub const BAD_TARGET: Refusal =
     Refusal::new(400, "bad_target", "The request target must be a path or a plain http URL.");
 
@@ -30,12 +30,13 @@ pub const BAD_TARGET: Refusal =
 pub struct RequestTarget<'b> {
     /// The canonical path.
     pub path: CanonicalPath<'b>,
-    /// The text after the first question mark, as sent.
+    /// The text after the first question mark, as the client sent it.
     pub query: Option<&'b str>,
 }
 
-/// A canonical path: starts with a slash, has no empty, `.` or `..` segment, and only characters of the dialect's
-/// [`PathCharset`]. It borrows from the request if the client sent the canonical form.
+/// A canonical path. It starts with a slash and has no empty, `.` or `..` segment.
+/// It contains only characters of the dialect's [`PathCharset`]. If the client sent the canonical form, the value borrows from the
+/// request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalPath<'b>(Cow<'b, str>);
 
@@ -45,23 +46,23 @@ impl<'b> CanonicalPath<'b> {
         &self.0
     }
 
-    /// Returns the path as text, still borrowed if it was.
+    /// Returns the path as text. The text stays borrowed if the path was borrowed.
     pub fn into_text(self) -> Cow<'b, str> {
         self.0
     }
 
-    /// True if the path ends in a slash.
+    /// True if the path ends with a slash.
     pub fn is_directory(&self) -> bool {
         self.0.ends_with('/')
     }
 
-    /// Returns the names between the slashes; none of them is empty.
+    /// Returns the segments between the slashes. No segment is empty.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> + Clone {
         segments(&self.0)
     }
 }
 
-/// Returns the names between the slashes of `path`; none of them is empty.
+/// Returns the segments of `path` between the slashes. No segment is empty.
 pub fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
     path.split('/').filter(|segment| !segment.is_empty())
 }
@@ -76,8 +77,8 @@ pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
 
 /// Splits a target and canonicalises its path with the given charset.
 ///
-/// An absolute target (RFC 9112 section 3.2.2) is read as its path. Neither its host nor the Host header is compared with
-/// anything: the client reached this address, and the rules for the path hold for every name of it.
+/// For an absolute target (RFC 9112 section 3.2.2), only the path counts. The function checks neither the host of the target nor
+/// the Host header. The client has already reached this address, and the path rules are the same for every host name.
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
@@ -92,7 +93,7 @@ pub fn canonicalise_in<'b>(target: &'b str, alphabet: &PathCharset) -> Result<Re
     }
 }
 
-/// Canonicalises a path that may hold escapes, odd segments or no leading slash.
+/// Canonicalises a path that may contain escapes, `.` or `..` segments, or no leading slash.
 fn rebuilt<'b>(origin: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<'b>, Refusal> {
     let (path, query) = match origin.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -102,8 +103,8 @@ fn rebuilt<'b>(origin: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<
     Ok(RequestTarget { path: CanonicalPath(path.into()), query })
 }
 
-/// Returns the text after `http://authority`. Another scheme would name another server; user information has no meaning here
-/// and serves only to mislead about the host.
+/// Returns the text after `http://authority`. Other schemes are refused because they would mean another server.
+/// User information is also refused, because it has no purpose here except to disguise the host.
 fn after_authority(target: &str) -> Result<&str, Refusal> {
     const SCHEME: &str = "http://";
     let (scheme, rest) = target.split_at_checked(SCHEME.len()).ok_or(BAD_TARGET)?;
@@ -117,11 +118,11 @@ fn after_authority(target: &str) -> Result<&str, Refusal> {
     }
 }
 
-/// Returns the length of the canonical path that a target begins with: the whole path for nearly every client. It may stop
-/// within a canonical path (at a name that begins with a dot), but never behind the end of one. Rebuilding a canonical path
-/// does not change it.
+/// Returns the length of a canonical prefix of the target. For nearly every client this is the whole path.
+/// The prefix may end early, at a segment that begins with a dot, but it never extends beyond the canonical path. Rebuilding a
+/// canonical path does not change it.
 fn canonical_prefix(origin: &str, PathCharset(kinds): &PathCharset) -> usize {
-    // By a table and without a branch for each kind of character: this pass is a tenth of a warm request.
+    // A table avoids branches per kind of character, because this loop takes a tenth of the time of a cached answer.
     let mut refused = OTHER;
     let mut is_fit = |byte: u8| {
         let kind = kinds[usize::from(byte)];
@@ -139,21 +140,21 @@ const SLASH: u8 = 1;
 const DOT: u8 = 2;
 const OTHER: u8 = 4;
 
-/// The characters that the paths of a dialect may hold.
+/// The characters that the paths of a dialect may contain.
 ///
-/// The table has a flag for each byte: it separates names, may begin a segment that is not a name, or is not allowed in a path.
+/// The table has flags for each byte: the byte separates segments, may begin a special segment such as `..`, or is not allowed.
 #[derive(Debug)]
 pub struct PathCharset([u8; 256]);
 
-/// The charset for names of keys, e-mail addresses and domain-scoped projects: what [`PathCharset::with`] always allows.
+/// The charset for key names, e-mail addresses and domain-scoped projects. [`PathCharset::with`] always includes it.
 pub static PLAIN: PathCharset = PathCharset::with(b"");
 
 impl PathCharset {
-    /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`. `more` may hold only sub-delimiters of
-    /// RFC 3986, and not the semicolon: some servers split a name there.
+    /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`.
+    /// `more` may contain only sub-delimiters of RFC 3986, except the semicolon, at which some servers split a segment.
     ///
     /// # Panics
-    /// At compile time, for a constant: if `more` holds any other character.
+    /// `more` contains any other character. For a constant, the compiler reports the panic.
     pub const fn with(more: &[u8]) -> Self {
         let mut kinds = [OTHER; 256];
         let mut byte = 0;
@@ -180,7 +181,7 @@ impl PathCharset {
     }
 }
 
-/// Decodes the path, drops empty and `.` names, lets `..` remove one name, and never leaves the root.
+/// Decodes the path, drops empty and `.` segments, and lets each `..` remove one segment. The result never leaves the root.
 fn rebuild(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     let decoded = decode(raw, alphabet)?;
     let mut names = Vec::new();
@@ -216,7 +217,7 @@ fn decode(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     Ok(decoded)
 }
 
-/// Decodes the two hexadecimal digits after a percent sign, in either case, into a byte.
+/// Decodes the two hexadecimal digits after a percent sign into a byte. Both letter cases are allowed.
 pub fn decode_percent(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let value = digit()? << 4 | digit()?;

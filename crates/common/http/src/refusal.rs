@@ -1,19 +1,19 @@
-//! A refused request's response: a status, a label for metrics, and one sentence.
+//! The response to a refused request: a status, a metric label, and one sentence.
 
 use crate::RequestError;
 
-/// A refusal. Each dialect defines its own as constants; the agent adds those that arise behind the dialect
-/// (pod unknown, upstream down).
+/// A refusal. Each dialect defines its own refusals as constants. The agent adds refusals for other causes, such as an unknown pod
+/// or a failed upstream.
 ///
-/// The message is `&'static str` on purpose: no text of a client, an upstream or an internal error can reach a
-/// response body through a refusal, so nothing needs escaping and nothing can leak.
+/// The message is `&'static str` on purpose. So no text from a client, an upstream or an internal error can reach a response body.
+/// The message needs no escaping and leaks no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status, chosen so that real SDKs do the right thing: they retry a 503; other 4xx are final.
+    /// The HTTP status. The SDKs retry a 503 and treat other 4xx statuses as final, so the status selects the right behaviour.
     pub status: u16,
-    /// A word from a closed set, fit for a metric label.
+    /// A word from a closed set, usable as a metric label.
     pub code: &'static str,
-    /// One plain sentence for the person who reads the client's error message.
+    /// One plain sentence for the reader of the client's error message.
     pub message: &'static str,
 }
 
@@ -23,14 +23,14 @@ impl Refusal {
         Self { status, code, message }
     }
 
-    /// True if the same request may succeed later without a change by an operator.
+    /// True if the same request may succeed later, without a change by an operator.
     pub const fn is_retryable(&self) -> bool {
         matches!(self.status, 429 | 503)
     }
 }
 
 impl From<RequestError> for Refusal {
-    /// Returns the refusal of bytes that are not a request; the connection closes after it.
+    /// Returns the refusal for bytes that are not a request. The connection then closes.
     fn from(error: RequestError) -> Self {
         let (code, message) = match error {
             RequestError::Malformed(_) => ("malformed_request", "The request is not valid HTTP/1.1."),

@@ -10,7 +10,7 @@ use crate::fields::{AmbiguousFraming, FramingHeaders};
 use crate::limits::{HeadLimits, MAX_HEADERS};
 use crate::{HttpVersion, Parsed, bytes};
 
-/// Room for the headers of one head; it lives on the stack of the function that parses the head.
+/// The space for the headers of one head. It is on the stack of the function that parses the head.
 pub type HeaderBuffer<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
 
 /// Returns an empty [`HeaderBuffer`].
@@ -18,34 +18,34 @@ pub const fn header_buffer<'b>() -> HeaderBuffer<'b> {
     [const { MaybeUninit::uninit() }; MAX_HEADERS]
 }
 
-/// A request head that passed every rule.
+/// A request head that follows all rules of the parser.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'h, 'b> {
-    /// The method as sent; a token.
+    /// The method as the client sent it. It is a token.
     pub method: &'b str,
-    /// The target as sent: origin form (`/path?query`) or absolute form. Visible ASCII.
+    /// The target as the client sent it, in origin form (`/path?query`) or absolute form. It is visible ASCII.
     pub target: &'b str,
-    /// The version.
+    /// The HTTP version of the request.
     pub version: HttpVersion,
-    /// The headers as sent, in order.
+    /// The headers as the client sent them, in order.
     pub headers: &'h [Header<'b>],
     /// The framing of the body that follows.
     pub framing: Framing,
-    /// True if the client wants to keep the connection open (version and `Connection` considered).
+    /// True if the client wants to keep the connection open. The version and the `Connection` header decide.
     pub keep_alive: bool,
 }
 
 impl<'b> RequestHead<'_, 'b> {
-    /// Returns the value of the first header of this name (any case).
+    /// Returns the value of the first header with this name, in any letter case.
     pub fn header(&self, name: &str) -> Option<&'b [u8]> {
         self.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
     }
 }
 
-/// The reason for refusing a request head. The connection closes after each: the bytes that follow cannot be trusted.
+/// The reason to refuse a request head. The connection then closes, because the bytes that follow cannot be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Not an HTTP/1.x request line, a bare CR or LF, a control character, folding, or a bad header.
+    /// The request line is not HTTP/1.x, or the head contains a bare CR or LF, a control character, a folded line or a bad header.
     #[error("the request is not valid HTTP/1.1: {0}")]
     Malformed(RequestFlaw),
     /// The head exceeds [`HeadLimits::head`] or has too many headers.
@@ -54,14 +54,14 @@ pub enum RequestError {
     /// The target exceeds [`HeadLimits::target`].
     #[error("the request target is longer than this server accepts")]
     TargetTooLong,
-    /// A method and a target and nothing else, as in HTTP/0.9. It is not [`Self::Version`] because the line names no version.
-    /// So it is an invalid request line (RFC 9112 section 3).
+    /// The line has only a method and a target, as in HTTP/0.9.
+    /// It names no version, so it is an invalid request line (RFC 9112 section 3) rather than a [`Self::Version`] error.
     #[error("the request line has no HTTP version")]
     NoVersion,
-    /// Another version of HTTP in an otherwise valid request line: HTTP/2 prior knowledge, HTTP/3.
+    /// An otherwise valid request line with another version, such as HTTP/3 or HTTP/2 with prior knowledge.
     #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
-    /// Two lengths, a length and a transfer coding, or a coding other than chunked.
+    /// The head has two different lengths, a length and a transfer coding, or a transfer coding other than chunked.
     #[error("the length of the request body is ambiguous")]
     Framing,
 }
@@ -69,40 +69,40 @@ pub enum RequestError {
 /// The rule of HTTP/1.1 that a malformed request breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFlaw {
-    /// A space in front of the method.
+    /// A space precedes the method.
     #[error("it begins with a space")]
     LeadingSpace,
-    /// The first word is not a token; most often it belongs to another protocol.
+    /// The first word is not a token. Usually the client speaks another protocol.
     #[error("it does not begin with a method")]
     NoMethod,
-    /// Not a method, a target and a version with one space between.
+    /// The line is not a method, a target and a version, separated by single spaces.
     #[error("the request line is not a method, a target and a version")]
     RequestLine,
-    /// A byte outside visible ASCII, a fragment or a backslash.
+    /// The target contains a byte outside visible ASCII, a fragment or a backslash.
     #[error("the target contains a character that is not allowed")]
     TargetCharacter,
-    /// Neither origin form nor absolute form.
+    /// The target is neither in origin form nor in absolute form.
     #[error("the target is neither a path nor an http URL")]
     TargetForm,
-    /// LF without CR before it.
+    /// A line ends with LF without a preceding CR.
     #[error("a line ends with LF instead of CRLF")]
     BareLf,
-    /// CR without LF behind it.
+    /// A CR is not followed by LF.
     #[error("a line contains CR without LF")]
     BareCr,
-    /// A header name that is not a token, space before its colon, or a folded line.
+    /// A header name is not a token, a space precedes the colon, or the line is folded.
     #[error("a header name is not valid, or a header line is folded")]
     HeaderName,
-    /// A header value with a control character.
+    /// A header value contains a control character.
     #[error("a header value contains a control character")]
     HeaderValue,
-    /// HTTP/1.1 without `Host`.
+    /// An HTTP/1.1 request has no `Host` header.
     #[error("the Host header is missing")]
     NoHost,
-    /// A `Host` with bytes that a host cannot have.
+    /// The `Host` header contains bytes that a host cannot have.
     #[error("the Host header is not a host name")]
     BadHost,
-    /// `Host` twice.
+    /// The request has more than one `Host` header.
     #[error("there is more than one Host header")]
     ManyHosts,
 }
@@ -114,7 +114,7 @@ impl From<RequestFlaw> for RequestError {
 }
 
 impl RequestError {
-    /// Returns the status of the refusal (RFC 9110 section 15, RFC 6585 section 5).
+    /// Returns the HTTP status of the refusal (RFC 9110 section 15, RFC 6585 section 5).
     pub fn status(self) -> u16 {
         match self {
             Self::Malformed(_) | Self::NoVersion | Self::Framing => 400,
@@ -125,18 +125,18 @@ impl RequestError {
     }
 }
 
-/// Parses one request head from the start of `buf`. One empty line before it is skipped (RFC 9112 section 2.2).
+/// Parses one request head from the start of `buf`. The parser skips one empty line before the head (RFC 9112 section 2.2).
 ///
-/// A line ends with CRLF and nothing else. RFC 9112 section 2.2 would allow a bare LF, but then a reader that
-/// wants CRLF sees one header where this one sees two, which is a smuggled header. Space before a colon, folded
-/// lines and control characters are refused for the same reason.
+/// Every line must end with CRLF. RFC 9112 section 2.2 would allow a bare LF. But a server that requires CRLF then sees one header
+/// where this parser sees two, which allows request smuggling. For the same reason the parser refuses a space before a colon,
+/// folded lines and control characters.
 ///
-/// For a peer that sends its head byte by byte, each byte costs a vectorised search. The head is parsed only when a line
-/// ends, and the number of lines is limited.
+/// If a client sends its head in single bytes, each byte costs one vectorised search. The parser runs only after the end of a line,
+/// and the number of lines is limited.
 ///
 /// # Errors
-/// The first rule that is broken. A buffer that already breaks a rule is refused without waiting for the rest: bytes that
-/// are not a method at once, any other broken rule at the end of its line.
+/// The first broken rule. The parser does not wait for the rest of a head that already breaks a rule. Bytes that are not a method
+/// fail immediately; every other broken rule fails at the end of its line.
 pub fn parse_request<'h, 'b>(
     buf: &'b [u8],
     room: &'h mut HeaderBuffer<'b>,
@@ -159,7 +159,7 @@ pub fn parse_request<'h, 'b>(
     }
 }
 
-/// Skips one CRLF. A lone CR may become a CRLF: then there is nothing to parse yet.
+/// Skips one CRLF. If only a CR has arrived, it may become a CRLF, so the result is empty.
 fn after_empty_line(buf: &[u8]) -> &[u8] {
     match buf {
         [b'\r'] => &[],
@@ -168,7 +168,7 @@ fn after_empty_line(buf: &[u8]) -> &[u8] {
     }
 }
 
-/// Refuses other protocols by their first bytes: a TLS ClientHello, a second empty line, binary noise.
+/// Refuses other protocols by their first bytes, for example a TLS ClientHello, a second empty line or random bytes.
 fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
     let method = window.iter().take(METHOD_PROBE).take_while(|&&byte| byte != b' ');
     match window.first() {
@@ -178,17 +178,17 @@ fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
     }
 }
 
-/// Bytes checked as a method: more than any registered method (IANA's longest, `UPDATEREDIRECTREF`, has 17 letters).
+/// The number of bytes checked as a method. The longest registered method (IANA), `UPDATEREDIRECTREF`, has 17 letters.
 const METHOD_PROBE: usize = 20;
 
-/// True if parsing can tell more than [`unfinished`] does: a line just ended or the whole head is in the buffer. Without
-/// this check, a head sent byte by byte would be parsed once per byte.
+/// True if a line has just ended or the whole head is in the buffer. Only then can the parser find more than [`unfinished`].
+/// Without this check, a head that arrives in single bytes would be parsed once per byte.
 fn is_worth_parsing(window: &[u8]) -> bool {
     window.ends_with(b"\n") || memmem::find(window, b"\r\n\r\n").is_some()
 }
 
-/// Handles a head without an end: asks for more, unless the head already breaks a limit or the rule of line ends. The loop
-/// ends at the first line above the limit.
+/// Handles an incomplete head: asks for more bytes, unless the head already breaks a limit or the rule for line ends.
+/// The loop ends at the first line above the limit.
 fn unfinished<T>(window: &[u8], limits: &HeadLimits) -> Result<Parsed<T>, RequestError> {
     if target_so_far(window) > limits.target {
         return Err(RequestError::TargetTooLong);
@@ -204,7 +204,7 @@ fn unfinished<T>(window: &[u8], limits: &HeadLimits) -> Result<Parsed<T>, Reques
     if window.len() >= limits.head { Err(RequestError::TooLarge) } else { Ok(Parsed::Partial) }
 }
 
-/// Returns the length of the target as far as it has arrived.
+/// Returns the length of the part of the target that has arrived.
 fn target_so_far(window: &[u8]) -> usize {
     let Some(space) = memchr(b' ', window) else { return 0 };
     let from_target = &window[space + 1..];
@@ -232,14 +232,15 @@ fn checked<'h, 'b>(
     Ok(RequestHead { method, target, version, headers, framing, keep_alive })
 }
 
-/// Checks that every line ends with CRLF. The tokenizer accepts LF as a line end, and CR only in front of LF. So every line ends
-/// with CRLF exactly if there are as many CRs as lines: the request line, the headers, the empty line.
+/// Checks that every line ends with CRLF. The tokenizer accepts LF as a line end, and CR only before LF.
+/// So every line ends with CRLF if the number of CRs equals the number of lines: the request line, the headers and the empty line.
 fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
     if memchr_iter(b'\r', head).count() == headers + 2 { Ok(()) } else { Err(RequestFlaw::BareLf.into()) }
 }
 
-/// Checks that the target is a path or an `http` or `https` URL in visible ASCII. `*` and CONNECT's authority have no meaning here.
-/// A fragment and a backslash are refused because readers differ on the resulting path (RFC 9112 section 3.2).
+/// Checks that the target is a path or an `http` or `https` URL in visible ASCII. The forms `*` and `host:port` (CONNECT) are
+/// refused.
+/// A fragment or a backslash is also refused, because servers derive different paths from it (RFC 9112 section 3.2).
 fn check_target(target: &str, limits: &HeadLimits) -> Result<(), RequestError> {
     if target.len() > limits.target {
         return Err(RequestError::TargetTooLong);
@@ -261,7 +262,7 @@ fn is_absolute_form(target: &str) -> bool {
         && authority.bytes().all(bytes::is_host)
 }
 
-/// Checks `Host`: exactly one in HTTP/1.1, at most one in HTTP/1.0, and only bytes that a host may hold (RFC 9112 section 3.2).
+/// Checks the `Host` headers: exactly one in HTTP/1.1, at most one in HTTP/1.0, and only valid bytes (RFC 9112 section 3.2).
 fn check_host(fields: &FramingHeaders<'_>, version: HttpVersion) -> Result<(), RequestError> {
     match (fields.hosts, version) {
         (0, HttpVersion::Http11) => Err(RequestFlaw::NoHost.into()),
@@ -277,7 +278,7 @@ impl From<AmbiguousFraming> for RequestError {
     }
 }
 
-/// Maps an error of the tokenizer to the broken rule. Off the warm path.
+/// Maps a tokenizer error to the broken rule. This function runs only for bad requests.
 #[cold]
 fn refusal(window: &[u8], error: httparse::Error, limits: &HeadLimits) -> RequestError {
     use httparse::Error;
@@ -293,8 +294,9 @@ fn refusal(window: &[u8], error: httparse::Error, limits: &HeadLimits) -> Reques
     }
 }
 
-/// Finds the fault of a request line. HTTP/0.9 has two words. Only a line that is valid except for its version is refused for the
-/// version (RFC 9110 section 15.6.6). Any other fault is the client's, and must not count as a server error.
+/// Finds the fault of a request line. A line with two words is HTTP/0.9.
+/// Only a line that is valid except for its version fails with the version error (RFC 9110 section 15.6.6), whose status is 505.
+/// All other faults are client errors and must not count as server errors.
 fn line_refusal(window: &[u8]) -> RequestError {
     let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
     let mut words = line.split(|&byte| byte == b' ').skip(1);
@@ -312,7 +314,7 @@ fn line_refusal(window: &[u8]) -> RequestError {
     }
 }
 
-/// True for a well-formed version other than 1.0 and 1.1: `HTTP/2.0`, or `HTTP/2` without the second digit (RFC 9112 section 2.3).
+/// True for a valid version other than 1.0 and 1.1, such as `HTTP/2.0` or `HTTP/2` (RFC 9112 section 2.3).
 fn is_other_version(version: &[u8]) -> bool {
     match version.strip_prefix(b"HTTP/") {
         Some(b"1.0" | b"1.1") => false,
@@ -325,7 +327,7 @@ fn is_other_version(version: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The values that a test compares: (method, target, version, framing, keep-alive, bytes taken).
+    /// The values that a test compares: (method, target, version, framing, keep-alive, consumed bytes).
     type Seen = (String, String, HttpVersion, Framing, bool, usize);
 
     fn parse_with(input: &[u8], limits: &HeadLimits) -> Result<Option<Seen>, RequestError> {
@@ -347,7 +349,7 @@ mod tests {
         parse_with(input, &HeadLimits::default())
     }
 
-    /// Parses a request with these header lines besides `Host`.
+    /// Parses a request with these header lines after `Host`.
     fn with(lines: &str) -> Result<Option<Seen>, RequestError> {
         parse(format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes())
     }
@@ -414,7 +416,7 @@ mod tests {
         assert_eq!(RequestError::Version.status(), 505);
     }
 
-    /// Regression test: such a line was answered with 505, as if the client had named a version.
+    /// Regression: such a line got status 505, as if the client had named an unsupported version.
     #[test]
     fn a_request_line_without_a_version_is_the_clients_mistake() {
         for line in ["GET /\r\n", "GET /\n", "GET /a?b\r\nHost: a\r\n\r\n", "GET HTTP/1.1\r\n", "get *\r\n"] {
@@ -423,7 +425,7 @@ mod tests {
         assert_eq!(RequestError::NoVersion.status(), 400);
     }
 
-    /// Regression test: such lines were answered with 505, a server error. So any pod could cause as many server errors as it liked.
+    /// Regression: such lines got status 505, which is a server error. So any pod could cause any number of server errors.
     #[test]
     fn a_version_that_is_spoken_here_is_never_what_is_refused() {
         for (line, flaw) in [

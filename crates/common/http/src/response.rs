@@ -1,5 +1,5 @@
-//! Parses response heads. Only the load engine calls it, so it decides only what the engine needs: where the response ends
-//! and whether the connection can be used again.
+//! Parses response heads. Only the load engine uses it. So the parser checks only where the response ends and whether the
+//! connection can be reused.
 
 use std::mem::MaybeUninit;
 
@@ -11,33 +11,33 @@ use crate::fields::{AmbiguousFraming, FramingHeaders};
 use crate::limits::HeadLimits;
 use crate::{HttpVersion, Parsed};
 
-/// A response head that passed every rule.
+/// A response head that follows all rules of the parser.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'h, 'b> {
-    /// The status, 100 to 999: servers in the field invent their own beyond 599.
+    /// The status, from 100 to 999, because some servers use their own statuses above 599.
     pub status: u16,
-    /// The reason phrase, possibly empty; servers in the field write Latin-1 and UTF-8.
+    /// The reason phrase, which may be empty. Some servers write Latin-1 or UTF-8.
     pub reason: &'b [u8],
-    /// The version.
+    /// The HTTP version of the response.
     pub version: HttpVersion,
-    /// The headers as sent, in order.
+    /// The headers as the server sent them, in order.
     pub headers: &'h [Header<'b>],
-    /// The framing of the body that follows, for the request's method.
+    /// The framing of the body that follows. It depends on the method of the request.
     pub framing: Framing,
-    /// True if the server keeps the connection open (version, `Connection` and framing considered).
+    /// True if the server keeps the connection open. The version, the `Connection` header and the framing decide.
     pub keep_alive: bool,
 }
 
-/// The reason for refusing a response head.
+/// The reason to refuse a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
-    /// Not an HTTP/1.x status line or a bad header.
+    /// The status line is not HTTP/1.x, or a header is bad.
     #[error("malformed HTTP response: {0}")]
     Malformed(ResponseFlaw),
-    /// The head exceeds the limit.
+    /// The head is larger than the limit.
     #[error("the response head is larger than the limit")]
     TooLarge,
-    /// Conflicting lengths or an unknown transfer coding.
+    /// The head has conflicting lengths or an unknown transfer coding.
     #[error("the length of the response body is ambiguous")]
     Framing,
 }
@@ -48,22 +48,22 @@ pub enum ResponseFlaw {
     /// The bytes belong to another protocol.
     #[error("it does not begin with HTTP")]
     NotHttp,
-    /// HTTP, but neither 1.0 nor 1.1.
+    /// The response is HTTP, but its version is neither 1.0 nor 1.1.
     #[error("the version is neither HTTP/1.0 nor HTTP/1.1")]
     Version,
-    /// Not a version, three digits and a reason.
+    /// The line is not a version, a status of three digits and a reason.
     #[error("the status line is not a version, a status and a reason")]
     StatusLine,
-    /// Three digits that are not a status.
+    /// The three digits are not a valid status.
     #[error("the status is below 100")]
     LowStatus,
-    /// A header name that is not a token, space before its colon, or a folded line.
+    /// A header name is not a token, a space precedes the colon, or the line is folded.
     #[error("a header name is not valid, or a header line is folded")]
     HeaderName,
-    /// A header value with a control character.
+    /// A header value contains a control character.
     #[error("a header value contains a control character")]
     HeaderValue,
-    /// CR without LF behind it.
+    /// A CR is not followed by LF.
     #[error("a line contains CR without LF")]
     BareCr,
 }
@@ -74,17 +74,19 @@ impl From<ResponseFlaw> for ResponseError {
     }
 }
 
-/// Parses one response head from the start of `buf`. `method` is the method of the request. A response to HEAD, any 1xx, 204
-/// or 304, and a 2xx to CONNECT have no body (RFC 9112 section 6.3). A 1xx is returned like any other head; the load engine
-/// skips it. A head with more header lines than `room` holds is too large.
+/// Parses one response head from the start of `buf`. `method` is the method of the request.
 ///
-/// It is more tolerant than [`parse_request`](crate::parse_request) where servers in the field need it and no credential
-/// is at stake: LF may end a line (RFC 9112 section 2.2), the reason may be missing or hold bytes outside ASCII
-/// (section 4). It does not tolerate two lengths, a length beside a transfer coding, or a coding other than chunked:
-/// a client that guesses there reads the next response from the wrong place.
+/// Some responses have no body (RFC 9112 section 6.3): responses to HEAD, the statuses 1xx, 204 and 304, and 2xx responses to
+/// CONNECT. The parser returns a 1xx head like any other head, and the load engine skips it. A head with more header lines than
+/// `room` is too large.
+///
+/// The parser is more tolerant than [`parse_request`](crate::parse_request), because some servers need it and no credentials are at
+/// risk. A line may end with LF (RFC 9112 section 2.2). The reason may be missing or contain bytes outside ASCII (section 4). The
+/// parser still refuses two different lengths, a length with a transfer coding, and a coding other than chunked. A client that
+/// guesses there would read the next response from the wrong position.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first broken rule.
 pub fn parse_response<'h, 'b>(
     buf: &'b [u8],
     method: &str,
@@ -120,13 +122,13 @@ fn checked<'h, 'b>(
     let stated = fields.framing(version)?;
     let framing =
         if has_body(method, status) { stated.unwrap_or(Framing::UntilClose) } else { Framing::None };
-    // What follows a 101 is no HTTP (RFC 9110 section 15.2.2).
+    // The bytes after a 101 response are not HTTP (RFC 9110 section 15.2.2).
     let keep_alive = framing != Framing::UntilClose && status != 101 && fields.keep_alive(version);
     let reason = reason.filter(|reason| !reason.is_empty()).map_or_else(|| raw_reason(head), str::as_bytes);
     Ok(ResponseHead { status, reason, version, headers, framing, keep_alive })
 }
 
-/// Returns the reason phrase of a whole head. The tokenizer returns an empty one if it holds bytes outside ASCII.
+/// Returns the reason phrase of a complete head. The tokenizer returns an empty phrase if the phrase has bytes outside ASCII.
 #[cold]
 fn raw_reason(head: &[u8]) -> &[u8] {
     let rest = head.get("HTTP/1.1 200".len()..).unwrap_or_default();
@@ -134,7 +136,7 @@ fn raw_reason(head: &[u8]) -> &[u8] {
     line.strip_prefix(b" ").unwrap_or(line)
 }
 
-/// True if the response has a body (RFC 9112 section 6.3, items 1 and 2). Methods are case-sensitive (RFC 9110 section 9.1).
+/// True if the response has a body (RFC 9112 section 6.3, items 1 and 2). Method names are case-sensitive (RFC 9110 section 9.1).
 fn has_body(method: &str, status: u16) -> bool {
     !matches!((method, status), ("HEAD", _) | (_, 100..=199 | 204 | 304) | ("CONNECT", 200..=299))
 }
@@ -145,7 +147,7 @@ impl From<AmbiguousFraming> for ResponseError {
     }
 }
 
-/// Maps an error of the tokenizer to the broken rule.
+/// Maps a tokenizer error to the broken rule.
 #[cold]
 fn refusal(error: httparse::Error) -> ResponseError {
     use httparse::Error;
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
     use crate::request::header_buffer;
 
-    /// The values that a test compares: (status, reason, framing, keep-alive, bytes taken).
+    /// The values that a test compares: (status, reason, framing, keep-alive, consumed bytes).
     type Seen = (u16, String, Framing, bool, usize);
 
     fn answer_to(method: &str, input: &[u8]) -> Result<Option<Seen>, ResponseError> {

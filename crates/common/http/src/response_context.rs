@@ -1,35 +1,35 @@
-//! The parts that the responses of all dialects share: the date, the `Connection` header for the request's version, and the framing
-//! of the body. Each dialect writes its other headers itself.
+//! The parts that the responses of all dialects share: the date, the `Connection` header and the framing of the body. Each dialect
+//! writes its other headers itself.
 
 use crate::{HttpVersion, RequestHead, write};
 
-/// The facts about a request and its time that its response depends on.
+/// The properties of a request, and the date, that affect the format of its response.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseContext<'a> {
-    /// `Date`, an IMF-fixdate (RFC 9110 section 5.6.7).
+    /// The value of the `Date` header, in the format IMF-fixdate (RFC 9110 section 5.6.7).
     pub date: &'a [u8; 29],
-    /// The request's version; a response must tell an HTTP/1.0 client that its connection stays open.
+    /// The request's version. A response to an HTTP/1.0 client must state that its connection stays open.
     pub version: HttpVersion,
     /// True if the connection stays open.
     pub keep_alive: bool,
-    /// True if the response is a head without a body, as for HEAD.
+    /// True if the response has a head but no body, as for HEAD.
     pub head_only: bool,
 }
 
 impl<'a> ResponseContext<'a> {
-    /// Creates the context of a response to this request; the connection stays open if the client wants it.
+    /// Creates the context of a response to this request. The connection stays open if the client wants that.
     pub fn of(head: &RequestHead<'_, '_>, date: &'a [u8; 29]) -> Self {
         let head_only = head.method == "HEAD";
         Self { date, version: head.version, keep_alive: head.keep_alive, head_only }
     }
 
-    /// Creates the context of a response to bytes that are not a request: the connection closes.
+    /// Creates the context of a response to bytes that are not a request. The connection closes.
     pub fn closing(date: &'a [u8; 29]) -> Self {
         Self { date, version: HttpVersion::Http11, keep_alive: false, head_only: false }
     }
 
-    /// Begins a head: the status, the headers that every response of the dialect has (whole lines), the date, and `Connection` if it is
-    /// needed.
+    /// Begins a head: the status line, the dialect's constant headers, the date, and `Connection` if necessary.
+    /// `always` contains the constant headers as complete lines.
     pub fn begin(&self, out: &mut Vec<u8>, status: u16, always: &[u8]) {
         write::status_line(out, status);
         out.extend_from_slice(always);
@@ -41,7 +41,8 @@ impl<'a> ResponseContext<'a> {
         }
     }
 
-    /// Ends a head and writes the body. `Content-Length` is the body's length even when a HEAD omits the body (RFC 9110 section 9.3.2).
+    /// Ends a head and writes the body. `Content-Length` is the body's length even if the response omits the body because the
+    /// request is a HEAD (RFC 9110 section 9.3.2).
     pub fn end(&self, out: &mut Vec<u8>, body: &[&[u8]]) {
         let length = body.iter().map(|part| part.len()).sum();
         self.end_with(out, length, |out| body.iter().for_each(|part| out.extend_from_slice(part)));
@@ -49,7 +50,7 @@ impl<'a> ResponseContext<'a> {
 
     /// Ends a head and writes a body of `length` bytes by calling `body`.
     ///
-    /// For parts whose lengths are known at compile time, it costs nearly half of what [`end`](Self::end) costs.
+    /// If the lengths of the parts are known at compile time, it costs about half as much as [`end`](Self::end).
     pub fn end_with(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
         write::length_and_end(out, length as u64);
         if !self.head_only {
@@ -60,19 +61,19 @@ impl<'a> ResponseContext<'a> {
     }
 }
 
-/// The framing of a response body: the signal by which the client finds its end.
+/// The framing of a response body, by which the client finds the end of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// By its length.
+    /// A body of known length.
     Known(u64),
-    /// By chunks ([`write::chunk`], [`write::last_chunk`]): to a client of HTTP/1.1.
+    /// A chunked body ([`write::chunk`], [`write::last_chunk`]), for a client with HTTP/1.1.
     Chunked,
-    /// By the end of the connection, which the head must announce: to a client of HTTP/1.0.
+    /// A body that ends with the connection, for a client with HTTP/1.0. The head must announce that the connection closes.
     UntilClose,
 }
 
 impl ResponseFraming {
-    /// Chooses the framing for a body of this length, if it is known, and a client of this version.
+    /// Chooses the framing by the client's version, and by the body's length if it is known.
     pub fn of(length: Option<u64>, version: HttpVersion) -> Self {
         match (length, version) {
             (Some(length), _) => Self::Known(length),
@@ -90,7 +91,7 @@ impl ResponseFraming {
         }
     }
 
-    /// Writes a part of the body in this framing.
+    /// Writes a part of the body with this framing.
     pub fn write_part(self, out: &mut Vec<u8>, bytes: &[u8]) {
         match self {
             Self::Chunked => write::chunk(out, bytes),
@@ -98,7 +99,7 @@ impl ResponseFraming {
         }
     }
 
-    /// Ends the body; only [`Chunked`](Self::Chunked) writes anything.
+    /// Ends the body. Only [`Chunked`](Self::Chunked) writes bytes here.
     pub fn end_body(self, out: &mut Vec<u8>) {
         if self == Self::Chunked {
             write::last_chunk(out);

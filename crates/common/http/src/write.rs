@@ -1,9 +1,9 @@
-//! Writes heads into a reused buffer: no formatting machinery, no allocation once the buffer has grown.
-//! The agent writes responses with it; the load engine builds its requests once with it.
+//! Writes heads into a reused buffer without formatting machinery, and without allocation once the buffer is large enough. The
+//! agent writes responses with it. The load engine builds each request with it once.
 //!
-//! Nothing here escapes: HTTP has no escape for a line end, so a CR or LF in a part would be a header of the
-//! peer's choosing. Text from outside (a flag, a peer, a cloud) must pass [`is_token`] or [`is_value`] where it
-//! is parsed; a debug build checks every part again.
+//! These functions do not escape text, because HTTP has no escape for line ends. A CR or LF in a value would let another party
+//! inject headers. Text from outside (a flag, a peer or a cloud) must pass [`is_token`] or [`is_value`] when it is parsed. A debug
+//! build checks every value again.
 
 use crate::bytes;
 
@@ -12,8 +12,8 @@ pub fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(bytes::is_token)
 }
 
-/// True if `value` can be a header value (RFC 9110 section 5.5): no CR, LF, NUL or other control character but tab.
-/// White space around a value is legal to write, but readers drop it.
+/// True if `value` can be a header value (RFC 9110 section 5.5): no CR, LF, NUL or other control character except tab.
+/// White space at either end is allowed, but receivers drop it.
 pub fn is_value(value: &[u8]) -> bool {
     value.iter().copied().all(bytes::is_value)
 }
@@ -23,8 +23,8 @@ pub fn is_target(target: &str) -> bool {
     !target.is_empty() && target.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Appends a request line such as `GET / HTTP/1.1`, its line end included. The arguments must pass [`is_token`] and
-/// [`is_target`].
+/// Appends a request line such as `GET / HTTP/1.1`, including the line end.
+/// The arguments must pass [`is_token`] and [`is_target`].
 pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str) {
     debug_assert!(is_token(method), "not a method: {method:?}");
     debug_assert!(is_target(target), "not a target: {target:?}");
@@ -49,10 +49,10 @@ pub fn decimal(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends a status line such as `HTTP/1.1 200 OK`, its line end included.
+/// Appends a status line such as `HTTP/1.1 200 OK`, including the line end.
 pub fn status_line(out: &mut Vec<u8>, status: u16) {
     if status == 200 {
-        // Nearly every answer.
+        // Nearly every answer has this status.
         return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     }
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -79,7 +79,7 @@ pub fn length_and_end(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// Appends a part of a chunked body (RFC 9112 section 7.1). Writes nothing for an empty part, which would end the body.
+/// Appends one chunk of a chunked body (RFC 9112 section 7.1). Writes nothing for an empty part, which would end the body.
 pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
     if !part.is_empty() {
         out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
@@ -88,12 +88,12 @@ pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
     }
 }
 
-/// Ends a chunked body.
+/// Appends the last chunk, which ends a chunked body.
 pub fn last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// Returns the reason phrase of a status (RFC 9110 section 15, RFC 6585); empty for any status that is not listed.
+/// Returns the reason phrase of a status (RFC 9110 section 15, RFC 6585), or an empty text if the status is not listed.
 pub fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
