@@ -1,32 +1,33 @@
-//! The rules on a request head that all dialects share: no proxied requests, and no body. Each dialect adds rules of its own.
+//! The rules for request heads that all dialects share: proxied requests and bodies are refused. Each dialect adds its own rules.
 
 use seawall_http::{Framing, RequestHead};
 
 use seawall_http::Refusal;
 
-/// The refusal of a request that announces a body. Its bytes are still in the connection: close it.
+/// The refusal for a request that announces a body. The caller must close the connection, because the body's bytes are still
+/// unread.
 pub const UNEXPECTED_BODY: Refusal =
     Refusal::new(400, "unexpected_body", "A metadata request must not have a body.");
-/// The refusal of a proxied request.
+/// The refusal for a proxied request.
 pub const PROXIED_REQUEST: Refusal = Refusal::new(
     403,
     "proxied_request",
     "The request has a header that proxies add (X-Forwarded-For or Forwarded). Only direct clients may read metadata.",
 );
 
-/// True for a header that proxies add to a proxied request. A proxy that an attacker steers announces itself so.
+/// True for a header that proxies add to a request. A proxy that an attacker misuses reveals itself by such a header.
 ///
-/// The real servers of Google and of AWS (AWS: for session tokens) refuse `X-Forwarded-For`. `Forwarded` is the same statement in its
-/// standard form (RFC 7239), and no SDK sends either. `Via` and `X-Forwarded-Proto` are allowed, because sidecars add them to honest
-/// traffic.
+/// The real servers of Google and AWS refuse `X-Forwarded-For` (AWS: for session tokens). `Forwarded` has the same meaning in its
+/// standard form (RFC 7239), and no SDK sends either header. `Via` and `X-Forwarded-Proto` are allowed, because sidecars add them
+/// to legitimate requests.
 ///
-/// Names match in any case, and the HTTP parser refuses a name with a space. The agent sends no client header upstream, so a variant such
-/// as `X_Forwarded_For` reaches no server that could read it as this one.
+/// Names match in any case, and the HTTP parser refuses a name with a space. The agent sends no client headers upstream. So a
+/// variant such as `X_Forwarded_For` reaches no server that could treat it like `X-Forwarded-For`.
 pub(crate) fn is_relay_mark(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For") || name.eq_ignore_ascii_case("Forwarded")
 }
 
-/// Refuses a request with a body. A length of zero is allowed: some HTTP libraries send it with every request.
+/// Refuses a request with a body. A length of zero is allowed, because some HTTP libraries send it with every request.
 ///
 /// # Errors
 /// [`UNEXPECTED_BODY`].

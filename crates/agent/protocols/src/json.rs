@@ -1,4 +1,4 @@
-//! Writes JSON by hand: bodies are small, their members are known, and some are secrets that no serializer needs to see.
+//! Writes JSON by hand. The bodies are small, their members are known, and secrets do not pass through a serializer.
 
 /// Writes a JSON string (RFC 8259 section 7).
 ///

@@ -1,8 +1,9 @@
-//! The container credentials endpoint as EKS serves it: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
+//! The container credentials endpoint of EKS: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
 //!
-//! This module only finds the token and limits its length. Another component asks the API server whether the token is genuine, for this
-//! audience and of the client's pod. Until then the query does not identify the client. The address is link-local, and the endpoint also
-//! checks the Host header: a web page whose host name resolves to this address still sends that name.
+//! This module only extracts the token and limits its length. Another component asks the API server whether the token is genuine,
+//! whether it has this audience, and whether it belongs to the client's pod. Until then the query does not identify the client. The
+//! address is link-local, and the endpoint also checks the Host header. If an attacker's host name resolves to this address, a
+//! browser still sends that name in the Host header.
 
 use std::net::IpAddr;
 
@@ -14,32 +15,33 @@ use crate::head::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
 use seawall_http::{Refusal, ResponseContext};
 
-/// The addresses to which clients send a token over plain http (SDK sources; 170.23 and the IPv6 address are EKS's, 170.2 is ECS's).
+/// The addresses to which clients send a token over plain HTTP (SDK sources). 170.23 and the IPv6 address are EKS's, 170.2 is
+/// ECS's.
 pub const ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
     IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 170, 2)),
 ];
 
-/// The path of EKS's endpoint.
+/// The path of the endpoint in EKS.
 pub const PATH: &str = "/v1/credentials";
 
-/// Longest token. A bound ServiceAccount token has 1 to 2 KiB.
+/// The longest accepted token. A bound ServiceAccount token has 1 to 2 KiB.
 pub const MAX_TOKEN: usize = 8 * 1024;
 
-/// The refusal of a method other than GET and HEAD.
+/// The refusal for a method other than GET and HEAD.
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read credentials.");
-/// The refusal of a host that is not one of the endpoint's addresses.
+/// The refusal for a Host header that is not one of the endpoint's addresses.
 pub const INVALID_HOST: Refusal =
     Refusal::new(403, "invalid_host", "The Host header is not an address of this credentials endpoint.");
-/// The refusal of a request without a token: Java's second generation then asks the metadata service.
+/// The refusal for a request without a token. The second generation of the Java SDK then asks the metadata service.
 pub const NO_AUTHORIZATION: Refusal = Refusal::new(
     401,
     "no_authorization",
     "The request lacks the pod's token in the Authorization header; see AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE.",
 );
-/// The refusal of what cannot be a Kubernetes token.
+/// The refusal for an Authorization header that cannot be a Kubernetes token.
 pub const BAD_AUTHORIZATION: Refusal = Refusal::new(
     401,
     "bad_authorization",
@@ -52,22 +54,22 @@ pub struct ContainerEndpoint {
     addresses: Vec<IpAddr>,
 }
 
-/// A request for the credentials of the pod that the token names.
+/// A request for the credentials of the pod to which the token belongs.
 ///
-/// Without `Debug`: the token is a secret.
+/// The type has no `Debug`, because the token is a secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ContainerQuery<'b> {
-    /// The token. It has the form of a JWT and is not verified yet.
+    /// The token. It has the format of a JWT and is not verified yet.
     pub token: &'b str,
 }
 
-/// True if a canonical path is this endpoint's, for an address that it shares with other endpoints.
+/// True if a canonical path belongs to this endpoint. Several endpoints may share an address.
 pub fn claims(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == PATH
 }
 
 impl ContainerEndpoint {
-    /// Creates the endpoint at these addresses, at any port. See [`ADDRESSES`].
+    /// Creates the endpoint at these addresses, with any port. See [`ADDRESSES`].
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { addresses: addresses.into_iter().collect() }
     }
@@ -97,7 +99,7 @@ impl ContainerEndpoint {
         Ok(ContainerQuery { token: jwt(value)? })
     }
 
-    /// Checks the Host header. A target with a host could contradict the header, so the target must not have one.
+    /// Checks the Host header. The target must not contain a host, because it could contradict the header.
     fn host(&self, head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
         if !head.target.starts_with('/') {
             return Err(BAD_TARGET);
@@ -107,7 +109,7 @@ impl ContainerEndpoint {
     }
 }
 
-/// Returns the address in a Host header with any port, or `None` for a name.
+/// Returns the address in a Host header with any port, or `None` if the header contains a name.
 fn address(host: &[u8]) -> Option<IpAddr> {
     let host = std::str::from_utf8(host).ok()?;
     if let Some(bracketed) = host.strip_prefix('[') {
@@ -123,9 +125,9 @@ fn is_port(port: &str) -> bool {
     port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Checks that the header holds just the content of the token file.
+/// Checks that the header contains exactly the content of the token file.
 ///
-/// A token is three parts of base64url with a point between (RFC 7515 section 7.1), without a scheme word before them.
+/// A token consists of three base64url parts with dots between (RFC 7515 section 7.1). No scheme word precedes it.
 fn jwt(value: &[u8]) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(value).map_err(|_| BAD_AUTHORIZATION)?;
     if text.is_empty() {
@@ -142,19 +144,19 @@ fn jwt(value: &[u8]) -> Result<&str, Refusal> {
     }
 }
 
-/// No headers: clients do not check the server's name here.
+/// This endpoint sends no constant headers, because clients do not check the server's name here.
 const ALWAYS: &[u8] = b"";
 
-/// Writes the credentials of the pod. Caches must not keep them.
+/// Writes the credentials of the pod. The response forbids caches to store them.
 pub fn document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &CredentialsDocument<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(b"Cache-Control: no-store\r\nContent-Type: application/json\r\n");
     credentials.write_container(out, frame);
 }
 
-/// Writes a refusal of this dialect or of another component, with the id under which the agent logged it.
+/// Writes a refusal of this dialect or of another component, with the request id in the agent's log.
 ///
-/// Every request must get a response soon, because five clients wait without end.
+/// Every request must get a response soon, because five clients wait without a timeout.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     refuse::write(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal, request);
 }

@@ -1,24 +1,25 @@
-//! Credentials in the JSON of both endpoints, written by hand and without a copy, because nearly every response is one.
+//! Writes credentials in the JSON of both endpoints. The code is written by hand and avoids copies, because nearly every response
+//! contains credentials.
 
 use super::time::Iso8601Time;
 use seawall_http::ResponseContext;
 
-/// Credentials to write. No text in it has a character that JSON escapes, because the broker checks that when it gets them.
+/// Credentials to write. Their texts contain no character that JSON escapes. The broker checks this when it receives them.
 ///
-/// Without `Debug`: two of its members are secrets.
+/// The type has no `Debug`, because two of its members are secrets.
 #[derive(Clone, Copy)]
 pub struct CredentialsDocument<'a> {
-    /// The key's public id.
+    /// The public id of the access key.
     pub access_key_id: &'a str,
     /// The secret key.
     pub secret_access_key: &'a str,
     /// The session token, of any length.
     pub session_token: &'a str,
-    /// The time at which the credentials end.
+    /// The time when the credentials expire.
     ///
-    /// It is always written: without it most clients fail, and those for Go and Ruby fetch for each call.
+    /// The document always contains it. Without it most clients fail, and the SDKs for Go and Ruby fetch credentials for each call.
     pub expiration: Iso8601Time,
-    /// The time at which the credentials were issued.
+    /// The time when the credentials were issued.
     pub last_updated: Iso8601Time,
     /// The account of the role: twelve digits.
     pub account_id: Option<&'a str>,
@@ -26,19 +27,19 @@ pub struct CredentialsDocument<'a> {
     pub role_arn: Option<&'a str>,
 }
 
-/// The directory of the metadata service that a document comes from. It determines the document's format.
+/// The directory of the metadata service in which the document is. It determines the document's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentFormat {
-    /// `security-credentials`: without the account.
+    /// The format in `security-credentials`, without the account.
     Plain,
-    /// `security-credentials-extended`: with the account.
+    /// The format in `security-credentials-extended`, with the account.
     Extended,
 }
 
 impl CredentialsDocument<'_> {
     /// Ends the response head and writes the metadata service's document.
     ///
-    /// It has the real document's layout, because shell scripts read it by lines.
+    /// The layout is that of the real document, because shell scripts parse its lines.
     pub(super) fn write_document(
         &self,
         out: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! Lookups of request headers that decide about a request.
+//! Finds the request headers that decide about a request.
 
 use seawall_http::RequestHead;
 
@@ -6,7 +6,7 @@ use super::REPEATED_HEADER;
 use crate::head::{PROXIED_REQUEST, is_relay_mark};
 use seawall_http::Refusal;
 
-/// Returns the value of a header that may come once. Names match in any case (the SDK for C++ writes them in lower case).
+/// Returns the value of a header that may occur once. Names match in any case, because the SDK for C++ sends them in lower case.
 ///
 /// # Errors
 /// [`REPEATED_HEADER`].

@@ -1,7 +1,7 @@
 //! The node's metadata, which is the same for all its pods: placement, instance, identity document.
 //!
-//! This module knows nothing of requests and roles; [`super::imds`] uses it. Values that are not configured are absent. Nothing comes from
-//! the real service: pods read only what an operator configured.
+//! This module does not know requests or roles; [`super::imds`] uses it. Values that are not configured are absent. No value comes
+//! from the real service: pods read only values that an operator configured.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,14 +37,14 @@ pub struct InstanceMetadata {
     pub domain: Option<String>,
 }
 
-/// The node's metadata as texts by path, with the listings of their directories. Made once.
+/// The node's metadata as texts by path, with the directory listings. It is built once.
 #[derive(Debug)]
 pub(super) struct InstanceMetadataPaths {
-    /// The texts with their paths below the version, without slashes at the ends. Sorted by path.
+    /// The texts and their paths below the version, without slashes at either end. They are sorted by path.
     texts: Vec<(String, Cow<'static, str>)>,
 }
 
-/// Paths whose content belongs to each pod. Here they only appear in the listings.
+/// The paths whose content differs per pod. This module includes them only in the listings.
 const OF_PODS: [&str; 2] = ["meta-data/iam/info", "meta-data/iam/security-credentials/"];
 
 impl InstanceMetadataPaths {
@@ -63,9 +63,10 @@ impl InstanceMetadataPaths {
         Self { texts: texts.into_iter().collect() }
     }
 
-    /// Returns the text at a path below the version, with or without a slash at its end.
+    /// Returns the text at a path below the version, with or without a final slash.
     ///
-    /// boto3 asks for the availability zone with a slash, C++ asks for directories without, and few clients follow a redirect.
+    /// boto3 requests the availability zone with a slash, C++ requests directories without a slash, and few clients follow a
+    /// redirect.
     pub(super) fn find(&self, path: &str) -> Option<&str> {
         let path = path.strip_suffix('/').unwrap_or(path);
         let place = self.texts.binary_search_by(|(known, _)| known.as_str().cmp(path)).ok()?;
@@ -102,10 +103,10 @@ fn leaves(node: &InstanceMetadata) -> impl Iterator<Item = (&'static str, Cow<'s
     leaves.map(|(path, text)| Some((path, Cow::Owned(text.clone()?)))).into_iter().flatten()
 }
 
-/// Returns the identity document if the region is known. The SDKs for Go and Java read it to learn the region.
+/// Returns the identity document if the region is known. The SDKs for Go and Java read the region from it.
 ///
-/// Its members are the real one's (EC2 user guide, "Instance identity documents for Amazon EC2 instances"). It has no signature, because
-/// the agent cannot make one.
+/// Its members are those of the real document (EC2 user guide, "Instance identity documents for Amazon EC2 instances"). It has no
+/// signature, because the agent cannot create one.
 fn identity_document(node: &InstanceMetadata) -> Option<String> {
     node.region.as_ref()?;
     let members = [

@@ -1,10 +1,11 @@
 //! AWS's dialects: the EC2 metadata service ([`imds`]) and the container credentials endpoint ([`containers`]).
 //!
-//! Both answer for one identity of the pod. So a client that changes from one to the other finds the same credentials (the second
-//! generations of Java and JavaScript do so at any error). They share neither an address nor a kind of proof. Our own session tokens guard
-//! the first ([`session`]); a Kubernetes token guards the second, and another component checks it.
+//! Both endpoints return the same identity for a pod. So a client that switches between them gets the same credentials. The second
+//! generations of the Java and JavaScript SDKs switch after any error. The endpoints have different addresses and different checks.
+//! The first requires the agent's own session tokens ([`session`]). The second requires a Kubernetes token, which another component
+//! verifies.
 //!
-//! The statuses and the order of the refusals follow measurements with nineteen clients. The reason stands at each refusal.
+//! The statuses and the order of the refusals are based on measurements with nineteen clients. Each refusal documents its reason.
 
 pub mod containers;
 pub mod credentials;
@@ -29,13 +30,13 @@ pub use time::{Iso8601Time, UnixTime};
 use seawall_http::Refusal;
 use seawall_http::path::PathCharset;
 
-/// The characters of AWS's paths: the plain ones and those of role names (IAM user guide, "IAM and AWS STS quotas").
+/// The characters of AWS's paths: the plain characters and those of role names (IAM user guide, "IAM and AWS STS quotas").
 pub static ALPHABET: PathCharset = PathCharset::with(b"+=,");
 
-/// The refusal of a path that does not exist or that pods may not read.
+/// The refusal for a path that does not exist or that pods may not read.
 ///
-/// Both get the same status: 404 is final for every client and does not reveal what the node has.
+/// Both cases get 404. Clients treat it as final, and it does not reveal which paths the node has.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "The agent has no metadata at this path.");
-/// The refusal of a decisive header that comes twice: two readers would differ on which one counts.
+/// The refusal for a header that occurs twice although it decides about the request. Two servers could use different values.
 pub const REPEATED_HEADER: Refusal =
     Refusal::new(400, "repeated_header", "A header that may occur only once occurs more than once.");

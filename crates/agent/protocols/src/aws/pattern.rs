@@ -1,27 +1,28 @@
-//! An operator's regular expression that must match a whole text: the node metadata paths that pods may read, or a namespace's roles.
+//! An operator's regular expression that must match a whole text. It selects node metadata paths that pods may read, or a
+//! namespace's roles.
 //!
-//! The engine takes time linear in the text for any expression, so an expression from an annotation costs no more than its size. An
-//! expression that matched a part of a path would allow every path with that part, so an expression must match the whole path.
+//! The engine takes linear time for any expression, so an expression from an annotation costs no more than its size. An expression
+//! must match the whole path. Otherwise it would allow every path that contains a matching part.
 
 use regex_lite::{Regex, RegexBuilder};
 
-/// Longest expression, in bytes.
+/// The maximum length of an expression, in bytes.
 const MAX_EXPRESSION: usize = 2048;
 
-/// Maximum memory of a compiled expression, in bytes: nested repetitions multiply.
+/// The maximum memory of a compiled expression, in bytes. Nested repetitions multiply the memory.
 const MAX_SIZE: usize = 256 * 1024;
 
 /// An expression that matches whole texts.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
-/// The error of an unusable expression, with the reason.
+/// The error for an unusable expression, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a usable regular expression: {0}")]
 pub struct PatternError(String);
 
 impl Pattern {
-    /// Compiles an expression (the syntax of the `regex` crate, without Unicode classes).
+    /// Compiles an expression. The syntax is that of the `regex` crate, without Unicode classes.
     ///
     /// # Errors
     /// The expression is invalid or too large.
@@ -29,12 +30,13 @@ impl Pattern {
         if expression.len() > MAX_EXPRESSION {
             return Err(PatternError(format!("longer than {MAX_EXPRESSION} bytes")));
         }
-        // Alone first: `a)|(b` is an expression only between our own parentheses, where it would escape the anchors.
+        // The expression is first compiled alone. For example, `a)|(b` is valid only inside our own parentheses, where it would
+        // escape the anchors.
         compile(expression)?;
         compile(&format!(r"\A(?:{expression})\z")).map(Self)
     }
 
-    /// True if the expression contains this word literally: its author then meant this word.
+    /// True if the expression contains this word literally, which shows that its author intended the word.
     pub fn contains_literal(&self, word: &str) -> bool {
         self.0.as_str().contains(word)
     }

@@ -1,16 +1,16 @@
-//! A refusal in the form that AWS's clients read: JSON with `code` and `message`.
+//! Writes refusals in the format of AWS's clients: JSON with `code` and `message`.
 //!
-//! SDKs for Go, Python and Java put both into their own errors. The real metadata service sends HTML, which no client reads. Java's first
-//! generation reads this JSON there, too.
+//! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client
+//! parses. The first generation of the Java SDK parses this JSON there, too.
 
 use crate::hex::hex;
 use crate::json::write_string;
 use seawall_http::{Refusal, ResponseContext};
 
-/// Writes a refusal. It repeats nothing of the request.
+/// Writes a refusal. It repeats no part of the request.
 ///
-/// It has no `Retry-After`, because five clients would wait that long and delay their programs. It has no `WWW-Authenticate` on 401, like
-/// the real service: HTTP libraries would take it for a scheme of their own.
+/// It has no `Retry-After` header, because five clients would wait that long and delay their programs. Like the real service, it
+/// has no `WWW-Authenticate` header on 401, because HTTP libraries would interpret the header as an authentication scheme.
 pub(super) fn write(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -27,7 +27,8 @@ pub(super) fn write(
     frame.end(out, &[body(refusal, request).as_bytes()]);
 }
 
-/// Returns the JSON body: the refusing program, the reason, its code, the request's id in the agent's log, and a retry hint.
+/// Returns the JSON body. It contains the refusing program, the reason, its code, the request's id in the agent's log, and a retry
+/// hint.
 fn body(refusal: &Refusal, request: u64) -> String {
     let request = hex(request).map(char::from);
     let mut body = format!("{{\"code\":\"{}\",\"message\":", refusal.code);

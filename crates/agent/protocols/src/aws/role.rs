@@ -1,23 +1,23 @@
-//! The name of a role. The metadata service lists it, and clients put it into the next path.
+//! The name of a role. The metadata service lists it, and clients insert it into the path of the next request.
 
 use std::sync::Arc;
 
-/// Longest name of a role (IAM user guide, "IAM and AWS STS quotas").
+/// The maximum length of a role's name (IAM user guide, "IAM and AWS STS quotas").
 pub const MAX_ROLE_NAME: usize = 64;
 
-/// A role's name: 1 to 64 of letters, digits and `+ = , . @ _ -`. It is the last part of the role's ARN, without its path.
+/// A role's name. It consists of 1 to 64 letters, digits and `+ = , . @ _ -`, and is the last part of the role's ARN.
 ///
-/// No character in it ends a line or has a meaning in a URL: two clients abort at a listing that makes no URL.
+/// No character in it ends a line or has a meaning in a URL. Two clients abort if a listed name does not form a valid URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleName(Arc<str>);
 
 impl RoleName {
-    /// Returns the name if it is valid. `.` and `..` are invalid, because they have another meaning in a path.
+    /// Returns the name if it is valid. `.` and `..` are invalid, because they have a special meaning in a path.
     pub fn new(name: &str) -> Option<Self> {
         is_role_name(name).then(|| Self(name.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

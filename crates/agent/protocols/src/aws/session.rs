@@ -1,15 +1,20 @@
-//! Session tokens of the metadata service (IMDSv2): granted with PUT, shown with each GET.
+//! Session tokens of the metadata service (IMDSv2). A client requests a token with PUT and sends it with each GET.
 //!
-//! The agent stores no tokens. A token holds its subject and its end, and one of this node's keys signs it.
+//! The agent stores no tokens. A token contains its subject and its expiry time, and one of this node's keys signs it.
 //!
-//! The security argument. A token gives no identity, because the agent identifies the client by its connection. The token keeps *others*
-//! from sending requests in a pod's name. A URL fetcher that an attacker steers cannot send PUT, nor a header that it does not know. So a
-//! token must have three properties. It cannot be guessed (HMAC-SHA256 over all of it, compared in constant time). It is useless to another
-//! pod. It ends. Without storage, a pod cannot exhaust memory: a million tokens cost no memory.
+//! The security argument: the token does not prove an identity, because the agent identifies the client by its connection. The
+//! token prevents *other parties* from sending requests in a pod's name. An attacker may control a URL fetcher in a pod. Such a
+//! fetcher can send neither a PUT nor an arbitrary header. A token therefore has three properties:
+//! - It cannot be guessed: HMAC-SHA256 covers the whole token, and the comparison takes constant time.
+//! - It is useless to another pod.
+//! - It expires.
 //!
-//! Keys can outlive the agent ([`TokenSigningKeys::to_bytes`]). After a restart with other keys, the SDK for Rust would use its refused
-//! token for up to six hours. It asks for another only when the granted time is over. So an agent that does not keep its keys grants short
-//! lives ([`TtlLimit`]). A wall clock that steps forward by more than a token's remaining life ends the token like such a restart.
+//! A million tokens use no memory, because the agent does not store them. So a pod cannot exhaust the memory with tokens.
+//!
+//! The keys can be stored so that they survive a restart of the agent ([`TokenSigningKeys::to_bytes`]). After a restart with other
+//! keys, the SDK for Rust would use its refused token for up to six hours, until the granted time is over. So an agent that does
+//! not store its keys grants short lifetimes ([`TtlLimit`]). If the wall clock jumps forward beyond a token's expiry time, the
+//! token expires too early in the same manner.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,39 +28,39 @@ use seawall_core::{PodUid, Secret};
 use super::time::UnixTime;
 use seawall_http::Refusal;
 
-/// Longest life of a token (EC2 user guide, "Use IMDSv2"): clients may ask for 1 to 21600 seconds.
+/// The longest lifetime of a token. Clients may request 1 to 21600 seconds (EC2 user guide, "Use IMDSv2").
 pub const MAX_TTL: Duration = Duration::from_secs(21_600);
 
-/// Life of a token that is granted before the pod is known, and the least value of [`TtlLimit`].
+/// The lifetime of a token that is granted before the pod is known. It is also the smallest [`TtlLimit`].
 ///
-/// The SDK for Rust renews two minutes early, so with a much shorter life it would ask all the time.
+/// The SDK for Rust renews its token two minutes early. With a much shorter lifetime it would request tokens continuously.
 pub const SHORT_TTL: Duration = Duration::from_secs(300);
 
-/// Number of characters of a token.
+/// The number of characters of a token.
 pub const TOKEN_CHARACTERS: usize = 76;
 
-/// The refusal of a token that this node did not sign. 401 is the only status at which the SDKs for Go, C++ and Ruby ask anew at once.
+/// The refusal for a token that this node did not sign. Only with 401 do the SDKs for Go, C++ and Ruby request a new token at once.
 pub const BAD_TOKEN: Refusal = Refusal::new(
     401,
     "bad_token",
     "The session token is not valid. Request a new one with PUT at /latest/api/token.",
 );
-/// The refusal of an expired token.
+/// The refusal for an expired token.
 pub const EXPIRED_TOKEN: Refusal = Refusal::new(
     401,
     "expired_token",
     "The session token has expired. Request a new one with PUT at /latest/api/token.",
 );
-/// The refusal of a token that was granted to another pod.
+/// The refusal for a token that was granted to another pod.
 pub const TOKEN_POD_MISMATCH: Refusal = Refusal::new(
     401,
     "token_pod_mismatch",
     "The session token belongs to another pod. Request one with PUT at /latest/api/token.",
 );
 
-/// The holder of a token: a pod, or an address while its pod is unknown.
+/// The owner of a token: a pod, or an IP address while its pod is unknown.
 ///
-/// It is not the connection, because clients show a token on other connections.
+/// A connection cannot own a token, because clients use a token on several connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenSubject([u8; BEARER]);
 
@@ -64,7 +69,7 @@ const POD: u8 = b'p';
 const ADDRESS: u8 = b'a';
 
 impl TokenSubject {
-    /// Creates the subject of a pod. Call it once in a pod's life and keep the result.
+    /// Creates the subject of a pod. Call this function once per pod and keep the result.
     pub fn pod(uid: &PodUid) -> Self {
         Self::new(POD, uid.0.as_bytes())
     }
@@ -78,7 +83,7 @@ impl TokenSubject {
 
     /// Hashes the identity to half a SHA-256.
     ///
-    /// A UID has 36 characters, or any text without an API server, and the token must not reveal it.
+    /// The token must not reveal the UID. A UID has 36 characters, or it is any text if there is no API server.
     fn new(kind: u8, identity: &[u8]) -> Self {
         let mut bytes = [kind; BEARER];
         bytes[1..].copy_from_slice(&digest::digest(&digest::SHA256, identity).as_ref()[..BEARER - 1]);
@@ -96,7 +101,7 @@ impl fmt::Debug for TokenSubject {
     }
 }
 
-/// The client of the connection, as far as tokens are concerned.
+/// The client of a connection, as the token checks see it.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenClient {
     pod: Option<TokenSubject>,
@@ -109,9 +114,10 @@ impl TokenClient {
         Self { pod: Some(pod), address }
     }
 
-    /// Creates a client whose address belongs to no known pod, now or ever.
+    /// Creates a client whose address never belongs to a known pod.
     ///
-    /// It gets a token all the same: a client without one goes on without, and the SDK for C++ does so for the life of its process.
+    /// The agent grants a token even to this client. A client without a token continues without one. The SDK for C++ then uses no
+    /// token until its process ends.
     pub fn unknown(address: IpAddr) -> Self {
         Self { pod: None, address }
     }
@@ -120,10 +126,10 @@ impl TokenClient {
         self.pod.unwrap_or_else(|| TokenSubject::address(self.address))
     }
 
-    /// True if this client may show a token of this subject.
+    /// True if this client may use a token of this subject.
     ///
-    /// A known pod may show a token that its address got before the pod was known. An unknown client may show any pod's token: the decision
-    /// waits until the client is known.
+    /// A known pod may use a token that its address got before the pod was known. An unknown client may use any pod's token for
+    /// now, because the agent decides after it has identified the client.
     fn may_show(&self, bearer: TokenSubject) -> bool {
         if bearer.is_address() {
             return bearer == TokenSubject::address(self.address);
@@ -132,20 +138,20 @@ impl TokenClient {
     }
 }
 
-/// The upper limit of a token's life. The limit itself lies between [`SHORT_TTL`] and [`MAX_TTL`].
+/// The upper limit for a token's lifetime. The limit is between [`SHORT_TTL`] and [`MAX_TTL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlLimit(Duration);
 
 impl TtlLimit {
-    /// Creates the limit if it is within these bounds.
+    /// Creates the limit, or returns `None` if `ttl` is outside these bounds.
     pub fn new(ttl: Duration) -> Option<Self> {
         (SHORT_TTL..=MAX_TTL).contains(&ttl).then_some(Self(ttl))
     }
 
-    /// Returns the life to grant for a requested life.
+    /// Returns the lifetime to grant for a requested lifetime.
     ///
-    /// It may be shorter than requested: every client accepts that, and the response says so. It is at least [`SHORT_TTL`] if more was
-    /// requested. It is never longer than requested, because a client that asks for ten seconds has a reason.
+    /// It may be shorter than requested. The response states it, and every client accepts that. It is at least [`SHORT_TTL`] if the
+    /// client requested more. It is never longer than requested, because a client may have a reason for a short lifetime.
     fn of(self, asked: Duration, visitor: &TokenClient) -> Duration {
         let longest = if visitor.pod.is_some() { self.0 } else { SHORT_TTL };
         asked.min(longest)
@@ -153,31 +159,32 @@ impl TtlLimit {
 }
 
 impl Default for TtlLimit {
-    /// The longest life that clients ask for. It is right only if keys are kept: otherwise a restart ends the granted tokens.
+    /// Returns the longest lifetime that clients request. It requires stored keys, because otherwise a restart invalidates the
+    /// tokens.
     fn default() -> Self {
         Self(MAX_TTL)
     }
 }
 
-/// A token that was just granted.
+/// A newly granted token.
 #[derive(Debug)]
 pub struct GrantedToken {
     token: Secret<[u8; TOKEN_CHARACTERS]>,
-    /// The granted life, in whole seconds.
+    /// The granted lifetime, in whole seconds.
     pub ttl: Duration,
 }
 
 impl GrantedToken {
-    /// The token: letters, digits, `-` and `_`.
+    /// Returns the token. It consists of letters, digits, `-` and `_`.
     pub fn token(&self) -> &[u8] {
         self.token.expose()
     }
 }
 
-/// Bytes of a key: as many as the hash has (RFC 2104 section 3).
+/// The number of bytes of a key. It equals the size of the hash (RFC 2104 section 3).
 pub const KEY_BYTES: usize = 32;
 
-/// The keys that sign tokens: the current key, and the previous one, whose tokens are still valid.
+/// The keys that sign tokens: the current key and the previous one. Tokens of the previous key are still valid.
 #[derive(Debug)]
 pub struct TokenSigningKeys {
     current: Key,
@@ -186,7 +193,7 @@ pub struct TokenSigningKeys {
 
 /// A key in its stored form and in its form for HMAC.
 ///
-/// The HMAC form cannot be overwritten when it is dropped; it is one of the copies that `core::secret` describes.
+/// The HMAC form is not overwritten when it is dropped. `core::secret` describes such copies.
 struct Key {
     bytes: Secret<[u8; KEY_BYTES]>,
     made: UnixTime,
@@ -199,48 +206,49 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The error of bytes that are not stored keys, or not all of them.
+/// The error for bytes that are not a complete set of stored keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the content is damaged, is incomplete or does not hold session token keys")]
 pub struct TokenKeysError;
 
-/// Age at which a key is replaced. It is four times the life of a token, so the previous key's tokens have expired when it is dropped.
+/// The age at which a new key replaces the current key. It is four times the longest lifetime of a token. So all tokens of the
+/// previous key have expired when that key is dropped.
 const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// The first bytes of stored keys: they name the format and its version.
+/// The first bytes of stored keys. They identify the format and its version.
 const MAGIC: &[u8; 8] = b"swtokens";
 
-/// Size of a stored key: its creation time, big-endian, and its bytes.
+/// The size of one stored key: the creation time in big-endian order, and the key bytes.
 const KEPT_KEY: usize = 8 + KEY_BYTES;
 
-/// Size of the hash at the end of stored keys. It detects a cut or damaged file.
+/// The size of the hash at the end of the stored keys. The hash detects a truncated or damaged file.
 const CHECK: usize = 8;
 
 impl TokenSigningKeys {
-    /// Creates keys with this first key: random bytes that no other process has.
+    /// Creates keys with this first key. The bytes must be random and unknown to other processes.
     pub fn new(bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
         Self { current: Key::new(bytes, now), previous: None }
     }
 
-    /// True if the current key is old enough to be replaced. Check this at start and about every hour.
+    /// True if the current key is old enough to be replaced. The agent checks this at its start and about every hour.
     pub fn is_rotation_due(&self, now: UnixTime) -> bool {
         now.since(self.current.made) >= KEY_LIFE
     }
 
     /// Returns the keys with a new current key.
     ///
-    /// The old current key stays as the previous one, and its tokens expire before the next rotation.
+    /// The old current key becomes the previous key. Its tokens expire before the next rotation.
     #[must_use]
     pub fn rotated(self, bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
         Self { current: Key::new(bytes, now), previous: Some(self.current) }
     }
 
-    /// Returns the bytes to store so that tokens outlive the agent. Keep them as private as the agent's own memory.
+    /// Returns the bytes to store, so that tokens survive a restart of the agent. They must stay as private as the agent's memory.
     ///
-    /// A reader of these bytes can sign tokens for this node's pods. That helps only an attacker who can already send requests in a pod's
-    /// name.
+    /// An attacker with these bytes can sign tokens for this node's pods. The tokens help only an attacker who can already send
+    /// requests in a pod's name.
     pub fn to_bytes(&self) -> Secret<Vec<u8>> {
-        // All of the room at once: a buffer that grows leaves copies behind.
+        // The buffer has its full size from the start. A growing buffer would leave copies of the keys in memory.
         let mut kept = Secret::new(Vec::with_capacity(MAGIC.len() + 2 * KEPT_KEY + CHECK));
         let out = kept.expose_mut();
         out.extend_from_slice(MAGIC);
@@ -288,7 +296,7 @@ impl TokenSigningKeys {
         GrantedToken { token, ttl }
     }
 
-    /// Verifies a token that this client shows, and returns the second from which on it is refused.
+    /// Verifies a token of this client. Returns the time from which on the token is refused.
     ///
     /// # Errors
     /// [`BAD_TOKEN`], [`EXPIRED_TOKEN`], [`TOKEN_POD_MISMATCH`].
@@ -299,7 +307,7 @@ impl TokenSigningKeys {
         now: UnixTime,
     ) -> Result<UnixTime, Refusal> {
         let mut sealed = [0; SEALED];
-        // The length first: what follows is the same work for every token.
+        // The length is checked first. The later steps take the same time for every token of this length.
         if token.len() != TOKEN_CHARACTERS || URL_SAFE_NO_PAD.decode_slice(token, &mut sealed) != Ok(SEALED) {
             return Err(BAD_TOKEN);
         }
@@ -342,18 +350,18 @@ fn check(content: &[u8]) -> [u8; CHECK] {
 /// The signed content of a token.
 struct TokenContent {
     bearer: TokenSubject,
-    /// The end of the granted life, counted from the beginning of the second of the grant.
+    /// The expiry time, counted from the start of the second in which the token was granted.
     expires: UnixTime,
 }
 
-/// Size of a token's content: the subject, and the end of its life in seconds, big-endian.
+/// The size of a token's content: the subject, and the expiry time in seconds in big-endian order.
 const CONTENT: usize = BEARER + 8;
 
-/// Size of the content and its signature. It is a multiple of three, so base64 has no loose bits and a token has one form.
+/// The size of the content with its signature. It is a multiple of three, so each token has exactly one base64 form.
 const SEALED: usize = CONTENT + 32;
 
 impl TokenContent {
-    /// The end of the token, rounded up: it lives at least as long as its client was told, even if the client asked for one second.
+    /// Returns the expiry time, rounded up. So a token is valid for at least the granted lifetime, even if that is one second.
     fn end(&self) -> UnixTime {
         self.expires.after(Duration::from_secs(1))
     }
@@ -423,7 +431,7 @@ mod tests {
         );
     }
 
-    /// One of a second used to be dead after the tenth of one that was left of the second in which it was given.
+    /// Regression: a token with a lifetime of one second expired at the end of the second in which it was granted.
     #[test]
     fn a_token_lives_at_least_as_long_as_its_client_is_told() {
         let keys = keys();

@@ -1,6 +1,6 @@
-//! Time in the form that AWS's clients read: whole seconds of UTC. This module reads no clock.
+//! Times in the format of AWS's clients: whole seconds in UTC. This module does not read a clock.
 //!
-//! Session tokens outlive the agent, so their times are wall-clock times and not times of a monotonic clock.
+//! Session tokens survive a restart of the agent, so their times are wall-clock times instead of monotonic ones.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,37 +9,37 @@ use std::time::{Duration, SystemTime};
 pub struct UnixTime(pub u64);
 
 impl UnixTime {
-    /// Returns the time this much later, in whole seconds.
+    /// Returns the time `span` later, in whole seconds.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.as_secs()))
     }
 
-    /// Returns the time from `now` until this time, to the nanosecond; zero if `now` is later.
+    /// Returns the exact time from `now` until this time, or zero if `now` is later.
     pub fn left(self, now: SystemTime) -> Duration {
         let gone = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Duration::from_secs(self.0).saturating_sub(gone)
     }
 
-    /// Returns the time from `earlier` until this time; zero if `earlier` is later.
+    /// Returns the time from `earlier` until this time, or zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl From<SystemTime> for UnixTime {
-    /// Rounds down, because a credential must never seem to live longer than it does. Times before 1970 become 1970.
+    /// Rounds down, because the stated lifetime of a credential must not exceed the real one. Times before 1970 become 1970.
     fn from(time: SystemTime) -> Self {
         Self(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs())
     }
 }
 
-/// A time as `YYYY-MM-DDThh:mm:ssZ`: without a fraction, and with `Z`, because aws-config reads no offset.
+/// A time in the format `YYYY-MM-DDThh:mm:ssZ`. It has no fraction and ends with `Z`, because aws-config parses no UTC offset.
 ///
 /// Formatting takes about two hundred instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Iso8601Time([u8; 20]);
 
-/// 9999-12-31T23:59:59Z, the last time that this form can express.
+/// 9999-12-31T23:59:59Z, the last time that this format can express.
 const LAST: u64 = 253_402_300_799;
 
 impl Iso8601Time {
@@ -57,7 +57,7 @@ impl Iso8601Time {
         Self(text)
     }
 
-    /// The twenty characters of the text.
+    /// Returns the twenty characters of the text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -67,13 +67,13 @@ fn digit(number: u64) -> u8 {
     b"0123456789"[(number % 10) as usize]
 }
 
-/// Returns the year, month and day of a day since 1970, in the proleptic Gregorian calendar.
+/// Converts a day number since 1970 to year, month and day in the proleptic Gregorian calendar.
 ///
-/// The method is Howard Hinnant's ("chrono-Compatible Low-Level Date Algorithms", `civil_from_days`). Years begin in March, so that the
-/// leap day is a year's last day. The calendar repeats after 146,097 days.
+/// The method is Howard Hinnant's ("chrono-Compatible Low-Level Date Algorithms", `civil_from_days`). Its years begin in March, so
+/// the leap day is the last day of a year. The calendar repeats every 146,097 days.
 fn date(days: u64) -> (u64, u64, u64) {
     const CYCLE: u64 = 146_097;
-    // From 0000-03-01 on.
+    // The days since 0000-03-01.
     let days = days + 719_468;
     let (cycle, day) = (days / CYCLE, days % CYCLE);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -1,24 +1,25 @@
 //! Conceal mode: decides which requests go to the real metadata server, and rewrites them.
 //!
-//! The agent sends only the output of [`admit`].
+//! The agent sends only requests that [`admit`] has built.
 //!
-//! The rules are those of the field's concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy) and deny by default. In order:
+//! The rules follow the common concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy) and deny by default. A request needs, in
+//! this order:
 //!
 //! - GET or HEAD without a body;
-//! - no mark of a relay;
+//! - no header of a proxy;
 //! - a path of a known API version;
 //! - the flavour header;
 //! - no concealed resource;
 //! - known query keys;
 //! - recursion only below `service-accounts`.
 //!
-//! The security argument. The agent *builds* the upstream request and does not pass on the client's. Its path has only characters of the
-//! alphabet of [`seawall_http::path`]. Its query values were each parsed and are written anew in characters that need no encoding. The
-//! request holds no `%`, `+`, `;` or doubled slash, so decoding it again, any number of times, yields the same text. The rules therefore
-//! judge exactly what the real server reads.
+//! The security argument: the agent *builds* the upstream request and does not forward the client's request. The path contains only
+//! characters of the alphabet in [`seawall_http::path`]. The agent parses each query value and writes it again in characters that
+//! need no encoding. The upstream request contains no `%`, `+`, `;` or double slash. So decoding it again any number of times
+//! returns the same text. The rules therefore apply to exactly the text that the real server interprets.
 //!
-//! The real server accepts names in any case. So rules that deny ignore case (and punctuation, to be safe). The one rule that grants
-//! recursion compares whole names at their positions.
+//! The real server accepts names in any case. So rules that deny ignore case, and also ignore punctuation for safety. Only one rule
+//! grants recursion, and it compares whole names at their positions.
 
 use std::borrow::Cow;
 
@@ -30,24 +31,25 @@ use crate::head::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
 
-/// The refusal of a method other than GET and HEAD.
+/// The refusal for a method other than GET and HEAD.
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(403, "method_not_allowed", "Pods may only read metadata, with GET or HEAD.");
-/// The refusal like [`METHOD_NOT_ALLOWED`] for google-auth's POST, which it sends when it finds a certificate.
+/// The refusal for a POST of google-auth, which it sends if it finds a certificate. It equals [`METHOD_NOT_ALLOWED`] except for its
+/// message.
 pub const BINDING: Refusal = Refusal::new(403, "method_not_allowed", head::BINDING);
-/// The refusal of a path outside the known API versions.
+/// The refusal for a path outside the known API versions.
 pub const UNKNOWN_PATH: Refusal =
     Refusal::new(403, "unknown_path", "The path is not in a metadata API version that the agent supports.");
-/// The refusal of a concealed resource.
+/// The refusal for a concealed resource.
 pub const CONCEALED: Refusal =
     Refusal::new(403, "concealed", "This metadata belongs to the node and is concealed from pods.");
-/// The refusal of recursion.
+/// The refusal for a recursive read where recursion is not allowed.
 pub const RECURSION_NOT_ALLOWED: Refusal = Refusal::new(
     403,
     "recursion_not_allowed",
     "Recursive requests are allowed below instance/service-accounts only.",
 );
-/// The refusal of `alt` on a directory.
+/// The refusal for `alt` on a directory.
 pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
     403,
     "alt_not_allowed",
@@ -56,15 +58,15 @@ pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
 
 /// A request that the agent may send upstream.
 ///
-/// Send it as GET with `Metadata-Flavor: Google` and no header of the client's. Send GET also for HEAD: the real server's behaviour on HEAD
-/// is not documented, and the response's frame cuts off the body.
+/// The agent sends it as GET with `Metadata-Flavor: Google` and without the client's headers. It sends GET even for HEAD, because
+/// the real server's behaviour on HEAD is undocumented. The response writer then omits the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedRequest<'b> {
-    /// Canonical path and query. Equal requests have equal text.
+    /// The canonical path and query. Equal requests have equal text.
     pub target: Cow<'b, str>,
-    /// The long poll, if the real server will hold the request. The call's deadline must allow for it.
+    /// The long poll, if the real server will hold the request. The timeout of the call must allow for it.
     ///
-    /// The target carries the same bound as `timeout_sec`.
+    /// The target contains the same limit as `timeout_sec`.
     pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
@@ -92,12 +94,12 @@ pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refu
     Ok(AdmittedRequest { target: join(target.path, &query), wait_for_change: hold })
 }
 
-/// The location of a path, as far as the rules distinguish it.
+/// The part of the tree to which a path belongs, as far as the rules distinguish parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PathScope {
     /// A path above the API versions: `/`, `/0.1/`, `/computeMetadata/`.
     ///
-    /// Probes read these paths without the flavour header. They hold only the names of versions.
+    /// Probes read these paths without the flavour header. They contain only the names of versions.
     Discovery,
     /// The directory `instance/service-accounts`, or `service-accounts` in 0.1, and everything below it.
     ServiceAccounts,
@@ -106,10 +108,11 @@ enum PathScope {
 }
 
 impl PathScope {
-    /// Returns the scope of a path, or `None` for an unknown API, whose paths might reveal anything.
+    /// Returns the scope of a path, or `None` for an unknown API version, whose content is unknown.
     ///
-    /// The real server once answered 0.1 and v1beta1 without the flavour header, which made them the way around it. They are admitted
-    /// because the field's proxy admits them, but with the header. Legitimate clients can send the header; a forged request cannot.
+    /// The real server once answered 0.1 and v1beta1 without the flavour header, which attackers could use to avoid the check. The
+    /// agent admits these versions, as the common proxy does, but requires the header. Legitimate clients can send the header; a
+    /// forged request cannot.
     fn of(path: &CanonicalPath<'_>) -> Option<Self> {
         let mut names = path.segments();
         let mut name = || names.next().unwrap_or_default();
@@ -130,12 +133,12 @@ impl PathScope {
 
     /// Checks the parameters that are allowed in this scope.
     ///
-    /// Recursion above `service-accounts` would print `attributes/kube-env` without naming it. Below `service-accounts` it is safe: tokens
-    /// and identities are not part of recursion, and Python and Java need it.
+    /// A recursive read above `service-accounts` would include `attributes/kube-env` without naming it. Below `service-accounts`
+    /// recursion is safe, because it excludes tokens and identities, and the Python and Java SDKs need it.
     ///
-    /// `alt` makes sense on a leaf and with recursion. Its output for a directory is undocumented (today's server says 400). So outside
-    /// `service-accounts` it is refused where [`is_directory`] is true. Keys of identity tokens are unknown here, because identity is
-    /// concealed.
+    /// `alt` is useful on a leaf and with recursion. Its output for a directory is undocumented; today's server answers 400. So
+    /// outside `service-accounts` it is refused where [`is_directory`] is true. Keys of identity tokens count as unknown here,
+    /// because identity tokens are concealed.
     fn allows(self, path: &CanonicalPath<'_>, params: &QueryParams<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
         params.refuse_binding()?;
@@ -151,17 +154,18 @@ impl PathScope {
     }
 }
 
-/// True if the real server is known to have a directory here, with or without the slash at its end.
+/// True if the real server is known to have a directory at this path, with or without a final slash.
 ///
-/// The rule must recognise each directory *above* something concealed, in any spelling, so that no client reads it in another form. These
-/// directories are all known, and the rule finds them by their place, not by a list that a new key could outgrow:
+/// The rule must recognise each directory *above* a concealed entry, in any spelling. Otherwise a client could read the entry in
+/// another format. These directories are all known. The rule finds them by their position, so a new key does not make it
+/// incomplete:
 ///
 /// - the discovery paths and the roots of the versions;
-/// - in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`: none is a leaf);
+/// - in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`; all of them are directories);
 /// - `attributes`.
 ///
-/// The directories of devices hide nothing; they are included to keep the rule uniform. Below `attributes` there are only leaves with any
-/// names.
+/// The directories of devices contain no concealed entry; they are included to keep the rule uniform. Below `attributes` there are
+/// only leaves, with any names.
 fn is_directory(path: &CanonicalPath<'_>) -> bool {
     let depth = path.segments().count();
     let is_root = match path.segments().next() {
@@ -178,7 +182,7 @@ fn is_directory(path: &CanonicalPath<'_>) -> bool {
         || !is(above, "attributes") && (DIRECTORIES.iter().any(|word| is(last, word)) || is_numbered())
 }
 
-/// Directories below `instance` and `project`, spelled as in [`FoldedName`] (Compute Engine, "Predefined metadata keys").
+/// The directories below `instance` and `project`, spelled as [`FoldedName`]s (Compute Engine, "Predefined metadata keys").
 const DIRECTORIES: [&str; 10] = [
     "accessconfigs",
     "attributes",
@@ -192,20 +196,21 @@ const DIRECTORIES: [&str; 10] = [
     "virtualclock",
 ];
 
-/// The entries of [`DIRECTORIES`] whose children are directories, each named by its number.
+/// The entries of [`DIRECTORIES`] whose children are numbered directories.
 const NUMBERED: [&str; 4] = ["accessconfigs", "disks", "licenses", "networkinterfaces"];
 
-/// Names that are concealed everywhere with everything below them, spelled as in [`FoldedName`].
+/// The concealed names, spelled as [`FoldedName`]s. The name and all entries below it are concealed, at any position.
 ///
-/// The field's proxy concealed `kube-env` alone. The others hold similar secrets on the same nodes, and no client library reads them:
+/// The common proxy concealed only `kube-env`. The other names contain similar secrets on the same nodes, and no client library
+/// reads them:
 ///
 /// - bootstrap and kubelet configuration;
 /// - cloud-init data;
-/// - scripts (which often carry secrets);
+/// - scripts, which often contain secrets;
 /// - login rights;
 /// - the keys of the *machine's* workload certificates.
 ///
-/// The names that pods do read are allowed: `cluster-name`, `cluster-location`, `cluster-uid`, `kube-labels`, a user's own keys.
+/// Names that pods do read are allowed: `cluster-name`, `cluster-location`, `cluster-uid`, `kube-labels` and a user's own keys.
 const CONCEALED_NAMES: [&str; 11] = [
     "authorizedkeys",
     "configuresh",
@@ -220,7 +225,7 @@ const CONCEALED_NAMES: [&str; 11] = [
     "workloadidentities",
 ];
 
-/// Prefixes of names that are concealed like [`CONCEALED_NAMES`]: families such as `startup-script-url`.
+/// Prefixes of concealed names. They cover families of names such as `startup-script-url`. See [`CONCEALED_NAMES`].
 const CONCEALED_FAMILIES: [&str; 7] = [
     "kubeenv",
     "k8snodesetup",
@@ -231,10 +236,9 @@ const CONCEALED_FAMILIES: [&str; 7] = [
     "windowsstartupscript",
 ];
 
-/// True if any name on the path is concealed, or if `identity` stands below `service-accounts`.
+/// True if any name on the path is concealed, or if `identity` occurs below `service-accounts`.
 ///
-/// The rule ignores depth and version. A rule that is too wide at worst hides a user's key with such a name. A rule that is too narrow
-/// exposes the node.
+/// The rule ignores depth and version. At worst it conceals a user's key with such a name. A narrower rule could expose the node.
 fn is_concealed(path: &CanonicalPath<'_>) -> bool {
     let mut in_accounts = false;
     path.segments().any(|name| {
@@ -248,14 +252,14 @@ fn is_concealed(path: &CanonicalPath<'_>) -> bool {
     })
 }
 
-/// The first letters and digits of a name, in lower case: `kube-env`, `Kube_Env` and `kubeEnv` read the same.
+/// The first letters and digits of a name, in lower case. So `kube-env`, `Kube_Env` and `kubeEnv` are equal.
 struct FoldedName {
     bytes: [u8; Self::ROOM],
     length: usize,
 }
 
 impl FoldedName {
-    /// Longer than every word above, so that a longer name equals none of them.
+    /// The room is larger than every word above, so a longer name equals none of them.
     const ROOM: usize = 24;
 
     fn of(name: &str) -> Self {
@@ -275,9 +279,9 @@ impl FoldedName {
 
 /// Returns the query in canonical form.
 ///
-/// Parsed values need no encoding in a query (RFC 3986 section 3.4), so none is applied or undone.
+/// Parsed values need no encoding in a query (RFC 3986 section 3.4), so the function does not encode them.
 ///
-/// Without `wait_for_change`, the keys `last_etag` and `timeout_sec` mean nothing and are left out.
+/// Without `wait_for_change`, the keys `last_etag` and `timeout_sec` have no effect and are omitted.
 fn upstream_query(params: &QueryParams<'_>, hold: Option<&WaitForChange<'_>>) -> Result<String, Refusal> {
     let mut query = String::new();
     let mut push = |key: &str, value: &str| {
@@ -301,7 +305,7 @@ fn upstream_query(params: &QueryParams<'_>, hold: Option<&WaitForChange<'_>>) ->
     Ok(query)
 }
 
-/// Joins path and query. Without a query, an unchanged path is borrowed from the request.
+/// Joins path and query. Without a query, an unchanged path still borrows from the request.
 fn join<'b>(path: CanonicalPath<'b>, query: &str) -> Cow<'b, str> {
     let path = path.into_text();
     if query.is_empty() { path } else { (path.into_owned() + query).into() }

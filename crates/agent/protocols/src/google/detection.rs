@@ -1,13 +1,13 @@
-//! Answers the first request of client libraries: is this a metadata server at all?
+//! Answers detection requests, by which client libraries check whether a metadata server exists.
 //!
-//! Every client gets the answer, because a library asks once in its process's life and keeps a refusal for good.
+//! Every client gets this answer, because a library asks once per process and remembers a refusal until the process ends.
 //!
-//! The security argument. Only the paths in [`ASKED`] are answered, and from a tree that holds no facts: no project, no zone, no account. A
-//! client learns only that this server speaks Google's dialect, which the headers of any refusal say, too. Recursion (a real server would
-//! return more) and waiting are excluded.
+//! The security argument: only the paths in [`ASKED`] are answered, from a tree without any project, zone or account. The client
+//! learns only that this server speaks Google's dialect. The headers of every refusal reveal the same. Recursive reads, to which a
+//! real server would return more, and long polls are excluded.
 //!
-//! Requests of the libraries (observed): Go's `metadata.OnGCE` and google-auth for Python and Java send `GET /`. gcp-metadata for Node
-//! sends `GET /computeMetadata/v1/instance` and follows the redirect.
+//! Observed detection requests: Go's `metadata.OnGCE` and google-auth for Python and Java send `GET /`. gcp-metadata for Node sends
+//! `GET /computeMetadata/v1/instance` and follows the redirect.
 
 use seawall_http::RequestHead;
 

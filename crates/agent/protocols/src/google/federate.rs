@@ -1,11 +1,11 @@
 //! Federate mode: the metadata tree of one workload, and the parser of requests for it.
 //!
-//! The tree holds only the workload's own data, so nothing in it is concealed. An unknown path is 404, and an unknown query key is ignored
-//! (new SDK releases add some). The rules keep *others* from sending requests in the workload's name: the flavour header, no relayed
-//! request, GET and HEAD without a body.
+//! The tree contains only the workload's own data, so no entry is concealed. An unknown path gets 404. Unknown query keys are
+//! ignored, because new SDK releases add some. Three rules prevent *other parties* from sending requests in the workload's name:
+//! the flavour header is required, proxied requests are refused, and only GET and HEAD without a body are allowed.
 //!
-//! The paths and parameters come from the sources of google-auth for Python, cloud.google.com/go/compute/metadata, Node's gcp-metadata and
-//! the guest agent. `tests/protocols/google_clients.rs` replays them.
+//! The sources of the paths and parameters are google-auth for Python, cloud.google.com/go/compute/metadata, Node's gcp-metadata
+//! and the guest agent. `tests/protocols/google_clients.rs` replays their requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,28 +22,30 @@ use crate::head::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath, RequestTarget};
 
-/// The refusal of a method other than GET and HEAD.
+/// The refusal for a method other than GET and HEAD.
 ///
-/// 405 (with `Allow`, RFC 9110 section 15.5.6) is final for every SDK. A 403 would make users look for a missing permission.
+/// SDKs treat 405 as final. It includes an `Allow` header (RFC 9110 section 15.5.6). With 403, users would search for a missing
+/// permission.
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read metadata.");
-/// The refusal like [`METHOD_NOT_ALLOWED`] for google-auth's POST, which it sends when it finds a certificate.
+/// The refusal for a POST of google-auth, which it sends if it finds a certificate. It equals [`METHOD_NOT_ALLOWED`] except for its
+/// message.
 pub const BINDING: Refusal = Refusal::new(405, "method_not_allowed", head::BINDING);
-/// The refusal of a path that does not exist.
+/// The refusal for a path that does not exist.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "The agent has no metadata at this path.");
-/// The refusal of an account's path where there is no account.
+/// The refusal for an account's path if the workload has no account.
 pub const NO_ACCOUNT: Refusal =
     Refusal::new(404, "no_account", "No Google identity is configured for this Kubernetes ServiceAccount.");
-/// The refusal of an identity token to a workload that impersonates no service account.
+/// The refusal for an identity token if the workload impersonates no service account.
 ///
-/// The workload pool's own identity gets access tokens only. Other implementations answer 404, too, and SDKs do not retry it.
+/// The workload pool's own identity can get access tokens only. Other implementations also answer 404, and SDKs do not retry it.
 pub const NO_ACCOUNT_FOR_ID_TOKEN: Refusal = Refusal::new(
     404,
     "no_account",
     "Identity tokens need a Google service account: annotate the Kubernetes ServiceAccount with \
      iam.gke.io/gcp-service-account.",
 );
-/// The refusal of `alt` or `wait_for_change` on a directory without `recursive`, like the real server's.
+/// The refusal for `alt` or `wait_for_change` on a directory without `recursive`. The real server refuses these, too.
 pub const RECURSIVE_REQUIRED: Refusal = Refusal::new(
     400,
     "recursive_required",
@@ -53,11 +55,11 @@ pub const RECURSIVE_REQUIRED: Refusal = Refusal::new(
 const TEXT: &str = "application/text";
 const JSON: &str = "application/json";
 
-/// All metadata of one workload: about 1 KiB beside the node's metadata. Pods of one ServiceAccount can share it.
+/// All metadata of one workload. Beside the node's metadata it takes about 1 KiB. Pods of one ServiceAccount can share it.
 #[derive(Debug)]
 pub struct MetadataTree {
     root: Directory,
-    /// The directory at [`ACCOUNTS`] within the root. Nearly every request is for an entry below it.
+    /// The directory at [`ACCOUNTS`] below the root. Nearly every request is for an entry in it.
     accounts: Arc<Directory>,
     facts: Arc<NodeDirectories>,
     default_scopes: Arc<str>,
@@ -69,11 +71,11 @@ pub struct MetadataTree {
 pub struct TreeQuery<'t, 'b> {
     /// The requested resource.
     pub resource: TreeResource<'t, 'b>,
-    /// The long poll, if the response must wait.
+    /// The long poll, if the response must wait for a change.
     ///
-    /// For [`TreeResponse::Text`] the tags are already compared: the client has this content, so wait until this tree is replaced. For
-    /// tokens it is set whenever the client asked to wait, because only the lease knows its tag. Compare `last_etag` with that tag, or wait
-    /// for the next lease.
+    /// For [`TreeResponse::Text`] the parser has already compared the etags. The client has the current content, so the caller
+    /// waits until this tree is replaced. For tokens this field is set whenever the client requests a long poll, because only the
+    /// lease knows its etag. The caller compares `last_etag` with that etag, or waits for the next lease.
     pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
@@ -89,9 +91,9 @@ pub enum TreeResource<'t, 'b> {
 /// A response that needs no credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeResponse<'t, 'b> {
-    /// A leaf, a listing, a recursion, a probe.
+    /// The text of a leaf, a listing, a recursive read or a probe.
     Text(TreeText<'t>),
-    /// A directory named without its slash.
+    /// A redirect for a directory path without the final slash.
     Redirect(DirectoryRedirect<'b>),
 }
 
@@ -107,45 +109,45 @@ pub enum CredentialQuery<'t, 'b> {
     },
     /// An identity token.
     IdToken {
-        /// The token's audience: 1 to 2048 visible characters.
+        /// The token's audience. It has 1 to 2048 visible characters.
         audience: Cow<'b, str>,
         /// True if the token must contain the account's e-mail (`format=full`).
         include_email: bool,
     },
 }
 
-/// A body that needs no broker.
+/// A text body that contains no credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeText<'t> {
     /// The body.
     pub body: Cow<'t, str>,
     /// The body's `Content-Type`.
     pub content_type: &'static str,
-    /// The tag of the requested subtree, the same in every format. Probes have none.
+    /// The etag of the requested subtree. It is the same in every format. Probes have no etag.
     pub etag: Option<ETag>,
     /// The name of the route, from a closed set.
     pub route: &'static str,
 }
 
 impl TreeText<'_> {
-    /// Copies borrowed text, so that the value owns it.
+    /// Copies borrowed text, so the result owns its text.
     pub fn into_owned(self) -> TreeText<'static> {
         TreeText { body: Cow::Owned(self.body.into_owned()), ..self }
     }
 }
 
-/// A redirect to a directory's path with its slash.
+/// A redirect to a directory's path with the final slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryRedirect<'b> {
-    /// The canonical path with its slash. It begins with one slash, so it names no other host, and holds no character
-    /// that could end a header.
+    /// The canonical path with the final slash. It begins with exactly one slash, so it cannot name another host.
+    /// It contains no character that could end a header.
     pub path: String,
-    /// The query as the client sent it: visible ASCII.
+    /// The query as the client sent it. It is visible ASCII.
     pub query: Option<&'b str>,
 }
 
 impl TreeResponse<'_, '_> {
-    /// The name of the route, from a closed set.
+    /// Returns the name of the route, from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Text(known) => known.route,
@@ -155,7 +157,7 @@ impl TreeResponse<'_, '_> {
 }
 
 impl TreeResource<'_, '_> {
-    /// The name of the route, from a closed set.
+    /// Returns the name of the route, from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::WithoutCredential(text) => text.route(),
@@ -165,7 +167,7 @@ impl TreeResource<'_, '_> {
     }
 }
 
-/// A read of a tree's text that can be repeated later in another tree. A long poll keeps it.
+/// A read of a text in a tree. A long poll stores it and repeats it later in another tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongPollTarget {
     path: String,
@@ -186,7 +188,7 @@ impl Form {
 }
 
 impl LongPollTarget {
-    /// Returns the read that this request makes.
+    /// Returns the read that this request describes.
     ///
     /// # Errors
     /// The rule that forbids the request.
@@ -197,7 +199,7 @@ impl LongPollTarget {
     }
 }
 
-/// A requested resource, and the long poll if the response must wait.
+/// The requested resource, and the long poll if the response must wait.
 type ParsedTreeRequest<'t, 'b> = (TreeResource<'t, 'b>, Option<WaitForChange<'b>>);
 
 impl MetadataTree {
@@ -222,14 +224,15 @@ impl MetadataTree {
         }
     }
 
-    /// The canonical scopes of a request without scopes: the account's own.
+    /// Returns the account's own scopes in canonical form. They apply to a request without scopes.
     pub fn default_scopes(&self) -> &Arc<str> {
         &self.default_scopes
     }
 
     /// Parses a request.
     ///
-    /// A request that announces a body is refused; its bytes are still in the connection, so close it.
+    /// The parser refuses a request that announces a body. The caller must then close the connection, because the body's bytes are
+    /// still unread.
     ///
     /// # Errors
     /// The rule that forbids the request, or 404.
@@ -264,7 +267,7 @@ impl MetadataTree {
         }
     }
 
-    /// Finds the entry at a canonical path. A leaf has no slash at its end, as on the real server.
+    /// Finds the entry at a canonical path. As on the real server, the path of a leaf must not end with a slash.
     fn find(&self, path: &str) -> Result<FoundEntry<'_>, Refusal> {
         let found = match path.strip_prefix(ACCOUNTS) {
             Some(below) => self.accounts.find(path::segments(below)),
@@ -311,9 +314,9 @@ impl MetadataTree {
 
 const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/";
 
-/// Answers `/` and `/computeMetadata/` without the flavour header and with any query, because Go probes so.
+/// Answers `/` and `/computeMetadata/` without the flavour header and with any query, because Go's library probes these paths.
 ///
-/// The response says only that this is a metadata server.
+/// The response reveals only that this is a metadata server.
 fn probe(path: &CanonicalPath<'_>) -> Option<TreeText<'static>> {
     let body = match path.as_str() {
         "/" => "computeMetadata/\n",
@@ -354,7 +357,7 @@ fn known_directory(directory: &Directory, form: Form) -> TreeText<'_> {
     TreeText { body: body.into(), content_type, etag: Some(directory.etag()), route }
 }
 
-/// Returns a leaf as text, or as JSON on request. `recursive` does not matter for a leaf.
+/// Returns a leaf as text, or as JSON if the client requests JSON. `recursive` has no effect on a leaf.
 fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
     let (body, content_type) = match form.alt {
         Some(ResponseFormat::Json) => (leaf.to_json().into(), JSON),
@@ -363,7 +366,7 @@ fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
     TreeText { body, content_type, etag: Some(leaf.etag()), route: "leaf" }
 }
 
-/// Returns the long poll of a client that must wait. A client whose tag differs from this content is answered at once.
+/// Returns the long poll of a client that must wait. A client whose etag differs from this content gets an immediate answer.
 fn unchanged<'b>(etag: ETag, params: &QueryParams<'b>) -> Option<WaitForChange<'b>> {
     params.hold().filter(|hold| hold.last_etag.as_deref().is_none_or(|last| etag.matches(last)))
 }

@@ -1,11 +1,11 @@
-//! The rules on a request head that both modes share: the method, marks of a relay, the flavour header.
+//! The rules for request heads that both modes share: the method, the headers of proxies, and the flavour header.
 
 use seawall_http::RequestHead;
 
 use crate::head::{PROXIED_REQUEST, is_relay_mark};
 use seawall_http::Refusal;
 
-/// The refusal of a request without the flavour header.
+/// The refusal for a request without the flavour header.
 pub const MISSING_METADATA_FLAVOR: Refusal = Refusal::new(
     403,
     "missing_metadata_flavor",
@@ -14,11 +14,12 @@ pub const MISSING_METADATA_FLAVOR: Refusal = Refusal::new(
 
 /// The message for a request that [`asks_for_binding`].
 ///
-/// google-auth reads the variable (for Python since 2.59, and for Java). With `false` it sends GET like every other client.
+/// google-auth reads the named variable, for Python since 2.59 and also for Java. With the value `false` it sends GET like every
+/// other client.
 pub(super) const BINDING: &str = "Use GET or HEAD to read metadata. google-auth sends POST to request a certificate-bound \
     token, which the agent does not issue: set GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false in the workload's environment.";
 
-/// The headers that the rules check, gathered in one pass over the head.
+/// The headers that the rules check. One pass over the head collects them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GuardHeaders {
     proxied: bool,
@@ -52,19 +53,20 @@ impl GuardHeaders {
     }
 }
 
-/// True for `Metadata-Flavor: Google`, or the older `X-Google-Metadata-Request: True` that the real server still accepts.
+/// True for `Metadata-Flavor: Google`, or for the older `X-Google-Metadata-Request: True`, which the real server still accepts.
 ///
-/// The protection is that a cross-site form or a naive URL fetcher cannot add a header of this *name*. The value of the first is compared
-/// exactly, as the real server does. The value of the second is compared in any case, because its clients disagreed on it.
+/// The header protects because a cross-site form or a simple URL fetcher cannot add a header of this *name*. The value of the first
+/// header is compared exactly, as in the real server. The value of the second header is compared in any case, because its clients
+/// differ.
 fn is_flavor(name: &str, value: &[u8]) -> bool {
     (name.eq_ignore_ascii_case("Metadata-Flavor") && value == b"Google")
         || (name.eq_ignore_ascii_case("X-Google-Metadata-Request") && value.eq_ignore_ascii_case(b"true"))
 }
 
-/// Refuses methods other than GET and HEAD. Methods are case-sensitive (RFC 9110 section 9.1).
+/// Refuses methods other than GET and HEAD. Method names are case-sensitive (RFC 9110 section 9.1).
 ///
 /// # Errors
-/// `binding` if the request [`asks_for_binding`], else `method`.
+/// `binding` if the request [`asks_for_binding`], otherwise `method`.
 pub(super) fn require_read_method(
     head: &RequestHead<'_, '_>,
     method: Refusal,
@@ -77,10 +79,10 @@ pub(super) fn require_read_method(
     }
 }
 
-/// True for google-auth's POST for a token that is bound to its certificate.
+/// True for a POST by which google-auth requests a certificate-bound token.
 ///
-/// The certificate chain is the body (`compute_engine/_metadata.py`). The function checks only the end of the path, because it only chooses
-/// the message of a refusal.
+/// The body is the certificate chain (`compute_engine/_metadata.py`). The function checks only the end of the path, because the
+/// result only selects the message of a refusal.
 fn asks_for_binding(head: &RequestHead<'_, '_>) -> bool {
     let path = head.target.split('?').next().unwrap_or_default();
     head.method == "POST" && (path.ends_with("/token") || path.ends_with("/identity"))

@@ -1,7 +1,7 @@
 //! Google's dialect: the metadata server of Compute Engine and of GKE.
 //!
-//! Two modes share one canonical path. [`conceal`] forwards requests to the real server, except for data that pods must not see.
-//! [`federate`] answers from a tree of the workload's own. [`respond`] writes the responses of both modes.
+//! Two modes share one canonical path. [`conceal`] forwards requests to the real server, except for data that pods must not read.
+//! [`federate`] answers from a metadata tree of the workload. [`respond`] writes the responses of both modes.
 
 pub mod conceal;
 pub mod detection;

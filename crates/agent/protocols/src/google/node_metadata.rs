@@ -1,6 +1,6 @@
-//! The sources of a workload's metadata tree (the node's metadata and the workload's account) and the directories made from them.
+//! The sources of a workload's metadata tree (the node's metadata and the workload's account), and the directories built from them.
 //!
-//! This module knows nothing of requests; [`super::federate`] answers them from the trees.
+//! This module does not know requests; [`super::federate`] answers them from the trees.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,37 +27,37 @@ pub struct NodeMetadata {
     pub instance_name: Option<String>,
     /// Fully qualified host name.
     pub hostname: Option<String>,
-    /// `attributes/cluster-name`.
+    /// The value of `attributes/cluster-name`.
     pub cluster_name: Option<String>,
-    /// `attributes/cluster-location`.
+    /// The value of `attributes/cluster-location`.
     pub cluster_location: Option<String>,
-    /// `attributes/cluster-uid`.
+    /// The value of `attributes/cluster-uid`.
     pub cluster_uid: Option<String>,
-    /// Universe domain; `googleapis.com` outside sovereign clouds.
+    /// The universe domain. It is `googleapis.com` outside sovereign clouds.
     pub universe_domain: String,
 }
 
 /// The Google identity of one workload.
 #[derive(Clone, Debug)]
 pub struct GoogleAccount {
-    /// The service account's e-mail, or the workload pool (`PROJECT.svc.id.goog`) when none is impersonated.
+    /// The service account's e-mail address, or the workload pool (`PROJECT.svc.id.goog`) if no account is impersonated.
     pub email: String,
-    /// True if `email` is an impersonated service account. Only then identity tokens exist.
+    /// True if `email` is an impersonated service account. Identity tokens exist only for such accounts.
     pub is_impersonated: bool,
-    /// The scopes of the listing and of requests without scopes. See [`DEFAULT_SCOPES`].
+    /// The scopes in the listing, which also apply to requests without scopes. See [`DEFAULT_SCOPES`].
     pub scopes: AccountScopes,
 }
 
-/// An account's scopes in both forms. Cheap to clone: made once for all accounts with the same scopes.
+/// An account's scopes in both forms. The value is created once for all accounts with the same scopes, and cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct AccountScopes {
-    /// The scopes as the directory lists them.
+    /// The scopes as they appear in the directory.
     leaf: TreeEntry,
     pub(super) canonical: Arc<str>,
 }
 
 impl AccountScopes {
-    /// Creates the scopes of an account, in the order of their listing.
+    /// Creates the scopes of an account. The order is that of the listing.
     pub fn new(scopes: &[&str]) -> Self {
         Self { leaf: Leaf::list(scopes.iter().copied()), canonical: joined(scopes.to_vec()).into() }
     }
@@ -65,14 +65,14 @@ impl AccountScopes {
 
 type Children = Vec<(Cow<'static, str>, TreeEntry)>;
 
-/// The directories of the node's metadata. The trees of all its accounts share them.
+/// The directories of the node's metadata. The trees of all accounts on the node share them.
 #[derive(Debug)]
 pub(super) struct NodeDirectories {
-    /// Children of `instance/` except the accounts.
+    /// The children of `instance/`, except the accounts.
     instance: Children,
     /// The other directories of `computeMetadata/v1/`.
     beside: Children,
-    /// The leaf with the account's other name.
+    /// The leaf with the account's alias.
     aliases: TreeEntry,
 }
 
@@ -103,7 +103,7 @@ impl NodeDirectories {
         Directory::new(KeyStyle::Camel, vec![directory("computeMetadata", KeyStyle::Camel, versions)])
     }
 
-    /// Builds the directory of accounts: the account under its e-mail and under `default`, as everywhere at Google.
+    /// Builds the directory of accounts. As at Google, the account appears under its e-mail address and under `default`.
     pub(super) fn accounts(&self, account: Option<&GoogleAccount>) -> Directory {
         Directory::new(KeyStyle::Verbatim, account.map_or_else(Vec::new, |account| self.both_names(account)))
     }

@@ -1,8 +1,8 @@
-//! Parses the query string: the known keys, each at most once, each value checked.
+//! Parses the query string. Each known key may occur once, and each value is checked.
 //!
-//! Two readers of `recursive=false&recursive=true` differ on which value counts, so a known key that comes twice is refused. Keys and
-//! values are percent-decoded once. A percent sign left after that is an ordinary character that no known key and no checked value holds.
-//! So an encoding within an encoding never means anything.
+//! Two servers may interpret `recursive=false&recursive=true` differently, so the parser refuses a known key that occurs twice. It
+//! decodes percent escapes in keys and values once. A percent sign that remains after that is an ordinary character. No known key
+//! and no valid value contains it, so a doubly encoded value is never interpreted.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,49 +11,51 @@ use super::scopes::{self, Scopes};
 use seawall_http::Refusal;
 use seawall_http::path::decode_percent;
 
-/// Longest time for which a request is held.
+/// The longest time for which the agent holds a long poll.
 ///
-/// The real server holds without end if the client gives no `timeout_sec`. With this bound, a watcher gets one early reply with unchanged
+/// The real server holds a long poll without limit if the client sends no `timeout_sec`. With this limit, a client gets an early
+/// reply with unchanged content every five minutes. The protocol allows such replies.
 /// content every five minutes, which the protocol allows anyway.
 pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// Longest audience of an identity token. Real audiences are URLs of services.
+/// The longest audience of an identity token. In practice audiences are URLs of services.
 pub const MAX_AUDIENCE: usize = 2048;
 
-/// Maximum number of `key=value` pairs.
+/// The maximum number of `key=value` pairs.
 const MAX_PAIRS: usize = 32;
 
-/// Longest `last_etag`; ours and Google's have 16 characters.
+/// The longest accepted `last_etag`. The agent's and Google's etags have 16 characters.
 const MAX_ETAG: usize = 64;
 
-/// The refusal of a malformed query.
+/// The refusal for a malformed query.
 pub const BAD_QUERY: Refusal = Refusal::new(
     400,
     "bad_query",
     "The query has more than 32 key=value pairs, or it is not percent-encoded printable ASCII.",
 );
-/// The refusal of a key given twice.
+/// The refusal for a key that occurs twice.
 pub const REPEATED_PARAMETER: Refusal = Refusal::new(
     400,
     "repeated_parameter",
     "A query parameter that may occur only once occurs more than once.",
 );
-/// The refusal of a value that its key does not allow.
+/// The refusal for a value that its key does not allow.
 pub const BAD_PARAMETER_VALUE: Refusal =
     Refusal::new(400, "bad_parameter_value", "A query parameter has a value that is not allowed.");
-/// The refusal of an unknown key (conceal mode only).
+/// The refusal for an unknown key. Only conceal mode uses it.
 pub const UNKNOWN_PARAMETER: Refusal =
     Refusal::new(403, "unknown_parameter", "Pods may not use this query parameter.");
-/// The refusal of a client that insists on a token bound to its certificate.
+/// The refusal for a client that requires a certificate-bound token.
 ///
-/// The client would take an ordinary token for a bound one, which a thief cannot use. 400 is final for every SDK, and those of Java, Go and
-/// Python put the message into their error. With 403 users would look for a missing permission, and for a 404 Go and Java hide the body.
+/// An unbound token can be stolen and used, so the client must not mistake it for a bound one. SDKs treat 400 as final, and those
+/// for Java, Go and Python include the message in their error. With 403, users would search for a missing permission. With 404, the
+/// SDKs for Go and Java hide the body.
 pub const BOUND_TOKEN_UNSUPPORTED: Refusal = Refusal::new(
     400,
     "bound_token_unsupported",
     "The agent does not issue certificate-bound tokens, which binding-enforcement=on requires. Leave that parameter out.",
 );
-/// The refusal of an invalid audience.
+/// The refusal for an invalid audience.
 pub const BAD_AUDIENCE: Refusal = Refusal::new(
     400,
     "bad_audience",
@@ -69,31 +71,31 @@ pub enum ResponseFormat {
     Text,
 }
 
-/// A long poll: the server answers when the content changes, or with the current content after the timeout.
+/// A long poll. The server answers when the content changes, or with the current content after the timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitForChange<'b> {
-    /// The tag of the content that the client has; `None` waits for the next change.
+    /// The etag of the client's content, or `None` to wait for the next change.
     ///
-    /// It may be any word (the guest agent sends `NONE`). An unknown word matches no content.
+    /// It may be any word; for example, the guest agent sends `NONE`. An unknown word matches no content.
     pub last_etag: Option<Cow<'b, str>>,
-    /// The longest time to hold the request, at most [`MAX_WAIT`].
+    /// The longest time to hold the request. It is at most [`MAX_WAIT`].
     pub timeout: Duration,
 }
 
-/// The policy for keys that this dialect does not know.
+/// The policy for query keys that this dialect does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnknownKeyPolicy {
-    /// Unknown keys are skipped: new SDK releases add some, and nothing here depends on them.
+    /// Unknown keys are ignored. New SDK releases add such keys, and no rule here depends on them.
     Ignored,
-    /// Unknown keys except [`HARMLESS`] are refused: the real server might act on them in unknown ways.
+    /// Unknown keys are refused, except for [`HARMLESS`] ones, because the real server might interpret them.
     Refused,
 }
 
-/// Keys that newer SDKs add to token requests to ask for tokens bound to a certificate.
+/// The query keys by which newer SDKs request certificate-bound tokens.
 ///
-/// Sources: google-auth-library-python, `google/auth/compute_engine/_metadata.py`; cloud.google.com/go/auth. Without the key, the client
-/// gets the ordinary token that every other client gets. A refusal would break those SDKs. A client that insists on the binding is refused
-/// ([`BOUND_TOKEN_UNSUPPORTED`]).
+/// Sources: google-auth-library-python, `google/auth/compute_engine/_metadata.py`; cloud.google.com/go/auth. The agent ignores
+/// these keys and returns an ordinary token, because a refusal would break those SDKs. It refuses only a client that requires the
+/// binding ([`BOUND_TOKEN_UNSUPPORTED`]).
 const HARMLESS: [&str; 2] = ["transport", "bindCertificateFingerprint"];
 
 /// The known keys of one query, decoded and checked.
@@ -104,11 +106,11 @@ pub(super) struct QueryParams<'b> {
     wait_for_change: Option<bool>,
     last_etag: Option<Cow<'b, str>>,
     timeout_sec: Option<u32>,
-    /// The decoded scopes, not yet canonical; see [`QueryParams::scopes`].
+    /// The decoded scopes before canonicalisation. See [`QueryParams::scopes`].
     scopes: Option<Cow<'b, str>>,
-    /// The decoded audience, not yet checked; see [`QueryParams::audience`].
+    /// The decoded audience before its check. See [`QueryParams::audience`].
     audience: Option<Cow<'b, str>>,
-    /// True for `format=full`.
+    /// True if the query has `format=full`.
     full: Option<bool>,
     licenses: Option<bool>,
     /// True if `binding-enforcement` is `on`.
@@ -123,7 +125,7 @@ impl<'b> QueryParams<'b> {
     pub(super) fn parse(raw: Option<&'b str>, unknown: UnknownKeyPolicy) -> Result<Self, Refusal> {
         let mut params = Self::default();
         let Some(raw) = raw else { return Ok(params) };
-        // The wire promises visible ASCII. It is checked again because a redirect repeats the query in a header.
+        // The HTTP parser guarantees visible ASCII. The check is repeated here because a redirect copies the query into a header.
         if !raw.bytes().all(|byte| byte.is_ascii_graphic()) || raw.split('&').count() > MAX_PAIRS {
             return Err(BAD_QUERY);
         }
@@ -146,7 +148,7 @@ impl<'b> QueryParams<'b> {
             "format" => once(&mut self.full, format(value)?),
             "licenses" => once(&mut self.licenses, flag(value)?),
             "binding-enforcement" => {
-                // The other value, `iam-policy`, leaves it to the policies, and an unbound token is what they then judge.
+                // The other value, `iam-policy`, leaves the decision to IAM policies. They then evaluate an unbound token.
                 self.insists_on_binding |= decode(value)?.eq_ignore_ascii_case("on");
                 Ok(())
             }
@@ -159,7 +161,7 @@ impl<'b> QueryParams<'b> {
         self.recursive == Some(true)
     }
 
-    /// Refuses a client that insists on a bound token.
+    /// Refuses a client that requires a certificate-bound token.
     ///
     /// # Errors
     /// [`BOUND_TOKEN_UNSUPPORTED`].
@@ -171,12 +173,12 @@ impl<'b> QueryParams<'b> {
         self.wait_for_change == Some(true)
     }
 
-    /// True if the query has a key that only identity tokens have.
+    /// True if the query has a key that is specific to identity tokens.
     pub(super) fn concerns_identity(&self) -> bool {
         self.audience.is_some() || self.full.is_some() || self.licenses.is_some()
     }
 
-    /// Returns the long poll that the client asks for, for any content.
+    /// Returns the long poll that the client requests, without regard to the content.
     pub(super) fn hold(&self) -> Option<WaitForChange<'b>> {
         let asked = self.timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
         self.is_long_poll().then(|| WaitForChange {
@@ -185,7 +187,7 @@ impl<'b> QueryParams<'b> {
         })
     }
 
-    /// Returns the requested scopes in canonical form, or `None` if the query names none.
+    /// Returns the requested scopes in canonical form, or `None` if the query has no scopes.
     ///
     /// # Errors
     /// [`scopes::BAD_SCOPES`].
@@ -193,7 +195,7 @@ impl<'b> QueryParams<'b> {
         self.scopes.as_deref().map_or(Ok(None), scopes::canonical)
     }
 
-    /// Returns the requested scopes, or the account's own if the query names none.
+    /// Returns the requested scopes, or the account's own scopes if the query has none.
     ///
     /// # Errors
     /// [`scopes::BAD_SCOPES`].
@@ -225,7 +227,7 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Refusal> {
     if place.replace(value).is_none() { Ok(()) } else { Err(REPEATED_PARAMETER) }
 }
 
-/// Parses a flag. A bare key counts as true: the filter must treat each word as recursion that some server might.
+/// Parses a flag. A key without a value counts as true, because some server might interpret it so.
 fn flag(value: &str) -> Result<bool, Refusal> {
     let value = decode(value)?;
     let is = |word: &&str| value.eq_ignore_ascii_case(word);
@@ -258,7 +260,7 @@ fn etag(value: &str) -> Result<Cow<'_, str>, Refusal> {
     if value.len() <= MAX_ETAG && value.bytes().all(is_plain) { Ok(value) } else { Err(BAD_PARAMETER_VALUE) }
 }
 
-/// Parses seconds. Only digits are allowed, because `parse` alone would accept a sign.
+/// Parses a number of seconds. It must consist of digits, because `str::parse` would also accept a sign.
 fn seconds(value: &str) -> Result<u32, Refusal> {
     let value = decode(value)?;
     if !value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -267,7 +269,7 @@ fn seconds(value: &str) -> Result<u32, Refusal> {
     value.parse().map_err(|_| BAD_PARAMETER_VALUE)
 }
 
-/// Decodes percent signs and pluses once. The result is visible ASCII or spaces.
+/// Decodes percent escapes and plus signs once. The result consists of visible ASCII and spaces.
 fn decode(raw: &str) -> Result<Cow<'_, str>, Refusal> {
     if !raw.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return Ok(Cow::Borrowed(raw));
@@ -360,7 +362,7 @@ mod tests {
         assert_eq!(parse(raw), Ok(QueryParams::default()));
     }
 
-    /// Whoever insisted got a token that anybody could use.
+    /// Regression: a client that required a bound token got an unbound one.
     #[test]
     fn whoever_insists_on_a_bound_token_is_not_given_another() {
         for raw in [

@@ -1,20 +1,20 @@
-//! The parts of the real server's response that the pod gets: its status, six headers, its body.
+//! The parts of the real server's response that the agent forwards to the pod: the status, six headers, and the body.
 
 use seawall_http::{ResponseContext, ResponseFraming, write};
 
 use super::respond::MetadataServerKind;
 
-/// The real server's headers that the client gets.
+/// The real server's headers that the agent forwards to the client.
 ///
-/// The content coding belongs to the body: without it a client would take compressed bytes for text. The agent asks for no coding, so an
-/// upstream that uses one has decided so itself.
+/// The body depends on the content coding. Without `Content-Encoding`, a client would mistake compressed bytes for text. The agent
+/// requests no coding, so an upstream uses a coding only by its own decision.
 const PASSED: [&str; 6] =
     ["Content-Type", "Content-Encoding", "ETag", "Location", "Cache-Control", "Retry-After"];
 
 impl MetadataServerKind {
-    /// Writes the real server's response (conceal mode): its status, the headers that metadata clients read, its body.
+    /// Writes the real server's response (conceal mode): its status, the headers that metadata clients read, and its body.
     ///
-    /// All other headers, such as hop-by-hop headers, are dropped.
+    /// All other headers are dropped, such as hop-by-hop headers.
     pub fn forwarded<'h>(
         self,
         out: &mut Vec<u8>,
@@ -29,7 +29,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes the head of the real server's response. The body follows in the framing that `length` gives.
+    /// Writes the head of the real server's response. The body follows with the framing `length`.
     pub fn forwarded_head<'h>(
         self,
         out: &mut Vec<u8>,

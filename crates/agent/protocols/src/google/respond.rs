@@ -1,8 +1,8 @@
 //! Whole responses, head and body, appended to a buffer that the agent reuses. Writing is the last step of every request.
 //!
-//! Every response carries what clients check in *responses*. `Metadata-Flavor: Google`: the probes and Node refuse a response without it,
-//! so errors carry it, too. A content type: Python refuses a response without it. A response repeats nothing of the request except a
-//! redirect's query, which was checked to be visible ASCII.
+//! Every response carries the headers that clients check. The probes and Node refuse a response without `Metadata-Flavor: Google`,
+//! so errors carry it, too. Python refuses a response without a content type. A response repeats no part of the request, except for
+//! a redirect's query, which was checked to be visible ASCII.
 
 use seawall_http::write;
 
@@ -15,14 +15,14 @@ use seawall_http::{Refusal, ResponseContext};
 /// The metadata server that the response imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetadataServerKind {
-    /// The metadata server of a virtual machine: conceal mode.
+    /// The metadata server of a virtual machine, as in conceal mode.
     Vm,
-    /// The metadata server of a GKE node: federate mode.
+    /// The metadata server of a GKE node, as in federate mode.
     Gke,
 }
 
 impl MetadataServerKind {
-    /// The headers of every response, as the real server of this kind writes them (seen on both).
+    /// Returns the headers of every response, as the real servers of this kind send them.
     pub(super) const fn headers(self) -> &'static [u8] {
         match self {
             Self::Vm => {
@@ -36,7 +36,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes an access token. Caches must not keep it.
+    /// Writes an access token. The response forbids caches to store it.
     pub fn token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, token: &AccessTokenBody<'_>) {
         let [content_type, before, between, after] = match token.alt {
             ResponseFormat::Json => JSON_TOKEN,
@@ -60,7 +60,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes an identity token: the JWT alone, without a line end. Caches must not keep it.
+    /// Writes an identity token: only the JWT, without a line end. The response forbids caches to store it.
     pub fn id_token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, jwt: &str) {
         frame.begin(out, 200, self.headers());
         out.extend_from_slice(NO_STORE);
@@ -68,7 +68,7 @@ impl MetadataServerKind {
         frame.end(out, &[jwt.as_bytes()]);
     }
 
-    /// Writes a body that needs no broker.
+    /// Writes a text body.
     pub fn text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &TreeText<'_>) {
         frame.begin(out, 200, self.headers());
         write_etag(out, known.etag);
@@ -76,9 +76,10 @@ impl MetadataServerKind {
         frame.end(out, &[known.body.as_bytes()]);
     }
 
-    /// Writes a 301 to a directory's path with its slash.
+    /// Writes a 301 redirect to a directory's path with the final slash.
     ///
-    /// The location is a path, not a URL. So it stays on any host that the client named, and repeats nothing of the Host header.
+    /// The location is a path, not a URL. So the client stays on the same host, and the response repeats no part of the Host
+    /// header.
     pub fn redirect(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, redirect: &DirectoryRedirect<'_>) {
         frame.begin(out, 301, self.headers());
         out.extend_from_slice(b"Location: ");
@@ -92,9 +93,10 @@ impl MetadataServerKind {
         frame.end(out, &[redirect.path.as_bytes()]);
     }
 
-    /// Writes a refusal as one line. SDKs put this line into their own error.
+    /// Writes a refusal as one line. SDKs include this line in their own error.
     ///
-    /// The line has the name of the refusing program, the reason, its code, the request's id in the agent's log, and a retry hint.
+    /// The line contains the name of the refusing program, the reason, its code, the request's id in the agent's log, and a retry
+    /// hint.
     pub fn refusal(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
         frame.begin(out, refusal.status, self.headers());
         match refusal.status {
@@ -114,15 +116,15 @@ impl MetadataServerKind {
 /// An access token to write.
 #[derive(Clone, Copy)]
 pub struct AccessTokenBody<'a> {
-    /// The token. It holds no character that JSON escapes and no line end, because the broker checks that when it gets the token.
+    /// The token. It contains no line end and no character that JSON escapes. The broker checks this when it receives the token.
     pub text: &'a str,
-    /// The remaining life in whole seconds. It is exact, and above zero, which Go requires.
+    /// The remaining lifetime in whole seconds, rounded down. It is above zero, which Go's SDK requires.
     pub expires_in: u64,
     /// The requested format.
     pub alt: ResponseFormat,
-    /// The tag of the lease: [`ETag::of`] its token, computed once per lease.
+    /// The etag of the lease: [`ETag::of`] its token. The agent computes it once per lease.
     ///
-    /// `None` writes no tag, which is honest. A tag that does not change with the token would make a watcher miss a renewal.
+    /// `None` writes no etag. An etag that stays the same after a renewal would make a long poll miss the renewal.
     pub etag: Option<ETag>,
 }
 

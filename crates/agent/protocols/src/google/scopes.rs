@@ -1,34 +1,35 @@
-//! OAuth scopes in canonical form: sorted, without repeats, joined by one space.
+//! OAuth scopes in canonical form: sorted, without duplicates, joined by single spaces.
 //!
-//! Equal requests become equal principals, so they share a lease. The broker limits how many *different* sets a pod may request.
+//! Equal scopes become equal principals, so such requests share a lease. The broker limits how many *different* sets a pod may
+//! request.
 
 use std::sync::Arc;
 
 use seawall_http::Refusal;
 
-/// Maximum number of scopes in one request. Google's consent screens stop at fewer; a workload names under ten.
+/// The maximum number of scopes in one request. Google's consent screens allow fewer; a workload uses fewer than ten.
 const MAX_SCOPES: usize = 32;
 
-/// Longest scope. Google's longest published ones are under 100 characters.
+/// The longest accepted scope. Google's longest published scopes have fewer than 100 characters.
 const MAX_SCOPE: usize = 256;
 
-/// The refusal of invalid scopes.
+/// The refusal for invalid scopes.
 pub const BAD_SCOPES: Refusal =
     Refusal::new(400, "bad_scopes", "The scopes parameter is not a short list of OAuth scopes.");
 
 /// The scopes of a token request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scopes<'t> {
-    /// The account's own scopes, because the request named no others.
+    /// The account's own scopes, because the request contains no scopes.
     ///
-    /// The agent can use a lease that it found when it built its index.
+    /// The agent can use the lease that it found when it built its index.
     Default(&'t Arc<str>),
     /// Other scopes, in canonical form.
     Requested(String),
 }
 
 impl Scopes<'_> {
-    /// The canonical text, in the form that the broker needs.
+    /// Returns the canonical text that the broker expects.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Default(scopes) => scopes,
@@ -37,13 +38,13 @@ impl Scopes<'_> {
     }
 }
 
-/// Returns the canonical form of a decoded list, or `None` if the list names no scope.
+/// Returns the canonical form of a decoded list, or `None` if the list is empty.
 ///
-/// Commas (the documented form) or spaces (OAuth's own, RFC 6749 section 3.3) separate the scopes.
+/// Commas (the documented form) or spaces (OAuth's own form, RFC 6749 section 3.3) separate the scopes.
 ///
 /// # Errors
-/// [`BAD_SCOPES`]: too many scopes, too long a scope, or a character that no scope URL needs. The narrow alphabet keeps quotes, percent
-/// signs and separators out of everything that this text is later put into.
+/// [`BAD_SCOPES`]: there are too many scopes, a scope is too long, or it contains a character that no scope URL needs. The narrow
+/// alphabet excludes quotes, percent signs and separators, so later texts can contain the scopes safely.
 pub fn canonical(list: &str) -> Result<Option<String>, Refusal> {
     let scopes: Vec<&str> = list.split([',', ' ']).filter(|scope| !scope.is_empty()).collect();
     if scopes.len() > MAX_SCOPES || !scopes.iter().all(|scope| is_scope(scope)) {

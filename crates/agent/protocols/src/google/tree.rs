@@ -1,7 +1,7 @@
 //! A metadata tree and its output forms: listing, leaf, recursive JSON, recursive text.
 //!
-//! This module knows nothing of requests; [`super::federate`] builds the tree and reads it. The forms follow Google's own test suite of a
-//! metadata emulator (as republished in public repositories) and dumps of real servers.
+//! This module does not know requests; [`super::federate`] builds the tree and reads it. The formats follow Google's test suite for
+//! a metadata emulator (as republished in public repositories) and recorded responses of real servers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use super::etag::ETag;
 use crate::json::write_string;
 
-/// An entry at a path. Cheap to clone: the trees of all accounts share the node's entries.
+/// An entry in the tree. Cloning is cheap, because the trees of all accounts share the node's entries.
 #[derive(Clone, Debug)]
 pub(super) enum TreeEntry {
     Directory(Arc<Directory>),
     Leaf(Arc<Leaf>),
-    /// The access token: it is listed but never part of recursion.
+    /// The access token. It is listed but excluded from recursive reads.
     Token,
-    /// The identity token. Like [`TreeEntry::Token`], it is listed but never part of recursion.
+    /// The identity token. Like [`TreeEntry::Token`], it is listed but excluded from recursive reads.
     Identity,
-    /// The place of the identity token for an account that cannot have one.
+    /// The entry of the identity token for an account that cannot have one.
     ///
-    /// It is not listed, so that clients see only what works. It is found, so that clients learn the reason.
+    /// Listings omit it, so clients see only working entries. A direct read finds it, so the client gets the reason.
     NoIdentity,
 }
 
@@ -32,12 +32,12 @@ pub(super) struct Directory {
     etag: ETag,
 }
 
-/// The rule that turns the names of children into keys in JSON.
+/// The rule that converts the names of children to JSON keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyStyle {
     /// Camel case: `project-id` becomes `projectId`.
     Camel,
-    /// Unchanged: below `attributes` and `service-accounts`, where names are data.
+    /// The name is unchanged. This applies below `attributes` and `service-accounts`, where names are data.
     Verbatim,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Leaf {
 enum LeafType {
     Text,
     Number,
-    /// One item per line, each with its line end; an array in JSON.
+    /// A list with one item per line, each with a line end. In JSON it is an array.
     List,
 }
 
@@ -117,14 +117,14 @@ impl Directory {
     ) -> Self {
         let mut children: Vec<_> = children.into_iter().collect();
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // Kept as long as some pod acts as the account, one tree for each.
+        // The tree stays in memory while a pod uses the account, with one tree per account.
         children.shrink_to_fit();
         let mut directory = Self { children, keys, etag: ETag::of(b"") };
         directory.etag = ETag::of(directory.to_json().as_bytes());
         directory
     }
 
-    /// Finds the entry at the path of these names below this directory.
+    /// Finds the entry below this directory at the path that consists of these names.
     pub(super) fn find<'n>(&self, names: impl Iterator<Item = &'n str>) -> Option<FoundEntry<'_>> {
         let mut found = FoundEntry::Directory(self);
         for name in names {
@@ -134,10 +134,10 @@ impl Directory {
         Some(found)
     }
 
-    /// Finds a child by its name. An underscore in a camel-case key stands for a dash.
+    /// Finds a child by its name. An underscore in the name of a camel-case key matches a dash.
     ///
-    /// The real server reads `universe_domain` as `universe-domain` (gcloud and older Go clients ask for the first, newer ones for the
-    /// second).
+    /// The real server treats `universe_domain` as `universe-domain`. gcloud and older Go clients request the first form, newer Go
+    /// clients the second.
     fn child(&self, name: &str) -> Option<FoundEntry<'_>> {
         let dashed = |byte| if byte == b'_' && self.keys == KeyStyle::Camel { b'-' } else { byte };
         let is_meant = |child: &str| {
@@ -156,7 +156,7 @@ impl Directory {
         self.etag
     }
 
-    /// The names of the children, one per line, directories with a slash.
+    /// Returns the names of the children, one per line. Directory names end with a slash.
     pub(super) fn listing(&self) -> String {
         let mut out = String::new();
         for (name, entry) in &self.children {
@@ -169,7 +169,7 @@ impl Directory {
         out
     }
 
-    /// The whole subtree as compact JSON.
+    /// Returns the whole subtree as compact JSON.
     pub(super) fn to_json(&self) -> String {
         let mut out = String::new();
         self.write_json(&mut out);
@@ -189,7 +189,7 @@ impl Directory {
         out.push('}');
     }
 
-    /// Returns the whole subtree as lines of `path value`. A list has a line for each item.
+    /// Returns the whole subtree as lines of `path value`. A list has one line per item.
     pub(super) fn to_text(&self) -> String {
         let mut out = String::new();
         self.write_text("", &mut out);
@@ -206,7 +206,7 @@ impl Directory {
         }
     }
 
-    /// Returns the children that recursion writes.
+    /// Returns the children that a recursive read contains.
     fn contents(&self) -> impl Iterator<Item = (&str, Content<'_>)> {
         self.children.iter().filter_map(|(name, entry)| match entry {
             TreeEntry::Directory(directory) => Some((&**name, Content::Directory(directory))),
@@ -223,7 +223,7 @@ impl Directory {
     }
 }
 
-/// The entry found at a path. The variants are those of [`TreeEntry`].
+/// The entry that was found at a path. The variants correspond to those of [`TreeEntry`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FoundEntry<'t> {
     Directory(&'t Directory),

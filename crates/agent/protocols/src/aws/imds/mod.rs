@@ -1,12 +1,13 @@
-//! The EC2 metadata service, both versions: parses requests and checks their session tokens.
+//! The EC2 metadata service in both versions. The module parses requests and checks their session tokens.
 //!
-//! It denies by default. Roles and credentials are the pod's own, and the node's metadata comes from the configuration. Of the real
-//! service, a pod reads only the paths that an operator's expression names, and never its credentials. All rules judge one canonical path,
-//! so another encoding of a path is the same path.
+//! The service denies by default. Roles and credentials belong to the pod, and the node's metadata comes from the configuration. A
+//! pod can read a path of the real service only if an operator's expression allows it, and it can never read the node's
+//! credentials. All rules apply to the canonical path, so the encoding of a path does not matter.
 //!
-//! The order of the rules matters. The service grants a token to every client, also while the client is unknown: a client without a token
-//! goes on without one, some for the life of their process. If a pod gets no credentials, the refusal comes at the *listing*. A client that
-//! gets a role's name and then no document may abort its process (the CRT binding does).
+//! The order of the rules matters. The service grants a token to every client, even to a client that is not identified yet. A
+//! client without a token continues without one, in some cases until its process ends. If a pod gets no credentials, the refusal is
+//! the answer to the *listing* of roles. A client that gets a role's name but no document may abort its process, as the CRT binding
+//! does.
 
 mod passed_paths;
 pub mod respond;
@@ -28,33 +29,35 @@ use crate::head::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
 
-/// The refusal of a method other than GET and HEAD.
+/// The refusal for a method other than GET and HEAD.
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read metadata.");
-/// The refusal of a GET or HEAD at the token path.
+/// The refusal for a GET or HEAD at the token path.
 pub const TOKEN_METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "token_method_not_allowed", "Use PUT to request a session token.");
-/// The refusal of a token request without a valid life.
+/// The refusal for a token request without a valid lifetime.
 ///
-/// 400 is final for every client and says that this server knows tokens. With any other status most clients would go on without a token.
+/// Clients treat 400 as final and conclude that this server supports tokens. With any other status most clients would continue
+/// without a token.
 pub const BAD_TTL: Refusal = Refusal::new(
     400,
     "bad_ttl",
     "A request for a session token needs the header X-aws-ec2-metadata-token-ttl-seconds with a number from 1 to 21600.",
 );
-/// The refusal of a token request at a dated version. Tokens are granted below `latest` alone, as on the real service.
+/// The refusal for a token request at a dated version. As on the real service, tokens are granted only below `latest`.
 pub const TOKEN_ONLY_AT_LATEST: Refusal =
     Refusal::new(403, "token_only_at_latest", "Request session tokens at /latest/api/token.");
-/// The refusal of a request without a required token.
+/// The refusal for a request without a required token.
 pub const NO_TOKEN: Refusal = Refusal::new(
     401,
     "no_token",
     "This request needs a session token (IMDSv2). Request one with PUT at /latest/api/token.",
 );
-/// The refusal of a listing to a pod that has no role.
+/// The refusal for a listing of roles if the pod has no role.
 pub const NO_ROLE: Refusal =
     Refusal::new(404, "no_role", "No AWS role is configured for this pod or its Kubernetes ServiceAccount.");
-/// The refusal of another role than the pod's. The pod's own role is not returned instead, because the client would not notice.
+/// The refusal for a role that is not the pod's. The agent does not return the pod's own role instead, because the client would not
+/// notice the difference.
 pub const WRONG_ROLE: Refusal =
     Refusal::new(403, "wrong_role", "The role in the path is not this pod's role.");
 
@@ -68,12 +71,12 @@ pub struct Imds {
     passed: PassedPaths,
 }
 
-/// Says whether requests need a session token.
+/// The setting whether requests need a session token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRequirement {
-    /// Requests need a token (IMDSv2 alone).
+    /// Requests need a token (IMDSv2 only).
     Required,
-    /// Requests may come without a token (IMDSv1, too). A token that is shown is checked all the same.
+    /// Requests may come without a token (IMDSv1 is also allowed). If a request has a token, the token is still checked.
     Optional,
 }
 
@@ -82,18 +85,19 @@ pub enum TokenRequirement {
 pub struct TokenRules<'a> {
     /// The keys that sign the tokens.
     pub keys: &'a TokenSigningKeys,
-    /// Says whether requests need a token.
+    /// The setting whether requests need a token.
     pub requirement: TokenRequirement,
-    /// The longest life of a token.
+    /// The longest lifetime of a token.
     pub ttl_limit: TtlLimit,
 }
 
 /// A parsed request.
 #[derive(Debug)]
 pub enum ImdsRequest<'t, 'b> {
-    /// A session token. Send it at once ([`respond::token`]) to any client, known or unknown. The connection stays open.
+    /// A request for a session token. Answer it immediately ([`respond::token`]), even if the client is unknown. The connection
+    /// stays open.
     Token(GrantedToken),
-    /// A read of metadata. Answer it once the client is known.
+    /// A read of metadata. Answer it after the client is identified.
     Read(ImdsQuery<'t, 'b>),
 }
 
@@ -102,9 +106,9 @@ pub enum ImdsRequest<'t, 'b> {
 pub struct ImdsQuery<'t, 'b> {
     /// The requested resource.
     pub resource: ImdsResource<'t, 'b>,
-    /// The time from which on the shown token, and so the same request, is refused.
+    /// The time from which on the token of this request is refused.
     ///
-    /// It is `None` if the request shows no token. Where tokens are required, such a request is refused.
+    /// It is `None` if the request has no token. If tokens are required, such a request is refused.
     pub session: Option<UnixTime>,
 }
 
@@ -113,9 +117,9 @@ pub struct ImdsQuery<'t, 'b> {
 pub enum ImdsResource<'t, 'b> {
     /// The name of the pod's role ([`respond::role_name`]), or [`NO_ROLE`].
     ///
-    /// Wait for credentials or refuse them here: after a response with a name, the document must be available.
+    /// Wait for credentials, or refuse them, at this request. After a response with a role's name, the document must be available.
     Roles(DocumentFormat),
-    /// The document of a role ([`respond::document`]), if the role is the pod's ([`check_role`]).
+    /// The document of a role ([`respond::document`]). The role must be the pod's ([`check_role`]).
     Role {
         /// The role's name in the request.
         name: Cow<'b, str>,
@@ -124,15 +128,15 @@ pub enum ImdsResource<'t, 'b> {
     },
     /// Information about the pod's role ([`respond::role_info`]), or [`NO_ROLE`].
     RoleInfo,
-    /// A text that the agent has ([`respond::text`]).
+    /// A text from the agent's configuration ([`respond::text`]).
     Text(MetadataText<'t>),
     /// A path of the real service that the configuration allows, in canonical form.
     ///
-    /// The client's headers and query are not sent along.
+    /// The agent does not forward the client's headers and query.
     Passthrough(Cow<'b, str>),
 }
 
-/// A text that the agent has.
+/// A text from the agent's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataText<'t> {
     /// The text.
@@ -152,12 +156,12 @@ impl ImdsResource<'_, '_> {
     }
 }
 
-/// True if a canonical path is this service's, for an address that it shares with other endpoints: a version and any path below it.
+/// True if a canonical path belongs to this service: a version and any path below it. Several endpoints may share an address.
 pub fn claims(path: &str) -> bool {
     below_version(path).is_some()
 }
 
-/// True if the connection stays open after a request with this method. Clients show a token on the connection that requested it.
+/// True if the connection stays open after a request with this method. Clients use a token on the connection that requested it.
 pub fn keeps_alive_after(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "PUT")
 }
@@ -175,18 +179,18 @@ pub fn check_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
 }
 
 impl Imds {
-    /// Creates the service of this node. A path of the real service is allowed if one of the patterns `passed` matches it.
+    /// Creates the service of this node. Pods may read a path of the real service if one of the patterns in `passed` matches it.
     ///
-    /// For a path to secrets (`user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`), the pattern must
-    /// also contain that word.
+    /// Some paths lead to secrets: `user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`. For
+    /// these paths the pattern must also contain that word.
     pub fn new(node: &InstanceMetadata, passed: Vec<Pattern>) -> Self {
         Self { facts: InstanceMetadataPaths::of(node), passed: PassedPaths::new(passed) }
     }
 
     /// Parses a request.
     ///
-    /// A request that announces a body is refused; its bytes are still in the connection, so close it. A PUT without a length has no body:
-    /// five clients send it so.
+    /// The parser refuses a request that announces a body. The caller must then close the connection, because the body's bytes are
+    /// still unread. A PUT without a length has no body; five clients send such a PUT.
     ///
     /// # Errors
     /// The rule that forbids the request:
@@ -252,10 +256,11 @@ impl Imds {
 const ROLES: &str = "meta-data/iam/security-credentials";
 const TOKENS: &str = "api/token";
 
-/// Returns the path below `/VERSION/`, empty at a version's own directory. All versions read as the latest, as no client compares.
+/// Returns the path below `/VERSION/`, or an empty path for a version's own directory. All versions return the same content,
+/// because no client compares versions.
 fn below_version(path: &str) -> Option<&str> {
     if let Some(below) = path.strip_prefix("/latest/") {
-        // What nearly every client asks.
+        // Nearly every client uses this version.
         return Some(below);
     }
     let path = path.strip_prefix('/')?;
@@ -275,7 +280,7 @@ fn is_version(version: &str) -> bool {
     matches!(version, "latest" | "1.0") || is_date(version.as_bytes())
 }
 
-/// Parses a path below a directory of roles. `text` from `start` on follows the directory's name without `-extended`.
+/// Parses a path below a directory of roles. `start` is the position after the directory's name without `-extended`.
 fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, Refusal> {
     let (shape, start) = match text[start..].strip_prefix("-extended") {
         Some(_) => (DocumentFormat::Extended, start + "-extended".len()),
@@ -301,8 +306,8 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, R
 /// Grants a token to any client that requests one.
 ///
 /// # Errors
-/// [`METHOD_NOT_ALLOWED`] (405) at another path, [`TOKEN_ONLY_AT_LATEST`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400). After any of them but 400,
-/// most clients go on without a token.
+/// [`METHOD_NOT_ALLOWED`] (405) for another path, [`TOKEN_ONLY_AT_LATEST`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400).
+/// After every error except 400, most clients continue without a token.
 fn grant(
     head: &RequestHead<'_, '_>,
     path: &CanonicalPath<'_>,
@@ -319,7 +324,7 @@ fn grant(
     Ok(sessions.keys.issue(visitor, ttl, sessions.ttl_limit, now))
 }
 
-/// Parses a life: one to five digits, from 1 to [`MAX_TTL`] in seconds.
+/// Parses a lifetime of one to five digits. It must be from 1 second to [`MAX_TTL`].
 fn ttl(value: &[u8]) -> Option<Duration> {
     if !(1..=5).contains(&value.len()) {
         return None;
@@ -329,10 +334,11 @@ fn ttl(value: &[u8]) -> Option<Duration> {
     (Duration::from_secs(1)..=MAX_TTL).contains(&ttl).then_some(ttl)
 }
 
-/// Returns when the request's token expires, or `None` without a token.
+/// Returns the time when the request's token expires, or `None` without a token.
 ///
 /// # Errors
-/// [`NO_TOKEN`] if a token is required; the reason why a shown token is invalid, required or not; [`super::REPEATED_HEADER`].
+/// [`NO_TOKEN`] if a token is required but missing, the reason why a token is invalid (even if no token is required), or
+/// [`super::REPEATED_HEADER`].
 fn session(
     head: &RequestHead<'_, '_>,
     sessions: &TokenRules<'_>,

@@ -1,4 +1,5 @@
-//! The paths of the real service that pods may read: those that an operator's expression names, and never a credential.
+//! The paths of the real service that pods may read. An operator's expressions select them, and paths to credentials are always
+//! excluded.
 
 use crate::aws::pattern::Pattern;
 
@@ -22,18 +23,19 @@ impl PassedPaths {
     }
 }
 
-/// Words in paths that lead to secrets without the name credential.
+/// Words in paths that lead to secrets, although the paths do not contain the word "credential".
 ///
-/// The user data holds what nodes join their cluster with, and `managed-ssh-keys` holds keys of EC2 Instance Connect. The others are
-/// signatures of the instance's identity document, and some services accept them as proof of the instance (Vault's EC2 login).
+/// User data often contains the secret by which nodes join their cluster. `managed-ssh-keys` contains keys of EC2 Instance Connect.
+/// The other words are signatures of the instance's identity document, which some services accept as proof of the instance (for
+/// example Vault's EC2 login).
 ///
-/// An expression such as `.*` was not written with these secrets in mind. So such a path is allowed only by an expression that contains its
-/// word. The words match in any case of letters, as in [`is_credential`].
+/// The author of an expression such as `.*` may not have thought of these secrets. So such a path is allowed only by an expression
+/// that contains its word. Words match in any letter case, as in [`is_credential`].
 const SECRETS: [&str; 5] = ["user-data", "managed-ssh-keys", "pkcs7", "signature", "rsa2048"];
 
-/// True if a path of the real service, in lower case, leads to credentials, whatever stands before them.
+/// True if a path of the real service, in lower case, leads to credentials, at any depth.
 ///
-/// These are credentials of the node's role, or of the instance itself (`identity-credentials/ec2/security-credentials/`).
+/// These are credentials of the node's role or of the instance itself (`identity-credentials/ec2/security-credentials/`).
 fn is_credential(path: &str) -> bool {
     path.contains("credentials")
 }

@@ -1,7 +1,7 @@
 //! Whole responses of the metadata service, appended to a buffer that the agent reuses.
 //!
-//! The header with a token's life is only on a response that grants a token. Without it the SDKs for Go, Ruby and Rust accept no token.
-//! With it on a refusal, the SDK for Rust would take the refusal's body for a token and show it for hours.
+//! The header with a token's lifetime occurs only on a response that grants a token. Without the header, the SDKs for Go, Ruby and
+//! Rust accept no token. If a refusal had the header, the SDK for Rust would use the refusal's body as a token for hours.
 
 use seawall_http::write;
 
@@ -13,12 +13,12 @@ use super::super::time::Iso8601Time;
 use super::{MetadataText, TOKEN_METHOD_NOT_ALLOWED, TTL};
 use seawall_http::{Refusal, ResponseContext};
 
-/// The headers of every response, with the server name of the real service.
+/// The constant headers of every response, with the server name of the real service.
 const ALWAYS: &[u8] = b"Server: EC2ws\r\n";
 const TEXT: &[u8] = b"Content-Type: text/plain\r\n";
 const SECRET_TEXT: &[u8] = b"Cache-Control: no-store\r\nContent-Type: text/plain\r\n";
 
-/// Writes a session token and its life. The body is the token alone, because a line end in it breaks all clients but two.
+/// Writes a session token and its lifetime. The body is only the token, because a line end in it breaks all clients except two.
 pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToken) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TTL.as_bytes());
@@ -31,14 +31,14 @@ pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToke
 
 /// Writes the name of the pod's role, without a line end.
 ///
-/// Three clients put the response into the next path, and with a line end two of them abort.
+/// Three clients insert the response into the next path, and with a line end two of them abort.
 pub fn role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     frame.end(out, &[role.as_str().as_bytes()]);
 }
 
-/// Writes the document of a role. Caches must not keep it.
+/// Writes the document of a role. The response forbids caches to store it.
 pub fn document(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -50,10 +50,10 @@ pub fn document(
     credentials.write_document(out, frame, shape);
 }
 
-/// Information about a pod's role. No text in it has a character that JSON escapes.
+/// The information about a pod's role. Its texts contain no character that JSON escapes.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleInfo<'a> {
-    /// The ARN of an instance profile. A pod has none, but some tools read the account from it.
+    /// The ARN of an instance profile. A pod has no instance profile, but some tools read the account from this ARN.
     pub profile_arn: &'a str,
     /// The profile's id, if the configuration names one.
     pub profile_id: Option<&'a str>,
@@ -80,21 +80,21 @@ pub fn role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo
     );
 }
 
-/// Writes a text that the agent has.
+/// Writes a text from the agent's configuration.
 pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     frame.end(out, &[known.body.as_bytes()]);
 }
 
-/// Writes a refusal of this dialect or of another component, with the id under which the agent logged it.
+/// Writes a refusal of this dialect or of another component, with the request id in the agent's log.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     let allow: &[u8] =
         if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
     refuse::write(out, frame, ALWAYS, allow, refusal, request);
 }
 
-/// Writes the real service's response to an allowed path: its status, the headers that describe its body, and its body.
+/// Writes the real service's response for an allowed path: its status, some of its headers, and its body.
 pub fn passthrough<'h>(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -112,8 +112,8 @@ pub fn passthrough<'h>(
     frame.end(out, &[body]);
 }
 
-/// The headers of the real service that clients get.
+/// The headers of the real service that the agent forwards to clients.
 ///
-/// The content coding belongs to the body: without it a client would take compressed bytes for text. The header with a token's life never
-/// passes, because it is about the agent's own token.
+/// The body depends on the content coding. Without `Content-Encoding`, a client would mistake compressed bytes for text. The header
+/// with a token's lifetime is not forwarded, because the agent issues its own tokens.
 const PASSED: [&str; 4] = ["Content-Type", "Content-Encoding", "ETag", "Last-Modified"];
