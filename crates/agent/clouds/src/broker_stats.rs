@@ -1,4 +1,4 @@
-//! Statistics, warnings and debug output of a broker. The code is generic over the cloud, and each cloud calls it.
+//! The statistics, warnings and debug output of a broker. The code is generic over the cloud.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use serde_json::{Map, Value, json};
 
 use super::entitlements::{LeaseState, RefetchTask, RenewalFailure};
 
-/// The broker figures of one cloud that a metrics scrape exports.
+/// The figures of one cloud's broker for a metrics scrape.
 pub struct BrokerSnapshot {
     /// The cloud's name.
     pub cloud: &'static str,
-    /// Chains of upstream calls by outcome: `initial`, `renewal`, and each fault.
+    /// The numbers of fetches by outcome: `initial`, `renewal`, and one per fault. A fetch is a chain of upstream calls.
     pub calls: Vec<(&'static str, u64)>,
-    /// Counters, each with its metric name, its help text and its value.
+    /// Counters with their metric name, help text and value.
     pub counts: [(&'static str, &'static str, u64); 6],
-    /// The number of upstream call chains that the limiter allows per second now.
+    /// The number of fetches per second that the limiter currently allows.
     pub upstream_rate: f64,
-    /// The number of principals that have credentials or wait for some.
+    /// The number of principals that have credentials or wait for credentials.
     pub principals: usize,
-    /// Remaining lifetimes of the credentials in memory, in seconds.
+    /// The remaining lifetimes of the cached credentials, in seconds.
     pub remaining_seconds: Vec<f64>,
-    /// The shortest remaining lifetime that an answer carried since the start, in seconds.
+    /// The shortest remaining lifetime in any answer since the start, in seconds.
     pub min_answered_seconds: Option<f64>,
 }
 
@@ -73,7 +73,7 @@ impl BrokerSnapshot {
     }
 }
 
-/// The problems of one broker that an operator should see although the agent serves.
+/// Returns the problems of one broker that an operator should see although the agent serves.
 pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let principals = broker.principals();
     let (all, cloud) = (principals.len(), X::CLOUD);
@@ -95,7 +95,7 @@ pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     remarks
 }
 
-/// Returns a task that refetches into `own` all credentials that `before` holds; `None` if both are the same client.
+/// Returns a task that fetches into `own` all credentials that `before` holds. Returns `None` if both are the same client.
 pub(super) fn refetch_from_previous_client<X: TokenExchange>(
     own: &Arc<PodLeaseClient<X>>,
     before: &Arc<PodLeaseClient<X>>,
@@ -106,7 +106,7 @@ pub(super) fn refetch_from_previous_client<X: TokenExchange>(
     (!is_one).then(catch_up)
 }
 
-/// The leases that a pod holds.
+/// Returns the state of the leases of a pod.
 pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseState> {
     let state = |view: PrincipalView<X::Principal>| {
         let (issued, ends, due) = view.times?;
@@ -118,7 +118,7 @@ pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseS
     holder.principals().into_iter().filter_map(state).collect()
 }
 
-/// The times and states that `/debug/pods` shows of one principal of any cloud.
+/// Returns the times and states of one principal that `/debug/pods` shows for any cloud.
 pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
     let failure = view
         .failure
@@ -136,7 +136,8 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
     shown.into_iter().map(|(key, value)| (key.to_owned(), value.unwrap_or_default())).collect()
 }
 
-/// Longest audience or list of scopes that `/debug/pods` shows, in characters. Pods choose these texts, up to 2,048 characters.
+/// The maximum length of an audience or a list of scopes in `/debug/pods`, in characters. Pods choose texts of up to 2,048
+/// characters.
 const SHOWN: usize = 256;
 
 pub(super) fn truncate(text: &str) -> String {

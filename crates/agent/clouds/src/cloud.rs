@@ -1,4 +1,4 @@
-//! A running cloud of any kind: the functions that the list of clouds calls on each.
+//! A running cloud of any kind, with the functions that the list of clouds calls.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use super::pod::PodEntry;
 use super::readiness_request::ReadinessRequest;
 use super::sdk_profile::SdkProfiles;
 
-/// A running cloud. The set is closed, with one variant for each cloud.
+/// A running cloud. The set is closed and has one variant per cloud.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunningCloud<'a> {
     /// Google.
@@ -26,7 +26,7 @@ pub(super) enum RunningCloud<'a> {
 }
 
 impl<'a> RunningCloud<'a> {
-    /// The cloud's name.
+    /// Returns the cloud's name.
     pub(super) fn name(self) -> CloudName {
         match self {
             Self::Google(_) => CloudName::Google,
@@ -34,7 +34,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// The cloud's routes: the kinds of requests that it serves.
+    /// Returns the cloud's routes, which are the kinds of requests that it serves.
     pub(super) fn routes(self) -> &'static [&'static MetadataRoute] {
         match self {
             Self::Google(_) => &google::ROUTES,
@@ -54,7 +54,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// The SDKs that fetch this cloud's credentials, by User-Agent.
+    /// Returns the SDKs that fetch this cloud's credentials, by User-Agent.
     pub(super) fn sdk_profiles(self) -> SdkProfiles {
         match self {
             Self::Google(_) => google::CLIENTS,
@@ -62,7 +62,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// The request by which the readiness check probes one of the cloud's dialects.
+    /// Returns the request by which the readiness check probes one of the cloud's dialects.
     pub(super) fn probe(self, name: DialectName) -> ReadinessRequest {
         match self {
             Self::Google(_) => google::PROBE,
@@ -70,7 +70,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// The broker that fetches this cloud's credentials; `None` if the cloud issues none.
+    /// Returns the broker that fetches this cloud's credentials, or `None` if the cloud issues no credentials.
     pub(super) fn broker(self) -> Option<CloudBroker<'a>> {
         match self {
             Self::Google(google) => google.broker().map(CloudBroker::Google),
@@ -78,7 +78,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// A problem of this cloud that an operator should see although the agent serves. Broker warnings come separately.
+    /// Returns a problem of this cloud that an operator should see although the agent serves. Warnings of the broker are separate.
     pub(super) fn warning(self) -> Option<&'a str> {
         match self {
             Self::Google(_) => None,
@@ -86,7 +86,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Registers the metrics that only this cloud has. The metrics of every broker are registered elsewhere.
+    /// Registers the metrics that only this cloud has. The metrics of the brokers are registered elsewhere.
     pub(super) fn register(self, registry: &mut Registry) {
         match self {
             Self::Google(_) => {}
@@ -94,7 +94,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// The floor of credentials that may end with the Kubernetes token for which they were exchanged.
+    /// Returns the floor for credentials that may expire together with the Kubernetes token for which they were exchanged.
     pub(super) fn exchanged_min_lifetime(self) -> Option<Floor> {
         match self {
             Self::Google(google) => google.broker().map(|broker| broker.floor()),
@@ -103,7 +103,7 @@ impl<'a> RunningCloud<'a> {
     }
 }
 
-/// A running broker. The set is closed, with one variant for each cloud.
+/// A running broker. The set is closed and has one variant per cloud.
 #[derive(Clone, Copy, Debug)]
 pub enum CloudBroker<'a> {
     /// Google's broker.
@@ -113,7 +113,7 @@ pub enum CloudBroker<'a> {
 }
 
 impl CloudBroker<'_> {
-    /// The broker's figures for a metrics scrape.
+    /// Returns the broker's figures for a metrics scrape.
     pub fn snapshot(self, clock: &Clock) -> BrokerSnapshot {
         match self {
             Self::Google(broker) => BrokerSnapshot::of(broker, clock),
@@ -121,7 +121,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// The broker's problems that an operator should see although the agent serves.
+    /// Returns the broker's problems that an operator should see although the agent serves.
     pub fn warnings(self) -> Vec<String> {
         match self {
             Self::Google(broker) => warnings(broker),
@@ -129,7 +129,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// True if every credential issued so far lived long enough for the floor.
+    /// True if every credential issued so far had a sufficient lifetime for the floor.
     pub fn is_above_floor(self) -> bool {
         let counters = match self {
             Self::Google(broker) => broker.counters(),

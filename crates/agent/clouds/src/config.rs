@@ -1,6 +1,6 @@
 //! The clouds' sections of the configuration: the enabled clouds and the settings of each.
 //!
-//! The set is closed, with a field for each cloud. The cloud's own folder reads the content of its section.
+//! The set is closed and has one field per cloud. Each cloud's own folder reads its section.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::reloadable_keys::ReloadableKeys;
 use super::{aws, google};
 
-/// The clouds' sections of the configuration. A cloud without a section is off.
+/// The clouds' sections of the configuration. A cloud without a section is disabled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CloudsConfig {
     /// The `google` section.
@@ -24,7 +24,7 @@ pub struct CloudsConfig {
 }
 
 impl CloudsConfig {
-    /// The reload classes of a cloud's keys, by the cloud's name.
+    /// Returns the reload behaviour of a cloud's keys.
     pub fn reloadable_keys(cloud: CloudName) -> ReloadableKeys {
         match cloud {
             CloudName::Google => google::KEYS,
@@ -32,14 +32,14 @@ impl CloudsConfig {
         }
     }
 
-    /// Splits a full key such as `aws.region` into the reload classes of its cloud's keys and the key within the section.
+    /// Splits a full key such as `aws.region` into the reload behaviour of the cloud's keys and the key within the section.
     pub fn find_reloadable_keys(key: &str) -> Option<(ReloadableKeys, &str)> {
         let (section, key) = key.split_once('.')?;
         let cloud = CloudName::ALL.iter().find(|cloud| cloud.as_str() == section)?;
         Some((Self::reloadable_keys(*cloud), key))
     }
 
-    /// Reads all clouds' sections. `listen` holds the addresses on which the agent itself listens.
+    /// Reads the sections of all clouds. `listen` contains the addresses at which the agent itself listens.
     pub fn read(root: &DocumentTable<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let google = root.key("google");
         let aws = root.key("aws");
@@ -49,24 +49,25 @@ impl CloudsConfig {
         }
     }
 
-    /// The cloud keys that an entry of the identity file may have, also those of clouds that are off: the whole file is checked.
+    /// Returns the cloud keys that are allowed in the identity file. They include keys of disabled clouds, because the whole file
+    /// is checked.
     pub fn file_keys() -> Vec<IdentityFileKey> {
         [google::FILE_KEYS, aws::FILE_KEYS].concat()
     }
 
-    /// The names of the enabled clouds.
+    /// Returns the names of the enabled clouds.
     pub fn names(&self) -> Vec<CloudName> {
         let Self { google, aws } = self;
         named([(CloudName::Google, google.is_some()), (CloudName::Aws, aws.is_some())])
     }
 
-    /// The dialects of the enabled clouds.
+    /// Returns the dialects of the enabled clouds.
     pub fn dialects(&self) -> Vec<DialectName> {
         let on = self.names();
         DialectName::ALL.iter().copied().filter(|dialect| on.contains(&dialect.cloud())).collect()
     }
 
-    /// The clouds that are on in both configurations and whose sections differ.
+    /// Returns the clouds that are enabled in both configurations and whose sections differ.
     pub fn changed(&self, other: &Self) -> Vec<CloudName> {
         fn is_changed<S: PartialEq>(one: Option<&S>, other: Option<&S>) -> bool {
             one.zip(other).is_some_and(|(one, other)| one != other)
@@ -78,7 +79,7 @@ impl CloudsConfig {
         ])
     }
 
-    /// The annotations that the enabled clouds need.
+    /// Returns the annotation keys that the enabled clouds need.
     pub fn annotation_keys(&self) -> Vec<AnnotationKeys> {
         let Self { google, aws } = self;
         let google = google.as_ref().map(google::GoogleConfig::annotation_keys);
@@ -91,14 +92,14 @@ impl CloudsConfig {
         self.aws.as_ref().is_some_and(aws::AwsConfig::writes_files)
     }
 
-    /// True if an enabled cloud gives pods their own credentials, so the agent must identify each pod.
+    /// True if an enabled cloud gives pods their own credentials. The agent must then identify each pod.
     pub fn needs_pod_identity(&self) -> bool {
         let Self { google, aws } = self;
         google.as_ref().is_some_and(google::GoogleConfig::needs_pod_identity) || aws.is_some()
     }
 }
 
-/// The names of the clouds whose flag is true.
+/// Returns the names of the clouds whose flag is true.
 fn named<const N: usize>(clouds: [(CloudName, bool); N]) -> Vec<CloudName> {
     clouds.into_iter().filter_map(|(name, is_so)| is_so.then_some(name)).collect()
 }

@@ -1,6 +1,6 @@
-//! The inputs that a cloud receives: the pod for its decision, and the resources for its dialects.
+//! The inputs of a cloud: the pod for its decision, and the resources for its dialects.
 //!
-//! This module depends on no cloud, so each cloud can receive these types from the list of clouds.
+//! This module does not depend on a cloud, so the list of clouds can pass these types to each cloud.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use seawall_server::upstream::permits::UpstreamPermits;
 pub struct EntitlementRequest<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// The annotations of the pod and its related objects that the clouds' sections need.
+    /// The annotations of the pod, its ServiceAccount and its namespace that the clouds need.
     pub facts: &'a PodAnnotations,
     /// Creates the source of the pod's Kubernetes tokens.
     pub subject_tokens: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
-    /// Records an event on the pod when it is refused something.
+    /// Records an event on the pod when the agent refuses a credential.
     pub event_recorder: PodEventRecorder,
-    /// True if the agent should fetch the pod's first credential before the pod asks for it.
+    /// True if the agent should fetch the pod's first credential before the pod requests it.
     pub prefetch: bool,
 }
 

@@ -1,6 +1,6 @@
-//! A pod's entitlements to each cloud. The clouds' folders decide them, the pod's entry keeps them, the dialects read them.
+//! A pod's entitlements to each cloud. The clouds' folders decide them, the pod's entry stores them, and the dialects read them.
 //!
-//! The set is closed, with a field for each cloud. Each cloud defines its own type ([`google`], [`aws`]).
+//! The set is closed and has one field per cloud. Each cloud defines its own type ([`google`], [`aws`]).
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -17,48 +17,48 @@ use serde_json::{Map, Value, json};
 use super::aws::entitlement as aws;
 use super::google::entitlement as google;
 
-/// A task that fetches a pod's credentials again, after a change of configuration.
+/// A task that fetches a pod's credentials again after a configuration change.
 pub type RefetchTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The leases that a pod holds of one cloud, and the recorder of its events.
+/// A pod's leases from one cloud, and the recorder of the pod's events.
 #[derive(Debug)]
 pub struct PodLeases {
     /// The pod's leases.
     pub leases: Vec<LeaseState>,
-    /// Records events on the pod, for its owner.
+    /// Records events on the pod, which the pod's owner can read.
     pub event_recorder: PodEventRecorder,
 }
 
-/// A lease that a pod holds.
+/// The state of one lease of a pod.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseState {
-    /// The time at which the lease was issued.
+    /// The time when the lease was issued.
     pub issued: Moment,
-    /// The time at which its renewal was due to begin.
+    /// The time when the renewal of the lease is due to begin.
     pub renewal_due: Moment,
-    /// The time at which the lease expires.
+    /// The time when the lease expires.
     pub ends: Moment,
-    /// The least remaining lifetime that its answers carry while the cloud answers.
+    /// The least remaining lifetime in answers while the cloud is available.
     pub floor: Duration,
-    /// The failure of its renewal, if the last renewal failed.
+    /// The failed renewal calls, if the last renewal failed.
     pub renewal_failure: Option<RenewalFailure>,
 }
 
-/// Renewal calls that have failed since the last success.
+/// The failed renewal calls since the last success.
 #[derive(Clone, Copy, Debug)]
 pub struct RenewalFailure {
     /// The time of the first failed call since the last success.
     pub since: Moment,
     /// The step at which the last call failed.
     pub step: &'static str,
-    /// The fault of the last call, which says who must act.
+    /// The cause of the last failure, which determines who must act.
     pub fault: ExchangeFault,
 }
 
 /// The state of a pod's entitlement to one cloud.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum EntitlementState<E> {
-    /// The cloud is off.
+    /// The cloud is disabled.
     Off,
     /// The facts that decide the entitlement are not known yet.
     #[default]
@@ -67,7 +67,7 @@ pub enum EntitlementState<E> {
     Decided(E),
 }
 
-/// A pod's entitlements to each cloud. The default is pending for every cloud.
+/// A pod's entitlements to each cloud. By default every entitlement is pending.
 #[derive(Clone, Debug, Default)]
 pub struct Entitlements {
     /// The entitlement to Google.
@@ -77,7 +77,7 @@ pub struct Entitlements {
 }
 
 impl<E> EntitlementState<Arc<E>> {
-    /// Returns the state with a reference to the entitlement.
+    /// Returns the same state with a reference to the entitlement.
     pub fn get(&self) -> EntitlementState<&E> {
         match self {
             Self::Off => EntitlementState::Off,
@@ -92,12 +92,12 @@ impl<E> EntitlementState<E> {
         matches!(self, Self::Pending)
     }
 
-    /// Returns [`Self::Pending`] for a decided state if `is_taken_back`, otherwise the state unchanged.
+    /// Returns [`Self::Pending`] for a decided state if `is_taken_back` is true. Otherwise returns the state unchanged.
     fn unless(self, is_taken_back: bool) -> Self {
         if is_taken_back && matches!(self, Self::Decided(_)) { Self::Pending } else { self }
     }
 
-    /// The state as `/debug/pods` shows it; `None` if the cloud is off. `own` describes a decided entitlement.
+    /// Returns the state as `/debug/pods` shows it, or `None` if the cloud is disabled. `own` describes a decided entitlement.
     fn describe(&self, own: impl FnOnce(&E) -> Value) -> Option<Value> {
         match self {
             Self::Off => None,
@@ -115,17 +115,17 @@ impl<E> EntitlementState<E> {
 }
 
 impl Entitlements {
-    /// The pod's entitlement to Google.
+    /// Returns the pod's entitlement to Google.
     pub fn google(&self) -> EntitlementState<&google::GoogleEntitlement> {
         self.google.get()
     }
 
-    /// The pod's entitlement to AWS.
+    /// Returns the pod's entitlement to AWS.
     pub fn aws(&self) -> EntitlementState<&aws::AwsEntitlement> {
         self.aws.get()
     }
 
-    /// True if the pod's entitlement to this cloud is undecided. Requests to the cloud then wait a moment.
+    /// True if the pod's entitlement to this cloud is not decided. Requests to the cloud then wait for a moment.
     pub fn is_pending(&self, cloud: CloudName) -> bool {
         match cloud {
             CloudName::Google => self.google.is_pending(),
@@ -133,7 +133,7 @@ impl Entitlements {
         }
     }
 
-    /// Returns a copy in which decided entitlements to these clouds are pending again.
+    /// Returns a copy in which the decided entitlements to these clouds are pending again.
     pub fn without(&self, clouds: &[CloudName]) -> Self {
         let Self { google, aws } = self.clone();
         Self {
@@ -142,7 +142,7 @@ impl Entitlements {
         }
     }
 
-    /// Returns the tasks, at most one per cloud, that refetch all credentials held through `before` but not through these entitlements.
+    /// Returns tasks that fetch again all credentials that the pod held under `before` only. There is at most one task per cloud.
     pub fn refetch_tasks(&self, before: &Self) -> Vec<RefetchTask> {
         let Self { google, aws } = self;
         let of_google = google.and_then(|own| own.refetch_task(before.google()));
@@ -150,7 +150,7 @@ impl Entitlements {
         [of_google, of_aws].into_iter().flatten().collect()
     }
 
-    /// The pod's leases of one cloud with its event recorder; `None` if the cloud gives the pod no credentials.
+    /// Returns the pod's leases from one cloud with the event recorder, or `None` if the cloud gives the pod no credentials.
     pub fn leases(&self, cloud: CloudName) -> Option<PodLeases> {
         match cloud {
             CloudName::Google => self.google.and_then(|own| own.leases()),
@@ -158,7 +158,7 @@ impl Entitlements {
         }
     }
 
-    /// The entitlements as `/debug/pods` shows them, by cloud name. Clouds that are off are left out.
+    /// Returns the entitlements by cloud name, as `/debug/pods` shows them. Disabled clouds are omitted.
     pub fn describe(&self, now: Moment) -> Map<String, Value> {
         let Self { google, aws } = self;
         let each = [

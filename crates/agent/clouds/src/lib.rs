@@ -1,4 +1,4 @@
-//! The list of clouds: what a pod may have of each, and which dialects answer its requests.
+//! The list of clouds. For each cloud it has the entitlements of pods and the dialects that answer their requests.
 //!
 //! A cloud has a folder ([`google`], [`aws`]) with these parts:
 //! - its section of the configuration,
@@ -7,9 +7,9 @@
 //! - its metrics and debug output,
 //! - its readiness request.
 //!
-//! Everything else goes through the functions here. The set of clouds is closed: four files name each cloud besides its folder,
-//! namely `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. The compiler reports a `match` that misses a cloud.
-//! This crate knows neither how a pod is attested nor what carries its requests.
+//! All other code uses the functions here. The set of clouds is closed. Besides its folder, four files name each cloud:
+//! `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. The compiler reports a `match` that omits a cloud. This crate does
+//! not know how pods are attested or how requests are transported.
 
 pub mod aws;
 pub mod broker_stats;
@@ -54,34 +54,34 @@ pub use config::CloudsConfig;
 pub use context::{DialectResources, EntitlementRequest};
 pub use reloadable_keys::ReloadableKeys;
 
-/// The running clouds of one configuration, for the whole process.
+/// The running clouds under one configuration, for the whole process.
 #[derive(Debug)]
 pub struct Clouds {
     google: Option<Arc<Google>>,
     aws: Option<Arc<Aws>>,
 }
 
-/// The running clouds of the configuration in force. Code that outlives a configuration loads them each time and keeps none.
+/// The running clouds under the current configuration. Code that outlives a configuration reads them again for each use.
 #[derive(Debug)]
 pub struct CurrentClouds(ArcSwap<Clouds>);
 
 impl CurrentClouds {
-    /// Starts with these clouds, until [`Self::replace`] swaps them.
+    /// Creates a cell with these clouds. [`Self::replace`] changes them.
     pub fn new(clouds: Arc<Clouds>) -> Self {
         Self(ArcSwap::new(clouds))
     }
 
-    /// Returns the clouds of the configuration in force.
+    /// Returns the clouds under the current configuration.
     pub fn current(&self) -> Arc<Clouds> {
         self.0.load_full()
     }
 
-    /// Puts these clouds in force.
+    /// Makes these clouds the current ones.
     pub fn replace(&self, clouds: Arc<Clouds>) {
         self.0.store(clouds);
     }
 
-    /// Registers the metrics that only one cloud has. The metrics of every broker are registered elsewhere.
+    /// Registers the metrics that are specific to one cloud. The metrics of the brokers are registered elsewhere.
     pub fn register(&self, registry: &mut Registry) {
         self.current().running().for_each(|cloud| cloud.register(registry));
     }
@@ -92,27 +92,27 @@ impl CurrentClouds {
 pub struct FloorState {
     /// The cloud.
     pub cloud: CloudName,
-    /// True if every credential issued so far lived long enough for the floor.
+    /// True if every credential issued so far had a sufficient lifetime for the floor.
     pub is_kept: bool,
-    /// The floor of credentials that may end with the Kubernetes token for which they were exchanged.
+    /// The floor for credentials that may expire together with the Kubernetes token for which they were exchanged.
     pub exchanged_min_lifetime: Option<Floor>,
 }
 
 impl Clouds {
-    /// Starts all enabled clouds. Their background tasks run on `runtime`. Makes no request.
+    /// Starts all enabled clouds without a network call. Their background tasks run on `runtime`.
     ///
     /// # Errors
-    /// A file that a section names cannot be read or used.
+    /// The agent cannot read or use a file that a section names.
     pub fn start(sections: &CloudsConfig, clock: &Clock, runtime: &Handle) -> anyhow::Result<Self> {
         Self { google: None, aws: None }.with_config(sections, &[], clock, runtime)
     }
 
-    /// Starts the clouds of other sections, which take over all unchanged state. Makes no request.
+    /// Starts the clouds for other sections without a network call. They reuse all unchanged state.
     ///
     /// An unchanged cloud stays the same object.
     ///
     /// # Errors
-    /// A file that a section names cannot be read or used.
+    /// The agent cannot read or use a file that a section names.
     pub fn with_config(
         &self,
         sections: &CloudsConfig,
@@ -146,12 +146,13 @@ impl Clouds {
         CloudName::ALL.iter().filter_map(|name| self.find(*name))
     }
 
-    /// The brokers of the clouds that issue credentials.
+    /// Returns the brokers of the clouds that issue credentials.
     pub fn brokers(&self) -> impl Iterator<Item = CloudBroker<'_>> {
         self.running().filter_map(RunningCloud::broker)
     }
 
-    /// Decides a pod's entitlements to each cloud. An entitlement in `before` with the same deciding facts stays, with its leases.
+    /// Decides a pod's entitlements to each cloud. If the deciding facts are unchanged, the entitlement in `before` stays, with its
+    /// leases.
     pub fn entitle(&self, applicant: &EntitlementRequest<'_>, before: &Entitlements) -> Entitlements {
         let Self { google, aws } = self;
         Entitlements {
@@ -160,9 +161,10 @@ impl Clouds {
         }
     }
 
-    /// Builds the dialects of each listener, on one thread; `None` if a listener has no dialect of an enabled cloud.
+    /// Builds the dialects of each listener on one thread. Returns `None` if a listener has no dialect of an enabled cloud.
     ///
-    /// Each dialect is built once, also when several listeners speak it: the thread owns its connections to a real metadata server.
+    /// Each dialect is built once, even if several listeners speak it, because the thread owns its connections to a real metadata
+    /// server.
     pub fn build_dialects(
         &self,
         listeners: &[Vec<DialectName>],
@@ -176,28 +178,28 @@ impl Clouds {
         listeners.iter().map(|names| PodDialects::new(names.iter().filter_map(made))).collect()
     }
 
-    /// The SDKs that fetch this cloud's credentials.
+    /// Returns the SDKs that fetch this cloud's credentials.
     pub fn sdk_profiles(&self, name: CloudName) -> SdkProfiles {
         self.find(name).map(RunningCloud::sdk_profiles).unwrap_or_default()
     }
 
-    /// The requests by which the readiness check probes these dialects. Dialects of clouds that are off are left out.
+    /// Returns the requests by which the readiness check probes these dialects. Dialects of disabled clouds are omitted.
     pub fn probes(&self, names: &[DialectName]) -> Vec<ReadinessRequest> {
         names.iter().filter_map(|name| Some(self.find(name.cloud())?.probe(*name))).collect()
     }
 
-    /// The routes of all enabled clouds.
+    /// Returns the routes of all enabled clouds.
     pub fn routes(&self) -> Vec<&'static MetadataRoute> {
         self.running().flat_map(|cloud| cloud.routes().iter().copied()).collect()
     }
 
-    /// The problems that an operator should see although the agent serves.
+    /// Returns the problems that an operator should see although the agent serves.
     pub fn warnings(&self) -> Vec<String> {
         let of_brokers = self.brokers().flat_map(CloudBroker::warnings);
         of_brokers.chain(self.running().filter_map(RunningCloud::warning).map(str::to_owned)).collect()
     }
 
-    /// The state of each cloud's credentials relative to their floor. Clouds without a broker are left out.
+    /// Returns the state of each cloud's credentials relative to their floor. Clouds without a broker are omitted.
     pub fn floors(&self) -> Vec<FloorState> {
         let state = |cloud: RunningCloud<'_>| {
             let broker = cloud.broker()?;
@@ -208,7 +210,7 @@ impl Clouds {
     }
 }
 
-/// Returns the next cloud of one kind for its section: the cloud `before` if unchanged, otherwise a new one that takes over from it.
+/// Returns the next running cloud for a section: `before` if it is unchanged, otherwise a new cloud that reuses its state.
 fn next<S, C>(
     section: Option<&S>,
     before: Option<&Arc<C>>,
@@ -224,7 +226,7 @@ fn next<S, C>(
     }
 }
 
-/// The state of a pod's entitlement to one cloud; [`EntitlementState::Off`] if the cloud is off.
+/// Returns the state of a pod's entitlement to one cloud. It is [`EntitlementState::Off`] if the cloud is disabled.
 fn decide<C, E>(cloud: Option<&Arc<C>>, entitle: impl FnOnce(&C) -> Option<E>) -> EntitlementState<Arc<E>> {
     cloud.map_or(EntitlementState::Off, |cloud| {
         entitle(cloud).map_or(EntitlementState::Pending, |own| EntitlementState::Decided(own.into()))

@@ -1,7 +1,7 @@
-//! A served pod: its identity, the server's counters for it, and its entitlements.
+//! A served pod: its identity, its counters in the server, and its entitlements.
 //!
-//! The `identity` crate replaces the entitlements, and the dialects read them with one atomic read. This module does not know how a pod
-//! is attested: it only stores the pod's [`AttestedAddresses`] and does not read them.
+//! The `identity` crate replaces the entitlements, and the dialects read them with one atomic read. This module does not know how a
+//! pod is attested: it stores the pod's [`AttestedAddresses`] without interpreting them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,30 +18,30 @@ use tokio::sync::futures::Notified;
 
 use super::entitlements::Entitlements;
 
-/// The server's client type, for pods.
+/// A client of the server that is a pod.
 pub type PodClient = seawall_server::client::Client<PodEntry>;
 /// The outcome of a request from a pod.
 pub type PodHandlerOutcome = seawall_server::handler::HandlerOutcome<PodEntry>;
 /// The dialects that a listener speaks to pods.
 pub type PodDialects = seawall_server::handler::ListenerDialects<PodEntry>;
 
-/// A pod as connections know it.
+/// A pod as its connections see it.
 #[derive(Debug)]
 pub struct PodEntry {
-    /// The ID by which the server knows the pod.
+    /// The id of the pod in the server.
     pub id: ClientId,
     /// The pod's names.
     pub pod: Pod,
-    /// The addresses by which this pod was attested. They never change: a pod with other addresses gets another entry.
+    /// The addresses by which this pod was attested. They never change, because a pod with other addresses gets a new entry.
     pub basis: AttestedAddresses,
     entitlements: ArcSwap<Entitlements>,
-    /// Tells long polls that the entitlements were replaced. A channel would be larger than all other fields together.
+    /// Notifies long polls that the entitlements were replaced. A channel would be larger than all other fields together.
     replaced: Notify,
-    /// The pod's open connections. The counter is closed when the pod no longer has all addresses of its basis.
+    /// Counts the pod's open connections. The counter is closed when the pod has lost one of its attested addresses.
     pub connections: Arc<PermitCounter>,
-    /// The pod's waiting long polls.
+    /// Counts the pod's waiting long polls.
     pub long_polls: Arc<PermitCounter>,
-    /// The pod's credential fetches.
+    /// Counts the pod's credential fetches.
     pub fetches: FetchCounters,
 }
 
@@ -60,7 +60,7 @@ impl PodEntry {
         }
     }
 
-    /// The pod's entitlements now, by one atomic read.
+    /// Returns the pod's current entitlements with one atomic read.
     pub fn entitlements(&self) -> Guard<Arc<Entitlements>> {
         self.entitlements.load()
     }
@@ -71,7 +71,7 @@ impl PodEntry {
         self.replaced.notify_waiters();
     }
 
-    /// Returns once the pod's entitlement to this cloud is decided.
+    /// Returns when the pod's entitlement to this cloud is decided.
     pub async fn wait_until_decided(&self, cloud: CloudName) {
         loop {
             let change = self.entitlements_changed();
@@ -82,32 +82,32 @@ impl PodEntry {
         }
     }
 
-    /// Returns a future for the next change of the entitlements after this call, even a change before the first poll.
+    /// Returns a future for the next change of the entitlements. It also notices a change between this call and the first poll.
     pub fn entitlements_changed(&self) -> Notified<'_> {
         self.replaced.notified()
     }
 }
 
-/// Longest prefix of a User-Agent that is stored, in bytes. An SDK's name is at its beginning.
+/// The maximum length of a stored User-Agent, in bytes. An SDK's name is at the beginning.
 const AGENT: usize = 128;
 
-/// Counters of a pod's credential fetches, by cloud.
+/// The counters of a pod's credential fetches, by cloud.
 #[derive(Debug, Default)]
 pub struct FetchCounters([CloudFetchCounter; CloudName::ALL.len()]);
 
-/// The number of a pod's credential fetches of one cloud, and the User-Agent of the last recorded fetch.
+/// The number of a pod's credential fetches from one cloud, and the User-Agent of the last recorded fetch.
 #[derive(Debug, Default)]
 pub struct CloudFetchCounter {
     /// The number of fetches.
     pub count: AtomicU32,
     /// True if the next fetch should record its User-Agent.
     pub wants_user_agent: AtomicBool,
-    /// The recorded User-Agent; empty if the client sends none.
+    /// The recorded User-Agent. It is empty if the client sends none.
     user_agent: Mutex<Option<Box<[u8]>>>,
 }
 
 impl FetchCounters {
-    /// Adds one fetch. Threads that count at the same time may lose one, which is harmless.
+    /// Adds one fetch. Threads that count at the same time may lose one fetch, which is harmless.
     ///
     /// An atomic addition would cost each request more than everything else here.
     pub fn count(&self, cloud: CloudName) {
@@ -115,7 +115,7 @@ impl FetchCounters {
         own.count.store(own.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Records the User-Agent of this request head, if the cloud's counter wants one.
+    /// Records the User-Agent of this request head, if the cloud's counter requests one.
     pub fn record_user_agent(&self, cloud: CloudName, head: &[u8]) {
         let own = &self.0[cloud as usize];
         if own.wants_user_agent.load(Ordering::Relaxed) {
@@ -123,7 +123,7 @@ impl FetchCounters {
         }
     }
 
-    /// The counter of one cloud.
+    /// Returns the counter of one cloud.
     pub fn of(&self, cloud: CloudName) -> &CloudFetchCounter {
         &self.0[cloud as usize]
     }
@@ -137,13 +137,13 @@ impl CloudFetchCounter {
         self.wants_user_agent.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the User-Agent, if one was wanted and a request has come since.
+    /// Takes the recorded User-Agent, if a request has arrived since one was requested.
     pub fn take_user_agent(&self) -> Option<Box<[u8]>> {
         self.user_agent.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// The value of the `User-Agent` header in a request head that is known to be valid.
+/// Returns the value of the `User-Agent` header in a valid request head.
 fn user_agent(head: &[u8]) -> Option<&[u8]> {
     const NAME: &[u8] = b"user-agent:";
     let lines = head.split(|byte| *byte == b'\n');
@@ -203,7 +203,7 @@ mod tests {
         assert!(!own.wants_user_agent.load(Ordering::Relaxed), "once");
     }
 
-    /// Each pod's entry holds one counter per cloud.
+    /// Each pod's entry contains one counter per cloud, so counters must stay small.
     #[test]
     fn a_pods_counts_are_small() {
         assert!(size_of::<CloudFetchCounter>() <= 40, "{}", size_of::<CloudFetchCounter>());

@@ -1,7 +1,7 @@
-//! Failures that become events on a pod, for its owner, where there is a cluster.
+//! Reports failures as Kubernetes events on a pod, for the pod's owner. Without a cluster there are no events.
 //!
-//! The reporter in `cluster` limits them: one event for each pod and reason in ten minutes, and a rate for the node.
-//! The text tells the owner who must act, and never quotes an upstream.
+//! The event poster in `cluster` limits the events: one per pod and reason in ten minutes, and a rate per node. The text states who
+//! must act, and never quotes an upstream.
 
 use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_core::events::{EventReason, PodEventRecorder};
@@ -12,10 +12,10 @@ pub(crate) fn report_refusal(complainer: &PodEventRecorder, complaint: EventReas
     complainer.record(complaint, refusal.message);
 }
 
-/// Records that a credential could not be fetched, if the pod's owner can act on it.
+/// Records that a credential could not be fetched, if the pod's owner can solve the problem.
 ///
-/// Transient failures are no event. A refusal of the node's own credentials is no event either: no pod's owner can fix it, and
-/// the log has it.
+/// Temporary failures cause no event. A refusal of the node's own credentials causes no event on a pod, because its owner cannot
+/// solve the problem. The agent logs it instead.
 pub(crate) fn report_lease_error(complainer: &PodEventRecorder, unavailable: &LeaseError, refusal: &Refusal) {
     if matches!(unavailable, LeaseError::Failed(error) if error.is_permanent_node_error()) {
         return;
@@ -56,7 +56,7 @@ mod tests {
         }
     }
 
-    /// Regression test: each of 110 owners received an event that their role's trust policy is wrong.
+    /// Regression: the owners of 110 pods each got an event that their role's trust policy is wrong.
     #[test]
     fn what_the_node_is_refused_for_itself_is_no_pods_event() {
         let heard = Arc::new(Heard::default());

@@ -1,4 +1,4 @@
-//! Prefetch of a pod's first credential: the first request of its first container is then a read of memory.
+//! Prefetches a pod's first credential, so the first request of its first container gets a cached answer.
 //!
 //! The code is generic over the cloud, and each cloud's folder calls it.
 
@@ -8,25 +8,26 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
-/// Maximum number of concurrent prefetches, for each cloud.
+/// The maximum number of concurrent prefetches per cloud.
 ///
-/// The broker's limiter bounds the upstream calls. This limit bounds how many prefetches wait for that limiter, because their pods have
-/// not asked yet.
+/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter. The pods of
+/// these prefetches have not requested credentials yet.
 const AT_ONCE: usize = 16;
 
-/// Capacity of the prefetch queue. A node has fewer pods. Beyond it, the pod's own request fetches the credential.
+/// The capacity of the prefetch queue. A node has fewer pods. If the queue is full, the pod's own request fetches the credential.
 const WAITING: usize = 4096;
 
 /// A job that fetches a pod's first credential.
 pub(super) trait FirstFetchJob: Send + 'static {
-    /// True if the job's pod is gone. The queue drops such a job.
+    /// True if the pod was deleted. The queue drops such a job.
     fn is_gone(&self) -> bool;
 
-    /// Fetches the credential that every library asks for first. Tries once: after a failure the pod's own request is the next try.
+    /// Fetches the credential that every library requests first. It tries once; after a failure, the pod's own request is the next
+    /// try.
     fn fetch(self) -> impl Future<Output = ()> + Send;
 }
 
-/// The sending end of the prefetch queue. It is cheap to clone.
+/// The sending end of the prefetch queue. Cloning is cheap.
 #[derive(Debug)]
 pub(super) struct Prefetcher<F>(mpsc::Sender<F>);
 
@@ -50,9 +51,9 @@ impl<F: FirstFetchJob> Prefetcher<F> {
     }
 }
 
-/// Runs the jobs in order, at most [`AT_ONCE`] at once, and ends when the last sender is dropped.
+/// Runs the jobs in order, at most [`AT_ONCE`] at a time. It ends when the last sender is dropped.
 ///
-/// A task for each waiting pod would be the largest cost of a pod when many pods start together.
+/// A task per waiting pod would be the largest cost of a pod when many pods start together.
 async fn fetch_all<F: FirstFetchJob>(mut waiting: mpsc::Receiver<F>) {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(first) = waiting.recv().await {

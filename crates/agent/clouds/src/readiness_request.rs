@@ -1,6 +1,6 @@
 //! The request by which the readiness check probes a dialect. Each cloud defines it, and `observe` sends it.
 
-/// A readiness request to a dialect. It asks for a fact that is no secret, as a library would.
+/// A readiness request to a dialect. It requests a public fact, as a library would.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadinessRequest {
     /// The HTTP method.
@@ -9,6 +9,6 @@ pub struct ReadinessRequest {
     pub target: &'static str,
     /// Header lines, each with its line end.
     pub headers: &'static str,
-    /// A text in lower case that the head of a good response contains.
+    /// A lower-case text that the head of a successful response contains.
     pub expected_header: &'static str,
 }

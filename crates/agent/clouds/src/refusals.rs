@@ -1,21 +1,21 @@
-//! The refusals that a pod receives if the broker has no credential: one for each cause, in the cloud's own words.
+//! The refusals for a pod if the broker has no credential. There is one per cause, in words of the cloud.
 //!
-//! The cloud chooses the status too, because each cloud's clients react to statuses in their own way.
+//! The cloud also chooses the status, because the clients of each cloud react to statuses differently.
 
 use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_http::Refusal;
 
-/// One cloud's refusals.
+/// The refusals of one cloud, by cause.
 pub(super) struct CloudRefusals {
-    /// The pod is not entitled to any credential of the requested kind.
+    /// The pod is not entitled to a credential of the requested kind.
     pub(super) not_entitled: Refusal,
-    /// The pod asks for too many new credentials at once.
+    /// The pod requests too many new credentials at once.
     pub(super) fetch_rate_limited: Refusal,
     /// The fetch takes longer than the pod's client waits.
     pub(super) upstream_timeout: Refusal,
     pub(super) access_denied: Refusal,
     pub(super) exchange_rejected: Refusal,
-    /// The cloud refuses the node itself, and would refuse it for every pod.
+    /// The cloud refuses the node's own credentials, which affects every pod.
     pub(super) node_credentials_denied: Refusal,
     pub(super) no_association: Refusal,
     pub(super) pod_token_unavailable: Refusal,
@@ -24,7 +24,7 @@ pub(super) struct CloudRefusals {
     pub(super) short_lived: Refusal,
 }
 
-/// The refusal for a Kubernetes token that the API server denies. It is the same for every cloud.
+/// The refusal if the API server denies the pod's Kubernetes token. It is the same for every cloud.
 const POD_TOKEN_DENIED: Refusal = Refusal::new(
     403,
     "pod_token_denied",
@@ -32,7 +32,7 @@ const POD_TOKEN_DENIED: Refusal = Refusal::new(
 );
 
 impl CloudRefusals {
-    /// The refusal that a pod receives for this error.
+    /// Returns the refusal for this error.
     pub(super) fn of(&self, unavailable: &LeaseError) -> Refusal {
         match unavailable {
             LeaseError::NotEntitled(_) => self.not_entitled,

@@ -1,10 +1,10 @@
-//! The keys of a section that a reload may change. Each cloud lists its own keys.
+//! The keys of a section that a reload can change. Each cloud lists its own keys.
 
 /// The keys of a cloud's section, by their behaviour at a reload. A name that ends with a dot covers all keys below it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReloadableKeys {
     /// Keys that a reload may change while the agent runs.
     pub reloadable: &'static [&'static str],
-    /// Keys whose change needs a restart.
+    /// Keys that need a restart after a change.
     pub needs_restart: &'static [&'static str],
 }

@@ -1,27 +1,27 @@
-//! The SDKs of a cloud: their User-Agents, their refresh times, and the SDKs that expired credentials affect first.
+//! The SDKs of a cloud: their User-Agents and refresh times, and the SDKs that fail first if credentials expire.
 //!
-//! The numbers and names are in each cloud's folder (`sdk_profiles.rs`). `observe` reads them to find pods that fetch too often or whose
-//! credentials are about to expire. This module knows no pod and no lease.
+//! The numbers and names are in each cloud's folder (`sdk_profiles.rs`). `observe` uses them to find pods that fetch too often or
+//! whose credentials will expire soon. This module does not know pods or leases.
 
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// An SDK that fetches a cloud's credentials, by its User-Agent.
+/// An SDK that fetches a cloud's credentials. Its User-Agent identifies it.
 #[derive(Debug)]
 pub struct SdkProfile {
-    /// The beginning of the SDK's User-Agent, or of a later word in it after a space.
+    /// The beginning of the SDK's User-Agent, or of a later word in the User-Agent.
     pub user_agent: &'static str,
-    /// The name that the SDK's users know.
+    /// The name by which users know the SDK.
     pub name: &'static str,
-    /// The SDK refreshes a credential whose remaining lifetime is shorter than this.
+    /// The remaining lifetime below which the SDK refreshes a credential.
     pub refresh_window: Duration,
-    /// The interval at which the SDK fetches credentials, regardless of those it has; `None` if it does not poll.
+    /// The interval at which the SDK always fetches credentials, or `None` if it does not poll.
     pub poll_interval: Option<Duration>,
 }
 
 impl SdkProfile {
-    /// True if polling explains this number of fetches in an hour, with a fetch at both ends of the hour.
+    /// True if polling explains this number of fetches in an hour, including a fetch at each end of the hour.
     pub fn is_poll_rate(&self, in_hour: u32) -> bool {
         self.poll_interval.is_some_and(|every| every * in_hour.saturating_sub(1) <= HOUR)
     }
@@ -30,28 +30,28 @@ impl SdkProfile {
 /// The SDKs that fetch one cloud's credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct SdkProfiles {
-    /// The SDKs with a known User-Agent. If two match, the first one wins.
+    /// The SDKs with a known User-Agent. If two match, the first one is used.
     pub known: &'static [SdkProfile],
     /// The highest number of fetches of one lease per hour that is normal for any client.
     pub normal_fetches_per_hour: u32,
-    /// The description of a client without a User-Agent, to follow the words "the client is".
+    /// The description of a client without a User-Agent. It follows the words "the client is".
     pub unnamed_description: &'static str,
-    /// A sentence that tells the pod's owner how to make the client's credentials live longer.
+    /// A sentence that explains to the pod's owner how to make the client's credentials live longer.
     pub lifetime_advice: &'static str,
-    /// The SDKs that fail first if credentials are not renewed.
+    /// The SDKs that fail first if the agent cannot renew credentials.
     pub earliest_affected: Option<FirstExpiringSdks>,
 }
 
-/// SDKs that fetch on every call once less than this lifetime remains, and fail if that fetch fails.
+/// SDKs that fetch on every call below this remaining lifetime, and fail if that fetch fails.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstExpiringSdks {
     /// The remaining lifetime below which the SDKs fetch on every call.
     pub remaining: Duration,
-    /// The names that the SDKs' users know.
+    /// The names by which users know the SDKs.
     pub sdk_names: &'static str,
 }
 
-/// Default [`SdkProfiles::unnamed_description`], for a cloud whose clients nearly all send a User-Agent.
+/// The default for [`SdkProfiles::unnamed_description`], for a cloud whose clients nearly always send a User-Agent.
 pub const UNNAMED_CLIENT: &str = "unknown (it sends no User-Agent)";
 
 impl Default for SdkProfiles {
@@ -67,7 +67,7 @@ impl Default for SdkProfiles {
 }
 
 impl SdkProfiles {
-    /// The first SDK whose User-Agent matches.
+    /// Returns the first SDK whose User-Agent matches.
     pub fn find_by_user_agent(&self, agent: &[u8]) -> Option<&'static SdkProfile> {
         let names = |client: &&SdkProfile| {
             let wanted = client.user_agent.as_bytes();

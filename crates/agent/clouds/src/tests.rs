@@ -62,7 +62,7 @@ async fn what_the_list_tells_it_tells_of_each_cloud() {
 async fn readiness_is_answered_by_the_dialect_that_it_asks() {
     let mut world = PodFixture::new();
     world.caller = PodClient::Probe;
-    // In `conceal` the real server answers Google's.
+    // In `conceal` mode the real server answers Google's readiness request, so this test omits it.
     for probe in world.clouds.probes(&[DialectName::AwsImds, DialectName::AwsContainers]) {
         let headers = probe.headers.trim_end();
         let (answer, at_once) = world.ask_with(probe.method, probe.target, headers).await;
@@ -92,7 +92,7 @@ fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
 }
 
-/// A thread that handles the fixture's requests.
+/// Returns a thread that handles the fixture's requests.
 fn bench(world: &PodFixture) -> TestThread<PodEntry> {
     TestThread::new(&world.clock, &world.clouds.routes())
 }
@@ -101,7 +101,7 @@ fn bytes(request: &str) -> String {
     format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n")
 }
 
-/// A thread's reaction to one request of the fixture's pod.
+/// Returns the thread's answer to one request of the fixture's pod.
 fn ask(world: &PodFixture, request: &str) -> TestTurn {
     ask_of(world, &bytes(request))
 }
@@ -121,7 +121,7 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
     }
 }
 
-/// Regression test: the request was refused. Clients that are refused a token go on without one, some of them permanently.
+/// Regression: the agent refused the request. Clients without a token continue without one, in some cases permanently.
 #[tokio::test]
 async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
     let world = PodFixture::of("aws: { region: eu-central-1 }\n");
@@ -135,7 +135,8 @@ async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connecti
     assert!(answer.contains("pod_gone"), "{answer}");
 }
 
-/// Regression test: the first dialect refused everything at the cap, with a `Retry-After` that AWS's clients must not get.
+/// Regression: at the connection limit the first dialect refused everything with a `Retry-After` header, which AWS clients must not
+/// get.
 #[tokio::test]
 async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
     let world = PodFixture::of(BOTH_BROKERED);

@@ -1,4 +1,4 @@
-//! Requests that wait for credentials that the agent does not hold yet, for as long as their client waits.
+//! Handles requests that wait for credentials that are not cached, for as long as their client waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::entitlements::EntitlementState;
 use crate::pod::PodEntry;
 use crate::pod_events;
 
-/// The time by which a request must be answered.
+/// The time limit for the answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    /// The time at which the request was received.
+    /// The time when the agent received the request.
     pub(super) received_at: Moment,
     pub(super) now: Moment,
-    /// The time that the client waits for an answer, counted from `received_at`.
+    /// The time that the client waits, counted from `received_at`.
     pub(super) timeout: Duration,
 }
 
-/// Waits for a lease of the role that the pod has by then, and returns both.
+/// Waits for a lease of the pod's current role, and returns both.
 ///
-/// A fetch that outlives the deadline continues, so that the client's next try finds its credentials.
+/// If a fetch exceeds the time limit, it continues, so the client's next try finds the credentials.
 ///
 /// # Errors
 /// Returns the refusal. A lease error is also reported to the pod's owner.
@@ -39,9 +39,9 @@ pub(super) async fn lease(
     fetched.map_err(|_| refusals::REFUSALS.upstream_timeout)?
 }
 
-/// Fetches a lease of the pod's current role, and starts again each time the pod's entitlements are replaced.
+/// Fetches a lease of the pod's current role. It starts again whenever the pod's entitlements are replaced.
 ///
-/// The role may be revoked while its credentials are fetched. Without the restart, waiting requests would still get them.
+/// The role may be revoked during the fetch. Without the restart, waiting requests would still get its credentials.
 async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
     loop {
         let replaced = pod.entitlements_changed();
@@ -61,7 +61,7 @@ async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<Aws
     }
 }
 
-/// The role that the pod may have now. `None` while its entitlement is pending or off.
+/// Returns the role that the pod may have now, or `None` while its entitlement is pending or the cloud is disabled.
 fn own(pod: &PodEntry) -> Result<Option<PodRole>, Refusal> {
     match pod.entitlements().aws() {
         EntitlementState::Decided(entitlement) => entitlement.role().cloned().map(Some),

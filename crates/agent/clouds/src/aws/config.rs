@@ -1,7 +1,7 @@
-//! The `aws` section of the configuration: which roles pods may have, how they are taken, and how both endpoints answer.
+//! The `aws` section of the configuration: the roles of pods, the method to assume them, and the settings of both endpoints.
 //!
-//! Each checked value has the type that its component takes: rules from `policy`, names from the broker, facts and tokens from the
-//! dialect.
+//! Each checked value has the type of the component that uses it: rules from `policy`, names from the broker, and node facts and
+//! tokens from the dialect.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -38,7 +38,7 @@ pub struct AwsConfig {
     pub(super) containers: ContainersConfig,
 }
 
-/// The endpoints that issue role sessions, and the credentials with which the agent asks them.
+/// The endpoints that issue role sessions, and the credentials of the agent for these endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RoleSessionConfig {
     pub(super) region: String,
@@ -52,22 +52,22 @@ pub(super) struct RoleSessionConfig {
     pub(super) base: BaseCredentials,
 }
 
-/// The identity with which the agent takes roles for pods.
+/// The identity with which the agent assumes roles for pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BaseCredentials {
     pub(super) source: BaseCredentialSource,
-    /// A base role, which is taken first and then takes the pods' roles.
+    /// A base role. The agent assumes it first and uses it to assume the pods' roles.
     pub(super) role: Option<NamedRole>,
 }
 
 /// The source of the base credentials.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum BaseCredentialSource {
-    /// The role of the node's instance.
+    /// The role of the node's EC2 instance.
     InstanceRole,
-    /// A profile in a credentials file of AWS's format.
+    /// A profile in a credentials file in AWS's format.
     File { path: PathBuf, profile: String },
-    /// The pod's own Kubernetes token, for this audience, takes the base role: the node has no credentials at all.
+    /// The pod's own Kubernetes token with this audience assumes the base role. The node needs no credentials.
     PodToken { audience: String },
 }
 
@@ -75,26 +75,27 @@ pub(super) enum BaseCredentialSource {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ImdsConfig {
     pub(super) http_tokens: TokenRequirement,
-    /// The longest life of a session token.
+    /// The longest lifetime of a session token.
     pub(super) max_token_lifetime: Duration,
-    /// The file in which the keys of session tokens survive a restart of the agent.
+    /// The file that stores the keys of session tokens, so the tokens survive a restart of the agent.
     pub(super) token_key_file: Option<PathBuf>,
-    /// Regular expressions of the paths that are passed through to the real service.
+    /// Regular expressions for the paths that the agent forwards to the real service.
     pub(super) passthrough_paths: Vec<String>,
-    /// The URL of the real service, which serves passthrough requests and the node's own credentials.
+    /// The URL of the real service. Passthrough requests and the node's own credentials come from it.
     pub(super) upstream_url: String,
 }
 
-/// The configuration of the credentials endpoint of containers.
+/// The configuration of the containers' credentials endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ContainersConfig {
-    /// The audience of the Kubernetes tokens that pods show at this endpoint.
+    /// The audience of the Kubernetes tokens that pods send to this endpoint.
     pub(super) audience: String,
-    /// The addresses that a request may name as its host.
+    /// The addresses that are allowed in the Host header of a request.
     pub(super) hosts: Vec<IpAddr>,
 }
 
-/// The keys of this section. `imds.tokenKeyFile` needs a restart because pods still hold tokens that the present keys signed.
+/// The reloadable keys of this section. `imds.tokenKeyFile` needs a restart, because the present keys signed the tokens of running
+/// pods.
 pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
         "account",
@@ -160,7 +161,7 @@ impl AwsConfig {
         read
     }
 
-    /// True if the configuration lets the agent take roles with credentials of its own.
+    /// True if the agent assumes roles with its own credentials under this configuration.
     pub(super) fn assumes_roles(&self) -> bool {
         let RolePolicy { by_pod, by_association, defaults, .. } = &self.rules;
         by_pod.is_some() || by_association.is_some() || !defaults.is_empty()
@@ -173,7 +174,7 @@ impl AwsConfig {
 }
 
 impl ImdsConfig {
-    /// A warning for the operator if a restart of the agent invalidates session tokens.
+    /// Returns a warning for the operator if a restart of the agent invalidates session tokens.
     pub(super) fn warning(&self) -> Option<String> {
         let life = self.max_token_lifetime.as_secs();
         let limit = if self.max_token_lifetime > SHORT_TTL {
@@ -190,16 +191,16 @@ impl ImdsConfig {
             .then(|| format!("{limit}. Set aws.imds.tokenKeyFile to keep session tokens across restarts"))
     }
 
-    /// The compiled expressions of `passthrough_paths`.
+    /// Returns the compiled expressions of `passthrough_paths`.
     ///
     /// # Errors
-    /// An expression that the configuration accepted does not compile.
+    /// An expression does not compile, although the configuration accepted it.
     pub(super) fn patterns(&self) -> Result<Vec<Pattern>, PatternError> {
         self.passthrough_paths.iter().map(|text| Pattern::new(text)).collect()
     }
 }
 
-/// Reads the region. If it is invalid, records the error and returns an empty text, which is never used.
+/// Reads the region. If it is invalid, the function records the error and returns an empty text that is never used.
 fn region(table: &DocumentTable<'_>) -> String {
     let expected = "a region, such as eu-central-1";
     let known = |text: &str| Region::parse(text).is_ok().then(|| text.to_owned());
@@ -241,10 +242,10 @@ fn rules(
     }
 }
 
-/// The values of `aws.roleSources`: the projects whose annotations count.
+/// The values of `aws.roleSources`: the projects whose annotations the agent uses, and EKS Pod Identity.
 const ROLE_SOURCES: [&str; 4] = ["irsa", "kiam", "kube2iam", POD_IDENTITY];
 
-/// The value of `aws.roleSources` for EKS Pod Identity: EKS chooses the role, and no annotation counts.
+/// The value of `aws.roleSources` for EKS Pod Identity. EKS chooses the role, and the agent ignores annotations.
 const POD_IDENTITY: &str = "pod-identity";
 
 fn role_sources(node: &DocumentNode<'_>) -> Vec<&'static str> {
@@ -255,7 +256,7 @@ fn role_sources(node: &DocumentNode<'_>) -> Vec<&'static str> {
     node.list().iter().filter_map(|item| item.text("irsa, kiam, kube2iam or pod-identity", known)).collect()
 }
 
-/// Reads the cluster whose associations count. `None` if pod-identity is off.
+/// Reads the name of the cluster whose associations apply. Returns `None` if pod-identity is off.
 fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
     if is_on && !node.is_present() {
         node.reject("the name of the EKS cluster, because roleSources has pod-identity");
@@ -333,7 +334,8 @@ fn exchange(
 const STS_ENDPOINTS: [(StsEndpointKind, &str); 2] =
     [(StsEndpointKind::Regional, "regional"), (StsEndpointKind::Global, "global")];
 
-/// Reads the proxy. Rejects it for plain http, which the proxy could read; https passes through it in a tunnel.
+/// Reads the proxy. A proxy could read plain HTTP, so a proxy together with an http URL is rejected. HTTPS passes through it in a
+/// tunnel.
 fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let key = table.key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";
@@ -378,7 +380,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     BaseCredentials { source, role: role_arn }
 }
 
-/// Reads the facts of the node that pods may know. All other facts are absent.
+/// Reads the facts of the node that pods may read. All other facts are absent.
 fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> InstanceMetadata {
     let instance = table.key("instance").table();
     let name = |key: &'static str| {
@@ -409,7 +411,7 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
     let expression = "a regular expression that matches whole paths, such as /latest/meta-data/ami-id";
     let token_key_file =
         table.key("tokenKeyFile").text("the path of a file", |text| values::path(text, base));
-    // The next process has other keys, and the SDK for Rust shows a refused token for as long as it was granted.
+    // After a restart the agent has other keys. The SDK for Rust keeps using a refused token until the granted lifetime ends.
     let longest = if token_key_file.is_some() { MAX_TTL } else { SHORT_TTL };
     ImdsConfig {
         http_tokens: table
@@ -434,10 +436,10 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
 const HTTP_TOKENS: [(TokenRequirement, &str); 2] =
     [(TokenRequirement::Required, "required"), (TokenRequirement::Optional, "optional")];
 
-/// Reads the configuration of the containers endpoint.
+/// Reads the configuration of the containers' credentials endpoint.
 ///
-/// A request may name as its host an address that SDKs know or one at which the agent listens. A DNS name that resolves to such an
-/// address is still refused.
+/// The Host header of a request may contain an address that SDKs know, or an address at which the agent listens. A DNS name is
+/// refused even if it resolves to such an address.
 fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> ContainersConfig {
     let own = listen.iter().map(SocketAddr::ip).filter(|ip| !ip.is_unspecified());
     let mut hosts: Vec<IpAddr> = containers::ADDRESSES.into_iter().chain(own).collect();
@@ -584,7 +586,7 @@ mod tests {
         assert!(written.contains("arn:aws-cn:iam::123456789012:role/cart"), "{written}");
     }
 
-    /// Regression: by default, each restart cost programs with the SDK for Rust up to six hours.
+    /// Regression: by default, programs with the SDK for Rust failed for up to six hours after each restart.
     #[test]
     fn what_a_restart_takes_lives_for_minutes_unless_somebody_says_otherwise_and_is_told_of() {
         for (imds, life, remark) in [

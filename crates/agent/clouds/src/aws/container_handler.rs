@@ -1,6 +1,6 @@
-//! The credentials endpoint of containers on one traffic thread.
+//! The containers' credentials endpoint on one traffic thread.
 //!
-//! The endpoint always answers, and soon, because five clients wait without a timeout.
+//! The endpoint always answers soon, because five clients wait without a timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::readiness_request::ReadinessRequest;
 
-/// The readiness request. It has no pod's token, so the endpoint answers it with an empty JSON object.
+/// The readiness request. It contains no pod token, so the endpoint answers with an empty JSON object.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/v1/credentials",
@@ -33,7 +33,7 @@ pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     expected_header: "content-type: application/json",
 };
 
-/// The dialect on one thread.
+/// The dialect on one traffic thread.
 #[derive(Debug)]
 pub(super) struct ContainersDialect {
     endpoint: ContainerEndpoint,
@@ -102,7 +102,7 @@ impl ContainersDialect {
         Self { endpoint, audience, clock }
     }
 
-    /// Answers a pod. Checks the token before the role, because a bad token is an error whichever role the pod has.
+    /// Answers a pod. It checks the token before the role, because a bad token is always an error.
     fn of_pod(
         &self,
         pod: &Arc<PodEntry>,
@@ -155,7 +155,7 @@ fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOu
     }))
 }
 
-/// The result of a wait for credentials: the role and its lease, or the refusal.
+/// The result of a wait for credentials: the role with its lease, or a refusal.
 #[derive(Debug)]
 struct AwaitedCredentialsResponse(Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal>);
 
@@ -174,16 +174,17 @@ impl ReadyResponse for AwaitedCredentialsResponse {
     }
 }
 
-/// A remembered request for credentials, which the replay cache answers when the same bytes come again.
+/// A recorded request for credentials. The replay cache answers it when the same bytes arrive again.
 #[derive(Debug)]
 struct CredentialsReplay {
     clock: Clock,
-    /// The expiry of the Kubernetes token in the request.
+    /// The expiry time of the request's Kubernetes token.
     token_ends: UnixTime,
 }
 
 impl ReplayableQuery<PodEntry> for CredentialsReplay {
-    /// Answers with the pod's present credentials. The token needs no second check: the request is remembered only for this pod.
+    /// Answers with the pod's current credentials. The token needs no second check, because the request is recorded only for this
+    /// pod.
     fn answer(
         &self,
         caller: &PodClient,

@@ -1,4 +1,4 @@
-//! The AWS part of `/debug/pods`: names and times, never a secret.
+//! The AWS part of `/debug/pods`. It shows names and times, never a secret.
 
 use seawall_broker::aws::{AssumeMethod, AwsPrincipalDebugView};
 use seawall_core::Moment;
@@ -9,7 +9,7 @@ use crate::broker_stats;
 use crate::entitlements::{EntitlementState, PodLeases, RefetchTask};
 
 impl AwsEntitlement {
-    /// Describes the entitlement as JSON: its state, the role, the method by which it is taken, and the principals.
+    /// Describes the entitlement as JSON: its state, the role, the method to assume the role, and the principals.
     pub(crate) fn describe(&self, now: Moment) -> Value {
         match &self.state {
             RoleState::Role(own) => json!({
@@ -22,7 +22,8 @@ impl AwsEntitlement {
         }
     }
 
-    /// Returns a task that fetches all leases that `before` held. `None` unless both have a role and their credentials are separate.
+    /// Returns a task that fetches again all leases that `before` held. Returns `None` unless both have a role and separate
+    /// credentials.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (&self.state, before) {
             (
@@ -33,7 +34,7 @@ impl AwsEntitlement {
         }
     }
 
-    /// The leases that the pod holds, and the event recorder of its owner. `None` if the pod has no role.
+    /// Returns the pod's leases with its event recorder, or `None` if the pod has no role.
     pub(crate) fn leases(&self) -> Option<PodLeases> {
         let RoleState::Role(own) = &self.state else { return None };
         Some(PodLeases {
@@ -43,10 +44,10 @@ impl AwsEntitlement {
     }
 }
 
-/// The ARN of the pod's role.
+/// Returns the ARN of the pod's role.
 ///
-/// If EKS chooses the role, this is only its name, and only while credentials are held. EKS reports the ARN of the role's session, which
-/// omits the role's path.
+/// If EKS chooses the role, the result is only its name, and only while credentials are cached. EKS reports the ARN of the role's
+/// session, which omits the role's path.
 fn role(own: &PodRole) -> Option<String> {
     let named = own.access.role().map(|role| role.as_str().to_owned());
     named.or_else(|| Some(own.credentials.peek(())?.value.role_name().to_owned()))

@@ -1,6 +1,6 @@
-//! A pod's AWS entitlement: decided once, stored with the pod, and read by both dialects.
+//! A pod's AWS entitlement. It is decided once, stored with the pod, and read by both dialects.
 //!
-//! This module knows neither the code that decides an entitlement nor the handlers that answer by it.
+//! This module does not know how an entitlement is decided or how the handlers use it.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use super::passthrough;
 /// A pod's AWS entitlement.
 #[derive(Clone, Debug)]
 pub struct AwsEntitlement {
-    /// The subject that the pod's session tokens name. Computed once, because it takes a hash.
+    /// The subject of the pod's session tokens. It is computed once because it needs a hash.
     pub(super) token_subject: TokenSubject,
     pub(super) state: RoleState,
-    /// The pod's rate limit for the instance's metadata service. `None` if the configuration allows no passthrough.
+    /// The pod's rate limit for the instance's metadata service, or `None` if the configuration allows no passthrough.
     pub(super) imds_passthrough_rate_limit: Option<passthrough::PodRateLimit>,
 }
 
-/// The role that a pod has, or why it has none.
+/// The role of a pod, or the reason why it has none.
 #[derive(Clone, Debug)]
 pub(crate) enum RoleState {
     /// The pod has this role.
@@ -31,10 +31,10 @@ pub(crate) enum RoleState {
     Refused(Refusal),
 }
 
-/// A pod's role and the way to its leases.
+/// A pod's role with the client for its leases.
 #[derive(Clone, Debug)]
 pub(crate) struct PodRole {
-    /// The role's name. `None` if EKS chooses the role, because each answer of EKS may name another one.
+    /// The role's name, or `None` if EKS chooses the role. Each answer of EKS may name another role.
     pub(super) role: Option<RoleName>,
     pub(super) access: Arc<RoleAccess>,
     pub(super) credentials: Arc<AwsPodCredentials>,
@@ -42,20 +42,20 @@ pub(crate) struct PodRole {
     pub(super) event_recorder: PodEventRecorder,
 }
 
-/// Does not occur: the broker rejects credentials of a role that has no name.
+/// The refusal for credentials without a role name. It does not occur, because the broker rejects such credentials.
 const NAMELESS: Refusal =
     Refusal::new(503, "upstream_unavailable", "AWS does not name the role of these credentials.");
 
 impl PodRole {
-    /// The name of the role to which these credentials belong.
+    /// Returns the name of the role to which these credentials belong.
     pub(super) fn role_name<'a>(&'a self, lease: &'a Lease<AwsCredential>) -> &'a str {
         self.role.as_ref().map_or_else(|| lease.value.role_name(), RoleName::as_str)
     }
 
-    /// The name of the role to which these credentials belong, in the form that the listing of roles takes.
+    /// Returns the name of the role to which these credentials belong, in the format of the role listing.
     ///
     /// # Errors
-    /// The credentials name no valid role, which does not occur.
+    /// The credentials name no valid role. This does not occur.
     pub(super) fn listed_name(&self, lease: &Lease<AwsCredential>) -> Result<RoleName, Refusal> {
         let named = self.role.clone();
         named.or_else(|| RoleName::new(lease.value.role_name())).ok_or(NAMELESS)

@@ -1,9 +1,9 @@
-//! The metadata service of EC2 on one traffic thread: one request to one answer.
+//! The EC2 metadata service on one traffic thread. It answers one request at a time.
 //!
-//! The order of checks follows from how clients react to each status. Each client gets a session token, even while its pod is unknown: a
-//! client that is refused one continues without it, some for the life of their process. A pod that is expected at its address has a moment
-//! to be proven first. Refusals and waits that depend on the pod happen at the *listing*. Once the listing names a role, the role's
-//! document is available.
+//! The order of the checks follows from the reactions of clients to each status. Every client gets a session token, even if its pod
+//! is unknown. A client without a token continues without one, in some cases until its process ends. If a pod is expected at the
+//! client's address, the dialect first waits briefly for its attestation. Refusals and waits that depend on the pod happen at the
+//! *listing* of roles. After a listing that names a role, the role's document is available.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::readiness_request::ReadinessRequest;
 
-/// The readiness request. It asks for a token, which is each library's first request.
+/// The readiness request. It requests a session token, which is the first request of each library.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "PUT",
     target: "/latest/api/token",
@@ -44,7 +44,7 @@ pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     expected_header: "x-aws-ec2-metadata-token-ttl-seconds: ",
 };
 
-/// The state that the dialects of all threads share.
+/// The state that all threads share for this dialect.
 #[derive(Debug)]
 pub(super) struct ImdsService {
     imds: Imds,
@@ -52,11 +52,11 @@ pub(super) struct ImdsService {
     tokens: TokenRequirement,
     longest: TtlLimit,
     clock: Clock,
-    /// Requests without a session token, whether or not one is required.
+    /// The number of requests without a session token, whether or not a token is required.
     pub(super) without_token: Counter,
 }
 
-/// The dialect on one thread.
+/// The dialect on one traffic thread.
 #[derive(Debug)]
 pub(super) struct ImdsDialect {
     service: Arc<ImdsService>,
@@ -73,7 +73,7 @@ impl ImdsService {
     /// Creates the service from this section.
     ///
     /// # Errors
-    /// An expression that the configuration accepted does not compile.
+    /// An expression does not compile, although the configuration accepted it.
     pub(super) fn new(section: &AwsConfig, keys: Arc<TokenKeyStore>, clock: Clock) -> anyhow::Result<Self> {
         Ok(Self {
             imds: Imds::new(&section.facts, section.imds.patterns()?),
@@ -85,10 +85,10 @@ impl ImdsService {
         })
     }
 
-    /// Creates the service of a new section, with the keys and the counter of this one.
+    /// Creates the service for a new section, with the keys and the counter of this service.
     ///
     /// # Errors
-    /// An expression that the configuration accepted does not compile.
+    /// An expression does not compile, although the configuration accepted it.
     pub(super) fn with_config(&self, section: &AwsConfig) -> anyhow::Result<Self> {
         let without_token = self.without_token.clone();
         Ok(Self { without_token, ..Self::new(section, self.keys.clone(), self.clock.clone())? })
@@ -98,7 +98,7 @@ impl ImdsService {
         UnixTime::from(self.clock.wall())
     }
 
-    /// Converts `end` to the monotonic clock. The result may be slightly early, because `now` was read earlier.
+    /// Converts `end` to the monotonic clock. The result may be slightly early, because `now` was read before.
     fn moment(&self, end: UnixTime, now: Moment) -> Moment {
         now + end.left(self.clock.wall())
     }
@@ -113,7 +113,8 @@ impl ImdsService {
         self.imds.query(asked.head, &sessions, visitor, self.now())
     }
 
-    /// Counts a request without a token once it is answered. A request that waits passes here again.
+    /// Counts a request without a token. Call it once per request, when the request is answered, because a waiting request comes
+    /// back.
     fn note(&self, wanted: &Result<ImdsRequest<'_, '_>, Refusal>) {
         let is_without = match wanted {
             Ok(ImdsRequest::Read(query)) => query.session.is_none(),
@@ -164,10 +165,11 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                     let visitor = TokenClient::pod(TokenSubject::pod(&pod.pod.uid), asked.peer);
                     self.of_nobody(visitor, Err(PodHandlerOutcome::AwaitIdentity), asked, out)
                 }
-                // No listener speaks the dialect of a cloud that is off.
+                // This case does not occur, because no listener speaks a dialect of a disabled cloud.
                 EntitlementState::Off => Err(ANYONE),
             },
-            // A token for a proven pod lasts hours, one for its address only minutes. The proof comes before clients notice the wait.
+            // A token for an attested pod lives for hours, and a token for an address only for minutes. Attestation is faster than
+            // a client notices.
             PodClient::Unidentified if asked.has_likely_pod && asked.head.method == "PUT" => {
                 Ok(PodHandlerOutcome::AwaitIdentity)
             }
@@ -196,7 +198,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 }
 
-/// The result of a read by a client whose entitlement is not decided: a refusal, or the outcome that lets it wait.
+/// The result for a read by a client without a decided entitlement: a refusal, or the outcome that makes it wait.
 type Fallback = Result<Refusal, PodHandlerOutcome>;
 
 impl ImdsDialect {
@@ -204,7 +206,8 @@ impl ImdsDialect {
         Self { service, passthrough }
     }
 
-    /// Answers a client whose entitlement is not decided: it gets a token, and every read falls back to `instead`.
+    /// Answers a client without a decided entitlement. It gets a token if it requests one, and every read gets the result
+    /// `instead`.
     fn of_nobody(
         &self,
         visitor: TokenClient,
@@ -296,7 +299,7 @@ impl ImdsDialect {
         self.passthrough.forward(&errand).map(PodHandlerOutcome::Deferred)
     }
 
-    /// Answers with a role's document: from memory if a lease is held, else as soon as the broker has one.
+    /// Answers with a role's document: immediately if a lease is cached, otherwise when the broker has a lease.
     fn document(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -325,7 +328,8 @@ impl ImdsDialect {
         Ok(PodHandlerOutcome::CacheHit { route: &routes::CREDENTIALS, question })
     }
 
-    /// Answers with the role's account and name. If EKS chooses the role, they are known only from its credentials, so this may wait.
+    /// Answers with the role's account and name. If EKS chooses the role, only its credentials name it, so the answer may have to
+    /// wait.
     fn info(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -349,14 +353,15 @@ impl ImdsDialect {
     }
 }
 
-/// A pod and its present role. A request that waits reads the role from the pod again.
+/// A pod and its current role. A waiting request reads the role from the pod again after the wait.
 #[derive(Clone, Copy)]
 struct PodAndRole<'a> {
     pod: &'a Arc<PodEntry>,
     own: &'a PodRole,
 }
 
-/// Writes the profile document. A pod has no instance profile, but tools read its role's account and name from this document.
+/// Writes the instance profile document. A pod has no instance profile, but tools read the role's account and name from this
+/// document.
 fn inform(profile: &str, last_updated: Iso8601Time, frame: &ResponseContext<'_>, out: &mut Vec<u8>) {
     respond::role_info(
         out,
@@ -371,7 +376,7 @@ fn profile_of(credential: &AwsCredential) -> String {
     format!("arn:{partition}:iam::{account}:instance-profile/{name}")
 }
 
-/// Lists the pod's role, once it has credentials that live for at least [`response::MIN_LISTED_LIFETIME`].
+/// Lists the pod's role after it has credentials that live for at least [`response::MIN_LISTED_LIFETIME`].
 fn list(
     PodAndRole { pod, own }: PodAndRole<'_>,
     asked: RequestContext<'_, '_, '_>,
@@ -389,7 +394,8 @@ fn list(
     }
 }
 
-/// The time that a request may wait. The SDK for Go waits half a second for an answer's head, most others one second, and few retry.
+/// Returns the time that a request may wait. The SDK for Go waits half a second for the head of an answer, most others one second.
+/// Few SDKs retry.
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
     if head.method == "PUT" {
@@ -452,26 +458,26 @@ impl ReadyResponse for AwaitedImdsResponse {
     }
 }
 
-/// A remembered request for a document, which the replay cache answers when the same bytes come again.
+/// A recorded request for a document. The replay cache answers it when the same bytes arrive again.
 #[derive(Debug)]
 struct DocumentReplay {
     service: Arc<ImdsService>,
     /// The name of the role in the request.
     role: Box<str>,
     shape: DocumentFormat,
-    /// The expiry of the session token in the request, on the monotonic clock.
+    /// The expiry time of the request's session token, on the monotonic clock.
     ///
-    /// Each request already carries a monotonic time; reading the wall clock would cost one more call. If the wall clock is set later, a
-    /// remembered token still ends at the time that was computed before.
+    /// Each request already has a monotonic time, so this avoids a read of the wall clock. If the wall clock is changed later, a
+    /// recorded token still expires at the time computed before.
     session: Option<Moment>,
     dates: FormattedDates,
 }
 
 impl ReplayableQuery<PodEntry> for DocumentReplay {
-    /// Answers with the pod's present credentials.
+    /// Answers with the pod's current credentials.
     ///
-    /// The same bytes get another answer once the pod's role changes or their token ends. The token needs no second check: the request is
-    /// remembered only for this pod.
+    /// The thread parses the request again if the pod's role changed or the token expired. The token needs no second check, because
+    /// the request is recorded only for this pod.
     fn answer(
         &self,
         caller: &PodClient,
@@ -533,7 +539,8 @@ mod tests {
         assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
     }
 
-    /// Regression: the token named the address, so it lasted only minutes, and the next pod at the address could have used it.
+    /// Regression: the token belonged to the address. So it lived only for minutes, and the next pod at that address could have
+    /// used it.
     #[tokio::test]
     async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
         let mut world = PodFixture::of(SECTION);

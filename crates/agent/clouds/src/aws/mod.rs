@@ -1,8 +1,8 @@
-//! AWS: what its section says, what a pod is entitled to, and its dialects on each traffic thread.
+//! AWS: its configuration, the entitlements of pods, and its dialects on each traffic thread.
 //!
-//! A pod has one identity at both endpoints, the metadata service (`imds_handler`) and that of containers (`container_handler`), because
-//! clients change from one to the other: one entitlement, one set of credentials, one lease. `policy` decides the role, and `role_chain`
-//! decides how the agent takes it.
+//! A pod has one identity at both endpoints: the metadata service (`imds_handler`) and the containers' endpoint
+//! (`container_handler`). Clients switch between them, so both use one entitlement, one set of credentials and one lease. `policy`
+//! decides the role, and `role_chain` decides how the agent assumes it.
 
 mod awaited_credentials;
 mod config;
@@ -76,7 +76,7 @@ pub(crate) struct Aws {
     containers: ContainerEndpoint,
     container_audience: Arc<str>,
     upstream: String,
-    /// True if the configuration passes any path through to the real service.
+    /// True if the configuration forwards any path to the real service.
     allows_passthrough: bool,
     /// The warning about session tokens, if any.
     remark: Option<String>,
@@ -102,10 +102,10 @@ impl AwsConfig {
 
     /// Starts the AWS part without a network call. Its background tasks run on `runtime`.
     ///
-    /// Takes over from `before` each component whose configuration is unchanged, with its leases and counters.
+    /// Each component with an unchanged configuration is reused from `before`, with its leases and counters.
     ///
     /// # Errors
-    /// A file that the section names cannot be read or used.
+    /// The agent cannot read or use a file that the section names.
     pub(super) fn start(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<Aws> {
         let more_roots =
             self.exchange.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
@@ -142,7 +142,7 @@ impl AwsConfig {
 
     /// Builds the state that the dialects of all threads share.
     ///
-    /// It takes over the keys and the counter of `before`, so issued session tokens stay valid. A new key file needs a restart.
+    /// It reuses the keys and the counter of `before`, so issued session tokens stay valid. A new key file needs a restart.
     fn service(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<ImdsService> {
         if let Some(before) = before {
             return before.service.with_config(self);
@@ -159,9 +159,9 @@ pub(super) fn probe(name: DialectName) -> ReadinessRequest {
 }
 
 impl Aws {
-    /// Decides the entitlement of a pod that had `before`. Returns `None` while the facts that decide it are unknown.
+    /// Decides the entitlement of a pod that had `before`. Returns `None` until all deciding facts are known.
     ///
-    /// The pod keeps its leases if its access is unchanged and they come from the present broker.
+    /// The pod keeps its leases if its access is unchanged and the leases come from the current broker.
     pub(super) fn entitle(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -204,17 +204,17 @@ impl Aws {
         Rc::new(ImdsDialect::new(self.service.clone(), passthrough))
     }
 
-    /// The broker of AWS credentials.
+    /// Returns the broker of AWS credentials.
     pub(super) fn broker(&self) -> &AwsBroker {
         &self.broker
     }
 
-    /// The warning about session tokens that the operator should see although the agent serves.
+    /// Returns the warning about session tokens, which the operator should see although the agent serves.
     pub(super) fn warning(&self) -> Option<&str> {
         self.remark.as_deref()
     }
 
-    /// Registers the counters of AWS that other clouds do not have.
+    /// Registers the metrics that only AWS has.
     pub(super) fn register(&self, registry: &mut Registry) {
         let help = "Metadata requests without a session token (IMDSv1). To refuse them, set aws.imds.httpTokens to required";
         let without: Counter = self.service.without_token.clone();
@@ -222,9 +222,9 @@ impl Aws {
     }
 }
 
-/// Returns the rate limit that the pod already has, or a new one.
+/// Returns the pod's existing rate limit, or a new one.
 ///
-/// With a new limit each time, a user who may change the pod's annotations would get a full burst with each change.
+/// If each change created a new limit, a user who may change the pod's annotations would get a full burst with each change.
 fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
     match before {
         EntitlementState::Decided(before) => before.imds_passthrough_rate_limit.clone().unwrap_or_default(),
@@ -233,7 +233,7 @@ fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit
 }
 
 impl Aws {
-    /// Builds the pod's role. Returns the role from `before`, with its leases, if access and broker are unchanged.
+    /// Builds the pod's role. If access and broker are unchanged, returns the role from `before` with its leases.
     fn own(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -258,8 +258,9 @@ impl Aws {
             AllowedRole::Granted(grant) => Some(grant.role.name().clone()),
             AllowedRole::Associated(_) => None,
         };
-        // Prefetch only once for a pod; otherwise each change of its annotations would cause calls. Do not prefetch if only EKS may know
-        // the role: the pod may want none, and most such pods have none.
+        // The agent prefetches only once per pod, because otherwise each change of the pod's annotations would cause calls. It does
+        // not
+        // prefetch if only EKS may know the role, because most such pods have no role.
         if applicant.prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }

@@ -1,6 +1,7 @@
-//! The load of a full node on AWS, for each method of taking a role.
+//! The upstream load of a full node on AWS, for each method to assume a role.
 //!
-//! 110 pods of 20 ServiceAccounts and roles send requests that reach STS and EKS Auth, over a day of a manual clock.
+//! 110 pods with 20 ServiceAccounts and roles send requests over a day of a manual clock. The tests count the calls to STS and EKS
+//! Auth.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const ROLES: usize = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
-/// A method of taking a role, and the number of its principals.
+/// A method to assume a role, and its number of principals.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     name: &'static str,
@@ -38,7 +39,7 @@ const IRSA: Way = Way { name: "irsa", endpoint: AwsEndpoint::WebIdentity, princi
 const KIAM: Way = Way { name: "kiam", endpoint: AwsEndpoint::AssumeRole, principals: ROLES };
 const POD_IDENTITY: Way = Way { name: "pod-identity", endpoint: AwsEndpoint::PodIdentity, principals: PODS };
 
-/// A pod's tokens.
+/// The Kubernetes tokens of a pod.
 #[derive(Debug)]
 struct Tokens {
     issuer: Arc<Issuer>,
@@ -57,7 +58,7 @@ fn role(number: usize) -> String {
     format!("arn:aws:iam::123456789012:role/role-{}", number % ROLES)
 }
 
-/// AWS and the cluster, which outlive an agent.
+/// The emulated AWS and the cluster. They continue after an agent restarts.
 struct Beyond {
     aws: AwsEmulator,
     issuer: Arc<Issuer>,
@@ -87,11 +88,11 @@ impl Beyond {
     }
 }
 
-/// An agent and the pods of its node, which all start with it.
+/// An agent and the pods of its node. All pods start together with the agent.
 struct Node {
     world: Rc<PodFixture>,
     pods: Vec<PodClient>,
-    /// The number of principals. The first so many pods cover all of them.
+    /// The number of principals. The first pods, up to this number, cover all principals.
     principals: usize,
 }
 
@@ -120,7 +121,8 @@ impl Node {
         Self { world: Rc::new(world), pods, principals: way.principals }
     }
 
-    /// Lets all pods ask at once, as SDKs do, and checks that each gets its own role. Returns the least remaining lifetime.
+    /// Lets all pods send requests at once, as SDKs do, and checks that each pod gets its own role. Returns the least remaining
+    /// lifetime.
     async fn ask(&self, beyond: &Beyond) -> Duration {
         let ask = |pod: &PodClient| spawn_local(document(self.world.clone(), pod.clone()));
         let asked: Vec<_> = self.pods.iter().map(ask).collect();
@@ -139,9 +141,9 @@ impl Node {
         least
     }
 
-    /// Advances the clock, and runs all tasks that this wakes. All tasks are on this thread.
+    /// Advances the clock, and runs all tasks that wake up. All tasks are on this thread.
     ///
-    /// Queued calls wait for the clock, so it advances by further steps of 100 ms while calls are in flight.
+    /// Queued calls wait for the clock, so the clock advances by further steps of 100 ms while calls are in flight.
     async fn pass(&self, span: Duration) {
         self.world.manual_clock.advance(span);
         loop {
@@ -168,7 +170,7 @@ impl Node {
     }
 }
 
-/// The annotations that decide a pod's role for this method.
+/// Returns the annotations that decide a pod's role under this method.
 fn facts(way: Way, number: usize) -> PodAnnotations {
     let said = |key: &'static str, text: String| [(key, AnnotationValue::from(&*text))].into_iter().collect();
     let mut facts = PodAnnotations {
@@ -189,7 +191,7 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
     facts
 }
 
-/// Requests the listing and then its document. Retries after one second if the listing is answered with 503.
+/// Requests the listing and then the document. Repeats the listing after one second if it gets status 503.
 async fn document(world: Rc<PodFixture>, pod: PodClient) -> Value {
     loop {
         let listed = world.get_as(&pod, LISTING).await;
@@ -220,7 +222,7 @@ async fn a_day(way: Way) {
     assert!(calls <= (ROLES * 48 + way.principals) as u64, "{way:?}: {calls} calls");
     assert!(least >= 16 * MINUTE, "{way:?}: {least:?}");
     drop(node);
-    // The node reboots: another agent that knows nothing, and all pods at once.
+    // The node reboots: a new agent starts without any state, and all pods send requests at once.
     let rebooted = Node::start(way, &beyond, (clock, hand));
     rebooted.ask(&beyond).await;
     assert_eq!(beyond.calls(way) - calls, way.principals as u64, "{way:?}");

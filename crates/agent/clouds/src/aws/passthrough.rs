@@ -1,10 +1,12 @@
-//! Passthrough to the instance's real metadata service, for paths that an operator's expression allows: never credentials.
+//! Forwards requests to the instance's real metadata service, for paths that an operator's expression allows. Paths to credentials
+//! are never allowed.
 //!
-//! The dialect builds each upstream request anew: a canonical path, and a session token of the agent's own. The pod never sees that
-//! token, its lifetime or a 401, which its client would take for an error about its own token.
+//! The dialect builds each upstream request itself, from a canonical path and a session token of the agent. The pod never sees that
+//! token, its lifetime or a 401. The client would treat a 401 as an error of its own token.
 //!
-//! Pods must not exhaust the real service: AWS throttles it for the whole instance, and the node's own credentials come from it.
-//! So a request is one call there, and the rate of calls is limited for each pod ([`PodRateLimit`]) and for all ([`NodeRateLimit`]).
+//! Pods must not exhaust the real service, because AWS limits its rate for the whole instance, and the node's own credentials come
+//! from it. So each request makes one call there, and the rate of calls has a limit per pod ([`PodRateLimit`]) and per node
+//! ([`NodeRateLimit`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use tokio::sync::Mutex;
 
 use super::routes;
 
-/// The passthrough to the real service on one thread. Cheap to clone.
+/// The passthrough to the real service on one thread. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(super) struct ImdsPassthrough {
     forwarder: Forwarder,
@@ -30,11 +32,11 @@ pub(super) struct ImdsPassthrough {
     clock: Clock,
 }
 
-/// The rate limit of all pods together at the real service, on all threads: 100 calls a second, 200 at once.
+/// The rate limit for calls of all pods to the real service, on all threads: 100 calls per second, with bursts of 200.
 ///
-/// AWS lets an instance send 1,024 packets a second to its link-local services (EC2 user guide, "Query limits"): DNS, time and metadata.
-/// A call takes about three packets, so two thirds remain for the rest. A burst of 200 suffices for pods that start together and read a
-/// fact or two each.
+/// AWS allows an instance 1,024 packets per second to its link-local services: DNS, time and metadata (EC2 user guide, "Query
+/// limits"). A call takes about three packets, so two thirds remain for other traffic. A burst of 200 suffices for pods that start
+/// together and read one or two facts each.
 #[derive(Debug)]
 pub(super) struct NodeRateLimit(Gcra);
 
@@ -50,10 +52,10 @@ impl NodeRateLimit {
     }
 }
 
-/// The rate limit of one pod at the real service: 10 calls a second, 40 at once.
+/// The rate limit for calls of one pod to the real service: 10 calls per second, with bursts of 40.
 ///
-/// A burst of 40 lets a tool read all facts of an instance. The rate is a tenth of [`NodeRateLimit`], so one pod can block others only
-/// together with nine more.
+/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`], so only ten pods
+/// together can exhaust the limit of the node.
 #[derive(Clone, Debug)]
 pub(super) struct PodRateLimit(Arc<Gcra>);
 
@@ -90,7 +92,7 @@ const TOO_LONG: Refusal = Refusal::new(
     "The real metadata service's answer is larger than the agent passes on.",
 );
 
-/// A pod's request to the real service, and the time that its client still waits.
+/// A pod's request to the real service, and the remaining timeout of its client.
 #[derive(Debug)]
 pub(super) struct PassthroughRequest<'a> {
     /// The pod's rate limit. `None` if the configuration allows no passthrough.
@@ -100,21 +102,21 @@ pub(super) struct PassthroughRequest<'a> {
     /// The canonical path.
     pub(super) path: &'a str,
     pub(super) now: Moment,
-    /// The time that the client still waits.
+    /// The remaining time before the client's timeout.
     pub(super) timeout: Duration,
 }
 
 impl ImdsPassthrough {
-    /// Creates a thread's passthrough over this forwarder, with the rate limit that all threads share.
+    /// Creates a thread's passthrough with this forwarder and the rate limit that all threads share.
     pub(super) fn new(forwarder: Forwarder, pace: Arc<NodeRateLimit>, clock: Clock) -> Self {
         let session = Rc::new(Session { kept: Mutex::default(), id: ClientId::unique() });
         Self { forwarder, pace, session, clock }
     }
 
-    /// Forwards the request. The deferred response comes before the client's timeout.
+    /// Forwards the request. The deferred response is ready before the client's timeout.
     ///
     /// # Errors
-    /// The pod asks too fast.
+    /// The pod exceeds its rate limit, or the configuration allows no passthrough.
     pub(super) fn forward(&self, errand: &PassthroughRequest<'_>) -> Result<DeferredResponse, Refusal> {
         errand.rate_limit.ok_or(TOO_FAST)?.take(errand.now)?;
         let way = self.clone();
@@ -125,7 +127,7 @@ impl ImdsPassthrough {
         }))
     }
 
-    /// Sends the request, and once more with a new token if the service rejects the cached one after a restart or a change of its clock.
+    /// Sends the request. Repeats it once with a new token if the service rejects the cached one, for example after its restart.
     async fn answer(
         &self,
         client: ClientId,
@@ -161,9 +163,10 @@ impl ImdsPassthrough {
         self.forwarder.forward_short(client, &forward)?.await
     }
 
-    /// Returns the cached token. Fetches a new one if none is cached, it ends soon, or it is the `refused` one.
+    /// Returns the cached token. Fetches a new token if none is cached, if the cached one expires soon, or if it is the `refused`
+    /// one.
     ///
-    /// Only one call runs at a time: requests that come meanwhile wait for its result.
+    /// Only one call runs at a time; other requests wait for its result.
     async fn token(&self, refused: Option<&Token>, patience: Duration) -> Result<Token, Refusal> {
         let mut kept = self.session.kept.lock().await;
         let now = self.clock.now();
@@ -188,18 +191,19 @@ impl ImdsPassthrough {
 
 const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 
-/// The requested lifetime of a token in seconds, the longest that the service grants.
+/// The requested lifetime of a token in seconds. It is the longest that the service grants.
 const ASKED: &str = "21600";
 
-/// A token, shared by the requests that currently use it.
+/// A token that several current requests share.
 type Token = Rc<Secret<String>>;
 
-/// A thread's own session at the real service.
+/// A thread's session with the real service.
 #[derive(Debug)]
 struct Session {
-    /// The cached token, under a lock of Tokio's, which a request holds while it fetches the next token.
+    /// The cached token. A request holds this Tokio lock while it fetches the next token.
     kept: Mutex<Option<CachedImdsToken>>,
-    /// The client whose upstream permits the token calls use. It is separate, so that pods without free permits cannot block these calls.
+    /// The client id for the token calls' upstream permits. It is separate, so pods that have used their permits cannot block these
+    /// calls.
     id: ClientId,
 }
 
@@ -213,13 +217,13 @@ impl CachedImdsToken {
     /// Reads the token from the answer to a request that was sent at `now`.
     fn read(answer: UpstreamResponse, now: Moment) -> Result<Self, Refusal> {
         let UpstreamResponse { status, headers, body, rest } = answer;
-        // A secret before anything can fail.
+        // The body becomes a secret before any step can fail.
         let token = String::from_utf8(body).map(Secret::new).map_err(|_| NO_TOKEN)?;
         let is_text = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
         if status != 200 || rest.is_some() || !is_text(token.expose()) {
             return Err(NO_TOKEN);
         }
-        // A tenth of its life is left for requests that are under way with it.
+        // The token is renewed after nine tenths of its lifetime. The rest is for requests that still use it.
         let renew_at = now + life(&headers) / 10 * 9;
         Ok(Self { token: Rc::new(token), renew_at })
     }
@@ -229,7 +233,7 @@ impl CachedImdsToken {
     }
 }
 
-/// The lifetime of a token: the requested one, or a shorter one that the service states.
+/// Returns the lifetime of a token: the requested one, or a shorter one that the service states.
 fn life(headers: &HeaderMap) -> Duration {
     let seconds = |text: &str| text.parse::<u64>().ok();
     let told = headers.get(TTL).and_then(|value| value.to_str().ok()).and_then(seconds);
@@ -237,13 +241,13 @@ fn life(headers: &HeaderMap) -> Duration {
     Duration::from_secs(told.unwrap_or(asked).min(asked))
 }
 
-/// The real service's answer, or the refusal that replaces it.
+/// The answer of the real service, or the refusal that replaces it.
 #[derive(Debug)]
 struct PassthroughResponse(Result<UpstreamResponse, Refusal>);
 
 impl ReadyResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
-        // What is let through are short facts; a window holds them.
+        // Allowed paths have short answers, which fit into one window.
         let answer = self.0.and_then(|answer| if answer.rest.is_none() { Ok(answer) } else { Err(TOO_LONG) });
         match answer {
             Ok(UpstreamResponse { status, headers, body, .. }) => {
@@ -275,7 +279,7 @@ mod tests {
 
     const FACT: &str = "/latest/meta-data/instance-id";
 
-    /// A fake of the real service that issues the tokens `t1`, `t2` and so on and records its requests.
+    /// A fake of the real service. It issues the tokens `t1`, `t2` and so on, and records its requests.
     struct Service {
         server: Server,
         asked: Arc<Mutex<Vec<String>>>,
@@ -329,14 +333,14 @@ mod tests {
         world
     }
 
-    /// Gives the fixture's pod fresh entitlements, like those of a pod that has sent no request.
+    /// Gives the fixture's pod new entitlements, like those of a pod that has sent no request yet.
     fn another_pod(world: &PodFixture) {
         world
             .pod()
             .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
     }
 
-    /// Sends so many requests, and returns each answer's status and the code of its refusal.
+    /// Sends `times` requests, and returns the status and the refusal code of each answer.
     async fn read(world: &PodFixture, times: usize) -> Vec<(u16, String)> {
         let mut answers = Vec::new();
         for _ in 0..times {
@@ -351,7 +355,7 @@ mod tests {
         answers.iter().filter(|answer| (answer.0, &*answer.1) == (status, code)).count()
     }
 
-    /// Regression: each request made two calls, because it fetched a token of its own.
+    /// Regression: each request made two calls, because it fetched its own token.
     #[tokio::test]
     async fn a_request_is_one_call_and_the_token_is_renewed_before_its_end() {
         let service = Service::start(|_| true);
@@ -379,7 +383,7 @@ mod tests {
         assert!(at_once);
         world.manual_clock.advance(Duration::from_secs(1));
         assert_eq!(count(&read(&world, 200).await, 200, ""), 10);
-        // What it may have is decided anew, as when its annotations change.
+        // The agent decides the entitlements again, as after a change of the pod's annotations.
         let facts = PodAnnotations {
             pod: Annotations::default(),
             service_account: RelatedAnnotations::read(Annotations::default()),
@@ -414,7 +418,7 @@ mod tests {
         assert_eq!(count(&read(&world, 40).await, 200, ""), 40, "there is room again");
     }
 
-    /// Regression: the agent passed a 401 on, and clients took it for an error about their own token.
+    /// Regression: the agent forwarded a 401, and clients treated it as an error of their own token.
     #[tokio::test]
     async fn a_token_that_the_real_service_takes_no_more_is_replaced_once_and_no_401_is_passed_on() {
         let service = Service::start(|token| token == "t2");
@@ -427,7 +431,7 @@ mod tests {
         assert_eq!(service.asked(), ["PUT", "GET", "PUT", "GET"]);
     }
 
-    /// Regression: the agent answered after ten seconds, when each SDK had given up.
+    /// Regression: the agent answered after ten seconds, when every SDK had already given up.
     #[tokio::test]
     async fn a_real_service_that_hangs_is_told_before_the_client_gives_up() {
         for token in [false, true] {
@@ -444,7 +448,7 @@ mod tests {
             let start = clock.now();
             assert_eq!(read(&world, 1).await, [(503, "upstream_timeout".to_owned())]);
             let waited = clock.now().since(start);
-            // A second, with room for a busy machine.
+            // About one second is expected. The bounds allow for a busy machine.
             assert!(waited >= Duration::from_millis(800) && waited < Duration::from_secs(6), "{waited:?}");
         }
     }

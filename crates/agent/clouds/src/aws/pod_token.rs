@@ -1,11 +1,11 @@
-//! Checks the Kubernetes token that a pod shows at the credentials endpoint of containers: its pod, its audience and its expiry.
+//! Checks the Kubernetes token that a pod sends to the containers' credentials endpoint: its pod, its audience and its expiry time.
 //!
-//! The connection identifies the pod, as everywhere in the agent, and no token changes that: a pod gets its own credentials or none. The
-//! token guards against an attacker who makes a pod *send* a request but cannot shape it: such a request has no `Authorization`.
+//! The connection identifies the pod, and no token changes that: a pod gets its own credentials or none. The token protects against
+//! an attacker who can make a pod *send* a request but cannot set its headers. Such a request has no `Authorization` header.
 //!
-//! The agent does not check the signature. That would take a call to the API server for each token, and pods would lose their credentials
-//! with its availability. A forged token gains nothing that the pod cannot get from the metadata service. The checks refuse a token that
-//! was mounted or copied from elsewhere, because it shows a mistake that should be visible.
+//! The agent does not check the signature. That check would need a call to the API server per token, and pods would lose their
+//! credentials while the API server is down. A forged token has no advantage, because the pod can get the same credentials from the
+//! metadata service. The checks refuse a token that was copied from another pod, because that is a mistake that should be visible.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ const TOKEN_NOT_YET_VALID: Refusal = Refusal::new(
     "The token in the Authorization header is not valid yet: the node's clock is behind, or the issuer's clock is ahead.",
 );
 
-/// The time by which the API server's clock may be ahead of the node's. Common libraries for such tokens use the same value.
+/// The tolerance for a clock of the API server that is ahead of the node's clock. Common JWT libraries use the same value.
 const LEEWAY: Duration = Duration::from_secs(60);
 
 /// The claims that the agent reads. Source: Kubernetes documentation, "Managing Service Accounts", schema of bound tokens.
@@ -47,7 +47,8 @@ const LEEWAY: Duration = Duration::from_secs(60);
 struct Claims {
     aud: Audiences,
     exp: u64,
-    /// The start of validity. The API server always writes it; a token without it is valid from the beginning (RFC 7519 section 4.1.5).
+    /// The time from which on the token is valid. The API server always sets it. A token without it is always valid (RFC 7519
+    /// section 4.1.5).
     nbf: Option<u64>,
     #[serde(rename = "kubernetes.io")]
     kubernetes: Kubernetes,
@@ -73,10 +74,10 @@ struct ObjectRef {
     uid: String,
 }
 
-/// Checks the token that this pod shows for `audience`, and returns its expiry. The token has the form of a JWT.
+/// Checks the token that this pod sent for `audience`, and returns its expiry time. The token must have the format of a JWT.
 ///
 /// # Errors
-/// The token is malformed, another pod's, for another audience, not valid yet, or expired.
+/// The token is malformed, not valid yet or expired, or it belongs to another pod or another audience.
 pub(super) fn check(token: &str, pod: &Pod, audience: &str, now: UnixTime) -> Result<UnixTime, Refusal> {
     let claims = read(token).ok_or(BAD_AUTHORIZATION)?;
     if !claims.kubernetes.is_of(pod) {
@@ -100,7 +101,8 @@ fn read(token: &str) -> Option<Claims> {
 }
 
 impl Kubernetes {
-    /// True if the token belongs to `pod`. UIDs are compared because names recur. Pods of a file (`static`) have only names.
+    /// True if the token belongs to `pod`. UIDs are compared because names can be reused. Pods from a file (`static`) have only
+    /// names.
     fn is_of(&self, pod: &Pod) -> bool {
         let account = &pod.service_account;
         let is_same = *self.namespace == *account.namespace
@@ -110,7 +112,7 @@ impl Kubernetes {
     }
 }
 
-/// True if the UID has the form that an API server gives (RFC 4122): 32 hexadecimal digits in five groups.
+/// True if the UID has the format that an API server uses (RFC 4122): 32 hexadecimal digits in five groups.
 fn is_given_by_api_server(uid: &str) -> bool {
     uid.len() == 36 && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
@@ -164,7 +166,7 @@ mod tests {
         );
     }
 
-    /// Regression: the agent ignored a token's start of validity.
+    /// Regression: the agent ignored the time from which on a token is valid.
     #[test]
     fn a_token_is_refused_before_it_begins_but_for_a_minute_of_leeway() {
         for (begin, expected) in [

@@ -1,4 +1,4 @@
-//! Prefetch of a pod's first AWS credentials, which are those of its one role.
+//! Prefetches a pod's first AWS credentials, which are those of its only role.
 
 use std::sync::{Arc, Weak};
 
@@ -8,10 +8,10 @@ use seawall_core::events::PodEventRecorder;
 use super::refusals;
 use crate::{pod_events, prefetch};
 
-/// The job that fetches a pod's first credentials.
+/// A job that fetches a pod's first credentials.
 #[derive(Debug)]
 pub(super) struct AwsPrefetchJob {
-    /// A weak reference, so that the queue does not keep a pod alive that ends before its turn.
+    /// The pod's credentials. The reference is weak, so the queue does not keep a deleted pod in memory.
     holder: Weak<AwsPodCredentials>,
     complainer: PodEventRecorder,
 }

@@ -1,12 +1,12 @@
-//! The refusals that a pod gets when there are no credentials, worded for users of AWS.
+//! The refusals for a pod without credentials, in words for users of AWS.
 
 use seawall_http::Refusal;
 
 use crate::refusals::CloudRefusals;
 
-/// The refusals of AWS. The SDKs for Go, Rust and JavaScript's first generation retry a 503.
+/// The refusals of AWS. The SDKs for Go, Rust and the first generation for JavaScript retry a 503.
 ///
-/// For the other SDKs a 503 is as final as a 403: they ask again with the next call.
+/// The other SDKs treat a 503 like a 403: they try again only with their next call.
 pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     not_entitled: Refusal::new(
         404,

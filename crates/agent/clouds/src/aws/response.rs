@@ -1,4 +1,4 @@
-//! Credentials from memory in the form of the AWS endpoints: the part that both endpoints share.
+//! Cached credentials in the format of the AWS endpoints. Both endpoints share this code.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
@@ -7,34 +7,35 @@ use seawall_broker::aws::AwsCredential;
 use seawall_core::{Lease, Moment};
 use seawall_protocols::aws::{CredentialsDocument, Iso8601Time, UnixTime};
 
-/// The least remaining lifetime of credentials for which a listing names their role.
+/// The least remaining lifetime of credentials whose role the listing may name.
 ///
-/// Clients request the document next, and a client of the CRT ends its process if that is refused.
+/// Clients request the document after the listing. A client of the CRT aborts its process if the document is refused.
 pub(super) const MIN_LISTED_LIFETIME: Duration = Duration::from_secs(10);
 
 /// The longest time that a request waits for credentials. It must be shorter than the client's own timeout.
 ///
-/// Most SDKs wait one second, the SDK for Go half a second (their sources, and measured).
+/// Most SDKs wait one second, and the SDK for Go half a second (from their sources, and measured).
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_millis(850);
 
 /// The longest time that a request of the SDK for Go waits for credentials. See [`WAIT_TIMEOUT`].
 pub(super) const GO_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// The longest time that a request for a session token waits until its pod is proven.
+/// The longest time that a request for a session token waits for the attestation of its pod.
 ///
-/// It waits only if a pod is expected at its address. The proof takes milliseconds if all is well; otherwise the client still gets a token.
+/// The request waits only if a pod is expected at its address. Attestation normally takes milliseconds. If it takes longer, the
+/// client still gets a token.
 pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The document of a lease.
+/// Returns the document of a lease.
 pub(super) fn credentials(lease: &Lease<AwsCredential>) -> CredentialsDocument<'_> {
     FormattedDates::default().document(lease)
 }
 
-/// The formatted dates of the lease that was last written. Formatting both dates takes a tenth of a warm answer's time.
+/// The formatted dates of the last written lease. Formatting both dates takes a tenth of the time of an answer from memory.
 #[derive(Debug, Default)]
 pub(super) struct FormattedDates(RefCell<Option<LeaseDates>>);
 
-/// Formatted dates. They depend on `of` alone.
+/// Formatted dates, which depend only on `of`.
 #[derive(Debug)]
 struct LeaseDates {
     of: Span,
@@ -42,11 +43,11 @@ struct LeaseDates {
     last_updated: Iso8601Time,
 }
 
-/// The times from which a lease's dates follow: its end as AWS stated it, and its start and end on our clock.
+/// The times that determine a lease's dates: its expiry as AWS stated it, and its start and expiry on the agent's clock.
 type Span = (SystemTime, Moment, Moment);
 
 impl FormattedDates {
-    /// The document of this lease. Formats its dates only if they differ from those of the lease before.
+    /// Returns the document of this lease. It formats the dates only if they differ from those of the previous lease.
     pub(super) fn document<'a>(&self, lease: &'a Lease<AwsCredential>) -> CredentialsDocument<'a> {
         let (credential, of) = (&lease.value, (lease.value.expires(), lease.issued, lease.expires));
         let mut dated = self.0.borrow_mut();
@@ -67,10 +68,10 @@ impl FormattedDates {
 }
 
 impl LeaseDates {
-    /// Formats the dates of a lease. The end is the date that AWS stated, not one that is computed here.
+    /// Formats the dates of a lease. The expiry is the date that AWS stated, not a computed one.
     ///
-    /// The lifetime is counted from the end of the second in which AWS answered. So the start is set a second earlier; otherwise it would
-    /// be ahead of `Date`.
+    /// The lifetime is counted from the end of the second in which AWS answered. So the start is set one second earlier. Otherwise
+    /// it would be later than the `Date` header.
     fn new(of: Span) -> Self {
         let (end, issued, expires) = of;
         let end = UnixTime::from(end);
@@ -86,12 +87,13 @@ mod tests {
 
     use super::*;
 
-    /// Regression: `LastUpdated` was rounded up.
+    /// Regression: the agent rounded `LastUpdated` up.
     #[test]
     fn what_was_issued_is_never_updated_later_than_it_was() {
         let start = Duration::from_secs(1_767_225_600);
         let at = |after: Duration| Iso8601Time::of(UnixTime::from(SystemTime::UNIX_EPOCH + start + after));
-        // AWS answers at the tenth, its `Date` cut to the second; without one, life is counted from our own clock.
+        // AWS answers in the middle of a second, and its `Date` is truncated. Without `Date`, the lifetime counts from the agent's
+        // own clock.
         for (answered, life) in [
             (Duration::from_millis(100), Duration::from_secs(3599)),
             (Duration::from_millis(100), Duration::from_millis(3_599_900)),

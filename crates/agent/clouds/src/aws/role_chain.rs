@@ -1,6 +1,6 @@
-//! The chain of roles by which a pod's role is taken.
+//! The chain of roles through which the agent assumes a pod's role.
 //!
-//! Combines the policy's decision for a pod with the configuration into the access that the broker is asked for.
+//! The module combines the policy's decision for a pod with the configuration. The result is the access that the broker uses.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::config::{BaseCredentialSource, RoleSessionConfig};
 use super::policy;
 use super::policy::{AllowedRole, RoleGrant};
 
-/// The session name of a base role. The session belongs to the agent, not to a pod.
+/// The session name for a base role. The session belongs to the agent, not to a pod.
 const AGENT: &str = "seawall-agent";
 
-/// The broker's configuration that is the same for all pods, without the roots of `aws.caFile`.
+/// Returns the part of the broker's configuration that all pods share, without the root certificates of `aws.caFile`.
 pub(super) fn config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchangeConfig {
     let keys = match &exchange.base.source {
         BaseCredentialSource::InstanceRole => Some(KeySource::Instance { url: metadata.to_owned() }),
@@ -31,7 +31,7 @@ pub(super) fn config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchang
     AwsExchangeConfig { keys, sts_url, eks_auth_url, proxy: exchange.proxy.clone(), extra_roots: None }
 }
 
-/// Turns each [`AllowedRole`] into the [`RoleAccess`] that the broker is asked for.
+/// Converts each [`AllowedRole`] to the [`RoleAccess`] that the broker uses.
 #[derive(Debug)]
 pub(super) struct RoleAccessBuilder {
     region: Region,
@@ -43,14 +43,14 @@ pub(super) struct RoleAccessBuilder {
 /// The identity that assumes the roles of pods.
 #[derive(Debug)]
 enum BaseIdentity {
-    /// The agent, with the role that it assumes first, if any.
+    /// The agent itself. It may assume a base role first.
     Agent(Option<KeySignedRole>),
-    /// The pod, with this role, which it assumes first with its own token for the audience.
+    /// The pod. It first assumes this role with its own token for the audience.
     Pod { audience: Arc<str>, role: RoleArn },
 }
 
 impl RoleAccessBuilder {
-    /// Creates a builder from this configuration.
+    /// Creates a builder for this configuration.
     ///
     /// # Errors
     /// The broker rejects a region that the configuration accepted.
@@ -66,7 +66,7 @@ impl RoleAccessBuilder {
         Ok(Self { region, sts: exchange.sts_endpoint, length: exchange.duration, base })
     }
 
-    /// The access by which this pod takes the role that it is allowed.
+    /// Returns the access by which the agent gets credentials of the pod's allowed role.
     pub(super) fn build(&self, pod: &Pod, allowed: &AllowedRole) -> RoleAccess {
         let way = match allowed {
             AllowedRole::Granted(grant) => self.named(grant),
@@ -102,7 +102,7 @@ impl RoleAccessBuilder {
     }
 }
 
-/// The role that the agent assumes before it assumes those of pods.
+/// Returns the base role that the agent assumes before it assumes the roles of pods.
 fn agents(arn: RoleArn) -> KeySignedRole {
     KeySignedRole {
         arn,

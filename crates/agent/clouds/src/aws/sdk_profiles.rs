@@ -1,7 +1,7 @@
-//! The AWS SDKs by their User-Agents, with the remaining lifetime at which each refreshes its credentials.
+//! The AWS SDKs by User-Agent, with the remaining lifetime at which each SDK refreshes its credentials.
 //!
-//! The values are measured with the clients themselves, at the endpoint where each refreshes earlier. The SDKs for JavaScript send no
-//! User-Agent, nor do some others at the containers endpoint.
+//! The values were measured with the clients, at the endpoint where each client refreshes earlier. The SDKs for JavaScript send no
+//! User-Agent. Some other SDKs send none to the containers' endpoint.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfi
     SdkProfile { user_agent: agent, name, refresh_window: every, poll_interval: Some(every) }
 }
 
-/// All of them.
+/// The profiles of all AWS SDKs.
 pub(crate) const ALL: SdkProfiles = SdkProfiles {
     known: KNOWN,
-    // The SDK for C++ asks every five minutes, whatever it has: thirteen times in an hour, its ends included.
+    // The SDK for C++ fetches every five minutes, which is thirteen times in an hour including both ends.
     normal_fetches_per_hour: 13,
     unnamed_description: "unknown (it sends no User-Agent; neither do the AWS SDKs for JavaScript)",
     lifetime_advice: "Raise the role's MaxSessionDuration and aws.session.duration, or use a newer SDK release.",
@@ -35,7 +35,7 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
 };
 
 const KNOWN: &[SdkProfile] = &[
-    // A process for each call.
+    // The AWS CLI starts a process for each call.
     client("aws-cli/", "the AWS CLI", 0),
     client("boto3/", "boto3", 15),
     client("botocore/", "botocore", 15),
@@ -49,9 +49,9 @@ const KNOWN: &[SdkProfile] = &[
     client("aws-sdk-rust/", "the AWS SDK for Rust", 0),
     client("aws-sdk-ruby3/", "the AWS SDK for Ruby", 5),
     poll("aws-sdk-cpp/", "the AWS SDK for C++", 5),
-    // By its source (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`); older releases name themselves by nothing there.
+    // From its source (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`). Older releases send no name there.
     poll("aws-sdk-dotnet-", "the AWS SDK for .NET", 2),
-    // Only once they have ended.
+    // It refreshes only after the expiry.
     client("aws-sdk-php/", "the AWS SDK for PHP", 0),
     client("aws-sdk-crt/", "the AWS CRT", 5),
     client("object_store/", "object_store", 5),
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// True if one of the User-Agents that the family sends finds this profile.
+    /// True if this profile matches one of the User-Agents that the client family sends.
     fn names(client: &SdkProfile, family: &Family) -> bool {
         let sent = [family.wire.agent, family.wire.container_agent];
         sent.into_iter().flatten().any(|agent| {
@@ -75,7 +75,8 @@ mod tests {
         [Some(family.imds), family.container].into_iter().flatten()
     }
 
-    /// Each client family stands in two lists. If several releases send one name, the profile has their largest window, in minutes.
+    /// Each client family is in two lists. If several releases send the same name, the profile has their largest window, in
+    /// minutes.
     #[test]
     fn each_family_is_found_by_what_it_sends_with_the_larger_of_its_windows_or_said_to_send_nothing() {
         for family in all() {

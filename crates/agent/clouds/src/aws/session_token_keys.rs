@@ -1,10 +1,11 @@
-//! The keys of session tokens, for all traffic threads: kept in a file, so that tokens outlive the agent, and replaced in time.
+//! Stores the keys of session tokens for all traffic threads. It saves the keys in a file, so tokens survive a restart, and rotates
+//! the keys.
 //!
-//! The agent writes the file only once it has signed a token, so a check of the configuration writes nothing.
+//! The agent writes the file only after it has signed a token, so a check of the configuration writes no file.
 //!
-//! Without a file that can be written, a restart invalidates all tokens. The SDK for Rust then fails for as long as its token was granted.
-//! So `aws.imds.tokenKeyFile` exists, and without it tokens live only minutes by default. If the wall clock is set forward by more than a
-//! token's remaining lifetime, the token is lost too, and no file helps.
+//! Without a writable file, a restart invalidates all tokens. The SDK for Rust then fails until the granted lifetime of its token
+//! ends. The key `aws.imds.tokenKeyFile` prevents this. Without that key, tokens live only for minutes by default. If the wall
+//! clock jumps forward beyond a token's expiry time, the token also becomes invalid, with or without the file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -22,13 +23,13 @@ use seawall_protocols::aws::session::KEY_BYTES;
 use seawall_protocols::aws::{TokenSigningKeys, UnixTime};
 use tokio::sync::Notify;
 
-/// Largest file that is read.
+/// The largest key file that the agent reads.
 const LARGEST: usize = 1024;
 
-/// The interval between two checks whether the key is old enough to be replaced.
+/// The interval between two checks whether a key rotation is due.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// The keys in use.
+/// The current signing keys.
 #[derive(Debug)]
 pub(super) struct TokenKeyStore {
     keys: ArcSwap<TokenSigningKeys>,
@@ -39,10 +40,10 @@ pub(super) struct TokenKeyStore {
 }
 
 impl TokenKeyStore {
-    /// Opens the keys of the file. Creates new keys if there is no file or it holds no valid keys.
+    /// Loads the keys from the file. Creates new keys if the file does not exist or contains no valid keys.
     ///
     /// # Errors
-    /// The file is there and cannot be read; the kernel gives no random bytes.
+    /// The file exists but cannot be read, or the kernel provides no random bytes.
     pub(super) fn open(file: Option<&Path>, clock: &Clock) -> anyhow::Result<Self> {
         let kept = file.map(read).transpose()?.flatten();
         let is_used = kept.is_some();
@@ -61,19 +62,19 @@ impl TokenKeyStore {
         })
     }
 
-    /// The keys in use: one atomic read.
+    /// Returns the current keys with one atomic read.
     pub(super) fn load(&self) -> Guard<Arc<TokenSigningKeys>> {
         self.keys.load()
     }
 
-    /// Records that a token was signed, so that the keys are written to the file.
+    /// Records that a token was signed. The keys will then be written to the file.
     pub(super) fn mark_used(&self) {
         if !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed) {
             self.used.notify_one();
         }
     }
 
-    /// Writes the keys to the file and rotates them in time. Runs for ever, on the control thread.
+    /// Writes the keys to the file and rotates them when due. Runs forever on the control thread.
     pub(super) async fn run(self: Arc<Self>) {
         if !self.is_used.load(Ordering::Relaxed) {
             self.used.notified().await;
@@ -87,11 +88,11 @@ impl TokenKeyStore {
         }
     }
 
-    /// Rotates the keys if that is due. Returns true if it was due, even if no random bytes were available.
+    /// Rotates the keys if a rotation is due. Returns true if it was due, even if no random bytes were available.
     fn replace_in_time(&self) -> bool {
         let now = UnixTime::from(self.clock.wall());
         let kept = self.keys.load().to_bytes();
-        // A copy of their own: threads sign with these until the next ones are there.
+        // This is a copy, because threads sign with the current keys until the new keys are in place.
         let Ok(keys) = TokenSigningKeys::from_bytes(kept.expose()) else { return false };
         if !keys.is_rotation_due(now) {
             return false;
@@ -105,7 +106,7 @@ impl TokenKeyStore {
         true
     }
 
-    /// Writes the file on a separate thread, because this thread renews the credentials of all pods and must not wait for the disk.
+    /// Writes the file on a separate thread. This thread renews the credentials of all pods and must not wait for the disk.
     async fn write(&self) {
         let Some(path) = self.file.clone() else { return };
         let keys = self.keys.load_full();
@@ -118,7 +119,7 @@ impl TokenKeyStore {
     }
 }
 
-/// Reads the keys. Returns `None` if there is no file or it holds no valid keys.
+/// Reads the keys. Returns `None` if the file does not exist or contains no valid keys.
 fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
     if !path.try_exists().unwrap_or(true) {
         return Ok(None);
@@ -133,9 +134,10 @@ fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
     Ok(keys.ok())
 }
 
-/// Writes the keys to a temporary file and renames it to `path`, so that each reader gets a whole file.
+/// Writes the keys to a temporary file and renames it to `path`, so readers always see a complete file.
 ///
-/// Only the owner may read the file, from its first byte on. The temporary name is unique, because two agents write during an upgrade.
+/// Only the owner may read the file, from its first byte on. The temporary name is unique, because two agents may write during an
+/// upgrade.
 fn write(path: &Path, keys: &TokenSigningKeys) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", name_of_its_own()?));
     let written = write_new(&beside, keys).and_then(|()| fs::rename(&beside, path));
@@ -196,7 +198,7 @@ mod tests {
         assert!(!same(&first, &TokenKeyStore::open(None, &clock).unwrap()));
     }
 
-    /// Regression: both agents used one temporary name, and each removed the other's file.
+    /// Regression: two agents used the same temporary name, and each removed the file of the other.
     #[tokio::test]
     async fn two_agents_of_an_upgrade_write_beside_each_other() {
         let (folder, (clock, _hand)) = (folder(), Clock::manual());

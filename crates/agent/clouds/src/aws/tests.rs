@@ -1,4 +1,4 @@
-//! From a request to STS and back, over a day of a clock moved by hand.
+//! Tests from a request to STS and back, over a day of a manual clock.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ async fn a_days_documents_have_sixteen_minutes_left_though_sts_is_away_for_nine(
     world.first().await;
     let mut least = Duration::MAX;
     for minute in 0..24 * 60 {
-        // Nine minutes of every 35, which is about as often as a lease is renewed: the two meet in every way.
+        // STS is down for nine minutes of every 35. A lease is renewed about as often, so outages and renewals coincide in many
+        // combinations.
         let is_away = minute % 35 >= 26;
         let faults = Faults { error_rate: f64::from(u8::from(is_away)), ..Faults::default() };
         sts.set_faults(&faults);
@@ -77,7 +78,7 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     for _ in 0..4 * 60 {
         world.manual_clock.advance(MINUTE);
         world.settle().await;
-        // An SDK asks now and then; what nobody asks for is let go.
+        // An SDK sends requests now and then, because unused credentials are dropped.
         world.listed().await;
     }
     assert_eq!(world.listed().await, (200, "till".to_owned()));
@@ -118,7 +119,7 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
         ("", "python-urllib3/2.8.0", 1000),
     ] {
         let mut waited = Duration::MAX;
-        // On a machine that is busy an answer may be late, but not each time.
+        // On a busy machine an answer may be late, but not in every try.
         for _ in 0..5 {
             let began = clock.now();
             let answer = if at.is_empty() {
@@ -153,7 +154,7 @@ async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_
             (naming(TILL), "200", "till"),
         ] {
             let mut answer = "upstream_timeout".to_owned();
-            // On a machine that is busy its patience may be over first, but not each time.
+            // On a busy machine the client's timeout may come first, but not in every try.
             for _ in 0..5 {
                 if answer.contains("upstream_timeout") {
                     answer = changed_meanwhile(&world, is_at_containers, now.clone()).await;
@@ -183,7 +184,7 @@ async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: Rela
     tokio::join!(ask, change).0
 }
 
-/// The remaining lifetime of the credentials that the pod holds.
+/// Returns the remaining lifetime of the pod's credentials.
 fn held(world: &PodFixture) -> Duration {
     let entitlements = world.pod().entitlements();
     let EntitlementState::Decided(own) = entitlements.aws() else { panic!("not decided") };

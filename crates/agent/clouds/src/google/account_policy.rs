@@ -1,7 +1,7 @@
-//! Finds the Google service account that a pod acts as, from GKE's annotation on the pod's ServiceAccount.
+//! Determines the Google service account that a pod impersonates, from GKE's annotation on the pod's ServiceAccount.
 //!
-//! Reads one annotation and nothing else, and never guesses. A malformed value is an error with a name and not "no account",
-//! because the two give a pod different credentials.
+//! The module reads only this annotation and never guesses. A malformed value is a separate error and does not count as "no
+//! account", because the two cases give a pod different credentials.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use seawall_core::PodAnnotations;
 use seawall_core::annotations::{AnnotationKeys, AnnotationValue, RelatedAnnotations};
 use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 
-/// The annotation on a ServiceAccount that names the Google account it acts as. Source: Google Cloud documentation,
-/// "Authenticate to Google Cloud APIs from GKE workloads".
+/// The annotation on a ServiceAccount that names the Google service account to impersonate.
+/// Source: Google Cloud documentation, "Authenticate to Google Cloud APIs from GKE workloads".
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
-/// The annotations that this policy needs.
+/// The annotation keys that this policy needs.
 pub(super) const SELECTION: AnnotationKeys =
     AnnotationKeys { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
 
@@ -26,21 +26,22 @@ pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
     is_valid: is_google_account,
 }];
 
-/// The reasons for which a pod's Google account cannot be determined.
+/// The reason why a pod's Google account cannot be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccountError {
-    /// The pod's ServiceAccount is not read yet.
+    /// The pod's ServiceAccount was not read yet.
     NotRead,
     /// The pod's ServiceAccount does not exist.
     Missing,
-    /// The annotation is present and is not a service account's e-mail. The pod must be refused; it does not act as itself.
+    /// The annotation is not a service account's e-mail address. The agent must refuse the pod and must not use the pod's own
+    /// identity.
     Malformed,
 }
 
-/// The e-mail of the Google service account to impersonate; `None` if the workload acts as itself.
+/// Returns the e-mail address of the Google service account to impersonate, or `None` if the pod uses its own identity.
 ///
 /// # Errors
-/// The account is not known yet, the ServiceAccount is missing, or its annotation is malformed.
+/// The annotations are not known yet, the ServiceAccount does not exist, or its annotation is malformed.
 pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>, AccountError> {
     let annotations = match &facts.service_account {
         RelatedAnnotations::NotRead => return Err(AccountError::NotRead),
@@ -53,16 +54,17 @@ pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>
     }
 }
 
-/// Longest e-mail address (RFC 5321, section 4.5.3.1.3, without the angle brackets).
+/// The maximum length of an e-mail address (RFC 5321, section 4.5.3.1.3, without the angle brackets).
 const LONGEST_EMAIL: usize = 254;
 
-/// The domain suffix of every Google service account. User-made accounts are under `PROJECT.iam.`, built-in ones under `developer.`,
-/// `appspot.` or `cloudservices.`. Source: Google Cloud documentation, "Types of service accounts".
+/// The domain suffix of every Google service account. Source: Google Cloud documentation, "Types of service accounts".
+/// User-made accounts end with `PROJECT.iam.` before the suffix, built-in accounts with `developer.`, `appspot.` or
+/// `cloudservices.`.
 const GOOGLE_DOMAIN: &str = ".gserviceaccount.com";
 
-/// True if `value` is the e-mail of a Google service account.
+/// True if `value` is the e-mail address of a Google service account.
 ///
-/// Allows few characters because the value becomes part of a URL's path at the cloud, and of a metadata listing.
+/// Only few characters are allowed, because the value becomes part of a URL path at the cloud and of a metadata listing.
 fn is_google_account(value: &str) -> bool {
     let Some((name, domain)) = value.split_once('@') else { return false };
     value.len() <= LONGEST_EMAIL
@@ -146,7 +148,7 @@ mod tests {
         }
     }
 
-    /// A value that is too long is malformed however it begins: no part of it is kept that could pass for an account.
+    /// A value that is too long is malformed, even if its beginning is a valid account. The agent stores no part of it.
     #[test]
     fn a_huge_value_is_a_refusal() {
         let account_of =

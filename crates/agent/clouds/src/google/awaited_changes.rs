@@ -1,4 +1,4 @@
-//! Requests that wait: for a credential that is not in memory yet, or for a change of a credential or of the tree.
+//! Handles requests that wait for a credential that is not cached, or for a change of a credential or of the tree.
 //!
 //! Every wait ends at its own deadline. Long polls are also limited in number ([`LongPollLimit`]).
 
@@ -25,7 +25,7 @@ use crate::entitlements::EntitlementState;
 use crate::pod::PodEntry;
 use crate::pod_events;
 
-/// A credential request and the response format that the client wants.
+/// A credential request and the response format that the client requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FormattedCredentialRequest<'a> {
     pub(super) want: CredentialRequestRef<'a>,
@@ -42,9 +42,10 @@ impl ChangePoller {
         self.0.acquire(shares.long_polls)
     }
 
-    /// Returns the tree's text once it differs from the text that the client knows, or the known text at the end of the wait.
+    /// Waits until the tree's text differs from the text that the client knows, and returns the new text. At the timeout it returns
+    /// the known text.
     ///
-    /// The text changes when the pod's ServiceAccount does.
+    /// The text changes when the pod's ServiceAccount changes.
     pub(super) fn poll_text(
         &self,
         pod: &Arc<PodEntry>,
@@ -57,7 +58,7 @@ impl ChangePoller {
         let (timeout, mut stop) = (hold.timeout, self.0.stop.clone());
         DeferredResponse::new(&routes::METADATA, true, async move {
             let _place = place;
-            // The timeout and the drain answer with the content that the client has.
+            // At the timeout, or during a drain, the client gets the content that it already has.
             let over = async {
                 tokio::select! { other = other_text(&pod, &look, &known) => Some(other), () = stop.wait() => None }
             };
@@ -66,7 +67,8 @@ impl ChangePoller {
         })
     }
 
-    /// Returns a credential once it differs from the one the client has, or the current one at the end of the wait.
+    /// Waits until the credential differs from the one that the client has, and returns it. At the timeout it returns the current
+    /// credential.
     pub(super) fn poll_lease(
         &self,
         pod: &Arc<PodEntry>,
@@ -88,7 +90,7 @@ impl ChangePoller {
     }
 }
 
-/// Waits until the pod's tree has another text at the client's path, and returns that text.
+/// Waits until the text at the client's path changes in the pod's tree, and returns the new text.
 async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>) -> AwaitedGoogleResponse {
     loop {
         let change = pod.entitlements_changed();
@@ -103,7 +105,7 @@ async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>)
     }
 }
 
-/// Reads the path again in the pod's current tree; `None` while the pod's entitlement is pending.
+/// Reads the path again in the pod's current tree. Returns `None` while the pod's entitlement is pending.
 fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'static>, Refusal>> {
     match pod.entitlements().google() {
         EntitlementState::Decided(
@@ -116,13 +118,13 @@ fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'
     }
 }
 
-/// Maximum wait for a decision about the pod's entitlement, after a long poll has ended.
+/// The longest wait for a decision about the pod's entitlement after a long poll has ended.
 const CHANGING: Duration = Duration::from_secs(1);
 
-/// Waits for another lease than the one whose ETag the client has seen.
+/// Waits for a lease whose ETag differs from the one that the client has seen.
 ///
-/// Looks the lease up again after the wait and does not keep it meanwhile: while the cloud is down the lease may expire, and the
-/// account may change.
+/// It looks up the lease again after the wait. During the wait the lease may expire because the cloud is down, or the pod's account
+/// may change.
 async fn next_lease(
     pod: &PodEntry,
     want: CredentialRequestRef<'_>,
@@ -143,14 +145,14 @@ async fn next_lease(
             }
         };
         let _ = tokio::time::timeout(timeout, over).await;
-        // The entitlement is pending for a moment while another configuration replaces the one in force.
+        // The entitlement is pending for a moment while a new configuration replaces the current one.
         let _ = tokio::time::timeout(CHANGING, pod.wait_until_decided(CloudName::Google)).await;
     }
     let own = federated(pod)?;
     own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
 }
 
-/// The pod's own credentials, if it is entitled to them now.
+/// Returns the pod's own credentials, if it is entitled to them now.
 fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
     match pod.entitlements().google() {
         EntitlementState::Decided(GoogleEntitlement::Federated(own)) => Ok(own.clone()),
@@ -160,9 +162,9 @@ fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
     }
 }
 
-/// Ends a long poll at the real server as soon as its pod may no longer use that server.
+/// Ends a long poll at the real server when its pod may no longer use that server.
 ///
-/// Such a poll may last hours, and its answer holds the node's own credentials. Other requests end soon and are returned unchanged.
+/// Such a poll may last for hours, and its answer contains the node's own credentials. Other requests end soon and are not changed.
 pub(super) fn cancel_on_revocation(
     pod: &Arc<PodEntry>,
     later: DeferredResponse,
@@ -205,7 +207,7 @@ impl ReadyResponse for RevokedResponse {
 const NO_MORE: Refusal =
     Refusal::new(503, "account_changed", "The account of this pod has just changed; try again.");
 
-/// Waits for a credential that is not in memory yet, for a request that was received at `came`.
+/// Waits for a credential that is not cached, for a request that was received at `came`.
 pub(super) fn await_lease(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,

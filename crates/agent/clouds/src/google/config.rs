@@ -1,6 +1,7 @@
 //! The `google` section of the configuration: the mode, the node's facts, and the exchange.
 //!
-//! Checked values have the type of the component that uses them: facts as in `protocols::google`, the exchange as in the broker.
+//! Each checked value has the type of the component that uses it: node facts from `protocols::google`, and the exchange from the
+//! broker.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,30 +20,31 @@ use crate::reloadable_keys::ReloadableKeys;
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoogleConfig {
     pub mode: GoogleMode,
-    /// The URL of the real metadata server: behind all of `conceal`, and behind `passthrough_service_accounts`.
+    /// The URL of the real metadata server, for `conceal` mode and for `passthrough_service_accounts`.
     pub upstream_url: String,
-    /// The ServiceAccounts that see the real metadata server in `federate`, filtered as in `conceal`, with the node's own credentials.
+    /// The ServiceAccounts that use the real metadata server in `federate` mode. Their requests pass the filter of `conceal` and
+    /// get the node's credentials.
     pub passthrough_service_accounts: Vec<ServiceAccount>,
 }
 
 /// The kind of credentials that pods get.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GoogleMode {
-    /// Pods get their own credentials.
+    /// Pods get their own Google credentials.
     Federate(Box<FederateConfig>),
-    /// Pods get the node's credentials, through a filter.
+    /// Pods get the node's credentials through a filter.
     Conceal,
 }
 
-/// The settings of `federate`: the facts that it serves and the exchange that it calls.
+/// The settings of `federate` mode: the node facts and the token exchange.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FederateConfig {
     pub node: google::NodeMetadata,
-    /// The workload pool whose members the pods are. It is also the e-mail of a pod without a Google service account.
+    /// The workload pool of the pods. It also replaces the e-mail address of a pod without a Google service account.
     pub pool: String,
-    /// The exchange, without the roots of `ca_file`, which is read when the agent starts.
+    /// The token exchange, without the root certificates of `ca_file`. The agent reads that file when it starts.
     pub exchange: GoogleExchangeConfig,
-    /// A PEM file with additional root certificates to trust at both URLs.
+    /// A PEM file with additional root certificates for both URLs.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -80,7 +82,7 @@ pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
 const REAL: &str = "http://169.254.169.254";
 
 impl GoogleConfig {
-    /// Reads the section. Checks the keys of both modes, whichever is on, so that a file prepared for both is checked as a whole.
+    /// Reads the section. It checks the keys of both modes, so a file that contains both is checked completely.
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.table();
         let mode = GoogleMode::read(&table, base);
@@ -127,7 +129,7 @@ impl Serialize for GoogleConfig {
     }
 }
 
-/// The expected form of an entry in `passthroughServiceAccounts`, as Kubernetes writes it.
+/// The expected format of an entry in `passthroughServiceAccounts`.
 const ACCOUNT: &str = "a ServiceAccount as namespace/name";
 
 impl GoogleMode {
@@ -237,10 +239,10 @@ fn default_url(shape: GoogleExchangeApi) -> &'static str {
     }
 }
 
-/// The default `aud` of Kubernetes tokens: the audience that a provider expects if its allowed audiences are not configured.
+/// Returns the default audience (`aud`) of Kubernetes tokens. A provider expects it if its allowed audiences are not configured.
 ///
-/// A provider of the Security Token Service expects its own full name, a pool of GKE the pool's name. Source: Google Cloud documentation,
-/// "Configure Workload Identity Federation with Kubernetes", allowed audiences.
+/// A provider of the Security Token Service expects its own full name; a GKE pool expects the pool's name. Source: Google Cloud
+/// documentation, "Configure Workload Identity Federation with Kubernetes", allowed audiences.
 fn default_audience(shape: GoogleExchangeApi, provider: &str, pool: &str) -> String {
     match shape {
         GoogleExchangeApi::Sts => provider.to_owned(),
@@ -248,7 +250,7 @@ fn default_audience(shape: GoogleExchangeApi, provider: &str, pool: &str) -> Str
     }
 }
 
-/// Reads the exchange's `audience` from the key `workloadIdentityProvider`. Its form depends on the exchange API.
+/// Reads the exchange's `audience` from the key `workloadIdentityProvider`. Its format depends on the exchange API.
 fn workload_identity_provider(shape: GoogleExchangeApi, table: &DocumentTable<'_>) -> String {
     let (form, start) = match shape {
         GoogleExchangeApi::Sts => (
@@ -286,7 +288,7 @@ fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     table.key(key).text(form, values::secure_url).unwrap_or_else(|| default.to_owned())
 }
 
-/// Reads the proxy. A proxy cannot look into an https tunnel, but it can read plain http.
+/// Reads the proxy. A proxy cannot read an HTTPS tunnel, but it can read plain HTTP.
 fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
     let key = table.key("proxy");
     let proxy =

@@ -1,4 +1,4 @@
-//! The Google part of `/debug/pods`: names and times, never a secret.
+//! The Google part of `/debug/pods`. It shows names and times, never a secret.
 
 use seawall_broker::google::{CredentialRequest, GooglePrincipalView};
 use seawall_core::Moment;
@@ -9,7 +9,7 @@ use crate::broker_stats;
 use crate::entitlements::{EntitlementState, PodLeases, RefetchTask};
 
 impl GoogleEntitlement {
-    /// The kind of the entitlement in one word, the pod's Google service account, and its principals.
+    /// Describes the entitlement as JSON: its kind in one word, the pod's Google service account, and the principals.
     pub(crate) fn describe(&self, now: Moment) -> Value {
         let (status, own) = match self {
             Self::Federated(own) => ("federated", Some(own)),
@@ -23,7 +23,8 @@ impl GoogleEntitlement {
         })
     }
 
-    /// Returns a task that refetches the credentials of `before`; `None` if either has no credentials or both share one client.
+    /// Returns a task that fetches again the credentials of `before`. Returns `None` if either has no credentials or both share one
+    /// client.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (self, before) {
             (Self::Federated(own), EntitlementState::Decided(Self::Federated(before))) => {
@@ -33,7 +34,7 @@ impl GoogleEntitlement {
         }
     }
 
-    /// The pod's leases with its event recorder; `None` if the pod has no credentials of its own.
+    /// Returns the pod's leases with its event recorder, or `None` if the pod has no credentials of its own.
     pub(crate) fn leases(&self) -> Option<PodLeases> {
         let Self::Federated(own) = self else { return None };
         Some(PodLeases {

@@ -1,6 +1,6 @@
-//! A pod's entitlement to Google: decided for the pod, stored with it, and read by the dialect.
+//! A pod's Google entitlement. It is decided once, stored with the pod, and read by the dialect.
 //!
-//! This module knows neither the code that decides nor the code that answers.
+//! This module does not know how an entitlement is decided or how the dialect uses it.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ pub enum GoogleEntitlement {
     Federated(FederatedPod),
     /// The pod's requests go through the filter to the real metadata server.
     Passthrough,
-    /// The pod gets the node's facts and, instead of an account, the reason why it has none.
+    /// The pod gets the node's facts. Instead of an account it gets the reason why it has none.
     Refused(Arc<google::MetadataTree>, Refusal),
 }
 
-/// One pod's view of the metadata tree and the way to its leases.
+/// One pod's metadata tree and the client for its leases.
 #[derive(Clone, Debug)]
 pub struct FederatedPod {
     pub(super) tree: Arc<google::MetadataTree>,
     pub(super) credentials: Arc<GooglePodCredentials>,
-    /// The Google service account that the pod acts as, if any.
+    /// The Google service account that the pod impersonates, if any.
     pub(super) account: Option<Arc<str>>,
-    /// Records an event on the pod when it is refused something.
+    /// Records an event on the pod when the agent refuses a credential.
     pub(super) event_recorder: PodEventRecorder,
 }

@@ -1,7 +1,7 @@
 //! Answers one request in Google's dialect.
 //!
-//! Clients that are refused or not identified yet still get the facts that are no secret and must not be refused ([`Detection`]). All
-//! other answers come from the pod's own [`GoogleEntitlement`], which the resolver found and no request can choose.
+//! Some facts are public and must not be refused ([`Detection`]). Refused and unidentified clients also get these facts. All other
+//! answers come from the pod's own [`GoogleEntitlement`]. The resolver finds it, and no request can select another one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,20 +33,21 @@ use crate::pod_events;
 /// Google's dialect on one traffic thread.
 #[derive(Debug)]
 pub(super) struct GoogleDialect {
-    /// Answers detection requests, also of clients that are refused or not identified yet.
+    /// Answers detection requests, even of clients that are refused or not identified yet.
     detection: Detection,
     serves: GoogleDialectMode,
     waits: ChangePoller,
-    /// The path to the real metadata server: for every client in `conceal`, otherwise for the pods that the configuration lets through.
+    /// Forwards requests to the real metadata server. In `conceal` mode every client uses it, otherwise only the configured
+    /// ServiceAccounts.
     passthrough: GooglePassthrough,
 }
 
-/// The dialect's mode, which decides all answers except detection.
+/// The mode of the dialect. It decides all answers except those to detection requests.
 #[derive(Clone, Debug)]
 pub(super) enum GoogleDialectMode {
-    /// Pods have credentials of their own; the readiness probe sees the node's tree, without an account.
+    /// Pods have their own credentials. The readiness probe reads a tree with the node's facts and without an account.
     Federate { probe: Arc<MetadataTree> },
-    /// Requests go through a filter to the real metadata server.
+    /// All requests go through a filter to the real metadata server.
     Conceal,
 }
 
@@ -61,7 +62,8 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
         CloudName::Google
     }
 
-    /// Claims the metadata server's versions and the paths above them: a library requests `/` to detect a metadata server.
+    /// Claims the paths of the metadata server's versions and the paths above them. Libraries request `/` to detect a metadata
+    /// server.
     fn claims(&self, path: &str) -> bool {
         matches!(path, "/" | "/computeMetadata")
             || path.starts_with("/computeMetadata/")
@@ -72,12 +74,12 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
         matches!(method, "GET" | "HEAD")
     }
 
-    /// The wait for an identity is 400 ms for Go's clients and 500 ms for others.
+    /// Returns the longest wait for an identity: 400 ms for Go's clients and 500 ms for others.
     ///
-    /// The strictest of Go's clients gives up after 500 ms. Node's client has 3 s for all its tries, with pauses of 0.1, 0.5 and
-    /// 1.5 s between them. A longer wait would make it give up during its third try and show a timeout instead of our refusal.
+    /// The strictest of Go's clients gives up after 500 ms. Node's client allows 3 s for all its tries, with pauses of 0.1, 0.5 and
+    /// 1.5 s. With a longer wait it would give up during its third try and report a timeout instead of the agent's refusal.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration {
-        // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata; the other is net/http.
+        // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata. The other User-Agent is net/http.
         let is_go = |agent: &[u8]| {
             ["Go-http-client/", "gcloud-golang/"].iter().any(|known| agent.starts_with(known.as_bytes()))
         };
@@ -131,7 +133,7 @@ impl GoogleDialect {
         Self { detection: Detection::default(), serves, waits, passthrough }
     }
 
-    /// The server whose name the answers carry.
+    /// Returns the kind of server whose headers the answers carry.
     fn server(&self) -> MetadataServerKind {
         match self.serves {
             GoogleDialectMode::Federate { .. } => MetadataServerKind::Gke,
@@ -139,16 +141,16 @@ impl GoogleDialect {
         }
     }
 
-    /// Tells any client that this is a metadata server.
+    /// Answers a detection request of any client: this is a metadata server.
     ///
-    /// A library that is refused this decides for good that there is no server, and hides the reason. A library that gets this answer
-    /// goes on to request a token, and then shows its user our refusal.
+    /// A library that gets a refusal here concludes permanently that there is no server, and hides the reason. A library that gets
+    /// this answer requests a token and then shows the agent's refusal to its user.
     fn detect(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> Option<PodHandlerOutcome> {
         let status = self.write_text(&self.detection.answer(asked.head)?, asked.frame, out);
         Some(PodHandlerOutcome::Answered { route: &route::PROBE, status })
     }
 
-    /// Answers detection requests at once. Other requests wait until the client's identity and entitlement are known.
+    /// Answers detection requests immediately. Other requests wait until the client's identity and entitlement are known.
     fn not_yet(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
         self.detect(asked, out).unwrap_or(PodHandlerOutcome::AwaitIdentity)
     }
@@ -173,7 +175,7 @@ impl GoogleDialect {
                 self.bare(pod, tree, *why, asked, out)
             }
             EntitlementState::Pending => Ok(self.not_yet(asked, out)),
-            // No listener speaks the dialect of a cloud that is off.
+            // This case does not occur, because no listener speaks a dialect of a disabled cloud.
             EntitlementState::Off => Err(ANYONE),
         }
     }
@@ -203,7 +205,7 @@ impl GoogleDialect {
         }
     }
 
-    /// Serves the node's facts to a pod without an account, and the refusal `why` where the client asks for the account.
+    /// Answers a pod without an account. It gets the node's facts, and the refusal `why` for requests that need an account.
     fn bare(
         &self,
         pod: &Arc<PodEntry>,
@@ -221,7 +223,7 @@ impl GoogleDialect {
         }
     }
 
-    /// Serves a tree that has no credentials, to the readiness probe.
+    /// Answers the readiness probe from a tree without credentials.
     fn look(
         &self,
         tree: &MetadataTree,
@@ -248,7 +250,7 @@ impl GoogleDialect {
         hold.map(|hold| Ok((hold, self.waits.acquire(asked.shares)?))).transpose()
     }
 
-    /// Answers with a text that is known already, or defers the answer if the client waits for a change.
+    /// Answers with a text that is already known, or defers the answer if the client waits for a change.
     fn text(
         &self,
         pod: &Arc<PodEntry>,
@@ -299,7 +301,7 @@ fn wanted<'a>(credential: &'a CredentialQuery<'_, '_>) -> FormattedCredentialReq
     }
 }
 
-/// Answers with a credential: from memory if a lease is there, otherwise as soon as the broker has one.
+/// Answers with a credential: immediately if a lease is cached, otherwise when the broker has a lease.
 fn credential(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,
@@ -316,7 +318,7 @@ fn credential(
     PodHandlerOutcome::CacheHit { route, question: asked.should_record.then(question) }
 }
 
-/// Writes a credential from memory; `None` if there is no lease.
+/// Writes a cached credential. Returns `None` if there is no lease.
 fn lend(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,
@@ -334,19 +336,20 @@ fn lend(
     Some(routes::of(wanted.want))
 }
 
-/// A credential request that the client may send again.
+/// A recorded credential request. The replay cache answers it when the same bytes arrive again.
 #[derive(Debug)]
 struct CredentialReplay {
-    /// The tree by which the request was parsed.
+    /// The tree with which the request was parsed.
     tree: Arc<MetadataTree>,
     want: CredentialRequest,
     alt: ResponseFormat,
 }
 
 impl ReplayableQuery<PodEntry> for CredentialReplay {
-    /// Answers from the client's own credentials, as they are now, if its tree is still the same.
+    /// Answers with the client's current credentials, if its tree is still the same.
     ///
-    /// Another tree may read the same path differently: it decides which account the path names, and which scopes are the default.
+    /// Another tree may interpret the same path differently. The tree decides which account the path names and which scopes are the
+    /// default.
     fn answer(
         &self,
         caller: &PodClient,

@@ -1,4 +1,4 @@
-//! The trees that pods see in `federate`: the node's facts, and one tree for each account, shared by all pods that act as it.
+//! The metadata trees in `federate` mode: the node's facts, and one tree per account, which all pods with that account share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use seawall_protocols::google;
 use seawall_protocols::google::node_metadata::DEFAULT_SCOPES;
 
-/// The node's facts and the trees made of them.
+/// The node's facts and the trees that contain them.
 #[derive(Debug)]
 pub(super) struct MetadataTreeCache {
-    /// The name in place of an e-mail for pods that act as no Google service account, as on GKE.
+    /// The workload pool. As on GKE, it replaces the e-mail address for pods without a Google service account.
     pool: Arc<str>,
     /// The tree without an account. Trees with an account share its node facts.
     bare: Arc<google::MetadataTree>,
     /// The scopes that every account on the node lists.
     scopes: google::AccountScopes,
-    /// The trees with an account, by e-mail.
+    /// The trees with an account, by e-mail address.
     ///
-    /// A lock is needed because one thread makes trees while the agent runs. A tree is a KiB, and a hundred pods often act as a handful of
-    /// accounts.
+    /// The lock is needed because a thread creates trees while the agent runs. A tree takes one KiB, and a hundred pods often use
+    /// only a few accounts.
     of_accounts: Mutex<HashMap<Arc<str>, Weak<google::MetadataTree>>>,
 }
 
@@ -29,12 +29,12 @@ impl MetadataTreeCache {
         Self { pool: pool.into(), bare, scopes, of_accounts: Mutex::default() }
     }
 
-    /// The tree with the node's facts and no account.
+    /// Returns the tree with the node's facts and without an account.
     pub(super) fn without_account(&self) -> Arc<google::MetadataTree> {
         self.bare.clone()
     }
 
-    /// The tree of pods that act as this Google service account, or as themselves if it is `None`.
+    /// Returns the tree for pods that impersonate this Google service account, or for pods with their own identity if it is `None`.
     pub(super) fn for_account(&self, account: Option<&Arc<str>>) -> Arc<google::MetadataTree> {
         let email = account.unwrap_or(&self.pool);
         let mut trees = self.of_accounts.lock().unwrap_or_else(PoisonError::into_inner);

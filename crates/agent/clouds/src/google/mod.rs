@@ -52,7 +52,7 @@ pub(crate) use config::{GoogleConfig, KEYS};
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_profiles::ALL as CLIENTS;
 
-/// The readiness request: it asks for a fact that is no secret, as a library would.
+/// The readiness request. It requests a public fact, as a library would.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/computeMetadata/v1/project/project-id",
@@ -69,7 +69,7 @@ const MALFORMED: Refusal = Refusal::new(
 const NO_SERVICE_ACCOUNT: Refusal =
     Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
 
-/// Google as a running cloud.
+/// The running Google part of the agent.
 #[derive(Debug)]
 pub(crate) struct Google {
     upstream: String,
@@ -78,7 +78,7 @@ pub(crate) struct Google {
 
 #[derive(Debug)]
 enum GoogleModeState {
-    /// Every pod gets the real metadata server, through a filter.
+    /// Every pod uses the real metadata server through a filter.
     Conceal,
     /// Each pod gets its own credentials.
     Federate(Box<Federation>),
@@ -88,8 +88,8 @@ enum GoogleModeState {
 struct Federation {
     /// The exchange configuration of the broker.
     ///
-    /// After it changes, the agent fetches leases anew and does not answer with the old ones: the provider decides which identity a pod
-    /// has and what that identity may do.
+    /// If it changes, the agent fetches new leases instead of using the old ones, because the provider decides the identity of a
+    /// pod and its permissions.
     asks: GoogleExchangeConfig,
     broker: GoogleBroker,
     trees: MetadataTreeCache,
@@ -98,7 +98,7 @@ struct Federation {
 }
 
 impl GoogleConfig {
-    /// The annotations that this section needs.
+    /// Returns the annotation keys that this section needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
         account_policy::SELECTION
     }
@@ -108,12 +108,12 @@ impl GoogleConfig {
         matches!(self.mode, GoogleMode::Federate(_))
     }
 
-    /// Starts Google. Its background tasks run on `runtime`. Makes no request.
+    /// Starts the Google part without a network call. Its background tasks run on `runtime`.
     ///
-    /// Takes over from `before` everything that the sections leave unchanged, with its leases and counters.
+    /// Each component with an unchanged configuration is reused from `before`, with its leases and counters.
     ///
     /// # Errors
-    /// A file that the section names cannot be read or used.
+    /// The agent cannot read or use a file that the section names.
     pub(super) fn start(
         &self,
         clock: &Clock,
@@ -147,9 +147,9 @@ impl Google {
         }
     }
 
-    /// Decides the entitlement of a pod that had `before`; `None` while the deciding facts are not known.
+    /// Decides the entitlement of a pod that had `before`. Returns `None` until all deciding facts are known.
     ///
-    /// The pod keeps its leases if the deciding facts and the exchange configuration are the same.
+    /// The pod keeps its leases if the deciding facts and the exchange configuration are unchanged.
     pub(super) fn entitle(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -180,7 +180,7 @@ impl Google {
         Rc::new(GoogleDialect::new(serves, ChangePoller(tools.long_polls.clone()), passthrough))
     }
 
-    /// The broker that fetches pods' credentials; `None` in `conceal`.
+    /// Returns the broker that fetches the credentials of pods, or `None` in `conceal` mode.
     pub(super) fn broker(&self) -> Option<&GoogleBroker> {
         self.federation().map(|federation| &federation.broker)
     }
@@ -208,7 +208,7 @@ impl Federation {
         Ok(Self { asks, broker, trees, passthrough_service_accounts, ahead })
     }
 
-    /// Decides a pod's entitlement; `None` while the Google account of the pod's ServiceAccount is not known.
+    /// Decides a pod's entitlement. Returns `None` until the Google account of the pod's ServiceAccount is known.
     fn entitle(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -226,7 +226,7 @@ impl Federation {
                 EntitlementState::Decided(GoogleEntitlement::Federated(own))
                     if own.account == account && own.credentials.is_from(&self.broker) =>
                 {
-                    // Another configuration may have changed the node's facts.
+                    // A new configuration may have changed the node's facts.
                     let tree = self.trees.for_account(account.as_ref());
                     Some(GoogleEntitlement::Federated(FederatedPod { tree, ..own.clone() }))
                 }
@@ -251,7 +251,8 @@ impl Federation {
         };
         let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.pod_credentials(spec));
         let complainer = applicant.event_recorder.clone();
-        // Only once for each pod: otherwise each change of the ServiceAccount's annotation would cause a call.
+        // The agent prefetches only once per pod, because otherwise each change of the ServiceAccount's annotation would cause a
+        // call.
         if applicant.prefetch && matches!(before, EntitlementState::Pending) {
             self.ahead.enqueue(GooglePrefetchJob::new(&tree, &holder, &complainer));
         }

@@ -1,9 +1,10 @@
 //! Forwards requests through a filter to Google's real metadata server.
 //!
-//! In `conceal` every request takes this path, otherwise only requests of the ServiceAccounts that the configuration lets through.
+//! In `conceal` mode it forwards every request. Otherwise it forwards only requests of the configured ServiceAccounts.
 //!
-//! The dialect builds each upstream request anew from what it parsed: a canonical path and query and one header of ours, with no byte
-//! of the client's. So the two servers cannot read one request differently, which is how filters are bypassed.
+//! The dialect builds each upstream request itself, from the parsed path and query and one header of its own. The upstream request
+//! contains no raw bytes of the client. So the two servers cannot interpret a request differently, which is how filters are
+//! bypassed.
 
 use std::time::Duration;
 
@@ -25,19 +26,19 @@ pub(super) struct GooglePassthrough {
 
 /// The timeout of a request to the real server.
 ///
-/// It is longer than one try of Google's libraries (3 s for Python and Node), so the agent never gives up first.
+/// It is longer than one try of Google's libraries (3 s for Python and Node), so the agent never times out first.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl GooglePassthrough {
-    /// Forwards to the real server behind `forwarder`. Refusals have the format of `server`.
+    /// Creates a passthrough over `forwarder`. Refusals have the format of `server`.
     pub(super) fn new(forwarder: Forwarder, server: MetadataServerKind) -> Self {
         Self { forwarder, server }
     }
 
-    /// Forwards the request if it may go upstream, and returns its deferred response.
+    /// Forwards the request if the rules allow it, and returns the deferred response.
     ///
     /// # Errors
-    /// The rule of the dialect that forbids it, or too many long polls.
+    /// The rule that forbids the request, or a refusal because too many long polls are open.
     pub(super) fn forward(
         &self,
         shares: ClientShares<'_>,
@@ -46,7 +47,7 @@ impl GooglePassthrough {
         let admitted = google::admit(head)?;
         let forward = UpstreamRequest {
             target: &admitted.target,
-            // GET replaces HEAD too: then the length of the response is known, and the response context leaves out the body.
+            // GET also replaces HEAD. Then the length of the response is known, and the response context omits the body.
             method: Method::GET,
             headers: &[("metadata-flavor", "Google")],
             timeout: PATIENCE,
@@ -60,7 +61,7 @@ impl GooglePassthrough {
     }
 }
 
-/// The real server's response, or the refusal that replaces it.
+/// The response of the real server, or the refusal that replaces it.
 #[derive(Debug)]
 struct PassthroughResponse {
     server: MetadataServerKind,

@@ -1,4 +1,4 @@
-//! Prefetch of a pod's first Google credential: an access token with the default scopes, which libraries request by default.
+//! Prefetches a pod's first Google credential: an access token with the default scopes.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use crate::{pod_events, prefetch};
 #[derive(Debug)]
 pub(super) struct GooglePrefetchJob {
     tree: Arc<MetadataTree>,
-    /// The pod's credentials. The reference is weak: the job is dropped if the pod is gone before its turn.
+    /// The pod's credentials. The reference is weak, so the job is dropped if the pod is deleted before its turn.
     holder: Weak<GooglePodCredentials>,
     complainer: PodEventRecorder,
 }

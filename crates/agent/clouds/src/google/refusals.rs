@@ -1,12 +1,12 @@
-//! The refusals that a pod receives when there is no credential, in words for Google's users.
+//! The refusals for a pod without a credential, in words for users of Google Cloud.
 
 use seawall_http::Refusal;
 
 use crate::refusals::CloudRefusals;
 
-/// Google's refusals, with the statuses that SDKs handle correctly: they retry 503, while 403 and 404 are final.
+/// Google's refusals. SDKs retry a 503 and treat 403 and 404 as final.
 ///
-/// 429 is never sent: Go's client (cloud.google.com/go/compute/metadata) does not retry it.
+/// The agent never sends 429, because Go's client (cloud.google.com/go/compute/metadata) does not retry it.
 pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     not_entitled: Refusal::new(
         404,

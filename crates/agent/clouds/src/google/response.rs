@@ -1,4 +1,4 @@
-//! Writes awaited responses as the metadata server of a GKE node writes them.
+//! Writes awaited responses in the format of a GKE node's metadata server.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use seawall_http::{Refusal, ResponseContext};
 use seawall_protocols::google::{AccessTokenBody, ETag, MetadataServerKind, ResponseFormat, TreeText};
 use seawall_server::response::{ReadyResponse, WriteContext, WriteOutcome};
 
-/// The server whose name the agent's own answers carry. Forwarded answers may carry another.
+/// The kind of server whose headers the agent's own answers carry. Forwarded answers may carry other headers.
 const SERVER: MetadataServerKind = MetadataServerKind::Gke;
 
 /// The response that a request waited for.
 #[derive(Debug)]
 pub(super) enum AwaitedGoogleResponse {
-    /// An access token, with its ETag if the client polls for changes.
+    /// An access token. It has an ETag if the client waits for changes.
     AccessToken(Arc<Lease<GoogleCredential>>, ResponseFormat, Option<ETag>),
     /// An identity token.
     IdToken(Arc<Lease<GoogleCredential>>),
-    /// A text of the tree, after a long poll.
+    /// A text of the tree, as the answer to a long poll.
     Known(TreeText<'static>),
     /// A refusal instead of the awaited response.
     Refused(Refusal),
@@ -37,7 +37,7 @@ impl AwaitedGoogleResponse {
         }
     }
 
-    /// Adds the access token's ETag, for a client that polls for changes.
+    /// Adds the access token's ETag, for a client that waits for changes.
     pub(super) fn with_etag(self) -> Self {
         match self {
             Self::AccessToken(lease, alt, _) => {
@@ -66,7 +66,7 @@ impl ReadyResponse for AwaitedGoogleResponse {
     }
 }
 
-/// Writes an access token with its true remaining lifetime.
+/// Writes an access token with its actual remaining lifetime.
 pub(super) fn access_token(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -75,7 +75,7 @@ pub(super) fn access_token(
     alt: ResponseFormat,
     etag: Option<ETag>,
 ) {
-    // Rounded down: a client must never count on a second that the token does not have.
+    // The lifetime is rounded down, so a client never uses an expired token.
     let expires_in = lease.remaining(now).as_secs();
     SERVER.token(out, frame, &AccessTokenBody { text: lease.value.text(), expires_in, alt, etag });
 }
@@ -85,9 +85,10 @@ pub(super) fn id_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, lease: &L
     SERVER.id_token(out, frame, lease.value.text());
 }
 
-/// The ETag of a token's text.
+/// Returns the ETag of a token's text.
 ///
-/// A hash of 64 bits over a secret of a thousand bits and more reveals nothing of it, and only the pod that has the token gets the ETag.
+/// The hash has 64 bits and a token has more than a thousand secret bits, so the hash reveals nothing useful. Only the pod with the
+/// token gets the ETag.
 pub(super) fn etag(lease: &Lease<GoogleCredential>) -> ETag {
     ETag::of(lease.value.text().as_bytes())
 }

@@ -19,7 +19,7 @@ pub(super) static FORWARD: MetadataRoute = MetadataRoute::other(Google, "forward
 /// All routes of Google's metadata server.
 pub(crate) static ALL: [&MetadataRoute; 4] = [&TOKEN, &IDENTITY, &METADATA, &FORWARD];
 
-/// The route of a credential request.
+/// Returns the route of a credential request.
 pub(super) fn of(want: CredentialRequestRef<'_>) -> &'static MetadataRoute {
     match want {
         CredentialRequestRef::AccessToken { .. } => &TOKEN,

@@ -1,4 +1,5 @@
-//! Google's SDKs that send a User-Agent with a token request, and the remaining lifetime at which each refreshes (from their sources).
+//! Google's SDKs that send a User-Agent with a token request, and the remaining lifetime at which each SDK refreshes. The values
+//! are from the SDKs' sources.
 
 use std::time::Duration;
 

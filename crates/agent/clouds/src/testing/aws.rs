@@ -1,4 +1,4 @@
-//! A pod beside an emulated AWS, over a clock moved by hand.
+//! A pod with an emulated AWS and a manual clock.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,18 +17,18 @@ use super::PodFixture;
 use crate::aws::ROLE_ARN;
 use crate::pod::PodEntry;
 
-/// A minute.
+/// A duration of one minute.
 pub const MINUTE: Duration = Duration::from_secs(60);
 /// The role that the pod may have.
 pub const ROLE: &str = "arn:aws:iam::123456789012:role/cart";
-/// Another role of the account.
+/// Another role in the same account.
 pub const TILL: &str = "arn:aws:iam::123456789012:role/till";
-/// Whom the roles trust.
+/// The subject that the roles trust.
 pub const SUBJECT: &str = "system:serviceaccount:shop:cart";
-/// The path of the listing at the metadata service.
+/// The path of the role listing at the metadata service.
 pub const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
-/// Tokens of the world's pod, by the cluster that the emulated STS trusts.
+/// A source of tokens for the fixture's pod. The emulated STS trusts their issuer.
 #[derive(Debug)]
 struct Tokens {
     issuer: Issuer,
@@ -43,17 +43,17 @@ impl SubjectTokens for Tokens {
     }
 }
 
-/// A pod that may have [`ROLE`], for so long at most.
+/// Starts AWS and a pod that may have [`ROLE`] in sessions of at most `longest`.
 pub async fn start(longest: Duration) -> (PodFixture, AwsEmulator) {
     start_with(ROLE, "", longest).await
 }
 
-/// A pod that may have this role, for so long at most.
+/// Starts AWS and a pod that may have this role in sessions of at most `longest`.
 pub async fn start_as(role: &str, longest: Duration) -> (PodFixture, AwsEmulator) {
     start_with(role, "", longest).await
 }
 
-/// With these lines in the section.
+/// Starts AWS and a pod, with these additional lines in the `aws` section.
 pub async fn start_on(lines: &str, longest: Duration) -> (PodFixture, AwsEmulator) {
     start_with(ROLE, lines, longest).await
 }
@@ -62,7 +62,7 @@ async fn start_with(role: &str, lines: &str, longest: Duration) -> (PodFixture, 
     start_among(&[role.to_owned()], lines, longest).await
 }
 
-/// In an account that has these roles; the pod may have the first.
+/// Starts AWS with these roles and a pod that may have the first of them.
 pub async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (PodFixture, AwsEmulator) {
     let (clock, hand): (Clock, ManualClock) = Clock::manual();
     let issuer = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
@@ -87,13 +87,13 @@ pub async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (P
     (world, running)
 }
 
-/// What a ServiceAccount says that names this role.
+/// Returns annotations of a ServiceAccount that name this role.
 pub fn naming(role: &str) -> RelatedAnnotations {
     RelatedAnnotations::read([(ROLE_ARN, AnnotationValue::from(role))].into_iter().collect())
 }
 
 impl PodFixture {
-    /// Lets everybody act whom a moment woke, until no call is in the air.
+    /// Runs all tasks that are awake until no upstream call is in flight.
     pub async fn settle(&self) {
         loop {
             for _ in 0..256 {
@@ -107,14 +107,14 @@ impl PodFixture {
         }
     }
 
-    /// What the listing answers: its status and its body.
+    /// Requests the role listing. Returns the status and the body.
     pub async fn listed(&self) -> (u16, String) {
         let (answer, _) = self.ask_with("GET", LISTING, "A: b").await;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head[9..12].parse().unwrap(), body.to_owned())
     }
 
-    /// The life left of what the document says, if one is answered.
+    /// Returns the remaining lifetime that the role's document states, or `None` if there is no document.
     pub async fn life(&self) -> Option<Duration> {
         let (listed, _) = self.ask_with("GET", LISTING, "A: b").await;
         let is_listed = listed.ends_with("\r\n\r\ncart");
@@ -125,7 +125,7 @@ impl PodFixture {
         Some(SystemTime::from(end).duration_since(self.clock.wall()).unwrap_or_default())
     }
 
-    /// The same at the endpoint of containers, of which clients have another name than at the listing.
+    /// Requests credentials from the containers' endpoint with this User-Agent. Returns the answer.
     pub async fn at_containers(&self, agent: &str) -> String {
         let token = bearer(self.pod(), seconds(self.clock.wall()));
         let bytes = format!(
@@ -134,7 +134,7 @@ impl PodFixture {
         self.ask_as(&self.caller, bytes.as_bytes()).await.0
     }
 
-    /// Returns once it has its first credentials.
+    /// Returns after the pod has its first credentials.
     pub async fn first(&self) {
         while self.life().await.is_none() {
             self.settle().await;
@@ -142,7 +142,7 @@ impl PodFixture {
     }
 }
 
-/// A pod's token for the endpoint of containers, as it is read anew at each fetch.
+/// Returns a new pod token for the containers' endpoint.
 pub fn bearer(pod: &PodEntry, now: i64) -> String {
     let claims = json!({
         "aud": ["pods.eks.amazonaws.com"], "exp": now + 3600,
@@ -154,7 +154,7 @@ pub fn bearer(pod: &PodEntry, now: i64) -> String {
     format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()))
 }
 
-/// A time as a token has it.
+/// Returns a time in the format of a token: seconds since 1970.
 pub fn seconds(wall: SystemTime) -> i64 {
     i64::try_from(wall.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()).unwrap()
 }

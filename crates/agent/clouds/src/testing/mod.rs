@@ -1,4 +1,4 @@
-//! For tests: a pod with its clouds, whose requests the dialects answer without a server; [`mod@aws`] has it beside an emulated AWS.
+//! Test helpers: a pod with its clouds, whose dialects answer requests without a server. [`mod@aws`] adds an emulated AWS.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "for tests alone")]
 
@@ -28,11 +28,11 @@ use crate::entitlements::Entitlements;
 use crate::pod::{PodClient, PodDialects, PodEntry, PodHandlerOutcome};
 use crate::{Clouds, CloudsConfig, CurrentClouds, DialectResources, EntitlementRequest};
 
-/// Google passes everything on, AWS gives pods credentials of their own once their ServiceAccount is read.
+/// Both clouds. Google forwards all requests. AWS gives pods their own credentials after their ServiceAccount is read.
 pub const BOTH: &str =
     "google: { mode: conceal }\naws: { region: eu-central-1, imds: { httpTokens: optional } }\n";
 
-/// Both give pods credentials of their own. AWS decides by the pod alone, Google once its ServiceAccount is read.
+/// Both clouds, with credentials for pods. AWS decides by the pod's annotations, Google by those of the ServiceAccount.
 pub const BOTH_BROKERED: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
     workloadIdentityProvider: \"//iam.googleapis.com/x\" }\naws: { region: eu-central-1, roleSources: [kube2iam], imds: { httpTokens: optional } }\n";
 
@@ -45,41 +45,41 @@ impl SubjectTokens for Named {
     }
 }
 
-/// A pod on a listener that speaks both dialects.
+/// A pod, and a listener that speaks the dialects of its clouds.
 pub struct PodFixture {
     pub(crate) sections: CloudsConfig,
-    /// The clouds.
+    /// The running clouds.
     pub clouds: Arc<Clouds>,
-    /// What its dialects were made with.
+    /// The resources with which the dialects were built.
     pub resources: DialectResources,
-    /// What the listener speaks.
+    /// The dialects of the listener.
     pub dialects: Rc<PodDialects>,
-    /// Who asks: the pod, unless a test says otherwise.
+    /// The client that sends requests. It is the pod, unless a test changes it.
     pub caller: PodClient,
-    /// The pod.
+    /// The pod of the fixture.
     pub pod: Arc<PodEntry>,
-    /// A clock that stands still.
+    /// A clock that moves only by `manual_clock`.
     pub clock: Clock,
-    /// What moves the clock.
+    /// The handle that advances the clock.
     pub manual_clock: ManualClock,
     subject: Arc<dyn SubjectTokens>,
-    /// Whether its pod was told of at the address that asks.
+    /// True if the pod is expected at the address from which requests come.
     pub is_expected: bool,
 }
 
 impl PodFixture {
-    /// With both clouds, of which Google needs no credentials.
+    /// Creates a fixture with both clouds. Google needs no credentials for pods.
     #[expect(clippy::new_without_default, reason = "for tests alone")]
     pub fn new() -> Self {
         Self::of(BOTH)
     }
 
-    /// With these sections, and a ServiceAccount that is not read.
+    /// Creates a fixture with these configuration sections. The pod's ServiceAccount is not read yet.
     pub fn of(sections: &str) -> Self {
         Self::with(sections, Clock::manual(), Arc::new(Named))
     }
 
-    /// With this clock and these Kubernetes tokens, too.
+    /// Creates a fixture with these sections, this clock and this source of Kubernetes tokens.
     pub fn with(
         sections: &str,
         (clock, manual_clock): (Clock, ManualClock),
@@ -113,7 +113,7 @@ impl PodFixture {
         }
     }
 
-    /// Another pod of the same ServiceAccount, of which this is known.
+    /// Creates another pod of the same ServiceAccount, whose annotations are `known`.
     pub fn another_pod(
         &self,
         name: &str,
@@ -125,17 +125,17 @@ impl PodFixture {
         PodClient::Pod(resident(pod, entitlements))
     }
 
-    /// Its clouds, as who outlives them has them.
+    /// Returns the clouds in the form for code that outlives a configuration.
     pub fn in_force(&self) -> Arc<CurrentClouds> {
         Arc::new(CurrentClouds::new(self.clouds.clone()))
     }
 
-    /// The pod.
+    /// Returns the pod of the fixture.
     pub fn pod(&self) -> &Arc<PodEntry> {
         &self.pod
     }
 
-    /// What its pod may have by what is known of its ServiceAccount.
+    /// Returns the entitlements of the pod if its ServiceAccount has these annotations.
     pub fn entitlements(&self, service_account: RelatedAnnotations) -> Entitlements {
         entitlements(
             &self.clouds,
@@ -146,7 +146,7 @@ impl PodFixture {
         )
     }
 
-    /// What its pod, which had `before`, may have of these clouds by the same.
+    /// Returns the entitlements of the pod under `clouds`, if the pod had the entitlements `before`.
     pub fn entitlements_of(
         &self,
         clouds: &Clouds,
@@ -167,7 +167,7 @@ impl PodFixture {
         clouds.entitle(&applicant, before)
     }
 
-    /// The clouds of these sections in the place of its own, and which of them are others.
+    /// Returns the clouds after a reload with these sections, and the names of the clouds whose sections changed.
     pub fn with_config(&self, sections: &str) -> (Arc<Clouds>, Vec<CloudName>) {
         let document = Document::parse(sections).unwrap();
         let next = CloudsConfig::read(&document.root(), Path::new("/"), &[]);
@@ -176,7 +176,7 @@ impl PodFixture {
         (Arc::new(clouds.unwrap()), changed)
     }
 
-    /// This pod, of which that is known, and for which credentials are fetched ahead.
+    /// Creates a pod with these annotations, for which the agent prefetches credentials.
     pub fn prefetching_pod(
         &self,
         pod: Pod,
@@ -194,7 +194,7 @@ impl PodFixture {
         resident(pod, entitlements)
     }
 
-    /// Another pod of the same ServiceAccount, of which this is known; its credentials are fetched ahead.
+    /// Creates another pod of the same ServiceAccount, for which the agent prefetches credentials. Its annotations are `known`.
     pub fn another_prefetching_pod(&self, name: &str, known: RelatedAnnotations) -> Arc<PodEntry> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let facts = PodAnnotations {
@@ -205,25 +205,26 @@ impl PodFixture {
         self.prefetching_pod(pod, &facts, &self.subject)
     }
 
-    /// The answer to one request, and whether it was there at once.
+    /// Sends a request of the form `METHOD TARGET`. Returns the answer, and whether the answer was immediate.
     pub async fn ask(&self, request: &str) -> (String, bool) {
         let (method, target) = request.split_once(' ').unwrap();
         self.ask_with(method, target, "A: b").await
     }
 
-    /// The same, with this header.
+    /// Sends a request with this header. Returns the answer, and whether the answer was immediate.
     pub async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
         let bytes = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
         self.ask_as(&self.caller, bytes.as_bytes()).await
     }
 
-    /// The answer to another pod's request.
+    /// Sends a GET request as another client and returns the answer.
     pub async fn get_as(&self, caller: &PodClient, target: &str) -> String {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         self.ask_as(caller, bytes.as_bytes()).await.0
     }
 
-    /// The answer to these bytes of somebody's, and whether it was there at once. A credential is counted, as on a connection.
+    /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. Credentials are counted as on a
+    /// connection.
     pub async fn ask_as(&self, caller: &PodClient, bytes: &[u8]) -> (String, bool) {
         let mut room = header_buffer();
         let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &HeadLimits::default()) else {
@@ -289,5 +290,5 @@ fn entitlements(
     clouds.entitle(&applicant, &Entitlements::default())
 }
 
-/// The date of all answers.
+/// The date in all answers.
 pub const DATE: &[u8; 29] = b"Thu, 01 Jan 2026 00:00:00 GMT";

@@ -1,10 +1,11 @@
-//! The annotations that name a pod's role, and the keys that replace them in a file of pods.
+//! The annotations that name a pod's role, and the keys that replace the annotations in an identity file.
 //!
-//! They are those of three projects, unchanged, so that manifests written for these projects need no edit. `policy` and `namespace`
-//! interpret them.
+//! The annotations are those of three projects, unchanged, so manifests for these projects need no change. `policy` and `namespace`
+//! interpret the annotations.
 //!
-//! The EKS webhook's `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints` have no effect. They configure a token and an
-//! endpoint in the pod; the agent uses its own token (`identity.podTokenLifetime`) and the endpoint of `aws.stsUrl`.
+//! Two annotations of the EKS webhook have no effect: `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints`. They
+//! configure a token and an endpoint inside the pod. The agent uses its own token (`identity.podTokenLifetime`) and the endpoint of
+//! `aws.stsUrl`.
 
 use seawall_broker::aws::ExternalId;
 use seawall_core::annotations::AnnotationKeys;
@@ -12,33 +13,34 @@ use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 
 use super::{role_arn, session};
 
-/// On a pod: the role it asks for. Source: uswitch/kiam and jtblin/kube2iam, README.
+/// An annotation of a pod: the role that the pod requests. Source: uswitch/kiam and jtblin/kube2iam, README.
 pub(in crate::aws) const ROLE: &str = "iam.amazonaws.com/role";
 
-/// On a pod: the name of its session at AWS. Source: uswitch/kiam, README.
+/// An annotation of a pod: the name of its session at AWS. Source: uswitch/kiam, README.
 pub(in crate::aws) const SESSION_NAME: &str = "iam.amazonaws.com/session-name";
 
-/// On a pod: the external id that a role's trust policy may require. Source: uswitch/kiam, README.
+/// An annotation of a pod: the external id that a role's trust policy may require. Source: uswitch/kiam, README.
 pub(in crate::aws) const EXTERNAL_ID: &str = "iam.amazonaws.com/external-id";
 
-/// On a namespace: a regular expression of the roles that its pods may have. Source: uswitch/kiam, README.
+/// An annotation of a namespace: a regular expression for the roles of its pods. Source: uswitch/kiam, README.
 pub(in crate::aws) const PERMITTED: &str = "iam.amazonaws.com/permitted";
 
-/// On a namespace: a JSON list of the roles that its pods may have. Source: jtblin/kube2iam, README.
+/// An annotation of a namespace: a JSON list of the roles of its pods. Source: jtblin/kube2iam, README.
 pub(in crate::aws) const ALLOWED_ROLES: &str = "iam.amazonaws.com/allowed-roles";
 
-/// On a ServiceAccount: the role that it stands for. Source: aws/amazon-eks-pod-identity-webhook, README.
+/// An annotation of a ServiceAccount: the role of its pods. Source: aws/amazon-eks-pod-identity-webhook, README.
 pub(crate) const ROLE_ARN: &str = "eks.amazonaws.com/role-arn";
 
-/// On a ServiceAccount: the audience of the token that takes its role. Source: aws/amazon-eks-pod-identity-webhook, README.
+/// An annotation of a ServiceAccount: the audience of the token for its role. Source: aws/amazon-eks-pod-identity-webhook, README.
 pub(in crate::aws) const AUDIENCE: &str = "eks.amazonaws.com/audience";
 
 const POD: &[&str] = &[ROLE, SESSION_NAME, EXTERNAL_ID];
 const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
 
-/// The annotations that the agent must read, given the projects whose annotations count.
+/// Returns the annotation keys that the agent must read for the enabled projects.
 ///
-/// KIAM and kube2iam need those of pods and namespaces, IRSA those of ServiceAccounts. Namespaces are read only if they decide.
+/// KIAM and kube2iam need annotations of pods and namespaces; IRSA needs annotations of ServiceAccounts. The agent reads namespaces
+/// only if their annotations can decide.
 pub(in crate::aws) fn selection(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
     let namespace: &[&str] = match (kiam, kube2iam) {
         (true, true) => &[PERMITTED, ALLOWED_ROLES],
@@ -63,7 +65,7 @@ const fn key(
     IdentityFileKey { name, object: of, annotation, expected, is_valid: is_good }
 }
 
-/// The keys that replace the annotations in a file of pods.
+/// The keys that replace the annotations in an identity file.
 pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[
     key("awsRole", AnnotatedObject::Pod, ROLE, "the name or ARN of an AWS role", |text| !text.is_empty()),
     key("awsSessionName", AnnotatedObject::Pod, SESSION_NAME, "the name of a session", |text| {

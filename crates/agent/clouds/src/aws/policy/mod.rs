@@ -1,18 +1,20 @@
-//! Decides which role a pod may have and how the agent takes it, from the configuration and the annotations of KIAM, kube2iam and the EKS
-//! webhook. Pure: facts in, a grant or the reason for a denial out.
+//! Decides which role a pod may have and by which method the agent assumes it. The inputs are the configuration and the annotations
+//! of KIAM, kube2iam and the EKS webhook. The module has no side effects: it returns a grant or the reason for a denial.
 //!
-//! The order of rules is the security argument:
+//! The security of the policy depends on these rules, in this order:
 //!
-//! - A pod that names a role itself (`iam.amazonaws.com/role`) needs its namespace's permission.
-//! - A pod whose ServiceAccount names a role (`eks.amazonaws.com/role-arn`) proves itself to AWS with a token of its own. The role's trust
-//!   policy decides.
-//! - If both name the same role, the ServiceAccount's method is used, because then only the pod is trusted with the role.
-//! - If they name different roles, the agent refuses and tells the pod's owner. A wrong guess would give the pod another's credentials.
-//! - A pod without a named role gets one only from `aws.defaultRoles`, by namespace, or from EKS. EKS knows its associations with
-//!   ServiceAccounts; the agent does not. If a default is configured, the agent does not ask EKS. If EKS says no, there is no default.
+//! - A pod that names a role itself (`iam.amazonaws.com/role`) needs the permission of its namespace.
+//! - If a pod's ServiceAccount names a role (`eks.amazonaws.com/role-arn`), the pod authenticates to AWS with its own token. The
+//!   role's trust policy decides.
+//! - If both name the same role, the method of the ServiceAccount applies. Then AWS trusts only the pod with the role.
+//! - If they name different roles, the agent refuses and informs the pod's owner. A wrong guess would give the pod credentials of
+//!   another role.
+//! - A pod without a named role gets a role only from `aws.defaultRoles`, by its namespace, or from EKS. Only EKS knows its
+//!   associations with ServiceAccounts. If a default is configured, the agent does not ask EKS. If EKS has no association, the pod
+//!   gets no default.
 //!
-//! While an annotation is not read yet, the agent does not decide. Other agents used a default meanwhile, and gave pods the wrong role for
-//! a moment.
+//! The agent does not decide before it has read all annotations. Other agents used a default in the meantime and gave pods the
+//! wrong role for a moment.
 
 pub(crate) mod annotations;
 pub(crate) mod namespace;
@@ -33,35 +35,35 @@ use self::annotations::{AUDIENCE, EXTERNAL_ID, ROLE, ROLE_ARN, SESSION_NAME};
 use self::role_arn::{BaseRoleArn, NamedRole};
 use self::session::PodTag;
 
-/// The operator's rules about roles.
+/// The operator's rules for roles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RolePolicy {
     /// The base ARN that completes the name of a role.
     pub(super) base: Option<BaseRoleArn>,
-    /// The rules by which a namespace permits roles that its pods name. `None` if pods may not name roles.
+    /// The rules by which a namespace permits the roles that its pods name. `None` if pods may not name roles.
     pub(super) by_pod: Option<namespace::NamespaceRules>,
-    /// The default audience of the tokens of ServiceAccounts. `None` if ServiceAccounts may not name roles.
+    /// The default audience for tokens of ServiceAccounts. `None` if ServiceAccounts may not name roles.
     pub(super) by_service_account: Option<Arc<str>>,
-    /// The cluster in which EKS associates roles with ServiceAccounts. `None` if EKS is not asked for pods without a named role.
+    /// The cluster in which EKS associates roles with ServiceAccounts. `None` if the agent does not ask EKS.
     pub(super) by_association: Option<ClusterName>,
-    /// The role of a namespace's pods that name none.
+    /// The default roles by namespace, for pods that name no role.
     pub(super) defaults: HashMap<String, NamedRole>,
-    /// The tags of the sessions that the agent takes for a pod.
+    /// The tags of the sessions that the agent creates for a pod.
     pub(super) tags: Vec<PodTag>,
-    /// The prefix of session names.
+    /// The prefix of the session names.
     pub(super) session_prefix: String,
 }
 
-/// The role that a pod may have: a known one, or the one that EKS names.
+/// The role that a pod may have. The agent knows it, or EKS names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AllowedRole {
-    /// A role that is known.
+    /// A role that the agent knows.
     Granted(RoleGrant),
-    /// The role that EKS associates with the pod's ServiceAccount in this cluster, if any. Only EKS's answer names it.
+    /// The role that EKS associates with the pod's ServiceAccount in this cluster, if any. Only the answer of EKS names it.
     Associated(ClusterName),
 }
 
-/// A role that a pod may have, and how it is taken.
+/// A role that a pod may have, and the method to assume it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RoleGrant {
     pub(super) role: NamedRole,
@@ -69,23 +71,23 @@ pub(super) struct RoleGrant {
     pub(super) method: GrantMethod,
 }
 
-/// The method by which a role is taken.
+/// The method to assume a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GrantMethod {
-    /// The pod itself takes the role, with a token for this audience.
+    /// The pod's own token with this audience assumes the role.
     WebIdentity { audience: Arc<str> },
-    /// The agent takes the role for the pod, with the configured base credentials.
+    /// The agent assumes the role for the pod, with the configured base credentials.
     Assume { external_id: Option<ExternalId>, tags: SessionTags },
 }
 
-/// The reason for which a pod has no role.
+/// The reason why a pod has no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoleDenial {
-    /// The agent has not yet read all facts that decide the role.
+    /// The agent has not read all facts that decide the role.
     Pending,
-    /// No annotation and no configuration names a role for the pod. Its owner gets no event.
+    /// Neither an annotation nor the configuration names a role for the pod. The pod's owner gets no event.
     NoRole(Refusal),
-    /// A role is named that the pod may not have. Its owner gets this event.
+    /// An annotation names a role that the pod may not have. The pod's owner gets this event.
     Refused(EventReason, Refusal),
 }
 
@@ -133,7 +135,7 @@ impl RolePolicy {
     /// Decides which role this pod may have.
     ///
     /// # Errors
-    /// Returns the reason for which the pod may have none.
+    /// Returns the reason why the pod may have no role.
     pub(super) fn decide(&self, pod: &Pod, facts: &PodAnnotations) -> Result<AllowedRole, RoleDenial> {
         let by_service_account = self.named_by_service_account(facts)?;
         let by_pod = self.named_by_pod(facts)?;
@@ -154,7 +156,7 @@ impl RolePolicy {
         }
     }
 
-    /// The role that the pod's ServiceAccount names, and the audience of its token.
+    /// Returns the role that the pod's ServiceAccount names, and the audience of the token.
     fn named_by_service_account(
         &self,
         facts: &PodAnnotations,
@@ -177,7 +179,7 @@ impl RolePolicy {
         Ok(Some((role, audience)))
     }
 
-    /// The role that the pod names itself.
+    /// Returns the role that the pod names itself.
     fn named_by_pod(&self, facts: &PodAnnotations) -> Result<Option<NamedRole>, RoleDenial> {
         if self.by_pod.is_none() {
             return Ok(None);
@@ -186,13 +188,13 @@ impl RolePolicy {
         role_arn::resolve(role, self.base.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
     }
 
-    /// The role that the pod names itself, if its namespace permits it.
+    /// Returns the grant for the role that the pod names itself, if its namespace permits the role.
     fn permitted(&self, pod: &Pod, facts: &PodAnnotations, role: NamedRole) -> Result<RoleGrant, RoleDenial> {
         let namespace = match &facts.namespace {
             RelatedAnnotations::NotRead => return Err(RoleDenial::Pending),
             RelatedAnnotations::Known(object) => object.as_ref().as_ref(),
         };
-        // Without rules no pod names a role.
+        // Without rules, pods may not name roles.
         let Some(rules) = self.by_pod else { return Err(RoleDenial::NoRole(NO_ROLE)) };
         rules
             .permit(namespace, &role, self.base.as_ref())
@@ -208,7 +210,8 @@ impl RolePolicy {
         Ok(RoleGrant { role, session, method: self.assume(pod, external_id)? })
     }
 
-    /// The default role of the pod's namespace, if the operator configures one; else the one that EKS associates, if EKS is asked.
+    /// Returns the default role of the pod's namespace, if one is configured. Otherwise returns the association of EKS, if it is
+    /// enabled.
     fn named_by_nobody(&self, pod: &Pod) -> Result<AllowedRole, RoleDenial> {
         if let Some(role) = self.defaults.get(&*pod.service_account.namespace) {
             let session = session::default_name(&self.session_prefix, pod);
@@ -228,7 +231,7 @@ impl RolePolicy {
     }
 }
 
-/// The value of an annotation. An empty value counts as absent, as in KIAM, kube2iam and the EKS webhook.
+/// Returns the value of an annotation. An empty value counts as absent, as in KIAM, kube2iam and the EKS webhook.
 fn said<'a>(
     annotations: &'a Annotations,
     key: &str,
@@ -425,7 +428,7 @@ mod tests {
             (&rules, &[(ROLE, "")], &[(ROLE_ARN, "")], permits, "reef"),
             (&rules, &[(ROLE, "cart")], &[], permits, "cart"),
             (&rules, &[], &[(ROLE_ARN, CART)], permits, "cart"),
-            // What is refused is not asked for elsewhere.
+            // A refused role is not replaced by a role from another source.
             (&rules, &[(ROLE, "pay")], &[], permits, "role_not_permitted"),
             (&rules, &[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, "conflicting_roles"),
             (&rules, &[], &[(ROLE_ARN, "a b")], permits, "malformed_role_arn"),
@@ -465,7 +468,7 @@ mod tests {
         ("irsa", include_str!("manifests/irsa.yaml")),
     ];
 
-    /// The annotations of the object of this kind in a manifest of several objects.
+    /// Returns the annotations of the object of this kind in a manifest with several objects.
     fn annotated(manifest: &str, kind: &str) -> Annotations {
         const KEYS: [&str; 7] =
             [ROLE, SESSION_NAME, EXTERNAL_ID, PERMITTED, ALLOWED_ROLES, ROLE_ARN, AUDIENCE];

@@ -1,10 +1,11 @@
-//! The roles that a namespace permits to its pods, by the annotations of KIAM and of kube2iam.
+//! Decides which roles a namespace permits to its pods, by the annotations of KIAM and kube2iam.
 //!
-//! A user who may create pods in a namespace may write any role into their annotation. This check keeps the roles of one namespace from the
-//! pods of another. A namespace permits a role only by an annotation, unless the operator turns the check off, as kube2iam does by default.
+//! A user who may create pods in a namespace can write any role into their annotations. This check prevents pods of one namespace
+//! from using the roles of another. A namespace permits a role only by an annotation, unless the operator turns the check off.
+//! kube2iam turns it off by default.
 //!
-//! An expression must match the whole of a role's name. KIAM only puts `^` and `$` around the text, which leaves one side of `a|b` open.
-//! The expressions of kube2iam are open on both sides.
+//! An expression must match the whole name of a role. KIAM only adds `^` before and `$` after the text, so `a|b` is anchored at one
+//! side only. The expressions of kube2iam have no anchors.
 
 use seawall_core::annotations::{AnnotationValue, Annotations};
 use seawall_http::Refusal;
@@ -13,30 +14,31 @@ use seawall_protocols::aws::Pattern;
 use super::annotations::{ALLOWED_ROLES, PERMITTED};
 use super::role_arn::{BaseRoleArn, NamedRole};
 
-/// The annotations of a namespace that count.
+/// The namespace annotations that the agent uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct NamespaceRules {
-    /// True if `iam.amazonaws.com/permitted` counts.
+    /// True if the agent uses `iam.amazonaws.com/permitted`.
     pub(in crate::aws) kiam: bool,
-    /// The settings by which `iam.amazonaws.com/allowed-roles` counts. `None` if kube2iam's annotations do not count.
+    /// The settings for `iam.amazonaws.com/allowed-roles`. `None` if the agent ignores the annotations of kube2iam.
     pub(in crate::aws) kube2iam: Option<Kube2iam>,
 }
 
 /// The flags with which the operator ran kube2iam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct Kube2iam {
-    /// True if `allowed-roles` decides (`--namespace-restrictions`). If true, a namespace without it permits nothing.
+    /// True if `allowed-roles` decides, as with `--namespace-restrictions`. Then a namespace without the annotation permits no
+    /// role.
     pub(in crate::aws) namespace_restrictions: bool,
-    /// `--namespace-restriction-format`.
+    /// The format of the list, as in `--namespace-restriction-format`.
     pub(in crate::aws) namespace_restriction_format: AllowedRolesFormat,
 }
 
 /// The format of the entries of `allowed-roles`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) enum AllowedRolesFormat {
-    /// `*` stands for anything.
+    /// Entries are globs, in which `*` matches any text.
     Glob,
-    /// Regular expressions.
+    /// Entries are regular expressions.
     Regexp,
 }
 
@@ -74,12 +76,12 @@ const NO_NAMESPACE: Refusal =
     Refusal::new(403, "no_namespace", "This pod's namespace does not exist, so it permits no role.");
 
 impl NamespaceRules {
-    /// Checks that a namespace permits a role. Each annotation that counts and is present must permit it.
+    /// Checks that a namespace permits a role. Every annotation that the agent uses must permit it, if the annotation is present.
     ///
-    /// At least one must be present, unless only kube2iam without restrictions is configured.
+    /// At least one annotation must be present, unless only kube2iam without restrictions is configured.
     ///
     /// # Errors
-    /// Returns the refusal for the annotation that does not permit the role, or that is missing.
+    /// Returns the refusal for the annotation that is missing or does not permit the role.
     pub(in crate::aws) fn permit(
         self,
         namespace: Option<&Annotations>,
@@ -99,15 +101,15 @@ impl NamespaceRules {
         if permitted.is_some() { Ok(()) } else { self.without_any() }
     }
 
-    /// The settings by which `allowed-roles` is read. `None` if it does not count.
+    /// Returns the settings for `allowed-roles`, or `None` if the agent ignores the list.
     ///
-    /// kube2iam without the flag ignores the list. If Seawall enforced an outdated list, pods would lose on migration the roles that
-    /// kube2iam gave them.
+    /// Without the flag, kube2iam ignores the list. If Seawall enforced an outdated list, pods would lose roles at the migration
+    /// from kube2iam.
     fn restricting(self) -> Option<Kube2iam> {
         self.kube2iam.filter(|kube2iam| kube2iam.namespace_restrictions)
     }
 
-    /// Decides for a namespace without any annotation that counts.
+    /// Decides for a namespace that has none of the annotations.
     fn without_any(self) -> Result<(), Refusal> {
         match self.kube2iam {
             _ if self.kiam => Err(NO_PERMITTED_ANNOTATION),
@@ -123,8 +125,9 @@ fn is_empty(text: &AnnotationValue) -> bool {
 
 /// Checks that the expression of `permitted` matches the role.
 ///
-/// KIAM compares it with the ARN since version 4, and before with the text of the pod's annotation. For a role below the base, either the
-/// ARN or the name may match. For other roles only the ARN counts, so `cart` never means the role of that name in another account.
+/// Since version 4 KIAM compares it with the ARN; before, KIAM compared it with the text of the pod's annotation. So for a role
+/// below the base ARN, either the ARN or the name may match. For other roles only the ARN counts. So `cart` never matches the role
+/// of that name in another account.
 fn matches_permitted(
     expression: &AnnotationValue,
     role: &NamedRole,
@@ -137,9 +140,9 @@ fn matches_permitted(
     if is_match { Ok(()) } else { Err(ROLE_NOT_PERMITTED) }
 }
 
-/// Checks that an entry of the list matches the role. Entries are ARNs, or names below the base.
+/// Checks that an entry of the list matches the role. Entries are ARNs, or names below the base ARN.
 ///
-/// Without a base each entry is compared with the whole ARN, so `*` matches every role, as in kube2iam.
+/// Without a base ARN, each entry is compared with the whole ARN. So `*` matches every role, as in kube2iam.
 fn is_among(
     list: &AnnotationValue,
     format: AllowedRolesFormat,
@@ -176,10 +179,10 @@ fn is_entry_of(
     }
 }
 
-/// True if the pattern matches the whole text. `*` stands for any text, slashes too.
+/// True if the pattern matches the whole text. `*` matches any text, including slashes.
 ///
-/// Each part is searched once, from the end of the last match. So the time is bounded by the product of the lengths, both of which are
-/// bounded.
+/// Each part of the pattern is searched once, from the end of the previous match. So the time is at most the product of the two
+/// lengths, which are both limited.
 fn is_glob_of(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -245,7 +248,7 @@ mod tests {
             ("art", "cart", NO),
             ("^red.*$|^.red.*$", "red_role", Ok(())),
             ("^red.*$|^.red.*$", "orange_role", NO),
-            // KIAM lets both of these pass.
+            // KIAM accepts both of these.
             ("red|blue", "redder", NO),
             ("red|blue", "darkblue", NO),
             ("red|blue", "blue", Ok(())),
@@ -255,7 +258,7 @@ mod tests {
             (".*/web/.*", "web/cart", Ok(())),
             ("web/.*", "web/cart", Ok(())),
             ("cart", "web/cart", NO),
-            // The name of a role in another account is nobody's but that account's.
+            // The name must not match a role in another account.
             ("cart", OTHERS, NO),
             (OTHERS, OTHERS, Ok(())),
             ("(", "cart", Err("malformed_permitted")),
@@ -284,7 +287,7 @@ mod tests {
         assert_eq!(OPEN.permit(None, &role, None), Err(NO_NAMESPACE));
     }
 
-    /// Regression: a list was enforced even without the flag, and stopped pods that had their roles from kube2iam.
+    /// Regression: the agent enforced a list even without the flag. Pods lost roles that kube2iam had given them.
     #[test]
     fn without_namespace_restrictions_a_list_decides_nothing() {
         let long = "x".repeat(seawall_core::annotations::MAX_VALUE_LENGTH + 1);

@@ -1,16 +1,16 @@
-//! Roles by their full names (ARNs), and by names that an operator's base makes full ones.
+//! Roles by ARN, and by names that an operator's base ARN completes.
 //!
-//! An ARN decides whose credentials a pod gets and travels into a signed request, so what is not one is never mended.
+//! An ARN decides whose credentials a pod gets, and it becomes part of a signed request. So the agent never repairs an invalid ARN.
 
 use std::sync::Arc;
 
 use seawall_broker::aws::RoleArn;
 use seawall_protocols::aws::RoleName;
 
-/// Longest ARN, in characters (IAM API reference, `arnType`).
+/// The maximum length of an ARN in characters (IAM API reference, `arnType`).
 const LONGEST: usize = 2048;
 
-/// A named role: its ARN, and the name that pods see.
+/// A role with its ARN and with the name that pods see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct NamedRole {
     arn: RoleArn,
@@ -18,57 +18,58 @@ pub(in crate::aws) struct NamedRole {
 }
 
 impl NamedRole {
-    /// The role of this ARN. `None` if the text is not the ARN of a role.
+    /// Returns the role with this ARN, or `None` if the text is not the ARN of a role.
     pub(in crate::aws) fn new(text: &str) -> Option<Self> {
         let arn = RoleArn::parse(text).ok().filter(|_| text.len() <= LONGEST)?;
         let is_plain = !text.contains("//");
         Some(Self { name: RoleName::new(arn.name()).filter(|_| is_plain)?, arn })
     }
 
-    /// The role's ARN.
+    /// Returns the role's ARN.
     pub(in crate::aws) fn arn(&self) -> &RoleArn {
         &self.arn
     }
 
-    /// The text of the role's ARN.
+    /// Returns the text of the role's ARN.
     pub(in crate::aws) fn as_str(&self) -> &str {
         self.arn.as_str()
     }
 
-    /// The role's name without its path.
+    /// Returns the role's name without its path.
     pub(in crate::aws) fn name(&self) -> &RoleName {
         &self.name
     }
 }
 
-/// The beginning of an ARN that completes the name of a role, such as `arn:aws:iam::123456789012:role/`. It may include a part of the path.
+/// The prefix that completes a role's name to an ARN, such as `arn:aws:iam::123456789012:role/`. It may include a part of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct BaseRoleArn(Arc<str>);
 
 impl BaseRoleArn {
-    /// The base of this text: one below which a name makes the ARN of a role.
+    /// Returns the base ARN with this text, or `None` if a name after it does not form the ARN of a role.
     pub(in crate::aws) fn new(text: &str) -> Option<Self> {
         let is_base = text.ends_with('/') && NamedRole::new(&format!("{text}a")).is_some();
         is_base.then(|| Self(text.into()))
     }
 
-    /// All roles of an account.
+    /// Returns the base ARN of all roles of an account.
     pub(in crate::aws) fn of_account(partition: &str, account: &str) -> Option<Self> {
         Self::new(&format!("arn:{partition}:iam::{account}:role/"))
     }
 
-    /// The text.
+    /// Returns the base ARN as text.
     pub(in crate::aws) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The rest of a role's ARN below this base: its name and the rest of its path. `None` if the role is not below the base.
+    /// Returns the part of a role's ARN after this base: the name and the rest of the path. Returns `None` if the ARN has another
+    /// base.
     pub(in crate::aws) fn below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
         role.as_str().strip_prefix(&*self.0)
     }
 }
 
-/// The role that an annotation names: by its ARN, in any account, or by its name below the base.
+/// Returns the role that an annotation names, either by its ARN in any account or by its name below the base ARN.
 ///
 /// A slash at the beginning of a name is ignored, as in KIAM.
 pub(in crate::aws) fn resolve(text: &str, base: Option<&BaseRoleArn>) -> Option<NamedRole> {
@@ -79,7 +80,7 @@ pub(in crate::aws) fn resolve(text: &str, base: Option<&BaseRoleArn>) -> Option<
     NamedRole::new(&format!("{}{name}", base?.as_str()))
 }
 
-/// True if the text is the number of an AWS account: 12 digits.
+/// True if the text is the number of an AWS account, which has 12 digits.
 pub(in crate::aws) fn is_account(text: &str) -> bool {
     text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit())
 }

@@ -1,22 +1,22 @@
 //! The name and the tags of a pod's session at AWS. CloudTrail shows them, and policies may require them.
 //!
-//! Both are part of the key under which the agent holds credentials. By default they name only the ServiceAccount, so that all its pods
-//! share one session. With a pod's own name in them, each pod has a session of its own.
+//! Both are part of the key under which the agent caches credentials. By default they contain only the ServiceAccount, so all its
+//! pods share one session. If they contain a pod's own name, each pod has its own session.
 
 use std::sync::Arc;
 
 use seawall_broker::aws::{NameError, SessionName, SessionTags};
 use seawall_core::Pod;
 
-/// Longest beginning of sessions' names: half of their room is left for what follows.
+/// The maximum length of the prefix of session names. It leaves half of the length for the rest of the name.
 const LONGEST_PREFIX: usize = 32;
 
-/// The name of a session, made fit: what AWS does not take becomes `-`, and what is too long is cut, as KIAM does.
+/// Returns a valid session name. As in KIAM, each invalid character becomes `-`, and a long name is truncated.
 pub(in crate::aws) fn name(prefix: &str, wanted: &str) -> SessionName {
     SessionName::sanitized(&format!("{prefix}{wanted}"))
 }
 
-/// The default name of a session: `namespace.account`. A namespace contains no dot, so its end is unambiguous.
+/// Returns the default session name `namespace.account`. A namespace contains no dot, so the end of the namespace is unambiguous.
 pub(in crate::aws) fn default_name(prefix: &str, pod: &Pod) -> SessionName {
     let account = &pod.service_account;
     name(prefix, &format!("{}.{}", account.namespace, account.name))
@@ -27,10 +27,10 @@ pub(in crate::aws) fn is_prefix(text: &str) -> bool {
     text.len() <= LONGEST_PREFIX && SessionName::parse(&format!("{text}--")).is_ok()
 }
 
-/// The tags of a pod's session.
+/// Returns the tags of a pod's session.
 ///
 /// # Errors
-/// A name of the pod is not a valid value of a tag.
+/// A name of the pod is not a valid tag value.
 pub(in crate::aws) fn tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, NameError> {
     let tag = |tag: &PodTag| seawall_broker::aws::SessionTag {
         key: tag.key().into(),
@@ -40,12 +40,12 @@ pub(in crate::aws) fn tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, Name
     SessionTags::new(of.iter().map(tag).collect())
 }
 
-/// True if the text may be a token's audience. The agent sends it to the API server unescaped.
+/// True if the text can be the audience of a token. The agent sends it to the API server without escapes.
 pub(in crate::aws) fn is_audience(text: &str) -> bool {
     seawall_core::names::needs_no_escape(text, 512)
 }
 
-/// A property of a pod that may become a tag of its session.
+/// A property of a pod that can become a tag of its session.
 ///
 /// The keys are those of EKS Pod Identity (EKS user guide, "Grant Pods access to AWS resources based on tags").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl PodTag {
     pub(in crate::aws) const ALL: [Self; 4] =
         [Self::Namespace, Self::ServiceAccount, Self::PodName, Self::PodUid];
 
-    /// The tag's key at AWS and in the configuration.
+    /// Returns the tag's key at AWS, which is also its name in the configuration.
     pub(in crate::aws) fn key(self) -> &'static str {
         match self {
             Self::Namespace => "kubernetes-namespace",
@@ -71,7 +71,8 @@ impl PodTag {
         }
     }
 
-    /// The tag's value for a pod. AWS allows 256 characters (STS API reference, `tagValueType`); names in Kubernetes have at most 253.
+    /// Returns the tag's value for a pod. AWS allows 256 characters (STS API reference, `tagValueType`); Kubernetes names have at
+    /// most 253.
     pub(in crate::aws) fn value(self, pod: &Pod) -> Arc<str> {
         let value = match self {
             Self::Namespace => &pod.service_account.namespace,
