@@ -1,4 +1,4 @@
-//! One cloud's broker: the type that the agent starts and asks.
+//! The broker of one cloud, which the agent starts and calls.
 
 use std::sync::{Arc, Weak};
 
@@ -15,8 +15,8 @@ use crate::renew::Renewals;
 use crate::renewal_schedule::{self, ScheduleMessage};
 use crate::settings::BrokerSettings;
 
-/// The broker of one cloud, with its own floor, limiter and counters. Cheap to clone. Its renewals end when the last clone and the
-/// last [`PodLeaseClient`](crate::PodLeaseClient) are dropped.
+/// The broker of one cloud, with its own floor, limiter and counters. Cloning is cheap.
+/// Its renewals end when the last clone and the last [`PodLeaseClient`](crate::PodLeaseClient) are dropped.
 #[derive(Debug)]
 pub struct Broker<X: TokenExchange>(Arc<BrokerState<X>>);
 
@@ -31,7 +31,7 @@ impl<X: TokenExchange> Clone for Broker<X> {
 }
 
 impl<X: TokenExchange> Broker<X> {
-    /// The state that the broker's parts share.
+    /// Returns the state that the broker's parts share.
     pub(crate) fn state(&self) -> Arc<BrokerState<X>> {
         self.0.clone()
     }
@@ -44,9 +44,9 @@ impl<X: TokenExchange> Broker<X> {
         Self::renewing(shared, notices)
     }
 
-    /// Returns a broker for the same cloud that uses another exchange from now on. It starts with an empty cache: a credential is
-    /// right only for the exchange that issued it. Both brokers share the limiter, so that a change of the exchange does not cause
-    /// a burst of calls. They share the counters, too.
+    /// Returns a broker for the same cloud with another exchange. Its cache is empty, because a credential is valid only for its
+    /// exchange.
+    /// Both brokers share the limiter, so a new exchange does not cause a burst of calls. They also share the counters.
     pub fn with_exchange(&self, exchange: Arc<X>) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         Self::renewing(Arc::new(self.0.with_exchange(exchange, sender)), notices)
@@ -62,23 +62,23 @@ impl<X: TokenExchange> Broker<X> {
         Arc::ptr_eq(&self.0, shared)
     }
 
-    /// The least remaining life of responses while the cloud responds, and the remaining life at which renewal starts.
+    /// Returns the floor of responses, and the remaining lifetime at which renewal starts.
     pub fn floor(&self) -> Floor {
         self.0.settings.floor
     }
 
-    /// The counters of this broker.
+    /// Returns the counters of this broker.
     pub fn counters(&self) -> &BrokerCounters {
         &self.0.counters
     }
 
-    /// The number of upstream call chains that may start per second right now.
+    /// Returns the number of call chains that may currently start per second.
     pub fn upstream_rate(&self) -> f64 {
         self.0.limiter.per_second()
     }
 
-    /// Returns every principal in use. Copies each view on iteration: one list of all copies would leave a hole of its size in the
-    /// heap at each scrape.
+    /// Returns every principal in use. The iterator copies one view at a time.
+    /// A list of all copies would fragment the heap at each scrape.
     pub fn principals(&self) -> impl ExactSizeIterator<Item = PrincipalView<X::Principal>> {
         self.0.live_entries().into_iter().map(|slot| PrincipalView::of(&slot))
     }

@@ -1,4 +1,4 @@
-//! The state that the parts of one cloud's broker share: settings, clock, limiter, and the cache entry of each principal in use.
+//! The state that all parts of one cloud's broker share: settings, clock, limiter, and the cache entry of each principal in use.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub(crate) struct BrokerState<X: TokenExchange> {
     notices: ScheduleSender<X>,
     /// The number of cache entries and pod clients created so far, which is the next id.
     made: Arc<AtomicU64>,
-    /// The cache entries of all principals in use. Weak, because pod clients own the entries.
+    /// The cache entries of all principals in use. The references are weak, because pod clients own the entries.
     slots: Mutex<CacheEntries<X>>,
 }
 
@@ -55,8 +55,9 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// Returns the state of a broker for the same cloud that uses another exchange. Limiter and counters go on; the cache starts
-    /// empty. Ids go on, too, because pods of both brokers queue in one limiter.
+    /// Returns the state of a broker for the same cloud with another exchange. Limiter and counters are shared; the cache starts
+    /// empty.
+    /// The sequence of ids continues, because pods of both brokers share one limiter.
     pub(crate) fn with_exchange(&self, exchange: Arc<X>, notices: ScheduleSender<X>) -> Self {
         Self {
             settings: self.settings,
@@ -81,7 +82,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the cache entry of a principal. All pods whose principals are equal in every field share it.
+    /// Returns the cache entry of a principal. Pods with equal principals share it.
     pub(crate) fn cache_entry(&self, principal: X::Principal) -> Arc<CacheEntry<X>> {
         let mut slots = self.slots();
         if let Some(slot) = slots.get(&principal).and_then(Weak::upgrade) {
@@ -102,19 +103,19 @@ impl<X: TokenExchange> BrokerState<X> {
     /// Removes a principal that no pod client uses any more.
     pub(crate) fn forget(&self, principal: &X::Principal) {
         let mut slots = self.slots();
-        // The same principal may have come back as a new slot meanwhile.
+        // In the meantime a new entry for the same principal may exist.
         if slots.get(principal).is_some_and(|slot| slot.strong_count() == 0) {
             slots.remove(principal);
         }
     }
 
     pub(crate) fn schedule_renewal(&self, slot: &Arc<CacheEntry<X>>, at: Moment) {
-        // The receiver ends only with the runtime, and then nothing is renewed any more.
+        // The receiver ends only together with the runtime. Then there are no more renewals.
         let _ = self.notices.send(ScheduleMessage::Due(at, slot.id, Arc::downgrade(slot)));
     }
 
-    /// Locks the map, because every thread may see a new principal. A pod client never takes the lock for a principal that it
-    /// knows.
+    /// Locks the map, because every thread may add a principal. A pod client does not take this lock for a principal that it
+    /// already has.
     fn slots(&self) -> MutexGuard<'_, CacheEntries<X>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,10 @@
-//! The cache entry of one principal: its lease, and at most one fetch in flight for it.
+//! The cache entry of one principal: its lease, and at most one fetch in flight.
 //!
-//! Readers take the lease from an atomic pointer. Everything else happens under one small lock that no await crosses: who may start
-//! a fetch, the result of the last fetch, and until when its failure is cached.
+//! Readers take the lease from an atomic pointer. One small lock protects the rest: the fetch in flight, the result of the last
+//! fetch, and the time until which its failure is cached. The lock is never held across an await.
 //!
-//! Only pod clients own cache entries. Fetches and waiting requests keep a [`Weak`] reference, so that an entry ends with its last
-//! pod client, whatever is in flight for it.
+//! Only pod clients own cache entries. Fetches and waiting requests keep a [`Weak`] reference. So an entry ends with its last pod
+//! client, even if a fetch is in flight.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,10 +24,10 @@ use crate::principal::Principal;
 use crate::renewal_schedule::ScheduleMessage;
 use crate::settings::BrokerSettings;
 
-/// The most pods whose tokens one fetch tries.
+/// The maximum number of pods whose tokens one fetch tries.
 const PROOFS_TRIED: usize = 4;
 
-/// A pod that uses the cache entry, and the Kubernetes tokens with which a call for it can be made.
+/// A pod that uses the cache entry, and the source of its Kubernetes tokens.
 #[derive(Debug)]
 pub(crate) struct PodSubject {
     pub(crate) requester: RequesterId,
@@ -42,27 +42,27 @@ pub(crate) type ScheduleSender<X> =
 #[derive(Debug)]
 pub(crate) struct CacheEntry<X: TokenExchange> {
     pub(crate) principal: X::Principal,
-    /// The entry's id. It also tells apart successive entries of one principal.
+    /// The id of the entry. It also distinguishes successive entries of one principal.
     pub(crate) id: u64,
-    /// The least remaining life of a response while the cloud responds.
+    /// The least remaining lifetime in a response while the cloud is available.
     pub(crate) floor: Duration,
     notices: ScheduleSender<X>,
     lease: ArcSwapOption<Lease<X::Credential>>,
-    /// The time until which the lease is served from memory, while it is valid.
+    /// The time until which the agent may answer from the cached lease, if the lease is valid.
     fresh_until: AtomicU64,
     used: AtomicU64,
     landings: Arc<FetchResults>,
     flight: Mutex<FetchState>,
-    /// The pods that use the entry. Weak: an entry must not keep a pod's tokens alive after the pod.
+    /// The pods that use the entry. The references are weak, so the entry does not keep the tokens of a deleted pod.
     proofs: Mutex<Vec<Weak<PodSubject>>>,
 }
 
 #[derive(Debug)]
 struct FetchState {
     is_fetching: bool,
-    /// The pods that wait for the fetch in flight, each with the start of its wait. All of them share the principal.
+    /// The pods that wait for the fetch in flight, each with the start of its wait. All of them use this principal.
     waits: Vec<(RequesterId, Moment)>,
-    /// The queue ticket of the fetch in flight.
+    /// The id of the queue ticket of the fetch in flight.
     ticket: Option<u64>,
     recent_failure: Option<(ExchangeError, Moment)>,
     /// The time of the first failed call since the last success.
@@ -71,8 +71,8 @@ struct FetchState {
 }
 
 impl FetchState {
-    /// Returns since when this pod waits for the fetch, and starts its wait if needed. Each pod has its own wait. Otherwise one pod
-    /// would use up the waiting time of another pod that shares its account.
+    /// Returns the time since which this pod waits for the fetch. If the pod does not wait yet, its wait starts now.
+    /// Each pod has its own wait. Otherwise one pod would use up the waiting time of another pod with the same account.
     fn waits_since(&mut self, asker: RequesterId, now: Moment) -> Moment {
         if let Some((_, since)) = self.waits.iter().find(|(waiting, _)| *waiting == asker) {
             return *since;
@@ -82,15 +82,16 @@ impl FetchState {
     }
 }
 
-/// The next step of a request that found no lease.
+/// The next step for a request that found no fresh lease.
 pub(crate) enum FetchDecision {
-    /// A lease just arrived: take it.
+    /// A lease has just arrived, so the request can take it.
     Cached,
-    /// A fetch is in flight: wait for it. Carries its queue ticket, and since when the pod waits.
+    /// A fetch is in flight. The request waits for it. The values are the waiter, the queue ticket, and the start of the pod's
+    /// wait.
     Join(FetchWaiter, Option<u64>, Moment),
-    /// No fetch is in flight: start one, and wait for it.
+    /// No fetch is in flight. The request starts one and waits for it.
     Start(FetchWaiter, QueueTicket),
-    /// The last failure is too recent to try again.
+    /// The last fetch failed so recently that its error is returned.
     RecentFailure(ExchangeError),
     /// The request may not start a fetch.
     Refused(LeaseError),
@@ -125,17 +126,17 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Returns the lease if it is fresh enough to serve from memory, and records the use. No lock, no allocation.
+    /// Returns the lease if it is fresh enough for an answer, and records the use. It takes no lock and allocates no memory.
     pub(crate) fn fresh_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
-        // Read before the lease and written after it: a new lease's time is never taken for an older lease's.
+        // The time is read before the lease and written after it. So the time of a new lease is never applied to an older lease.
         if now.as_nanos() >= self.fresh_until.load(Ordering::Acquire) {
             return None;
         }
         self.valid_lease(now)
     }
 
-    /// Returns the lease while it is valid, however little life it has left.
+    /// Returns the lease while it is valid, whatever its remaining lifetime.
     pub(crate) fn valid_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.lease.load_full().filter(|lease| lease.is_valid(now))
     }
@@ -145,12 +146,13 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.lease.load_full()
     }
 
-    /// The time of the last request for this entry.
+    /// Returns the time of the last request for this entry.
     pub(crate) fn last_used(&self) -> Moment {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// Joins or starts a fetch, for a request of the pod `asker` or for a renewal. Calls `start` only if no fetch can be joined.
+    /// Joins the fetch in flight or starts one, for a request of the pod `asker` or for a renewal. Calls `start` only to start a
+    /// fetch.
     pub(crate) fn join_or_start(
         &self,
         now: Moment,
@@ -158,7 +160,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         start: impl FnOnce() -> Result<QueueTicket, LeaseError>,
     ) -> FetchDecision {
         let mut flight = self.fetch_state();
-        // A flight may have landed since the caller looked; without this, the second of two threads calls again.
+        // A fetch may have ended since the caller's check. Without this check, the second of two threads would start another call.
         if asker.is_some() && self.fresh_lease(now).is_some() {
             return FetchDecision::Cached;
         }
@@ -188,7 +190,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         FetchWaiter::next(&self.landings)
     }
 
-    /// Ends the fetch with a lease, which is served from memory until `fresh_until`.
+    /// Ends the fetch with a lease, which may be used for answers until `fresh_until`.
     pub(crate) fn succeed(&self, lease: Lease<X::Credential>, fresh_until: Moment) {
         let mut flight = self.fetch_state();
         self.lease.store(Some(Arc::new(lease)));
@@ -201,8 +203,8 @@ impl<X: TokenExchange> CacheEntry<X> {
 
     /// Ends the fetch with a failure, which is cached. Returns the pause before the next renewal attempt.
     ///
-    /// Pauses after throttling do not grow. The limiter already paces throttled accounts. A renewal that also waited for its own
-    /// back-off would lose its turns to calls that did not.
+    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. A renewal with an additional
+    /// growing pause would lose its turns to calls without such a pause.
     pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.fetch_state();
         let memory = error.fault.negative_cache_ttl().max(error.retry_after.unwrap_or_default());
@@ -218,14 +220,14 @@ impl<X: TokenExchange> CacheEntry<X> {
         wait
     }
 
-    /// Ends a fetch that made no call. Caches no failure, because the cloud was not asked.
+    /// Ends a fetch that made no call. No failure is cached, because the cloud was not asked.
     pub(crate) fn give_up(&self) {
         let mut flight = self.fetch_state();
         self.allow_stale();
         self.finish_fetch(&mut flight, false, None);
     }
 
-    /// Serves the present lease at once until the fetch in flight ends, because the fetch takes longer than a request waits.
+    /// Allows answers from the current lease until the fetch in flight ends, because the fetch takes longer than a request waits.
     pub(crate) fn serve_stale_now(&self) {
         let flight = self.fetch_state();
         if flight.is_fetching {
@@ -233,7 +235,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Serves the present lease, while it is valid, until the next one comes.
+    /// Allows answers from the current lease, while it is valid, until the next lease arrives.
     fn allow_stale(&self) {
         self.fresh_until.store(u64::MAX, Ordering::Release);
     }
@@ -245,7 +247,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.landings.publish(is_lease, error);
     }
 
-    /// Drops the lease, so that the secret does not outlive its use.
+    /// Drops the lease, so that the secret does not stay in memory without use.
     pub(crate) fn drop_lease(&self) {
         self.lease.store(None);
     }
@@ -255,14 +257,14 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.landings.clone()
     }
 
-    /// Lets calls for this principal use a pod's tokens while that pod lives.
+    /// Adds a pod whose tokens calls for this principal may use while the pod exists.
     pub(crate) fn add_subject(&self, proof: &Arc<PodSubject>) {
         let mut proofs = self.subjects();
         proofs.retain(|known| known.strong_count() > 0);
         if !proofs.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof))) {
             proofs.push(Arc::downgrade(proof));
             drop(proofs);
-            // What failed for want of a proof may be had with this one.
+            // A call that failed for lack of a token may succeed with this pod's token.
             let mut flight = self.fetch_state();
             if flight.recent_failure.as_ref().is_some_and(|(error, _)| error.fault.is_token_error()) {
                 flight.recent_failure = None;
@@ -270,13 +272,13 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Stops using a pod's tokens for this principal, because the pod's client dropped the entry.
+    /// Removes a pod whose client dropped the entry. Calls for this principal no longer use its tokens.
     pub(crate) fn remove_subject(&self, proof: &Arc<PodSubject>) {
         self.subjects().retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof)));
     }
 
-    /// Returns a living pod whose tokens were not tried yet, at most [`PROOFS_TRIED`] per fetch. It picks the youngest pod, whose
-    /// token has the longest life left.
+    /// Returns a pod whose tokens this fetch has not tried yet, at most [`PROOFS_TRIED`] per fetch.
+    /// It chooses the newest pod, whose token has the longest remaining lifetime.
     pub(crate) fn untried_subject(&self, tried: &[Arc<PodSubject>]) -> Option<Arc<PodSubject>> {
         let is_untried = |proof: &Arc<PodSubject>| !tried.iter().any(|other| Arc::ptr_eq(other, proof));
         let proofs = self.subjects();
@@ -294,7 +296,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.fetch_state().is_fetching
     }
 
-    /// Returns whether a fetch is in flight, the cached failure, and since when all calls have failed.
+    /// Returns whether a fetch is in flight, the cached failure, and the time since which all calls have failed.
     pub(crate) fn entry_status(&self) -> (bool, Option<ExchangeError>, Option<Moment>) {
         let flight = self.fetch_state();
         let failure = flight.recent_failure.as_ref().map(|(error, _)| error.clone());
@@ -313,7 +315,7 @@ impl<X: TokenExchange> CacheEntry<X> {
 impl<X: TokenExchange> Drop for CacheEntry<X> {
     fn drop(&mut self) {
         self.landings.close();
-        // Without a receiver the broker is gone, too.
+        // If there is no receiver, the broker has ended, too.
         let _ = self.notices.send(ScheduleMessage::Removed(self.id, self.principal.clone()));
     }
 }

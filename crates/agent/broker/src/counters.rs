@@ -1,4 +1,4 @@
-//! The counters of a broker. Plain atomics, written from every thread and read at each scrape.
+//! The counters of a broker. They are plain atomics, which every thread writes and each scrape reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct BrokerCounters {
     rate_limited: AtomicU64,
     issued_below_floor: AtomicU64,
     lifetime_reductions: AtomicU64,
-    /// The least remaining life in nanoseconds; `u64::MAX` until the first response.
+    /// The least remaining lifetime in nanoseconds. It is `u64::MAX` until the first response.
     least_remaining: AtomicU64,
     responses_below_floor: AtomicU64,
 }
@@ -48,8 +48,9 @@ impl BrokerCounters {
         self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the life left in a response. Runs on every request: two loads, and a write only if the value changes, because the
-    /// traffic threads share these words.
+    /// Records the remaining lifetime in a response. It runs on every request, with two loads and a write only if the value
+    /// changes.
+    /// The traffic threads share these words.
     pub(crate) fn handed_out(&self, remaining: Duration, floor: Duration) {
         let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
         if nanos < self.least_remaining.load(Ordering::Relaxed) {
@@ -80,7 +81,7 @@ impl BrokerCounters {
         self.rate_limited.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of upstream call chains by result: `initial`, `renewal`, and each fault.
+    /// Returns the numbers of call chains by result: `initial`, `renewal`, and one per fault.
     pub fn calls(&self) -> Vec<(&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows = vec![("initial", read(&self.initial)), ("renewal", read(&self.renewals))];
@@ -90,39 +91,39 @@ impl BrokerCounters {
         rows
     }
 
-    /// The number of requests that joined a call in flight instead of starting one.
+    /// Returns the number of requests that joined a call in flight instead of starting one.
     pub fn coalesced_total(&self) -> u64 {
         self.coalesced.load(Ordering::Relaxed)
     }
 
-    /// Credentials dropped because a pod asked for too many different ones.
+    /// Returns the number of credentials that were evicted because a pod requested too many different ones.
     pub fn evicted_total(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Misses refused because a pod asked too fast, or has too many waiting.
+    /// Returns the number of requests for new credentials that were refused because of a pod's rate or queue limit.
     pub fn rate_limited_total(&self) -> u64 {
         self.rate_limited.load(Ordering::Relaxed)
     }
 
-    /// The least remaining life of any response since the start.
+    /// Returns the least remaining lifetime of any response since the start.
     pub fn least_remaining(&self) -> Option<Duration> {
         let nanos = self.least_remaining.load(Ordering::Relaxed);
         (nanos != u64::MAX).then(|| Duration::from_nanos(nanos))
     }
 
-    /// The number of responses with less life than the floor: an outage used up the margin, or the upstream's credentials are too
-    /// short.
+    /// Returns the number of responses with a remaining lifetime below the floor.
+    /// The cause is either a long outage, or credentials of the upstream that are too short.
     pub fn responses_below_floor_total(&self) -> u64 {
         self.responses_below_floor.load(Ordering::Relaxed)
     }
 
-    /// The number of principals found to be granted shorter lifetimes than requested.
+    /// Returns how often a principal was found to get shorter lifetimes than requested.
     pub fn lifetime_reductions_total(&self) -> u64 {
         self.lifetime_reductions.load(Ordering::Relaxed)
     }
 
-    /// The number of credentials issued with a lifetime under twice the floor.
+    /// Returns the number of credentials that were issued with a lifetime below twice the floor.
     pub fn issued_below_floor_total(&self) -> u64 {
         self.issued_below_floor.load(Ordering::Relaxed)
     }

@@ -8,12 +8,12 @@ use crate::cache_entry::CacheEntry;
 use crate::exchange::TokenExchange;
 use crate::failure::ExchangeError;
 
-/// One principal as `/debug/pods` and the metrics see it; never its credential.
+/// One principal for `/debug/pods` and the metrics. It never contains the credential.
 #[derive(Clone, Debug)]
 pub struct PrincipalView<P> {
     /// The principal.
     pub principal: P,
-    /// The times of issue, expiry and due renewal; `None` while no lease is cached.
+    /// The times of issue, expiry and due renewal. `None` if no lease is cached.
     pub times: Option<(Moment, Moment, Moment)>,
     /// The time of the last request.
     pub last_used: Moment,
@@ -23,7 +23,7 @@ pub struct PrincipalView<P> {
     pub failure: Option<ExchangeError>,
     /// The time of the first failed call since the last success.
     pub failing_since: Option<Moment>,
-    /// The least remaining life of a response while the cloud responds.
+    /// The least remaining lifetime of a response while the cloud is available.
     pub floor: Duration,
 }
 
@@ -41,7 +41,7 @@ impl<P: Clone> PrincipalView<P> {
         }
     }
 
-    /// The life left at `now`, if a lease is cached.
+    /// Returns the remaining lifetime at `now`, if a lease is cached.
     pub fn remaining(&self, now: Moment) -> Option<Duration> {
         self.times.map(|(_, expires, _)| expires.since(now))
     }

@@ -1,7 +1,8 @@
-//! One fetch: it waits in the queue, calls the cloud and stores the result. Runs on the control thread's runtime.
+//! One fetch of a credential. It waits in the queue, calls the cloud and stores the result. It runs on the control thread's
+//! runtime.
 //!
-//! It owns no cache entry. When the last pod client drops the entry, a queued fetch leaves the queue at once and makes no call. A
-//! call in flight ends, because no pod could use its result.
+//! A fetch does not own the cache entry. When the last pod client drops the entry, a queued fetch leaves the queue and makes no
+//! call. A call in flight is cancelled, because no pod could use its result.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::limiter::QueueTicket;
 use crate::principal::Principal;
 use crate::throttle_key::ThrottleKey;
 
-/// One fetch. It publishes a result even if its task is lost, so that no request waits in vain.
+/// One fetch. It publishes a result even if its task is dropped, so that no request waits in vain.
 pub(crate) struct FetchTask<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
     slot: Weak<CacheEntry<X>>,
@@ -26,11 +27,11 @@ pub(crate) struct FetchTask<X: TokenExchange> {
     landed: bool,
 }
 
-/// The result of a fetch.
+/// The outcome of a fetch.
 enum Outcome<C> {
-    /// The response, and the instant before the first call. A lifetime counted from that instant never ends late.
+    /// The result of the call, and the time before the first call. The lifetime counts from that time, so it never ends too late.
     Completed(Moment, Result<IssuedCredential<C>, ExchangeError>),
-    /// The fetch did not get its permit before the deadline.
+    /// The fetch got no permit before its deadline.
     GaveUp,
 }
 
@@ -54,7 +55,7 @@ impl<X: TokenExchange> FetchTask<X> {
 
     async fn run(mut self, landing: FetchWaiter, ticket: QueueTicket, deadline: Moment) {
         let outcome = tokio::select! {
-            // First, so that a slot which goes just when its turn comes is not flown.
+            // The drop of the entry is checked first. So no call starts for an entry that was dropped at the moment of its turn.
             biased;
             () = landing.wait_for_drop() => None,
             outcome = self.fly(ticket, deadline) => Some(outcome),
@@ -68,7 +69,7 @@ impl<X: TokenExchange> FetchTask<X> {
         }
     }
 
-    /// Makes one chain of upstream calls, in its turn and within its deadline.
+    /// Makes one chain of upstream calls in its turn, before its deadline.
     async fn fly(&self, mut ticket: QueueTicket, deadline: Moment) -> Outcome<X::Credential> {
         let shared = &*self.shared;
         let turn = tokio::select! {
@@ -86,8 +87,9 @@ impl<X: TokenExchange> FetchTask<X> {
         Outcome::Completed(started, result)
     }
 
-    /// Asks the cloud with one pod's token. If that token is missing or not accepted, tries another pod's: a pod without a token
-    /// file, or a pod that has just gone, must not spoil the fetch for its siblings. Pods that come meanwhile are tried, too.
+    /// Calls the cloud with the token of one pod. If the token is missing or rejected, it tries another pod's token.
+    /// So a pod without a token file, or a deleted pod, does not fail the fetch for other pods. Pods that arrive in the meantime
+    /// are tried, too.
     async fn exchange_token(&self) -> Result<IssuedCredential<X::Credential>, ExchangeError> {
         let mut without = ExchangeError::new(
             ExchangeFault::PodTokenUnavailable,
@@ -115,7 +117,7 @@ impl<X: TokenExchange> FetchTask<X> {
             shared.log.shortened(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
-        // At least a pause after now: an upstream whose credentials die at once must not be asked in a loop.
+        // The renewal is at least one pause later. Otherwise credentials that expire immediately would cause a loop of calls.
         let earliest = now + shared.settings.retry_first;
         let refresh_at = shared.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         let lease = Lease { value: credential, issued: started, expires: started + lifetime, refresh_at };
@@ -177,19 +179,19 @@ impl<X: TokenExchange> Drop for FetchTask<X> {
     }
 }
 
-/// The time before the floor at which a failed renewal is retried, whatever its pause: twice as long as a call may take.
+/// The time before the floor at which a failed renewal is retried, whatever its pause. It is twice the time limit of a call.
 const LAST_TRY: Duration = Duration::from_secs(10);
 
-/// Returns the time of the last retry, [`LAST_TRY`] before the floor. Pauses grow to a minute, so an outage that ended within the
-/// margin would otherwise show for that minute. A lease of less than twice the floor has no last retry, because it cannot be kept
-/// above its floor anyway.
+/// Returns the time of the last retry, [`LAST_TRY`] before the floor.
+/// Pauses grow to a minute. Without the last retry, an outage that ends just before the floor would affect responses for up to a
+/// minute. A lease with a lifetime below twice the floor has no last retry, because it cannot stay above the floor.
 fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
     let could_be_kept = lease.expires.since(lease.issued) / 2 >= floor;
     could_be_kept.then(|| lease.expires.saturating_sub(floor + LAST_TRY))
 }
 
-/// Returns the error for a credential that expired on arrival. An error about slowness would mislead operators to look for a slow
-/// upstream.
+/// Returns the error for a credential that had expired when it arrived. It states the short lifetime, so operators do not search
+/// for a slow upstream.
 fn too_short(lifetime: Duration) -> ExchangeError {
     let detail = format_args!("issued for {} s only, and expired on arrival", lifetime.as_secs());
     ExchangeError::new(ExchangeFault::ShortLived, "exchange", detail)

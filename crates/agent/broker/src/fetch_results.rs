@@ -1,7 +1,7 @@
-//! The results of the fetches for one cache entry, and the waiters for them.
+//! The results of the fetches for one cache entry, and the tasks that wait for them.
 //!
-//! A count and a list of waiters, under one small lock that no await crosses. Not tokio's watch channel: it spreads its waiters
-//! over eight lists, which are larger than the rest of a cache entry, and each pod costs an entry.
+//! The type contains a counter and a list of waiters under one small lock, which is never held across an await. tokio's watch
+//! channel is not used: it has eight lists of waiters, which are larger than the rest of a cache entry, and each pod has an entry.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,28 +16,28 @@ pub(crate) struct FetchResults {
     changed: Notify,
 }
 
-/// The result of the last fetch; `number` counts fetches.
+/// The result of the last fetch. `number` counts the fetches.
 #[derive(Debug, Default)]
 struct LastFetch {
     number: u64,
-    /// The number of fetches that brought a lease.
+    /// The number of fetches that returned a lease.
     leases: u64,
     error: Option<ExchangeError>,
-    /// True if the cache entry was dropped: no more results come.
+    /// True if the cache entry was dropped. No more results follow.
     is_closed: bool,
 }
 
-/// The error of a wait whose cache entry was dropped.
+/// The error for a wait whose cache entry was dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EntryDropped;
 
 impl FetchResults {
-    /// The number of fetches that brought a lease so far.
+    /// Returns the number of fetches so far that returned a lease.
     pub(crate) fn lease_count(&self) -> u64 {
         self.last().leases
     }
 
-    /// Waits until more than `seen` fetches have brought a lease, and returns their number.
+    /// Waits until more than `seen` fetches have returned a lease, and returns their number.
     ///
     /// # Errors
     /// The cache entry was dropped.
@@ -63,7 +63,7 @@ impl FetchResults {
 
     async fn wait_for<T>(&self, found: impl Fn(&LastFetch) -> Option<T>) -> Result<T, EntryDropped> {
         loop {
-            // Made before the look: what lands between the two is told to it (`Notify::notified`).
+            // The notification is registered before the check. So a result between the two is not missed (`Notify::notified`).
             let change = self.changed.notified();
             {
                 let last = self.last();
@@ -97,17 +97,17 @@ impl FetchWaiter {
         Self { landings: landings.clone(), after }
     }
 
-    /// Returns when the cache entry was dropped.
+    /// Returns when the cache entry is dropped.
     pub(crate) async fn wait_for_drop(self) {
-        // Nothing is ever found, so the wait ends with the slot.
+        // The predicate never matches, so the wait ends only when the entry is dropped.
         let _ = self.landings.wait_for(|_| None::<()>).await;
     }
 
-    /// Returns when the fetch has ended, with its error if it failed. Also returns when the cache entry was dropped.
+    /// Returns when the fetch has ended, with its error if it failed. It also returns when the cache entry is dropped.
     pub(crate) async fn wait(self) -> Result<(), ExchangeError> {
         let after = self.after;
         let landed = |landed: &LastFetch| (landed.number > after).then(|| landed.error.clone());
-        // Gone with its last holder: there is nothing to wait for.
+        // The entry was dropped with its last pod client, so there is no result.
         self.landings.wait_for(landed).await.ok().flatten().map_or(Ok(()), Err)
     }
 }

@@ -1,5 +1,5 @@
-//! The HTTPS client for a cloud's services: TLS with public and operator's roots, a proxy, a pool, and bounds on what is read. It
-//! passes data through without reading it. A cloud's module defines requests and interprets responses.
+//! The HTTPS client for a cloud's services: TLS with public and configured root certificates, a proxy, a connection pool and size
+//! limits. It does not interpret the data. A cloud's module defines requests and interprets responses.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,30 +20,31 @@ use seawall_core::names::is_loopback;
 
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// Largest answer read. Tokens take a few KiB.
+/// The largest response that the client reads. Tokens take a few KiB.
 const BODY: usize = 64 * 1024;
 
-/// Connections kept open per host while unused.
+/// The maximum number of idle connections per host.
 const IDLE_CONNECTIONS: usize = 8;
 
-/// Longest connect, all addresses of a name together: what takes longer misses the deadline of the chain anyway.
+/// The time limit for a connection, including all addresses of a name. A slower connection would miss the deadline of the call
+/// chain.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// The error of an upstream configuration that cannot be used.
+/// The error for an unusable upstream configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamConfigError {
-    /// The text is not a URL, or the URL would carry tokens in the clear.
+    /// The text is not a URL, or the URL would send tokens unencrypted.
     #[error("{0}: expected an https URL, or http to a loopback address")]
     Url(String),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
-    /// The proxy's URL is not valid, or plain http would pass the proxy.
+    /// The proxy's URL is invalid, or a plain HTTP upstream would pass the proxy.
     #[error("the proxy {0}: expected an http URL, on loopback if an upstream is plain http")]
     Proxy(String),
 }
 
-/// Refuses a URL that would send a token over a network in the clear: every request here carries a token.
+/// Refuses a URL that would send a token unencrypted over a network. Every request here contains a token.
 pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
     let refused = || UpstreamConfigError::Url(url.to_owned());
     let parsed: Uri = url.parse().map_err(|_| refused())?;
@@ -55,16 +56,16 @@ pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
     }
 }
 
-/// Longest `Retry-After` that is honoured: a pod that starts meanwhile waits for it, too.
+/// The longest `Retry-After` that the agent follows. A pod that starts in that time must wait, too.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Returns the `Retry-After` time in whole seconds, bounded. The form with a date (RFC 9110 section 10.2.3) is not read.
+/// Returns the `Retry-After` time in seconds, up to a limit. The date format (RFC 9110 section 10.2.3) is not supported.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
 }
 
-/// Returns the upstream's own time from its `Date` header. An IMF-fixdate (RFC 9110 section 5.6.7) is a date of RFC 2822, too.
+/// Returns the upstream's time from its `Date` header. Its format IMF-fixdate (RFC 9110 section 5.6.7) is also valid in RFC 2822.
 pub(crate) fn date(headers: &HeaderMap) -> Option<SystemTime> {
     let text = headers.get(DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
@@ -76,7 +77,7 @@ type Pool<C> = Client<HttpsConnector<C>, Full<Bytes>>;
 #[derive(Debug)]
 pub(crate) struct HttpsClient {
     pool: PooledClient,
-    /// The proxy, where there is one.
+    /// The URI of the proxy, if one is configured.
     proxy: Option<Uri>,
 }
 
@@ -101,7 +102,7 @@ impl HttpsClient {
         Ok(Self { pool, proxy })
     }
 
-    /// Checks that plain http goes only through a proxy on loopback, because a proxy reads what passes its tunnel in the clear.
+    /// Checks that plain HTTP uses only a proxy on loopback, because a proxy can read plain HTTP.
     pub(crate) fn check_proxy_for(&self, urls: &[&str]) -> Result<(), UpstreamConfigError> {
         match &self.proxy {
             Some(proxy) if !is_loopback(proxy.host().unwrap_or_default()) => {
@@ -112,7 +113,7 @@ impl HttpsClient {
         }
     }
 
-    /// Sends and reads the whole answer, whatever its status; `step` names the call in errors.
+    /// Sends a request and reads the whole response, whatever its status. `step` names the call in errors.
     pub(crate) async fn send(
         &self,
         step: &'static str,
@@ -136,7 +137,7 @@ fn proxy_uri(url: &str) -> Result<Uri, UpstreamConfigError> {
     parsed.ok_or_else(|| UpstreamConfigError::Proxy(url.to_owned()))
 }
 
-/// Returns the TLS configuration that trusts the public roots and the operator's own.
+/// Returns a TLS configuration that trusts the public root certificates and those of the operator.
 fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, UpstreamConfigError> {
     let failed = |error: &dyn std::fmt::Display| UpstreamConfigError::Tls(error.to_string());
     let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
@@ -173,7 +174,7 @@ where
         .build(connector)
 }
 
-/// Returns the texts of an error and its causes: hyper's outermost text alone says only "client error".
+/// Returns the texts of an error and its causes. hyper's outermost text alone is only "client error".
 fn causes(error: &dyn std::error::Error) -> String {
     let chain = std::iter::successors(Some(error), |error| error.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")

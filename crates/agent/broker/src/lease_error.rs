@@ -1,19 +1,19 @@
-//! The error of a request that gets no credential: its cause, whose fault it is, and when to retry.
+//! The error for a request that gets no credential: the cause, who must act, and when to retry.
 
 use std::time::Duration;
 
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// The reason for which a request gets no credential.
+/// The reason why a request gets no credential.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LeaseError {
     /// The pod's entitlement does not contain this credential. The text gives the reason in the cloud's terms.
     #[error("{0}")]
     NotEntitled(&'static str),
-    /// This pod asked for too many different credentials at once.
+    /// This pod requested too many different credentials at once.
     #[error("too many requests for new credentials at once")]
     RateLimited {
-        /// The time until the pod may ask for the next new credential.
+        /// The time until the pod may request the next new credential.
         retry_after: Duration,
     },
     /// The fetch takes longer than a request waits. It continues in the background.
@@ -25,7 +25,7 @@ pub enum LeaseError {
 }
 
 impl LeaseError {
-    /// The fault, if an exchange failed.
+    /// Returns the fault, if an exchange failed.
     pub fn fault(&self) -> Option<ExchangeFault> {
         match self {
             Self::Failed(error) => Some(error.fault),

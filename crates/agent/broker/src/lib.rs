@@ -1,17 +1,17 @@
-//! Gets, caches and renews credentials of one cloud: from a principal to a lease.
+//! Fetches, caches and renews the credentials of one cloud. A principal is the cache key, and a lease is a cached credential.
 //!
-//! The agent asks a [`PodLeaseClient`], one per pod. [`PodLeaseClient::cached_lease`] answers from memory: no lock, no I/O, no
-//! allocation. [`PodLeaseClient::lease`] fetches a missing credential once, however many requests wait for it. From then on the
-//! broker renews the credential ahead of its floor, which is never a request's business. All calls to a cloud run on the control
-//! thread's runtime and pass one limiter. The broker knows no address of a pod, and no HTTP outside of `https`.
+//! The agent has one [`PodLeaseClient`] per pod. [`PodLeaseClient::cached_lease`] answers from memory without a lock, I/O or
+//! allocation. [`PodLeaseClient::lease`] fetches a missing credential once, however many requests wait for it. After that the
+//! broker renews the credential before it reaches its floor, without any request. All calls to a cloud run on the control thread's
+//! runtime and pass one limiter. The broker does not know pod addresses, and only `https` uses HTTP.
 //!
-//! Each cloud is a module ([`google`], [`aws`]): a [`TokenExchange`] with principals and credentials of its own. Each cloud has its
-//! own [`Broker`], which reads no field of either. To add a cloud, add a folder and its line here.
+//! Each cloud is a module ([`google`], [`aws`]) with a [`TokenExchange`] and its own types for principals and credentials. Each
+//! cloud has its own [`Broker`], which reads no field of these types. To add a cloud, add a folder and its line here.
 //!
-//! Files know only those before them: `throttle_key`, `failure`, `settings`; `lease_error`, `principal`, `exchange`; `counters`,
-//! `fetch_log`, `limiter`, `renewal_schedule`, `fetch_results`; `cache_entry`; `debug_view`, `broker_state`; `fetch`; `lookup` and
-//! `renew`; `pod_credentials`; `broker`. A cloud's module knows the first six and `https`, the client for a cloud's services. No
-//! file here knows a cloud's module.
+//! Each file uses only the files before it in this list: `throttle_key`, `failure`, `settings`; `lease_error`, `principal`,
+//! `exchange`; `counters`, `fetch_log`, `limiter`, `renewal_schedule`, `fetch_results`; `cache_entry`; `debug_view`,
+//! `broker_state`; `fetch`; `lookup` and `renew`; `pod_credentials`; `broker`. A cloud's module uses the first six files and
+//! `https`, the client for a cloud's services. No file here uses a cloud's module.
 
 pub mod aws;
 mod broker;

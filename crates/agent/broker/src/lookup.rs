@@ -1,4 +1,4 @@
-//! Gets a lease for a request: from memory, from the fetch in flight, or from a new fetch.
+//! Gets a lease for a request: from the cache, from the fetch in flight, or from a new fetch.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use crate::fetch_results::FetchWaiter;
 use crate::lease_error::LeaseError;
 use crate::limiter::{CallOwner, CallReason, QueueRefusal, QueueTicket};
 
-/// The pod that asks for a lease.
+/// The pod that requests a lease.
 #[derive(Debug)]
 pub(crate) struct LeaseRequester {
     pub(crate) owner: CallOwner,
-    /// True if the pod holds no lease at all.
+    /// True if the pod has no lease at all.
     pub(crate) holds_nothing: bool,
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Checks if a request may start a call for a new credential. Runs before the cache entry is created.
+    /// Checks whether a request may start a call for a new credential. It runs before the cache entry is created.
     pub(crate) fn may_start(&self, asker: &LeaseRequester) -> Result<(), LeaseError> {
         self.limiter.may_queue(&asker.owner, self.now()).map_err(|refused| self.unavailable(refused))
     }
 
-    /// Returns the cache entry's lease for a request that came at `came`, and fetches it if needed. The error tells why none came
-    /// in time. If the lease is valid but too old to serve from memory, this fetches a new one. If the new one does not come in
-    /// time, this returns the old one.
+    /// Returns the cache entry's lease for a request that arrived at `came`, and fetches one if necessary.
+    /// If the lease is valid but not fresh enough, it fetches a new one, and returns the old one if the new one is late. The error
+    /// states why no lease arrived in time.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         slot: Arc<CacheEntry<X>>,
@@ -46,7 +46,7 @@ impl<X: TokenExchange> BrokerState<X> {
             Err(unavailable) => return self.hand_out_older(&slot, now).ok_or(unavailable),
         };
         let deadline = came.min(since) + self.settings.max_wait;
-        // A request that waits must not keep a slot which its holder has given up.
+        // A waiting request must not keep an entry that its pod client has dropped.
         let slot = Arc::downgrade(&{ slot });
         let landed = tokio::select! {
             landed = landing.wait() => Some(landed),
@@ -60,7 +60,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.hand_out_older(&slot, self.now()).ok_or(reason)
     }
 
-    /// Joins the fetch in flight, or starts one. Returns its waiter, and since when the pod waits for it.
+    /// Joins the fetch in flight or starts one. Returns its waiter, and the start of the pod's wait.
     fn join_or_start(
         self: &Arc<Self>,
         slot: &Arc<CacheEntry<X>>,
@@ -69,14 +69,14 @@ impl<X: TokenExchange> BrokerState<X> {
         may_miss: impl FnOnce() -> Result<(), LeaseError>,
     ) -> Result<(FetchWaiter, Moment), LeaseError> {
         let start = || {
-            // To have a new one for what is held is no miss: it is bounded by what may be held.
+            // A refresh of a valid lease does not count as a miss, because the number of leases is limited.
             if slot.valid_lease(now).is_none() {
                 may_miss()?;
             }
             self.ticket(asker, now)
         };
         match slot.join_or_start(now, Some(asker.owner.requester), start) {
-            // Landed just now: there is nothing to wait for.
+            // The lease has just arrived, so there is nothing to wait for.
             FetchDecision::Cached => Err(LeaseError::TimedOut),
             FetchDecision::RecentFailure(error) => Err(LeaseError::Failed(error)),
             FetchDecision::Refused(unavailable) => Err(unavailable),
@@ -115,14 +115,14 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// Returns a lease that is fresh enough to serve from memory, and counts the response.
+    /// Returns a lease that is fresh enough for an answer, and counts the response.
     pub(crate) fn hand_out(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.fresh_lease(now)?;
         self.counters.handed_out(lease.remaining(now), slot.floor);
         Some(lease)
     }
 
-    /// Returns the lease while it is valid, however little life it has left, and counts the response.
+    /// Returns the lease while it is valid, whatever its remaining lifetime, and counts the response.
     fn hand_out_older(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.valid_lease(now)?;
         self.counters.handed_out(lease.remaining(now), slot.floor);

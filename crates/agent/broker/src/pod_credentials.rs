@@ -1,7 +1,7 @@
-//! A pod's client to the broker: it serves the pod's own principals and no other.
+//! A pod's client to the broker. It serves only the pod's own principals.
 //!
-//! The type is the barrier. The agent creates a client for an attested pod. The client builds every principal from that pod's own
-//! ServiceAccount and entitlement. So no request, however it is spelled, names another pod's principal.
+//! This type separates the pods. The agent creates a client for an attested pod. The client builds every principal from that pod's
+//! own ServiceAccount and entitlement. So no request can name another pod's principal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,8 +20,8 @@ use crate::limiter::CallOwner;
 use crate::lookup::LeaseRequester;
 use crate::principal::Principal;
 
-/// The most waits for one credential in [`PodLeaseClient::refetch_all_from`]. Each wait takes up to
-/// [`crate::BrokerSettings::max_wait`], so all together take longer than a call may.
+/// The maximum number of waits for one credential in [`PodLeaseClient::refetch_all_from`].
+/// Each wait takes up to [`crate::BrokerSettings::max_wait`]. Together they exceed the longest duration of a call.
 const CATCHING_UP: u32 = 8;
 
 /// The description of a pod that may get credentials.
@@ -35,31 +35,31 @@ pub struct PodCredentialsSpec<E> {
     pub subject_tokens: Arc<dyn SubjectTokens>,
 }
 
-/// One pod's client for its credentials. Dropping the last client of a principal drops its lease.
+/// One pod's client for its credentials. When the last client of a principal is dropped, the broker drops the lease.
 #[derive(Debug)]
 pub struct PodLeaseClient<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
     entitlement: EntitlementOf<X>,
     subject: Arc<PodSubject>,
     entries: ArcSwap<Vec<Arc<CacheEntry<X>>>>,
-    /// The lock of the writers of `entries`; readers never wait.
+    /// The lock for writers of `entries`. Readers never wait.
     writer: Mutex<()>,
     misses: Gcra,
 }
 
-/// A watch on one credential that tells when it has changed.
+/// A watch on one credential. It reports each change of the credential.
 #[derive(Debug)]
 pub struct LeaseWatch(Option<WatchPosition>);
 
 #[derive(Debug)]
 struct WatchPosition {
     landings: Arc<FetchResults>,
-    /// The number of leases at the last look.
+    /// The number of leases at the last check.
     seen: u64,
 }
 
 impl LeaseWatch {
-    /// Returns when a new lease has come, or never if nothing can change. A renewal that fails changes nothing.
+    /// Returns when a new lease has arrived. Never returns if the credential cannot change. A failed renewal is not a change.
     pub async fn changed(&mut self) {
         if let Some(WatchPosition { landings, seen }) = &mut self.0
             && let Ok(leases) = landings.wait_for_lease(*seen).await
@@ -71,8 +71,8 @@ impl LeaseWatch {
     }
 }
 
-/// This block is in this file because a pod client uses its broker's state. In the broker's file, the two files would need each
-/// other.
+/// This block is in this file because a pod client uses its broker's state. In the broker's file it would create a cycle between
+/// the files.
 impl<X: TokenExchange> Broker<X> {
     /// Returns a new client for one pod's credentials.
     pub fn pod_credentials(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
@@ -101,44 +101,45 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         &self.subject.pod
     }
 
-    /// Returns the principals that this pod asked for and that are still cached. Reads only the pod's own cache entries, so a
-    /// listing of all pods takes linear time.
+    /// Returns the cached principals that this pod requested.
+    /// It reads only the pod's own cache entries, so a listing of all pods takes linear time.
     pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
         let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::of(slot);
         self.entries.load().iter().map(own).collect()
     }
 
-    /// Returns a valid lease from memory. No lock, no I/O, no allocation.
+    /// Returns a valid cached lease. It takes no lock, does no I/O and allocates no memory.
     pub fn cached_lease(&self, want: RequestOf<'_, X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let slots = self.entries.load();
         let slot = slots.iter().find(|slot| slot.principal.is_for(want))?;
         self.shared.hand_out(slot, now)
     }
 
-    /// Returns the cached lease without recording a use or counting a response: for operators' views.
+    /// Returns the cached lease for operators' views. It neither records a use nor counts a response.
     pub fn peek(&self, want: RequestOf<'_, X>) -> Option<Arc<Lease<X::Credential>>> {
         self.entries.load().iter().find(|slot| slot.principal.is_for(want))?.lease()
     }
 
-    /// Returns a valid lease, and fetches it if needed. Any number of requests share one upstream call, and the call outlives them.
+    /// Returns a valid lease, and fetches one if necessary. Any number of requests share one upstream call. The call continues even
+    /// if the requests end.
     ///
     /// # Errors
-    /// The reason for which there is no lease, now or after [`crate::BrokerSettings::max_wait`].
+    /// The reason why there is no lease, either now or after [`crate::BrokerSettings::max_wait`].
     pub async fn lease(&self, want: RequestOf<'_, X>) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
         self.lease_received_after(want, self.shared.now()).await
     }
 
-    /// Does what [`PodLeaseClient::lease`] does, for a request that came at `came`, on the broker's clock, and has waited since.
+    /// Returns a lease like [`PodLeaseClient::lease`], for a request that arrived at `came` on the broker's clock.
     ///
     /// # Errors
-    /// The reason for which there is no lease, now or [`crate::BrokerSettings::max_wait`] after `came`.
+    /// The reason why there is no lease, either now or [`crate::BrokerSettings::max_wait`] after `came`.
     pub async fn lease_received_after(
         &self,
         want: RequestOf<'_, X>,
         came: Moment,
     ) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
         let (slot, is_new) = self.find_or_create_entry(want)?;
-        // A new slot's first call was paid for with the slot.
+        // The first call of a new entry was already charged when the entry was created.
         let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
         let asker = self.requester(&slot.principal);
         self.shared.lease(slot, asker, came, may_miss).await
@@ -149,13 +150,13 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         broker.is_backed_by(&self.shared)
     }
 
-    /// Fetches all credentials that another client of the same pod holds, so that this client can replace it. Fetches each once,
-    /// and waits until it has come or failed. The calling code must bound the total time.
+    /// Fetches all credentials that another client of the same pod holds, so this client can replace it.
+    /// It fetches each credential once, and waits until the fetch has succeeded or failed. The caller must limit the total time.
     pub async fn refetch_all_from(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.times.is_some());
         for principal in held.map(|view| view.principal) {
             for _ in 0..CATCHING_UP {
-                // Slow is a call that is still under way.
+                // On a timeout the call is still in flight.
                 if !matches!(self.lease(principal.request()).await, Err(LeaseError::TimedOut)) {
                     break;
                 }
@@ -163,7 +164,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         }
     }
 
-    /// Watches one credential. A credential that was never requested can be watched only after its first [`PodLeaseClient::lease`].
+    /// Watches one credential. The watch works only for credentials that were requested before with [`PodLeaseClient::lease`].
     pub fn watch_lease(&self, want: RequestOf<'_, X>) -> LeaseWatch {
         let watched = |slot: Arc<CacheEntry<X>>| {
             let landings = slot.results();
@@ -184,8 +185,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         self.entries.load().iter().find(|slot| slot.principal.is_for(want)).cloned()
     }
 
-    /// Returns this pod's cache entry for `want`, and whether the pod got it just now. The entry comes from the broker, so that
-    /// pods of one ServiceAccount share it.
+    /// Returns this pod's cache entry for `want`, and whether the entry is new for the pod.
+    /// The entry comes from the broker, so pods of one ServiceAccount share it.
     fn find_or_create_entry(&self, want: RequestOf<'_, X>) -> Result<(Arc<CacheEntry<X>>, bool), LeaseError> {
         if let Some(slot) = self.find(want) {
             return Ok((slot, false));
@@ -198,7 +199,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         self.shared.may_start(&self.requester(&principal))?;
         let mut slots: Vec<_> = self.entries.load().iter().cloned().collect();
         let evicted = self.entries_to_evict(&slots)?;
-        // Making room for an invention costs a permit, or a pod could churn through everybody's memory for free.
+        // An eviction costs a permit. Otherwise a pod could invent principals without limit and churn the memory of all pods.
         self.may_miss()?;
         for slot in evicted {
             slots.retain(|other| !Arc::ptr_eq(other, &slot));
@@ -218,8 +219,9 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         LeaseRequester { owner: party, holds_nothing }
     }
 
-    /// Returns the cache entries to evict for one more: those unused for the longest time. Never evicts an entry with a call in
-    /// flight: a pod that invents principals faster than the cloud responds would throw away every response before it comes.
+    /// Returns the cache entries to evict for one new entry: those unused for the longest time.
+    /// It never evicts an entry with a call in flight. Otherwise a pod that invents principals faster than the cloud responds would
+    /// discard every response.
     fn entries_to_evict(&self, slots: &[Arc<CacheEntry<X>>]) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
         let settings = &self.shared.settings;
         let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));

@@ -1,4 +1,4 @@
-//! Renews leases ahead of their floor, and drops leases that pods no longer use. Implements the schedule's handler.
+//! Renews leases before they reach their floor, and drops leases that pods no longer use. It implements the schedule's handler.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use crate::limiter::{CallOwner, CallReason, QueueTicket, RequesterId};
 use crate::principal::Principal;
 use crate::renewal_schedule::RenewalHandler;
 
-/// The broker as the renewal schedule uses it. Weak, so that the schedule ends with the broker.
+/// The broker, as the renewal schedule uses it. The reference is weak, so the schedule ends with the broker.
 pub(crate) struct Renewals<X: TokenExchange>(pub(crate) Weak<BrokerState<X>>);
 
 impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Renewals<X> {
@@ -31,8 +31,9 @@ impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Ren
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Renews a due lease, or drops it at once if no pod asked for it during a whole lifetime. A lease that is kept without renewal
-    /// would sooner or later be served below the floor. An SDK asks at least once a lifetime.
+    /// Renews a due lease, or drops it if no pod requested it during a whole lifetime.
+    /// Without renewal, a cached lease would eventually be below the floor in a response. An SDK requests a credential at least
+    /// once per lifetime.
     fn renew(self: &Arc<Self>, slot: &Arc<CacheEntry<X>>) {
         let now = self.clock.now();
         let Some(lease) = slot.lease() else { return };
@@ -42,7 +43,7 @@ impl<X: TokenExchange> BrokerState<X> {
         }
         let urgent_at = self.settings.floor.urgent_at(lease.refresh_at, lease.expires);
         match slot.join_or_start(now, None, || self.renewal(slot, urgent_at, now)) {
-            // What has not had its turn by its end is let go, and that is looked at again.
+            // If the call has had no turn before the lease expires, the fetch ends, and the schedule checks the entry again.
             FetchDecision::Start(_, ticket) => FetchTask::start(self, slot, ticket, lease.expires),
             FetchDecision::Cached | FetchDecision::Join(..) => {}
             FetchDecision::RecentFailure(_) | FetchDecision::Refused(_) => {
@@ -51,8 +52,8 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// Queues a renewal, charged to the pod with the shortest queue. One pod's storm must not delay a lease that it shares with
-    /// others.
+    /// Queues a renewal, which counts toward the pod with the shortest queue.
+    /// So a pod with many queued calls does not delay a lease that it shares with other pods.
     fn renewal(
         &self,
         slot: &CacheEntry<X>,

@@ -1,18 +1,18 @@
-//! The schedule of renewals: one task with one timetable. It knows cache entries (`S`) by id only, and passes their principals
-//! (`P`) on.
+//! The schedule of renewals: one task with one timetable. It identifies cache entries (`S`) by id, and does not interpret their
+//! principals (`P`).
 //!
-//! An entry stands in the timetable at most once and leaves it when it is dropped. Otherwise stale timetable rows would be memory
-//! that a pod fills by inventing principals and dropping them.
+//! An entry is in the timetable at most once and is removed when it is dropped. Otherwise a pod could fill the memory with
+//! timetable rows by inventing principals and dropping them.
 
 use std::collections::{BTreeSet, HashMap};
 
 use seawall_core::{Clock, Moment};
 use tokio::sync::mpsc;
 
-/// A message to the schedule's task.
+/// A message to the task of the schedule.
 #[derive(Debug)]
 pub(crate) enum ScheduleMessage<S, P> {
-    /// Handle this cache entry at this time. It replaces an earlier time.
+    /// This cache entry is due at this time. The message replaces an earlier time.
     Due(Moment, u64, S),
     /// The cache entry with this id was dropped.
     Removed(u64, P),

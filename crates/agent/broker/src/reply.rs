@@ -1,4 +1,4 @@
-//! Helpers for requests and responses of all clouds: forms, JSON that may hold secrets, and safe quoting of a service's words.
+//! Helpers for requests and responses of all clouds: forms, JSON that may contain secrets, and safe quotes of a service's messages.
 
 use seawall_core::Secret;
 use serde::Deserialize;
@@ -10,10 +10,11 @@ pub(crate) fn form<K: AsRef<str>, V: AsRef<str>>(members: &[(K, V)]) -> Secret<S
     Secret::new(url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish())
 }
 
-/// Parses JSON that may hold a secret.
+/// Parses JSON that may contain a secret.
 ///
 /// # Errors
-/// The body is other JSON, or not JSON. serde's own text can quote the input, so the error names only the position.
+/// The body is not JSON, or it has another structure. serde's error text can quote the input, so the error contains only the
+/// position.
 pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -> Result<T, ExchangeError> {
     let what = |error: serde_json::Error| {
         let place = format!("line {} column {}", error.line(), error.column());
@@ -23,7 +24,7 @@ pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -
     serde_json::from_slice(body).map_err(what)
 }
 
-/// Replaces the long words of a service's text by `…`. A service that repeats a token repeats one long word.
+/// Replaces the long words of a service's message by `…`. If the message contains a token, the token is one long word.
 pub(crate) fn redact_long_words(text: &str, longest: usize) -> String {
     let short = |word| if str::len(word) > longest { "…" } else { word };
     text.split_whitespace().map(short).collect::<Vec<_>>().join(" ")

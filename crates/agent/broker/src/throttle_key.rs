@@ -7,14 +7,14 @@ use seawall_core::ServiceAccount;
 /// The party that one cloud throttles. It does not name the cloud, because each cloud has its own broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleKey {
-    /// The cloud account that a workload acts as, under the cloud's name for the account.
+    /// The cloud account of a workload, under the cloud's name for the account.
     CloudAccount(Arc<str>),
     /// The workload's Kubernetes ServiceAccount.
     Workload(ServiceAccount),
 }
 
 impl ThrottleKey {
-    /// The cloud's name for the account, if there is one.
+    /// Returns the cloud's name for the account, if there is one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::CloudAccount(name) => Some(name),

@@ -21,7 +21,7 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, date};
 use crate::reply::form;
 
-/// A session, and its lifetime from before the call on.
+/// A session, and its lifetime counted from before the call.
 #[derive(Debug)]
 pub(super) struct AssumedSession {
     pub(super) credential: AwsCredential,
@@ -32,16 +32,16 @@ pub(super) struct AssumedSession {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServiceEndpoint<'a> {
     pub(super) url: &'a str,
-    /// The region that signatures name.
+    /// The region for signatures.
     pub(super) region: &'a str,
 }
 
-/// A request to EKS Auth: a Kubernetes token that the node sends.
+/// A request to EKS Auth. The node sends a Kubernetes token in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EksAuthRequest<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) token: &'a Secret<String>,
-    /// The ServiceAccount that the token belongs to.
+    /// The ServiceAccount of the token.
     pub(super) workload: &'a ServiceAccount,
 }
 
@@ -52,11 +52,11 @@ pub(super) struct AwsApiClient<'a> {
     pub(super) clock: &'a Clock,
 }
 
-/// STS's only version.
+/// The version of the STS API. There is only one.
 const VERSION: &str = "2011-06-15";
 
-/// The longest session of any role (IAM API reference, `CreateRole`, `MaxSessionDuration`). EKS Auth is asked for no length, and its
-/// reference promises none.
+/// The longest session of any role (IAM API reference, `CreateRole`, `MaxSessionDuration`). Requests to EKS Auth contain no
+/// duration, and its reference states no maximum.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
 const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
@@ -88,7 +88,7 @@ fn tagged(members: &mut Members<'_>, role: &KeySignedRole) {
 }
 
 impl AwsApiClient<'_> {
-    /// Gets a session for a Kubernetes token. This call has no signature.
+    /// Gets a session for a Kubernetes token. This call is not signed.
     pub(super) async fn assume_with_web_identity(
         self,
         place: ServiceEndpoint<'_>,
@@ -105,7 +105,7 @@ impl AwsApiClient<'_> {
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
-    /// Gets a session with a call that `keys` sign.
+    /// Gets a session by a call signed with `keys`.
     pub(super) async fn assume_role(
         self,
         place: ServiceEndpoint<'_>,
@@ -127,7 +127,7 @@ impl AwsApiClient<'_> {
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
-    /// Gets a session for a Kubernetes token that the node sends to EKS Auth, signed with `keys`.
+    /// Gets a session for a Kubernetes token from EKS Auth, by a call signed with `keys`.
     pub(super) async fn assume_for_pod_identity(
         self,
         place: ServiceEndpoint<'_>,
@@ -144,7 +144,7 @@ impl AwsApiClient<'_> {
         let (body, date) = self.send(ACTION, AwsCallAuth::Both, request).await?;
         let parts = response_parser::pod_identity(ACTION, body.expose(), shown.workload)?;
         let session = self.session(ACTION, parts, date, LONGEST)?;
-        // Nobody else names this role, and pods put its name into a path.
+        // Only EKS names this role, and pods insert the name into a path, so the name is checked.
         if !is_role_name(session.credential.role_name()) {
             let detail = "answered with a role that has no name";
             return Err(ExchangeError::new(ExchangeFault::Unavailable, ACTION, detail).into());
@@ -152,7 +152,7 @@ impl AwsApiClient<'_> {
         Ok(session)
     }
 
-    /// Sends a request. Returns the body, and the time of the `Date` header if there is one. Any status but 200 is an error.
+    /// Sends a request. Returns the body and the time of the `Date` header, if present. Any status except 200 is an error.
     async fn send(
         self,
         step: &'static str,
@@ -166,8 +166,8 @@ impl AwsApiClient<'_> {
         Err(refusal(step, proof, head.status, &head.headers, body.expose()))
     }
 
-    /// Returns a session that ends when its upstream says, and at most `longest` from now. A later end was never requested. Our
-    /// broker, and clients that are told the date, would not renew in time if they believed it.
+    /// Returns a session that expires at the stated time, but at most `longest` from now.
+    /// A later expiry was never requested. If the broker or a client trusted it, they would not renew in time.
     fn session(
         self,
         step: &'static str,
@@ -188,8 +188,8 @@ impl AwsApiClient<'_> {
     }
 }
 
-/// Returns the session if it is of the requested role. STS names the role without its path. An account has no two roles that differ
-/// only in that, or only in the case of letters (IAM user guide, "IAM and AWS STS quotas").
+/// Returns the session if it belongs to the requested role. STS returns the role's name without its path.
+/// Within an account, role names are unique, ignoring path and letter case (IAM user guide, "IAM and AWS STS quotas").
 fn of_role(
     asked: &RoleArn,
     step: &'static str,
@@ -207,13 +207,14 @@ fn of_role(
     ))
 }
 
-/// Returns the time until `end`: the difference of two instants of the upstream's clock, so it is true on a node whose clock is
+/// Returns the time until `end`. Both times are from the upstream's clock, so the result is correct even if the node's clock is
 /// wrong.
 pub(super) fn lifetime_until(end: SystemTime, date: Option<SystemTime>, clock: &Clock) -> Duration {
     since(upstream_now(date, clock), end)
 }
 
-/// Returns the upstream's time, or ours if it stated none. A stated time is cut to the second, so this adds one second.
+/// Returns the upstream's time, or the node's time if the response has none. A stated time is truncated to seconds, so this adds
+/// one second.
 fn upstream_now(date: Option<SystemTime>, clock: &Clock) -> SystemTime {
     date.map_or_else(|| clock.wall(), |date| date + Duration::from_secs(1))
 }
@@ -230,7 +231,7 @@ fn post(
 ) -> Result<Request<Full<Bytes>>, ExchangeError> {
     Request::post(url)
         .header(CONTENT_TYPE, content_type)
-        // STS would answer in JSON if it were asked to.
+        // STS would answer in JSON if the request accepted JSON.
         .header(ACCEPT, if content_type == FORM { "text/xml" } else { "application/json" })
         .body(Full::new(Bytes::copy_from_slice(body.expose().as_bytes())))
         .map_err(|error| ExchangeError::new(ExchangeFault::Unavailable, step, error))

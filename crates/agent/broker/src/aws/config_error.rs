@@ -1,14 +1,14 @@
-//! Errors of the AWS configuration. They tell what is wrong, not where it was read.
+//! Errors of the AWS configuration. They state what is wrong, but not where the value was read.
 
 use crate::https;
 
-/// The error of an AWS configuration that cannot be used.
+/// The error for an unusable AWS configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AwsConfigError {
-    /// STS or EKS Auth.
+    /// The configuration of STS or EKS Auth is invalid.
     #[error(transparent)]
     Upstream(#[from] https::UpstreamConfigError),
-    /// The metadata service.
+    /// The URL of the metadata service is invalid.
     #[error(
         "{0}: expected the instance's metadata service, such as http://169.254.169.254, or http to a loopback address"
     )]

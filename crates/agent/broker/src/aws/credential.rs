@@ -1,4 +1,4 @@
-//! AWS credentials: a key id, a secret key, a session token and an expiry; checked once where they enter.
+//! AWS credentials: a key id, a secret key, a session token and an expiry time. They are checked once when they enter the program.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use seawall_core::Secret;
 use seawall_core::names::needs_no_escape;
 
-/// A session's credentials.
+/// The credentials of a session.
 ///
-/// All texts are visible ASCII without `"` and `\`, so answers can carry them in JSON unescaped.
+/// All texts are visible ASCII without `"` and `\`, so responses can contain them in JSON without escapes.
 #[derive(Debug)]
 pub struct AwsCredential {
     access_key_id: Box<str>,
@@ -16,44 +16,45 @@ pub struct AwsCredential {
     session_token: Secret<String>,
     expires: SystemTime,
     role: Box<str>,
-    /// The position of the account in `role`: computed once, because responses carry the account.
+    /// The position of the account in `role`. It is computed once, because responses contain the account.
     account: Range<usize>,
 }
 
-/// The parts of a credential, before they are checked.
+/// The parts of a credential before they are checked.
 #[derive(Debug)]
 pub struct AwsCredentialParts {
-    /// `ASIA…`.
+    /// The id of the access key, which begins with `ASIA`.
     pub access_key_id: String,
     /// The secret key that signs requests.
     pub secret_access_key: Secret<String>,
-    /// The session token that requests carry beside the signature.
+    /// The session token, which requests contain in addition to the signature.
     pub session_token: Secret<String>,
-    /// The end that AWS states.
+    /// The expiry time that AWS states.
     pub expires: SystemTime,
-    /// `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
+    /// The ARN of the assumed role: `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
     pub role: String,
 }
 
-/// The error of credentials that hold invalid characters or lack a part.
+/// The error for credentials that contain invalid characters or lack a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's credentials are empty, too long, or contain characters that are not allowed")]
 pub struct AwsCredentialError;
 
-/// Longest key, in bytes: AWS's ids have 20 (up to 128 are allowed), its secrets 40.
+/// The maximum length of a key, in bytes. AWS's ids have 20 (up to 128 are allowed), and its secrets 40.
 const KEY: usize = 128;
 
-/// Longest session token, in bytes. AWS promises no bound; those of chained roles with many tags reach some thousands.
+/// The maximum length of a session token, in bytes. AWS states no limit; tokens of chained roles with many tags have several
+/// thousand.
 const TOKEN: usize = 16 * 1024;
 
-/// Longest ARN, in bytes.
+/// The maximum length of an ARN, in bytes.
 const ARN: usize = 2048;
 
 impl AwsCredential {
-    /// Checks credentials. Cuts the expiry to the whole second, so that it is never stated later than it is.
+    /// Checks credentials. It truncates the expiry time to whole seconds, so the stated time is never too late.
     ///
     /// # Errors
-    /// They cannot be passed on unescaped.
+    /// The credentials contain characters that need escapes, or lack a part.
     pub fn new(parts: AwsCredentialParts) -> Result<Self, AwsCredentialError> {
         let is_good = needs_no_escape(&parts.access_key_id, KEY)
             && needs_no_escape(parts.secret_access_key.expose(), KEY)
@@ -73,44 +74,44 @@ impl AwsCredential {
         })
     }
 
-    /// The key id, `ASIA…`. It is not secret: CloudTrail shows it beside every action of the credential.
+    /// Returns the key id, which begins with `ASIA`. It is not secret: CloudTrail shows it with every action of the credential.
     pub fn access_key_id(&self) -> &str {
         &self.access_key_id
     }
 
-    /// The secret key that signs requests. Review each use of this method.
+    /// Returns the secret key that signs requests. Review each use of this method.
     pub fn secret_access_key(&self) -> &str {
         self.secret_access_key.expose()
     }
 
-    /// The session token that requests carry beside the signature. Review each use of this method.
+    /// Returns the session token, which requests contain in addition to the signature. Review each use of this method.
     pub fn session_token(&self) -> &str {
         self.session_token.expose()
     }
 
-    /// The expiry that AWS states, bounded to a possible time and cut to the whole second. It is a date of AWS's clock, not of
-    /// ours.
+    /// Returns the expiry time that AWS states, limited to a valid range and truncated to whole seconds.
+    /// It is a time of AWS's clock, not of the node's clock.
     pub fn expires(&self) -> SystemTime {
         self.expires
     }
 
-    /// `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
+    /// Returns the ARN of the assumed role: `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
     pub fn assumed_role(&self) -> &str {
         &self.role
     }
 
-    /// The account of the role.
+    /// Returns the account of the role.
     pub fn account(&self) -> &str {
         self.role.get(self.account.clone()).unwrap_or_default()
     }
 
-    /// The name of the role.
+    /// Returns the name of the role.
     pub fn role_name(&self) -> &str {
         self.role.split('/').nth(1).unwrap_or_default()
     }
 }
 
-/// Returns the range of the account in an ARN: between the fourth and the fifth colon.
+/// Returns the range of the account in an ARN, which is between the fourth and the fifth colon.
 fn account(role: &str) -> Range<usize> {
     let mut colons = role.match_indices(':').map(|(at, _)| at).skip(3);
     let start = colons.next().map_or(role.len(), |at| at + 1);

@@ -1,23 +1,24 @@
-//! Endpoints of AWS's services: a host for each region, in the domain of its partition (botocore `botocore/data/partitions.json`).
+//! The endpoints of AWS's services. Each region has its own host in the domain of its partition (botocore
+//! `botocore/data/partitions.json`).
 
 use super::names::Region;
 
 /// The kind of STS endpoint to call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StsEndpointKind {
-    /// The region's own STS: nearer, and independent of another region's outage.
+    /// The region's own STS. It is nearer and does not depend on other regions.
     #[default]
     Regional,
-    /// The global STS at `sts.amazonaws.com`, in `us-east-1`, for configurations written against it. Partitions other than AWS's
-    /// public one have no global STS, so there it is the region's.
+    /// The global STS at `sts.amazonaws.com` in `us-east-1`, for configurations that require it.
+    /// Only AWS's public partition has a global STS. In other partitions this means the regional STS.
     Global,
 }
 
-/// The region of the global STS, for signatures.
+/// The region for signatures at the global STS.
 const GLOBAL: &str = "us-east-1";
 
-/// The prefixes of regions, and the names and domains of their partitions. Each partition has its own accounts. A region with no
-/// such prefix is public.
+/// The prefixes of regions, with the names and domains of their partitions. Each partition has separate accounts.
+/// A region without such a prefix belongs to the public partition.
 const PARTITIONS: [(&str, &str, &str); 7] = [
     ("cn-", "aws-cn", "amazonaws.com.cn"),
     ("us-iso-", "aws-iso", "c2s.ic.gov"),
@@ -28,17 +29,17 @@ const PARTITIONS: [(&str, &str, &str); 7] = [
     ("us-gov-", "aws-us-gov", "amazonaws.com"),
 ];
 
-/// The partition of a region by its name.
+/// Returns the partition of a region.
 pub fn partition(region: &str) -> &'static str {
     PARTITIONS.iter().find(|(prefix, ..)| region.starts_with(prefix)).map_or("aws", |(_, name, _)| *name)
 }
 
-/// The partition's domain, where the region is not of the public partition.
+/// Returns the partition's domain, or `None` for the public partition.
 fn apart(region: &Region) -> Option<&'static str> {
     PARTITIONS.iter().find(|(prefix, ..)| region.as_str().starts_with(prefix)).map(|(.., domain)| *domain)
 }
 
-/// STS for a region, and the region that signatures name.
+/// Returns the STS URL for a region, and the region for signatures.
 pub(super) fn sts(region: &Region, which: StsEndpointKind) -> (String, &str) {
     match (apart(region), which) {
         (None, StsEndpointKind::Global) => ("https://sts.amazonaws.com".to_owned(), GLOBAL),
@@ -49,7 +50,7 @@ pub(super) fn sts(region: &Region, which: StsEndpointKind) -> (String, &str) {
     }
 }
 
-/// EKS Auth, which has hosts of the newer kind only.
+/// Returns the EKS Auth URL for a region. EKS Auth has only hosts of the newer kind.
 pub(super) fn eks_auth(region: &Region) -> String {
     let domain = if region.as_str().starts_with("cn-") { "api.amazonwebservices.com.cn" } else { "api.aws" };
     format!("https://eks-auth.{}.{domain}", region.as_str())

@@ -1,5 +1,5 @@
-//! Parsers of AWS's responses, without a call: for fuzzing with any bytes. `seawall-invariants` checks the properties, and only it
-//! calls this.
+//! Parsers of AWS's responses for fuzzing with arbitrary bytes. They make no call. Only `seawall-invariants` uses them, and it
+//! checks the properties.
 
 use http::{HeaderMap, StatusCode};
 use seawall_core::{Secret, ServiceAccount};
@@ -9,10 +9,10 @@ use super::refusal::{AwsCallAuth, refusal as refused};
 use super::{response_parser, xml};
 use crate::failure::ExchangeError;
 
-/// The step that errors name.
+/// The step name in errors.
 pub const STEP: &str = "rehearsal";
 
-/// Parses the body of a successful response of STS.
+/// Parses the body of a successful STS response.
 ///
 /// # Errors
 /// The body is not a response to this action.
@@ -20,21 +20,21 @@ pub fn session(action: &str, body: &[u8]) -> Result<AwsCredentialParts, Exchange
     response_parser::session(STEP, action, body)
 }
 
-/// Parses the body of a successful response of EKS Auth to a request for `shop/cart`.
+/// Parses the body of a successful EKS Auth response to a request for `shop/cart`.
 ///
 /// # Errors
-/// The body is not such a response, or is for another ServiceAccount ([`crate::ExchangeFault::ExchangeRejected`]).
+/// The body is not such a response, or it is for another ServiceAccount ([`crate::ExchangeFault::ExchangeRejected`]).
 pub fn pod_identity(body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
     response_parser::pod_identity(STEP, body, &workload)
 }
 
-/// Returns the error for the body of a call that failed with 400, as most failed calls to STS do.
+/// Returns the error for the body of a call that failed with status 400, which is the usual status of failed STS calls.
 pub fn refusal(body: &[u8]) -> ExchangeError {
     refused(STEP, AwsCallAuth::Token, StatusCode::BAD_REQUEST, &HeaderMap::new(), body).into()
 }
 
-/// Returns the texts at these places of a document, parsed as all of STS's responses; `None` if the document is invalid.
+/// Returns the texts at these paths of a document, parsed like STS's responses. Returns `None` if the document is invalid.
 pub fn texts<const N: usize>(document: &[u8], places: [&str; N]) -> Option<[Option<Secret<String>>; N]> {
     xml::texts(document, places).ok()
 }

@@ -1,7 +1,7 @@
-//! Gets the keys of the instance's role from its metadata service, version 2 only. An instance that still serves requests without a
-//! token also serves requests with a token.
+//! Gets the keys of the instance's role from the instance's metadata service. It uses only version 2, because every instance
+//! supports it.
 //!
-//! docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html.
+//! Source: docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html.
 
 use std::time::SystemTime;
 
@@ -22,12 +22,12 @@ use crate::reply;
 
 const STEP: &str = "instance metadata";
 
-/// The service's own addresses. Plain http to them leaves the machine no further than its hypervisor.
+/// The addresses of the metadata service. Plain HTTP to them stays on the machine and its hypervisor.
 const LINK_LOCAL: [&str; 2] = ["169.254.169.254", "[fd00:ec2::254]"];
 
 const CREDENTIALS: &str = "latest/meta-data/iam/security-credentials/";
 
-/// The token's lifetime in seconds; the token serves three requests.
+/// The token's lifetime in seconds. The token is used for three requests.
 const TTL: &str = "60";
 
 /// True if `url` is an instance's metadata service, or a service on loopback.
@@ -37,11 +37,11 @@ fn is_metadata_url(url: &str) -> bool {
     uri.scheme_str() == Some("http") && (LINK_LOCAL.contains(&host) || is_loopback(host))
 }
 
-/// Keys of the instance's role.
+/// The keys of the instance's role.
 pub(super) struct InstanceKeys {
     pub(super) keys: SigningKeys,
     pub(super) expires: SystemTime,
-    /// The service's own time, if it told it.
+    /// The metadata service's time, if the response states it.
     pub(super) date: Option<SystemTime>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct ImdsClient {
 }
 
 impl ImdsClient {
-    /// Returns a client; it connects on the first call.
+    /// Returns a client. It connects at the first call.
     pub(super) fn new(url: &str) -> Result<Self, AwsConfigError> {
         if !is_metadata_url(url) {
             return Err(AwsConfigError::Metadata(url.to_owned()));
@@ -71,7 +71,7 @@ impl ImdsClient {
         Ok(Self { https: HttpsClient::new(None, None)?, url: url.trim_end_matches('/').to_owned() })
     }
 
-    /// Requests a token, the role and its keys.
+    /// Requests a token, the role's name and the role's keys.
     pub(super) async fn keys(&self) -> Result<InstanceKeys, ExchangeError> {
         let asked = Request::put(format!("{}/latest/api/token", self.url));
         let (token, _) = self.ask(asked.header("x-aws-ec2-metadata-token-ttl-seconds", TTL)).await?;
@@ -105,7 +105,7 @@ fn header(token: &Secret<Vec<u8>>) -> Result<HeaderValue, ExchangeError> {
     Ok(value)
 }
 
-/// Returns the role, checked for use in a path: IAM's word characters, none of which needs an escape there.
+/// Returns the role's name, checked for use in a path. It consists of IAM's word characters, which need no escapes.
 fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
     let line = std::str::from_utf8(listing.expose()).ok().and_then(|text| text.lines().next()).map(str::trim);
     line.filter(|name| is_role_name(name))

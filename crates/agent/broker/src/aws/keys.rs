@@ -1,4 +1,4 @@
-//! The node's own keys that sign calls: configured, in a file, or of the instance's role.
+//! The node's own keys for signing calls. They come from the configuration, a file, or the instance's role.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use seawall_core::file;
 use super::credential::AwsCredential;
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// Keys that sign calls.
+/// A key pair that signs calls.
 #[derive(Debug)]
 pub struct SigningKeys {
-    /// `AKIA…` of a user, `ASIA…` of a session.
+    /// The key id. It begins with `AKIA` for a user, and with `ASIA` for a session.
     pub access_key_id: Box<str>,
     /// The secret key that signs requests.
     pub secret_access_key: Secret<String>,
-    /// The session token that requests carry beside the signature, if the keys are a session's.
+    /// The session token, if the keys belong to a session. Requests contain it in addition to the signature.
     pub session_token: Option<Secret<String>>,
 }
 
 impl SigningKeys {
-    /// True if the keys are a role's. A role assumed with them is a chain, and AWS limits a chain to one hour.
+    /// True if the keys belong to a role's session. AWS limits a role that is assumed with such keys to sessions of one hour.
     pub(super) fn are_session_keys(&self) -> bool {
         self.session_token.is_some()
     }
@@ -38,23 +38,24 @@ impl SigningKeys {
 /// The source of the node's keys.
 #[derive(Clone, Debug)]
 pub enum KeySource {
-    /// These configured keys.
+    /// Keys that are given directly.
     Static(Arc<SigningKeys>),
-    /// A file of AWS's (`~/.aws/credentials`), read anew for each call. So a tool that renews the file need not notify the agent.
+    /// An AWS credentials file (`~/.aws/credentials`), read again for each call. A tool that renews the file need not notify the
+    /// agent.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its section; AWS's own is `default`.
+        /// The section of the file. AWS's default section is `default`.
         profile: String,
     },
-    /// The role of the instance, asked of its metadata service (version 2 only).
+    /// The role of the instance, whose keys come from the metadata service (version 2 only).
     Instance {
-        /// The service's URL: `http://169.254.169.254`, or an address that bypasses the agent's own listener.
+        /// The URL of the metadata service: `http://169.254.169.254`, or an address that bypasses the agent's own listener.
         url: String,
     },
 }
 
-/// Compares sources. Configured keys are equal only if they are the same object: their values are not compared.
+/// Compares sources. Keys that are given directly are equal only if they are the same object; their values are not compared.
 impl PartialEq for KeySource {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -70,12 +71,12 @@ impl PartialEq for KeySource {
 
 impl Eq for KeySource {}
 
-/// Largest file read.
+/// The largest credentials file that the agent reads.
 const LARGEST: usize = 64 * 1024;
 
 const STEP: &str = "node's keys";
 
-/// Reads a profile of a file.
+/// Reads a profile from a credentials file.
 pub(super) fn read(path: &Path, profile: &str) -> Result<SigningKeys, ExchangeError> {
     let failed = |what: &dyn std::fmt::Display| {
         ExchangeError::new(ExchangeFault::ExchangeRejected, STEP, format_args!("{}: {what}", path.display()))
@@ -85,7 +86,7 @@ pub(super) fn read(path: &Path, profile: &str) -> Result<SigningKeys, ExchangeEr
         .ok_or_else(|| failed(&format_args!("no aws_access_key_id and aws_secret_access_key in [{profile}]")))
 }
 
-/// The format of AWS's shared files: sections in brackets, `name = value`, comments with `#` or `;`
+/// Parses AWS's file format: sections in brackets, `name = value`, and comments with `#` or `;`
 /// (docs.aws.amazon.com/sdkref/latest/guide/file-format.html).
 fn parse(text: &str, profile: &str) -> Option<SigningKeys> {
     let (mut id, mut secret, mut token) = (None, None, None);

@@ -1,12 +1,12 @@
-//! Exchanges a Kubernetes token, or a signature of the node's, for a session of an AWS role.
+//! Exchanges a Kubernetes token, or a request signed by the node, for a session of an AWS role.
 //!
-//! Each principal names one of three methods (`principal`): STS's `AssumeRoleWithWebIdentity` with the pod's own token, STS's
-//! `AssumeRole` under keys of the node's, and EKS Auth's `AssumeRoleForPodIdentity`. The first two may first assume an intermediate
-//! role. Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and `botocore/data/eks-auth/2023-11-26/service-2.json`.
-//! Every response is bounded and parsed into a type. An unexpected response is an [`ExchangeError`] that names the call. An
-//! intermediate session is kept only if the node itself proved it (`signing_key_cache`).
+//! Each principal uses one of three calls (`principal`): STS's `AssumeRoleWithWebIdentity` with the pod's token, STS's `AssumeRole`
+//! signed with the node's keys, or EKS Auth's `AssumeRoleForPodIdentity`. The first two may assume an intermediate role first.
+//! Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and `botocore/data/eks-auth/2023-11-26/service-2.json`. Every
+//! response has a size limit and is parsed into a type. An unexpected response is an [`ExchangeError`] that names the call. An
+//! intermediate session is cached only if the node's own keys created it (`signing_key_cache`).
 //!
-//! This module knows no pod, no pod's request and no annotation: the agent's AWS module decides who may get which role.
+//! This module does not know pods, their requests or annotations. The agent's AWS module decides who may have which role.
 
 mod assume_role;
 mod config_error;
@@ -54,40 +54,40 @@ pub use names::{
 pub use principal::{AssumeMethod, AwsPrincipal, KeySignedRole, RoleAccess, TokenRole};
 pub use refresh_policy::{FLOOR, SETTINGS};
 
-/// The broker of AWS's credentials.
+/// The broker for AWS credentials.
 pub type AwsBroker = crate::Broker<AwsExchange>;
 
-/// A pod's client for AWS's credentials.
+/// A pod's client for AWS credentials.
 pub type AwsPodCredentials = crate::PodLeaseClient<AwsExchange>;
 
-/// A pod that may get AWS's credentials, and its access to a role, if it has one.
+/// A pod that may get AWS credentials, and its access to a role, if it has one.
 pub type AwsPodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
 
-/// One principal, as operators may see it.
+/// The operators' view of one principal.
 pub type AwsPrincipalDebugView = crate::PrincipalView<AwsPrincipal>;
 
-/// The `aud` of tokens for [`AssumeMethod::WebIdentity`], if nothing else is said (IRSA's default).
+/// The default `aud` of tokens for [`AssumeMethod::WebIdentity`], as in IRSA.
 pub const WEB_IDENTITY_AUDIENCE: &str = "sts.amazonaws.com";
 
-/// The `aud` of tokens for EKS Auth, which takes no other (eks-pod-identity-agent, README).
+/// The `aud` of tokens for EKS Auth, which accepts no other (eks-pod-identity-agent, README).
 pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 
 /// The configuration of the exchange with AWS. Settings that differ between roles are in [`RoleAccess`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AwsExchangeConfig {
-    /// The keys that sign, for the methods that need keys.
+    /// The source of the signing keys, for calls that need a signature.
     pub keys: Option<KeySource>,
-    /// The URL of STS instead of each region's: https, or http on loopback, without a slash at the end.
+    /// The URL of STS, which replaces the regional one: https, or http on loopback, without a final slash.
     pub sts_url: Option<String>,
-    /// The URL of EKS Auth instead of each region's: https, or http on loopback, without a slash at the end.
+    /// The URL of EKS Auth, which replaces the regional one: https, or http on loopback, without a final slash.
     pub eks_auth_url: Option<String>,
-    /// Certificates in PEM, trusted beside the public roots.
+    /// Additional root certificates in PEM format. The public roots are trusted, too.
     pub extra_roots: Option<String>,
-    /// `http://HOST:PORT` of a proxy through which STS and EKS Auth are reached, by CONNECT.
+    /// The proxy for STS and EKS Auth (`http://HOST:PORT`), which the agent uses with CONNECT.
     pub proxy: Option<String>,
 }
 
-/// The longest session of a role that is assumed from another (STS API reference, `AssumeRole`).
+/// The longest session of a role that is assumed by another role (STS API reference, `AssumeRole`).
 const CHAINED: Duration = Duration::from_secs(3600);
 
 /// The exchange with STS and EKS Auth.
@@ -103,10 +103,10 @@ pub struct AwsExchange {
 }
 
 impl AwsExchange {
-    /// Returns an exchange; it connects on the first call.
+    /// Returns an exchange. It connects at the first call.
     ///
     /// # Errors
-    /// A URL that is not https (or http on loopback), or not a metadata service's.
+    /// An STS or EKS Auth URL is not https (or http on loopback), or the metadata URL is not a metadata service.
     pub fn new(config: AwsExchangeConfig, clock: Clock) -> Result<Self, AwsConfigError> {
         let urls: Vec<&str> =
             [&config.sts_url, &config.eks_auth_url].into_iter().flatten().map(String::as_str).collect();
@@ -152,8 +152,8 @@ impl AwsExchange {
         }
     }
 
-    /// Signs with the node's keys, and once more with newer ones if they are refused: instance keys and base sessions are kept, and may
-    /// be revoked meanwhile.
+    /// Makes a call signed with the node's keys. If AWS rejects the keys, it fetches newer keys and tries once more.
+    /// Cached instance keys and base sessions may have been revoked.
     async fn with_node_keys(
         &self,
         access: &RoleAccess,
@@ -190,7 +190,7 @@ impl AwsExchange {
         }
     }
 
-    /// Gets a session of the length that the role allows.
+    /// Gets a session with the longest duration that the role allows.
     async fn session(
         &self,
         access: &RoleAccess,
@@ -238,10 +238,10 @@ impl AwsExchange {
         IssuedCredential { credential, lifetime, shortened_from: is_cut.then_some(wanted) }
     }
 
-    /// Returns the keys that sign for principals: the node's own, or those of the base role that they assume.
+    /// Returns the keys that sign calls for principals: the node's own keys, or those of the base role.
     ///
     /// # Errors
-    /// All are marked as the node's own: a pod's owner cannot repair them.
+    /// All errors are marked as node errors, because a pod's owner cannot solve them.
     async fn node_keys(
         &self,
         access: &RoleAccess,
@@ -285,7 +285,7 @@ impl AwsExchange {
         self.signing_key_cache.forget(&whose, refused).await;
     }
 
-    /// STS for a principal, and the region that signatures name.
+    /// Returns the STS URL for a principal, and the region for its signatures.
     fn sts<'a>(&'a self, access: &'a RoleAccess) -> (Cow<'a, str>, &'a str) {
         let (url, region) = endpoint::sts(&access.region, access.sts);
         (self.sts_url.as_deref().map_or(Cow::Owned(url), Cow::Borrowed), region)
@@ -296,17 +296,17 @@ impl AwsExchange {
     }
 }
 
-/// The step in which the node assumes the base role. Only the base role may assume the other roles.
+/// The name of the step in which the node assumes the base role, which may assume the other roles.
 const OF_THE_BASE: &str = "AssumeRole of the base role";
 
-/// The call that the node's keys sign.
+/// A call that is signed with the node's keys.
 #[derive(Clone, Copy)]
 enum SignedCall<'a> {
     Role(&'a KeySignedRole),
     PodIdentity(EksAuthRequest<'a>),
 }
 
-/// A role with the proof for it: a token or signing keys.
+/// A role with its authentication: a token or signing keys.
 #[derive(Clone, Copy)]
 enum RoleProof<'a> {
     Token(&'a TokenRole, &'a Secret<String>),

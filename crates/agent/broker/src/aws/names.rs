@@ -1,11 +1,11 @@
-//! AWS's names, checked once where they enter. A checked name holds no character that would mean something else in a URL, a form or
-//! a header. Limits are those of the API references (STS `AssumeRole`, EKS Auth `AssumeRoleForPodIdentity`).
+//! AWS names, which are checked once when they enter the program. A checked name contains no character with a special meaning in a
+//! URL, a form or a header. Limits are those of the API references (STS `AssumeRole`, EKS Auth `AssumeRoleForPodIdentity`).
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The error of an invalid name.
+/// The error for an invalid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NameError(&'static str);
@@ -18,7 +18,7 @@ impl RoleArn {
     /// Checks an ARN.
     ///
     /// # Errors
-    /// Not a role's, or too long.
+    /// The text is not the ARN of a role, or it is too long.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let refused = NameError("expected the ARN of a role, such as arn:aws:iam::123456789012:role/NAME");
         let (partition, rest) =
@@ -36,34 +36,34 @@ impl RoleArn {
         Err(refused)
     }
 
-    /// The ARN.
+    /// Returns the ARN as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The account whose role it is.
+    /// Returns the account that owns the role.
     pub fn account(&self) -> &str {
         self.0.split(':').nth(4).unwrap_or_default()
     }
 
-    /// The role's name, without its path.
+    /// Returns the role's name without its path.
     pub fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// The name of a session: what CloudTrail shows beside the role.
+/// The name of a session. CloudTrail shows it together with the role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionName(Arc<str>);
 
-/// Longest name of a session, in characters.
+/// The maximum length of a session name, in characters.
 const SESSION_NAME: usize = 64;
 
 impl SessionName {
-    /// Checks a name.
+    /// Checks a session name.
     ///
     /// # Errors
-    /// Not 2 to 64 letters, digits and `_+=,.@-`.
+    /// The text is not 2 to 64 letters, digits and `_+=,.@-`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if (2..=SESSION_NAME).contains(&text.len()) && text.bytes().all(is_word) {
             return Ok(Self(text.into()));
@@ -71,7 +71,7 @@ impl SessionName {
         Err(NameError("expected the name of a session: 2 to 64 letters, digits and _+=,.@-"))
     }
 
-    /// Returns a name made of any text: replaces invalid characters by `-`, cuts long text, fills up short text.
+    /// Returns a valid name for any text. It replaces invalid characters by `-`, truncates long text and pads short text.
     pub fn sanitized(text: &str) -> Self {
         let plain = |c: char| if u8::try_from(c).is_ok_and(is_word) { c } else { '-' };
         let mut name: String = text.chars().take(SESSION_NAME).map(plain).collect();
@@ -81,21 +81,21 @@ impl SessionName {
         Self(name.into())
     }
 
-    /// The name.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The external id that a role of another account may require from the request.
+/// The external id that a role in another account may require.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExternalId(Arc<str>);
 
 impl ExternalId {
-    /// Checks an id.
+    /// Checks an external id.
     ///
     /// # Errors
-    /// Not 2 to 1224 letters, digits and `_+=,.@:/-`.
+    /// The text is not 2 to 1224 letters, digits and `_+=,.@:/-`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let is_in = |b| is_word(b) || b == b':' || b == b'/';
         if (2..=1224).contains(&text.len()) && text.bytes().all(is_in) {
@@ -104,7 +104,7 @@ impl ExternalId {
         Err(NameError("expected an external id: 2 to 1224 letters, digits and _+=,.@:/-"))
     }
 
-    /// The id.
+    /// Returns the external id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -113,23 +113,23 @@ impl ExternalId {
 /// A tag of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionTag {
-    /// Its name.
+    /// The key of the tag.
     pub key: Arc<str>,
-    /// Its value; may be empty.
+    /// The value of the tag, which may be empty.
     pub value: Arc<str>,
-    /// True if sessions that are assumed from this one inherit the tag.
+    /// True if sessions that this session creates by assuming a role inherit the tag.
     pub transitive: bool,
 }
 
-/// The tags of a session, sorted, no key twice.
+/// The tags of a session. They are sorted, and each key occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SessionTags(Arc<[SessionTag]>);
 
 impl SessionTags {
-    /// Checks tags.
+    /// Checks the tags of a session.
     ///
     /// # Errors
-    /// More than 50, a key twice (capitals do not tell keys apart), or text that no tag has.
+    /// There are more than 50 tags, a key occurs twice (ignoring case), or a text is not allowed in a tag.
     pub fn new(mut tags: Vec<SessionTag>) -> Result<Self, NameError> {
         tags.sort();
         let mut keys: Vec<_> = tags.iter().map(|tag| tag.key.to_lowercase()).collect();
@@ -159,15 +159,15 @@ impl SessionTag {
     }
 }
 
-/// A region, such as `eu-west-1`: part of a host's name.
+/// An AWS region, such as `eu-west-1`. It is part of host names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Region(Arc<str>);
 
 impl Region {
-    /// Checks a region. Which there are is not known here: AWS adds some each year.
+    /// Checks a region's format. The agent has no list of regions, because AWS adds some each year.
     ///
     /// # Errors
-    /// Not small letters, digits and hyphens, or too long for a label.
+    /// The text is not lower-case letters, digits and hyphens, or it is too long for a DNS label.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let is_region = text.contains('-') && text.bytes().all(is_of_host);
         if is_region && (3..=32).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-') {
@@ -176,7 +176,7 @@ impl Region {
         Err(NameError("expected a region, such as eu-west-1"))
     }
 
-    /// The region.
+    /// Returns the region as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -187,10 +187,10 @@ impl Region {
 pub struct ClusterName(Arc<str>);
 
 impl ClusterName {
-    /// Checks a name.
+    /// Checks a cluster name.
     ///
     /// # Errors
-    /// Not 1 to 100 letters, digits, `-` and `_`.
+    /// The text is not 1 to 100 letters, digits, `-` and `_`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let is_in = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
         if (1..=100).contains(&text.len()) && text.bytes().all(is_in) {
@@ -199,7 +199,7 @@ impl ClusterName {
         Err(NameError("expected the name of an EKS cluster: 1 to 100 letters, digits, - and _"))
     }
 
-    /// The name.
+    /// Returns the cluster name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -210,14 +210,14 @@ impl ClusterName {
 pub struct SessionDuration(Duration);
 
 impl SessionDuration {
-    /// One hour: every role allows it, and a role that is assumed from another role allows no more.
+    /// A duration of one hour. Every role allows it, and it is the maximum for a role that is assumed by another role.
     pub const HOUR: Self = Self(Duration::from_secs(3600));
 
-    /// Checks a length, to the whole second.
+    /// Checks a session duration, which is truncated to whole seconds.
     ///
     /// # Errors
-    /// Below one hour, or above twelve. AWS would issue 15 minutes; clients that refresh what has less than that left would then ask
-    /// on every single call, which is the one mistake that must not be made here.
+    /// The duration is below one hour or above twelve hours. AWS would issue sessions of 15 minutes. But clients refresh
+    /// credentials with less than 15 minutes left, so they would then fetch credentials on every call.
     pub fn new(length: Duration) -> Result<Self, NameError> {
         if (3600..=12 * 3600).contains(&length.as_secs()) {
             return Ok(Self(Duration::from_secs(length.as_secs())));
@@ -227,7 +227,7 @@ impl SessionDuration {
         ))
     }
 
-    /// The length.
+    /// Returns the duration.
     pub fn get(self) -> Duration {
         self.0
     }
@@ -239,12 +239,12 @@ impl fmt::Display for RoleArn {
     }
 }
 
-/// IAM's word characters.
+/// True if the byte is a word character in IAM names.
 fn is_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b)
 }
 
-/// True if `text` is a role's name, without its path (IAM API reference, `roleNameType`). `.` and `..` would be other paths.
+/// True if `text` is a role name without its path (IAM API reference, `roleNameType`). `.` and `..` would change a path.
 pub(super) fn is_role_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_word) && !matches!(text, "." | "..")
 }

@@ -1,4 +1,4 @@
-//! The provider of the node's own keys, for every source.
+//! Provides the node's own keys from any source.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl NodeKeyProvider {
         })
     }
 
-    /// Returns the keys. The instance's keys are kept until shortly before their end; a file is read each time.
+    /// Returns the keys. The instance's keys are cached until shortly before their expiry. A file is read each time.
     pub(super) async fn keys(
         &self,
         shelf: &SigningKeyCache,

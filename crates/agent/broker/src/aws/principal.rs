@@ -1,4 +1,4 @@
-//! The cache key of AWS's credentials: a ServiceAccount, its role, and every setting that decides how it gets the role.
+//! The cache key of AWS credentials: a ServiceAccount, its role, and every setting that affects how it gets the role.
 
 use std::sync::Arc;
 
@@ -9,73 +9,74 @@ use super::names::{ClusterName, ExternalId, Region, RoleArn, SessionDuration, Se
 use crate::lease_error::LeaseError;
 use crate::throttle_key::ThrottleKey;
 
-/// All fields that decide which credential is the right one.
+/// The fields that determine a credential. Two requests share a credential only if all fields are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AwsPrincipal {
-    /// The Kubernetes identity that proves itself, or on whose behalf the node does.
+    /// The Kubernetes identity that authenticates, or for which the node authenticates.
     pub workload: ServiceAccount,
-    /// The role, and the method to get it. Shared: the same for all pods of a ServiceAccount.
+    /// The role and the method to get it. All pods of a ServiceAccount share this value.
     pub access: Arc<RoleAccess>,
 }
 
-/// The method by which a workload gets its role. Every field counts: two values that differ in one field have separate credentials.
+/// The access of a workload to its role. Values that differ in any field have separate credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleAccess {
-    /// The method that proves the workload to AWS.
+    /// The method by which the workload's role is assumed.
     pub method: AssumeMethod,
-    /// The region whose STS or EKS Auth is called.
+    /// The region of the STS or EKS Auth endpoint.
     pub region: Region,
     /// The kind of STS endpoint.
     pub sts: StsEndpointKind,
-    /// The requested duration of a session. A role assumed from another role has an hour, whatever is requested; EKS Auth decides
-    /// itself.
+    /// The requested duration of a session. A role that is assumed by another role always gets one hour. EKS Auth chooses its own
+    /// duration.
     pub duration: SessionDuration,
 }
 
-/// The method that proves the workload to AWS.
+/// The method by which a workload's role is assumed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AssumeMethod {
-    /// The pod's own Kubernetes token is shown to STS (`AssumeRoleWithWebIdentity`): what IRSA does. No key of the node's.
+    /// The pod's own Kubernetes token is sent to STS (`AssumeRoleWithWebIdentity`), as in IRSA. It needs no key of the node.
     WebIdentity {
-        /// The `aud` that the role's provider expects of the token.
+        /// The audience (`aud`) that the role's identity provider expects in the token.
         audience: Arc<str>,
-        /// The role that the token is for. Tags come from the token alone, and there is no external id.
+        /// The role that the token assumes. Its tags come from the token, and it has no external id.
         first: TokenRole,
-        /// The role that is assumed with the first one's keys, if the pod is to act as another: one of another account.
+        /// The pod's role, if the first role assumes it. It may be in another account.
         then: Option<KeySignedRole>,
     },
-    /// A key of the node's signs `AssumeRole`: what KIAM and kube2iam do.
+    /// The node's key signs `AssumeRole`, as in KIAM and kube2iam.
     NodeKeys {
-        /// A role that is assumed before, and that alone may assume the others (KIAM's `--assume-role-arn`). Shared by all.
+        /// A base role that the node assumes first, and that may assume the pods' roles (KIAM's `--assume-role-arn`). All pods
+        /// share it.
         base: Option<KeySignedRole>,
         /// The pod's role.
         role: KeySignedRole,
     },
-    /// The pod's own Kubernetes token is handed to EKS Auth under the node's signature; EKS knows the role.
+    /// The node sends the pod's own Kubernetes token to EKS Auth in a signed request. EKS chooses the role.
     PodIdentity {
-        /// The cluster, by its name at EKS.
+        /// The name of the cluster at EKS.
         cluster: ClusterName,
-        /// The pod whose session it is. EKS tags it with that pod's name and UID, which policies may ask for, so pods of one
-        /// ServiceAccount share none.
+        /// The pod of the session. EKS tags the session with the pod's name and UID, which policies may check. So pods of one
+        /// ServiceAccount do not share sessions.
         pod: PodUid,
     },
 }
 
-/// A role to be assumed by a Kubernetes token.
+/// A role that a Kubernetes token assumes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenRole {
     /// The role.
     pub arn: RoleArn,
-    /// The session name that CloudTrail shows beside the role.
+    /// The session name, which CloudTrail shows together with the role.
     pub session_name: SessionName,
 }
 
-/// A role to be assumed by a signature.
+/// A role that a signed call assumes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySignedRole {
     /// The role.
     pub arn: RoleArn,
-    /// The session name that CloudTrail shows beside the role.
+    /// The session name, which CloudTrail shows together with the role.
     pub session_name: SessionName,
     /// The external id that the role may require.
     pub external_id: Option<ExternalId>,
@@ -84,7 +85,7 @@ pub struct KeySignedRole {
 }
 
 impl RoleAccess {
-    /// The role of the credentials, if it is known before they arrive: EKS Auth does not tell it before.
+    /// Returns the role of the credentials, or `None` with EKS Auth, which states the role only in its response.
     pub fn role(&self) -> Option<&RoleArn> {
         match &self.method {
             AssumeMethod::WebIdentity { first, then, .. } => {
@@ -95,10 +96,10 @@ impl RoleAccess {
         }
     }
 
-    /// Returns the account and region to which AWS counts a call. STS's quota is per account and region, and the calling account
-    /// counts: for a token it is the role's account (the request itself has none), for a base role that role's, and for the node's
-    /// keys the node's own. EKS Auth has its own quota. So a throttled role of another team's account slows no other account, and
-    /// all calls of one account are paced together.
+    /// Returns the account and region to which AWS counts a call.
+    /// STS has a quota per calling account and region. For a token, the calling account is the role's account. For a base role it
+    /// is the base role's account, and for the node's keys the node's account. EKS Auth has its own quota. So a throttled role in
+    /// one account slows down no other account, and all calls of one account share one rate.
     fn counted_to(&self) -> String {
         let region = self.region.as_str();
         match &self.method {
@@ -111,7 +112,7 @@ impl RoleAccess {
 }
 
 impl crate::principal::Principal for AwsPrincipal {
-    /// The empty request: a pod has one role, and a request cannot choose.
+    /// The empty request. A pod has one role, so a request selects nothing.
     type Want<'a> = ();
     /// The pod's access to its role, if it has one.
     type Entitlement = Option<Arc<RoleAccess>>;

@@ -1,4 +1,4 @@
-//! The renewal times of AWS's credentials, and the sustainable calls per second of AWS's services.
+//! The renewal times of AWS credentials, and the sustainable rate of calls to AWS's services.
 
 use std::time::Duration;
 
@@ -6,12 +6,14 @@ use seawall_core::Floor;
 
 use crate::settings::BrokerSettings;
 
-/// The floor: 16 minutes, aiming at 25. Java's SDK of version 1 and botocore refresh on every call below 15 minutes, and fail there
-/// while renewals fail. With 25 minutes left, an outage of nine minutes stays invisible. Measured with the clients themselves: at
-/// 60-minute sessions renewed with 25 minutes left, each family asks once or twice an hour.
+/// The floor is 16 minutes, and renewal starts at 25 minutes. Below 15 minutes, version 1 of the Java SDK and botocore refresh on
+/// every call, and their calls fail while renewals fail.
+/// With renewal at 25 minutes, an outage of nine minutes has no effect. Measured with the clients, for sessions of 60 minutes: each
+/// client family fetches once or twice per hour.
 pub const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), target: Duration::from_secs(25 * 60) };
 
-/// A broker's numbers for AWS. STS stands 600 calls a second of one account in one region
-/// (docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html): a full node (110 pods) starts within some seconds and
-/// leaves room for some twenty others that start with it; what is too many is found out by being throttled.
+/// The settings of the broker for AWS. STS allows 600 calls per second for one account in one region
+/// (docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html).
+/// At this rate a full node (110 pods) gets its credentials within a few seconds, while about twenty other nodes can start at the
+/// same time. If the rate is too high, AWS throttles the calls and the limiter reduces the rate.
 pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);

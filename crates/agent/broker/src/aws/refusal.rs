@@ -1,5 +1,5 @@
-//! Classifies failed calls to AWS by the error code, not by the status. STS throttles with a 400, and also uses 400 for errors that
-//! a second try may cure.
+//! Classifies failed calls to AWS by the error code instead of the status. STS uses status 400 both for throttling and for errors
+//! that a retry may solve.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::retry_after;
 use crate::reply::redact_long_words;
 
-/// A failed call, and whether another way to call may work.
+/// A failed call, and whether another kind of call may succeed.
 #[derive(Debug)]
 pub(super) enum AwsCallError {
-    /// The signing keys have expired or are no longer known: newer keys may work.
+    /// The signing keys have expired or are unknown to AWS. Newer keys may work.
     KeysRejected(ExchangeError),
     /// The requested session is longer than the role allows.
     SessionTooLong(ExchangeError),
-    /// There is no other way.
+    /// No other kind of call can succeed.
     Final(ExchangeError),
 }
 
@@ -39,18 +39,18 @@ impl From<ExchangeError> for AwsCallError {
     }
 }
 
-/// The proof that the call carried. It decides who must act when the proof has expired.
+/// The authentication of a call. It determines who must act when the token or the keys have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AwsCallAuth {
     /// The pod's Kubernetes token.
     Token,
-    /// Keys, by a signature.
+    /// A signature with keys.
     Keys,
-    /// A token, handed in under a signature: EKS Auth. It says 403 of what is wrong with the signature.
+    /// A Kubernetes token in a signed request to EKS Auth. EKS Auth answers 403 if the signature is wrong.
     Both,
 }
 
-/// Codes that ask for fewer calls (botocore `botocore/data/_retry.json` and `botocore/retries/standard.py`; aws-sdk-rust
+/// Error codes that request fewer calls (botocore `botocore/data/_retry.json` and `botocore/retries/standard.py`; aws-sdk-rust
 /// `aws-runtime/src/retries/classifiers.rs`).
 const THROTTLING: [&str; 13] = [
     "Throttling",
@@ -68,7 +68,7 @@ const THROTTLING: [&str; 13] = [
     "EC2ThrottledException",
 ];
 
-/// Codes of transient errors, whatever the status beside them. `IDPCommunicationError`: STS could not fetch the cluster's keys.
+/// Error codes of temporary errors, whatever the status. With `IDPCommunicationError`, STS could not fetch the cluster's keys.
 const PASSING: [&str; 8] = [
     "IDPCommunicationError",
     "ServiceUnavailable",
@@ -80,13 +80,13 @@ const PASSING: [&str; 8] = [
     "RequestTimeoutException",
 ];
 
-/// Codes of an expired token or of expired keys.
+/// Error codes for an expired token or expired keys.
 const EXPIRED: [&str; 2] = ["ExpiredToken", "ExpiredTokenException"];
 
-/// Codes of signing keys that AWS does not know (any more).
+/// Error codes for signing keys that are unknown to AWS.
 const UNKNOWN_KEYS: [&str; 2] = ["InvalidClientTokenId", "UnrecognizedClientException"];
 
-/// Codes of a denied call: an operator must change a policy.
+/// Error codes for a denied call. An operator must change a policy.
 const DENIED: [&str; 5] = [
     "AccessDenied",
     "AccessDeniedException",
@@ -95,21 +95,21 @@ const DENIED: [&str; 5] = [
     "IDPRejectedClaimException",
 ];
 
-/// Codes of a token that is not accepted. STS has one code for one bad token and for an account that accepts none of this
-/// cluster's.
+/// Error codes for a rejected token. STS uses the same code for one bad token and for an account that accepts no token of this
+/// cluster.
 const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
 
-/// Parts of STS's messages, in lower case, under that code, about a missing setup. No reference lists the messages. An unknown
-/// message counts as the token's own fault, which is tried again.
+/// Lower-case parts of STS's messages for [`BAD_TOKEN`] codes if the setup is missing. No reference lists the messages.
+/// For an unknown message, the agent assumes a bad token and tries again.
 const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
 
-/// Part of STS's message, in lower case, that says that STS could not fetch the cluster's keys.
+/// A lower-case part of STS's message if STS could not fetch the cluster's keys.
 const KEYS_NOT_FETCHED: &str = "retrieve verification key";
 
-/// Code of EKS Auth for a ServiceAccount without an association, or for an unknown cluster.
+/// The error code of EKS Auth for a ServiceAccount without an association, or for an unknown cluster.
 const UNASSIGNED: &str = "ResourceNotFoundException";
 
-/// Returns the error for a failed status.
+/// Returns the error for a response with a failed status.
 pub(super) fn refusal(
     step: &'static str,
     proof: AwsCallAuth,
@@ -137,12 +137,12 @@ pub(super) fn refusal(
     }
 }
 
-/// Returns the fault of an error code, which tells who must act.
+/// Returns the fault of an error code. The fault determines who must act.
 fn fault(status: StatusCode, says_when: bool, is_signed: bool, code: &str) -> ExchangeFault {
     match code {
         code if THROTTLING.contains(&code) => ExchangeFault::Throttled,
         code if PASSING.contains(&code) => ExchangeFault::Unavailable,
-        // Another pod of the same ServiceAccount may hold a token that has not ended, and our next keys will not have.
+        // Another pod of the same ServiceAccount may have a valid token, and newer signing keys are valid, too.
         code if EXPIRED.contains(&code) && !is_signed => ExchangeFault::PodTokenUnavailable,
         code if EXPIRED.contains(&code) => ExchangeFault::Unavailable,
         code if DENIED.contains(&code) => ExchangeFault::AccessDenied,
@@ -160,15 +160,15 @@ fn by_status(status: StatusCode, says_when: bool) -> ExchangeFault {
     }
 }
 
-/// AWS's own words, if the body has a known format. Otherwise the code is empty and the message is a fixed text: the body of an
-/// unknown server must not enter our logs.
+/// The error code and message of AWS, if the body has a known format. Otherwise the code is empty and the message is a fixed text.
+/// The body of an unknown server must not enter the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ProviderError {
     code: String,
     message: String,
 }
 
-/// restJson1: the code is in a header or in `__type`, perhaps with a namespace before and an address behind
+/// The restJson1 format: the code is in a header or in `__type`. A namespace may precede it and a URL may follow it
 /// (smithy.io/2.0/aws/protocols/aws-restjson1-protocol.html, "Operation error serialization").
 #[derive(Deserialize)]
 struct Json {
@@ -205,16 +205,17 @@ impl ProviderError {
         Some((code.to_owned(), json.message.unwrap_or_default()))
     }
 
-    /// True if the error is about the session's length. STS has one code for every mistake in a request, so only the message tells.
-    /// The known messages say "The requested DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1
-    /// hour session limit for roles assumed by role chaining". A wrong match costs one more call a day.
+    /// True if the error concerns the session's duration. STS has one code for all invalid parameters, so only the message shows
+    /// it.
+    /// The known messages are "The requested DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1
+    /// hour session limit for roles assumed by role chaining". A wrong match costs one more call per day.
     fn is_about_length(&self) -> bool {
         self.message.to_ascii_lowercase().contains("durationseconds")
     }
 
-    /// Returns the fault of a token that is not accepted. Another pod of the same ServiceAccount may hold an accepted token, and so
-    /// may this pod soon (aws-sdk-go-v2 asks again, `credentials/stscreds/web_identity_provider.go`). The exception is a message
-    /// that says that no token will be accepted.
+    /// Returns the fault of a rejected token. Usually another pod of the same ServiceAccount may have an accepted token.
+    /// This pod may also get one soon, so aws-sdk-go-v2 retries (`credentials/stscreds/web_identity_provider.go`). The exception is
+    /// a message that means that no token will be accepted.
     fn fault_of_a_token(&self) -> ExchangeFault {
         let message = self.message.to_ascii_lowercase();
         if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {
@@ -234,7 +235,7 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word of AWS's that errors quote. A service that repeats a token repeats one long word; a role's ARN may be one, too.
+/// The longest word of a message that errors quote. A token in a message is one long word. A role's ARN may also be that long.
 const LONGEST_WORD: usize = 160;
 
 #[cfg(test)]
@@ -279,7 +280,8 @@ mod tests {
         }
     }
 
-    /// Each was hopeless: an event, half a minute of silence, and no other pod's token was tried.
+    /// Regression: these errors counted as permanent. The agent posted an event, paused for half a minute and tried no other pod's
+    /// token.
     #[test]
     fn a_token_that_is_not_taken_is_the_tokens_fault_unless_the_sentence_says_that_none_will_be() {
         let code = "InvalidIdentityToken";

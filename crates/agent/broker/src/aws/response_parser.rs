@@ -1,4 +1,4 @@
-//! Parses AWS's responses. A missing or invalid field is an error, never a default.
+//! Parses AWS's responses. A missing or invalid field is an error and gets no default.
 
 use std::time::{Duration, SystemTime};
 
@@ -73,7 +73,7 @@ struct Credentials {
     expiration: Instant,
 }
 
-/// restJson1 writes instants as seconds since 1970; some servers that speak it write text.
+/// A time in restJson1. The format uses seconds since 1970, but some servers send text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Instant {
@@ -92,15 +92,16 @@ impl Instant {
     }
 }
 
-/// Parses a successful response of EKS Auth, and checks that it is for this ServiceAccount. EKS reads the ServiceAccount out of the
-/// token. So a token of another workload, by whatever mistake, would otherwise yield another workload's role.
+/// Parses a successful response of EKS Auth, and checks that it is for this ServiceAccount.
+/// EKS reads the ServiceAccount from the token. Without the check, a token of another workload would yield the role of that
+/// workload.
 pub(super) fn pod_identity(
     step: &'static str,
     body: &[u8],
     workload: &ServiceAccount,
 ) -> Result<AwsCredentialParts, ExchangeError> {
     let PodIdentity { subject, assumed_role_user, credentials } = reply::json(step, body)?;
-    // In secrets before anything can fail.
+    // The values become secrets before any step can fail.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
     if *subject.namespace != *workload.namespace || *subject.service_account != *workload.name {
@@ -130,7 +131,7 @@ pub(super) fn pod_identity(
 mod tests {
     use super::*;
 
-    /// The example of STS's API reference, in its shape.
+    /// Returns a response in the format of the example in STS's API reference.
     fn answer(expiration: &str) -> String {
         format!(
             "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">\n<AssumeRoleResult>\n\

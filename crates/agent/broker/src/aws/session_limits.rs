@@ -1,5 +1,5 @@
-//! Remembers roles that allow shorter sessions than requested. It learns them from a refusal, which then costs one call a day and
-//! not one per renewal.
+//! Remembers roles that allow only shorter sessions than requested. It learns the limit from a refused call. So a refused call
+//! happens once per day and not at each renewal.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,27 +9,27 @@ use seawall_core::Moment;
 
 use super::names::RoleArn;
 
-/// The durations requested after a refusal: what every role of AWS's allows, and the shortest that STS issues.
+/// The durations to request after a refusal: the duration that every AWS role allows, and the shortest that STS issues.
 const SHORTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(900)];
 
-/// The time after which a limit is forgotten, because an operator may have changed the role.
+/// The time after which a limit is forgotten. An operator may have changed the role.
 const FORGET: Duration = Duration::from_secs(24 * 3600);
 
-/// Roles remembered; far more than have pods on one node.
+/// The maximum number of remembered roles. It far exceeds the number of pods on one node.
 const MOST: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct SessionLimits(Mutex<HashMap<RoleArn, (Duration, Moment)>>);
 
 impl SessionLimits {
-    /// Returns the duration to request: `wanted`, or the learnt limit of the role if that is shorter.
+    /// Returns the duration to request: `wanted`, or the role's known limit if that is shorter.
     pub(super) fn clamp(&self, role: &RoleArn, wanted: Duration, now: Moment) -> Duration {
         let roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let learnt = roles.get(role).filter(|(_, since)| now.since(*since) < FORGET);
         learnt.map_or(wanted, |(longest, _)| wanted.min(*longest))
     }
 
-    /// Remembers that this much was granted after more had been refused.
+    /// Records that the role allowed `longest` after a longer duration was refused.
     pub(super) fn learn(&self, role: &RoleArn, longest: Duration, now: Moment) {
         let mut roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if roles.len() >= MOST {
@@ -39,7 +39,7 @@ impl SessionLimits {
     }
 }
 
-/// Returns the next duration to try after `refused`.
+/// Returns the next shorter duration to try after `refused`.
 pub(super) fn shorter(refused: Duration) -> Option<Duration> {
     SHORTER.into_iter().find(|length| *length < refused)
 }

@@ -1,4 +1,4 @@
-//! Signatures of version 4, by AWS's own library.
+//! Creates signatures of version 4 with AWS's own library.
 
 use std::time::SystemTime;
 
@@ -14,14 +14,14 @@ use tracing::dispatcher::with_default;
 use super::keys::SigningKeys;
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// The service and the region that a signature is for.
+/// The service and the region of a signature.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope<'a> {
     pub(super) service: &'static str,
     pub(super) region: &'a str,
 }
 
-/// Signs a request with everything in it, `body` included.
+/// Signs a complete request, including `body`.
 pub(super) fn sign_request(
     step: &'static str,
     mut request: Request<Full<Bytes>>,
@@ -30,14 +30,14 @@ pub(super) fn sign_request(
     scope: Scope<'_>,
     now: SystemTime,
 ) -> Result<Request<Full<Bytes>>, ExchangeError> {
-    // The library tells its whole input to the log at the level of traces: the body may hold a pod's token.
+    // At trace level the library logs its whole input. The body may contain a pod's token, so logging is disabled here.
     with_default(&Dispatch::none(), || apply(&mut request, body, keys, scope, now)).map_err(|_| {
         ExchangeError::new(ExchangeFault::ExchangeRejected, step, "cannot sign the call with these keys")
     })?;
     Ok(request)
 }
 
-/// The error of a failed signature. It holds no detail, because the library's text may quote its input.
+/// The error for a failed signature. It contains no detail, because the library's text may quote its input.
 struct Unsignable;
 
 impl From<SigningError> for Unsignable {

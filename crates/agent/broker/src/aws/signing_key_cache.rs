@@ -1,7 +1,8 @@
-//! The cache of signing keys that many principals share. One request fetches them, the others wait; they stay until shortly before
-//! they end.
+//! The cache of signing keys that many principals share. One request fetches the keys and the others wait. The keys stay cached
+//! until shortly before their expiry.
 //!
-//! The cache holds only keys that the node itself proved. A session that a pod's token proved is never kept for another pod.
+//! The cache contains only keys that the node's own credentials created. A session that a pod's token created is never cached for
+//! another pod.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,18 +16,18 @@ use super::names::Region;
 use super::principal::KeySignedRole;
 use crate::failure::ExchangeError;
 
-/// The time before their end from which keys are not used: EC2 has the next keys at least five minutes before.
+/// The time before their expiry from which keys are not used. EC2 provides new keys at least five minutes before the expiry.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
-/// The most owners with cached keys: the instance, and base roles, which an operator names.
+/// The maximum number of owners with cached keys. Owners are the instance, and base roles from the configuration.
 const MOST: usize = 64;
 
 /// The owner of cached keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum KeyOwner {
-    /// The instance role's.
+    /// The instance's role.
     Instance,
-    /// A base role's.
+    /// A base role.
     Base(KeySignedRole, Region, StsEndpointKind),
 }
 
@@ -36,14 +37,14 @@ struct CachedKeys {
     until: Moment,
 }
 
-/// A cached entry. Its lock is held while keys are fetched, on purpose: one call serves all waiters.
+/// A cached entry. Its lock is held while keys are fetched, so one call serves all waiting requests.
 type KeyCell = Arc<tokio::sync::Mutex<Option<CachedKeys>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct SigningKeyCache(Mutex<HashMap<KeyOwner, KeyCell>>);
 
 impl SigningKeyCache {
-    /// Returns the cached keys, or those from `fetch`, which returns them with their life from before it began.
+    /// Returns the cached keys, or calls `fetch`. `fetch` returns keys with their lifetime, counted from before the fetch.
     pub(super) async fn get_or_fetch<F>(
         &self,
         whose: &KeyOwner,
@@ -65,7 +66,7 @@ impl SigningKeyCache {
         Ok(keys)
     }
 
-    /// Drops refused keys, so that the next request fetches new ones. Keeps keys that were replaced meanwhile.
+    /// Drops rejected keys, so that the next request fetches new keys. Keys that were replaced in the meantime stay.
     pub(super) async fn forget(&self, whose: &KeyOwner, refused: &SigningKeys) {
         let place = self.place(whose);
         place.lock().await.take_if(|held| held.keys.access_key_id == refused.access_key_id);

@@ -1,21 +1,22 @@
-//! Reads texts out of a small XML document by their paths: bytes in, values out.
+//! Extracts texts from a small XML document by their paths.
 //!
-//! Strict and small. The document is UTF-8, well-formed, flat, and declares no types of its own (so there is no entity to expand).
-//! Names count without their prefix, since STS's namespace is the only one. Other attributes and elements are skipped. A requested
-//! element that occurs twice is an error: to pick one would be a guess.
+//! The parser is strict. The document must be UTF-8, well-formed and flat. It must not declare types, so no entity expands.
+//! Prefixes of names are ignored, because STS uses only one namespace. Other attributes and elements are skipped. A requested
+//! element that occurs twice is an error, because choosing one would be a guess.
 
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;
 use seawall_core::Secret;
 
-/// Deepest element. STS's answers have four levels.
+/// The maximum depth of elements. STS's responses have four levels.
 const DEPTH: usize = 16;
 
-/// The error of a document that is not accepted. It holds none of the text, which may hold a secret.
+/// The error for an invalid document. It contains no part of the text, which may contain a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedXml;
 
-/// Returns the texts at these paths: element names from the root on, with `/` between. `None` means that there is no such element.
+/// Returns the texts at these paths, or `None` for a missing element. A path consists of element names from the root, separated by
+/// `/`.
 pub(super) fn texts<const N: usize>(
     document: &[u8],
     places: [&str; N],
@@ -41,7 +42,7 @@ pub(super) fn texts<const N: usize>(
     }
 }
 
-/// Resolves XML's own five entities, and characters by number. Others would need declarations of the document.
+/// Resolves the five predefined XML entities and numeric character references. Other entities would need declarations.
 fn character(entity: &BytesRef<'_>) -> Result<char, MalformedXml> {
     match &**entity {
         "lt" => Ok('<'),
@@ -58,7 +59,7 @@ struct Walk<'p, const N: usize> {
     found: [Option<Secret<String>>; N],
     /// The path of the current element.
     place: String,
-    /// The length of `place` before each open element.
+    /// The lengths of `place` before each open element.
     ends: Vec<usize>,
     has_root: bool,
 }
@@ -99,7 +100,7 @@ impl<const N: usize> Walk<'_, N> {
         Ok(())
     }
 
-    /// Returns the slot for the current element's text, if it was requested.
+    /// Returns the slot for the current element's text, if the text was requested.
     fn here(&mut self) -> Option<&mut Option<Secret<String>>> {
         let index = self.places.iter().position(|place| *place == self.place)?;
         self.found.get_mut(index)
@@ -173,7 +174,7 @@ mod tests {
             let _ = texts(&bytes, ["a", "a/b"]);
         }
 
-        /// Cut anywhere, a good document is none.
+        /// A valid document that is truncated anywhere is invalid.
         #[test]
         fn half_an_answer_is_no_answer(cut in 0usize..60) {
             let whole = "<a><b>1</b><c><d>2</d></c><e f=\"g\">&amp;</e><!-- h --></a>";

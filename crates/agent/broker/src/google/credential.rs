@@ -1,27 +1,29 @@
-//! Google's credentials: text, checked once where it enters.
+//! Google credentials. They are texts that are checked once when they enter the program.
 
 use seawall_core::Secret;
 use seawall_core::names::needs_no_escape;
 
 /// An access token or an identity token.
 ///
-/// The text is visible ASCII without `"` and `\`, so answers can carry it in JSON and in headers unescaped.
+/// The text is visible ASCII without `"` and `\`, so responses can contain it in JSON and in headers without escapes.
 #[derive(Debug)]
 pub struct GoogleCredential(Secret<String>);
 
-/// The error of a token that is empty, too long, or holds invalid characters (RFC 6750 section 2.1 allows fewer than this check).
+/// The error for a token that is empty, too long, or contains invalid characters (RFC 6750 section 2.1 allows fewer than this
+/// check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's token is empty, too long, or contains characters that are not allowed")]
 pub struct GoogleCredentialError;
 
-/// The longest token in bytes. Google's federated tokens reach some thousands; 16 KiB is said to be their limit.
+/// The maximum length of a token in bytes. Google's federated tokens have several thousand bytes. Their limit is reported to be 16
+/// KiB.
 const LONGEST: usize = 16 * 1024;
 
 impl GoogleCredential {
     /// Checks a token.
     ///
     /// # Errors
-    /// The token cannot be passed on unescaped.
+    /// The token is empty, too long, or contains characters that need escapes.
     pub fn new(text: Secret<String>) -> Result<Self, GoogleCredentialError> {
         if !needs_no_escape(text.expose(), LONGEST) {
             return Err(GoogleCredentialError);
@@ -29,7 +31,7 @@ impl GoogleCredential {
         Ok(Self(text))
     }
 
-    /// The token. Review each use of this method.
+    /// Returns the token. Review each use of this method.
     pub fn text(&self) -> &str {
         self.0.expose()
     }

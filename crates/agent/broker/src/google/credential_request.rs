@@ -1,37 +1,37 @@
-//! Requests for Google's credentials, owned and borrowed.
+//! Requests for Google credentials, in an owned and a borrowed form.
 
 use std::sync::Arc;
 
-/// The credential that a request asks for.
+/// The credential that a request names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CredentialRequest {
     /// An OAuth 2 access token.
     AccessToken {
-        /// Scopes, sorted and without repeats, joined by one space.
+        /// The scopes, sorted, without duplicates, and joined by single spaces.
         scopes: Arc<str>,
     },
     /// An OpenID Connect identity token.
     IdToken {
-        /// The audience (`aud`) it is for.
+        /// The audience (`aud`) of the token.
         audience: Arc<str>,
-        /// True if the token contains the account's e-mail (`format=full`).
+        /// True if the token contains the account's e-mail address (`format=full`).
         include_email: bool,
     },
 }
 
-/// A [`CredentialRequest`] that borrows from a request, so that looking one up copies nothing.
+/// A [`CredentialRequest`] that borrows from a request, so a cache lookup copies nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialRequestRef<'a> {
-    /// As [`CredentialRequest::AccessToken`].
+    /// An access token, like [`CredentialRequest::AccessToken`].
     AccessToken {
-        /// Canonical scopes.
+        /// The scopes in canonical form.
         scopes: &'a str,
     },
-    /// As [`CredentialRequest::IdToken`].
+    /// An identity token, like [`CredentialRequest::IdToken`].
     IdToken {
-        /// The audience.
+        /// The audience (`aud`) of the token.
         audience: &'a str,
-        /// True if the token contains the account's e-mail.
+        /// True if the token contains the account's e-mail address.
         include_email: bool,
     },
 }

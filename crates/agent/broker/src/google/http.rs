@@ -1,4 +1,4 @@
-//! Sends one POST to Google, and classifies failed statuses. Knows no token format.
+//! Sends one POST request to Google, and classifies failed statuses. It does not know token formats.
 
 use std::time::SystemTime;
 
@@ -15,11 +15,11 @@ use crate::https::{HttpsClient, date, retry_after};
 /// A successful response.
 pub(super) struct GoogleResponse {
     pub(super) body: Secret<Vec<u8>>,
-    /// The upstream's own time, if its response states one.
+    /// The upstream's time, if its response states one.
     pub(super) date: Option<SystemTime>,
 }
 
-/// Posts and reads the whole answer; anything but 200 is an error.
+/// Sends a POST request and reads the whole response. Any status except 200 is an error.
 pub(super) async fn post(
     https: &HttpsClient,
     step: &'static str,
@@ -55,9 +55,10 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
     Ok(value)
 }
 
-/// Returns the error for a failed status: 401 and 403 are denied by a policy, other 4xx are rejected for a configuration, 429 is
-/// throttled, and all else is the upstream's own trouble. STS says `invalid_grant` for a Kubernetes token that it does not accept:
-/// that is denied. A 503 with `Retry-After` is throttled, too.
+/// Returns the error for a failed status.
+/// The statuses 401 and 403 are denied by a policy, and other 4xx statuses are rejected because of a configuration. Status 429, and
+/// 503 with `Retry-After`, are throttled. STS answers `invalid_grant` for a Kubernetes token that it rejects, which counts as
+/// denied. All other statuses are errors of the upstream.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
     let provider = reply::ProviderError::read(body);
     let retry_after = retry_after(headers);

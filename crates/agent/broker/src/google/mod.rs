@@ -1,10 +1,11 @@
-//! Exchanges a Kubernetes token for a Google federated token, and that for a service account's token if one is impersonated.
+//! Exchanges a Kubernetes token for a Google federated token. If the pod impersonates a service account, exchanges the federated
+//! token for the account's token.
 //!
-//! Two POSTs at most (formats as google-auth-library-python writes and reads them in `google/oauth2/sts.py`, `google/auth/iam.py`,
-//! `google/auth/impersonated_credentials.py`): the token exchange of RFC 8693 at STS, then `generateAccessToken` or
-//! `generateIdToken` at IAM Credentials. The federated token between them is not kept: it would be one more secret in memory to
-//! save one call an hour. Every response is bounded and parsed into a type. An unexpected response is an [`ExchangeError`] that
-//! names the step.
+//! An exchange takes at most two POST requests: the token exchange of RFC 8693 at STS, then `generateAccessToken` or
+//! `generateIdToken` at IAM Credentials. The formats are those of google-auth-library-python (`google/oauth2/sts.py`,
+//! `google/auth/iam.py`, `google/auth/impersonated_credentials.py`). The federated token is not cached. It would be one more secret
+//! in memory and would save only one call per hour. Every response has a size limit and is parsed into a type. An unexpected
+//! response is an [`ExchangeError`] that names the step.
 
 mod credential;
 mod credential_request;
@@ -30,16 +31,16 @@ pub use credential_request::{CredentialRequest, CredentialRequestRef};
 pub use principal::GooglePrincipal;
 pub use refresh_policy::{FLOOR, SETTINGS};
 
-/// The broker of Google's credentials.
+/// The broker for Google credentials.
 pub type GoogleBroker = crate::Broker<GoogleExchange>;
 
-/// A pod's client for Google's credentials.
+/// A pod's client for Google credentials.
 pub type GooglePodCredentials = crate::PodLeaseClient<GoogleExchange>;
 
-/// A pod that may hold Google's credentials, and the service account that it impersonates, if any.
+/// A pod that may get Google credentials, and the service account that it impersonates, if any.
 pub type GooglePodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<str>>>;
 
-/// One principal, as operators may see it.
+/// The operators' view of one principal.
 pub type GooglePrincipalView = crate::PrincipalView<GooglePrincipal>;
 
 /// The configuration of the exchange with Google.
@@ -47,41 +48,41 @@ pub type GooglePrincipalView = crate::PrincipalView<GooglePrincipal>;
 pub struct GoogleExchangeConfig {
     /// The API that exchanges a Kubernetes token for a federated one.
     pub exchange: GoogleExchangeApi,
-    /// STS: `https://sts.googleapis.com`, or http on loopback. For [`GoogleExchangeApi::IdentityBindingToken`]:
-    /// `https://securetoken.googleapis.com`.
+    /// The URL of STS: `https://sts.googleapis.com`, or http on loopback.
+    /// For [`GoogleExchangeApi::IdentityBindingToken`] it is `https://securetoken.googleapis.com`.
     pub sts_url: String,
-    /// IAM Credentials: `https://iamcredentials.googleapis.com`, or http on loopback.
+    /// The URL of IAM Credentials: `https://iamcredentials.googleapis.com`, or http on loopback.
     pub iam_url: String,
     /// The exchange's `audience`: the full name of the workload identity pool provider, or
     /// `identitynamespace:POOL:CLUSTER`.
     pub workload_identity_provider: String,
     /// The `aud` that the provider expects in Kubernetes tokens.
     pub token_audience: String,
-    /// Certificates in PEM, trusted beside the public roots.
+    /// Additional root certificates in PEM format. The public roots are trusted, too.
     pub extra_roots: Option<String>,
-    /// `http://HOST:PORT` of a proxy through which both URLs are reached, by CONNECT.
+    /// The proxy for both URLs (`http://HOST:PORT`), which the agent uses with CONNECT.
     pub proxy: Option<String>,
 }
 
-/// The two shapes of Google's token exchange.
+/// The two APIs of Google's token exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoogleExchangeApi {
-    /// RFC 8693, form encoded, at `/v1/token`.
+    /// The form-encoded API of RFC 8693 at `/v1/token`.
     Sts,
-    /// The same members as JSON at `/v1/identitybindingtoken`, which GKE's own pools speak. Google documents it nowhere;
-    /// this is what its clients send: secrets-store-csi-driver-provider-gcp `auth/auth.go`, istio
-    /// `security/pkg/nodeagent/plugin/providers/google/stsclient`. They ask for the scope cloud-platform only, and
-    /// never name an account in the exchange; whether others are granted there is not known.
+    /// The JSON API with the same members at `/v1/identitybindingtoken`, which GKE's own pools use.
+    /// Google does not document it. The requests follow existing clients: secrets-store-csi-driver-provider-gcp `auth/auth.go`,
+    /// istio `security/pkg/nodeagent/plugin/providers/google/stsclient`. They request only the scope cloud-platform and never name
+    /// an account in the exchange. It is unknown whether the API grants other scopes.
     IdentityBindingToken,
 }
 
-/// The scope of a federated token that is used to impersonate: what the account may do is decided by its own policy.
+/// The scope of a federated token for impersonation. The account's own policies decide what the account may do.
 const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// The lifetime requested from IAM Credentials: its longest without an organisation policy, and the life of every identity token.
+/// The requested lifetime at IAM Credentials: the maximum without an organisation policy, and the lifetime of every identity token.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// The plausible lifetimes in seconds. A lifetime outside is an upstream's error.
+/// The plausible lifetimes in seconds. Any other lifetime is an error of the upstream.
 const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=12 * 3600;
 
 /// Google's token service and IAM Credentials.
@@ -93,10 +94,10 @@ pub struct GoogleExchange {
 }
 
 impl GoogleExchange {
-    /// Returns an exchange; it connects on the first call.
+    /// Returns an exchange. It connects at the first call.
     ///
     /// # Errors
-    /// A URL that is not https (or http on loopback).
+    /// A URL is not https (or http on loopback).
     pub fn new(config: GoogleExchangeConfig, clock: Clock) -> Result<Self, UpstreamConfigError> {
         https::check_url(&config.sts_url)?;
         https::check_url(&config.iam_url)?;
@@ -173,10 +174,11 @@ impl GoogleExchange {
             format!("{}/v1/projects/-/serviceAccounts/{}:{step}", self.config.iam_url, email(step, account)?);
         let body = Secret::new(body.to_string());
         let answer = http::post(&self.https, step, &url, "application/json", Some(federated), &body).await?;
-        // The life left is the difference of two instants of the upstream's clock, so that it is true on a node whose own is
-        // wrong. Without its time there is only ours; then the longest life that was possible bounds the error.
-        // Its time is cut to the second, so the instant is up to one later; read as it stands, it would add a life that the
-        // token does not have.
+        // The remaining lifetime is the difference of two times of the upstream's clock, so it is correct even if the node's clock
+        // is wrong.
+        // Without the upstream's time, the node's clock is used, and the longest possible lifetime limits the error. The upstream's
+        // time is
+        // truncated to seconds, so one second is added. Otherwise the lifetime would be too long.
         let now = answer.date.map_or_else(|| self.clock.wall(), |date| date + Duration::from_secs(1));
         let token = match want {
             CredentialRequest::AccessToken { .. } => reply::access_token(&answer.body, now)?,
@@ -192,8 +194,8 @@ fn json(members: &[(&str, &str)]) -> Secret<String> {
     Secret::new(format!("{{{}}}", members.collect::<Vec<_>>().join(",")))
 }
 
-/// Checks that the account may stand in a URL path. The configuration was checked before. But a slash here would be another
-/// account's method, so the check is repeated where it matters.
+/// Checks that the account can be part of a URL path. The configuration was checked before.
+/// The check is repeated here, because a slash in the account would call another account's method.
 fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeError> {
     if account.bytes().all(|b| b.is_ascii_alphanumeric() || b"@.-_".contains(&b)) {
         return Ok(account);

@@ -1,4 +1,4 @@
-//! The cache key of Google's credentials.
+//! The cache key of Google credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use super::refresh_policy;
 use crate::lease_error::LeaseError;
 use crate::throttle_key::ThrottleKey;
 
-/// All fields that decide which credential is the right one.
+/// The fields that determine a credential. Two requests share a credential only if all fields are equal.
 ///
-/// The Kubernetes ServiceAccount is one of the fields even when two impersonate the same Google account: Google decides per
-/// ServiceAccount whether it may.
+/// The Kubernetes ServiceAccount is one of the fields, even if two of them impersonate the same Google account. Google decides for
+/// each ServiceAccount whether it may impersonate the account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GooglePrincipal {
-    /// The Kubernetes identity that proves itself.
+    /// The Kubernetes identity that authenticates.
     pub workload: ServiceAccount,
-    /// The e-mail of the service account that is impersonated; `None` is the federated identity itself.
+    /// The e-mail address of the impersonated service account, or `None` for the federated identity itself.
     pub account: Option<Arc<str>>,
-    /// The credential that is requested.
+    /// The requested credential.
     pub want: CredentialRequest,
 }
 
 impl crate::principal::Principal for GooglePrincipal {
     type Want<'a> = CredentialRequestRef<'a>;
-    /// The e-mail of the service account that the pod impersonates, if any.
+    /// The e-mail address of the service account that the pod impersonates, if any.
     type Entitlement = Option<Arc<str>>;
 
     fn of(

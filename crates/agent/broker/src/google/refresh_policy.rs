@@ -1,8 +1,8 @@
-//! The renewal times of Google's credentials, and how long a credential is served from memory, by its kind.
+//! The renewal times of Google credentials, and the time for which a credential stays fresh, by its kind.
 //!
-//! The broker serves an access token while it is valid: the response states the token's life, and renewal keeps it above the floor.
-//! Not every client reads an identity token's life, so identity tokens have a higher floor, which a cached token soon falls below.
-//! A request that finds a token below it triggers a new fetch and falls back to the old token.
+//! The broker answers with a cached access token while it is valid. The response states the remaining lifetime, and renewal keeps
+//! it above the floor. Some clients do not read the lifetime of an identity token. So identity tokens have a higher floor, and a
+//! cached token soon falls below it. A request then triggers a new fetch, and gets the old token if the fetch fails.
 
 use std::time::Duration;
 
@@ -11,27 +11,28 @@ use seawall_core::Floor;
 use super::credential_request::CredentialRequest;
 use crate::settings::BrokerSettings;
 
-/// The floor: 6 minutes, aiming at 10. Of Google's libraries, that for Node refreshes earliest, with 300 s left
+/// The floor is 6 minutes, and renewal starts at 10 minutes. Google's library for Node refreshes earliest, with 300 s left
 /// (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
 pub const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
 
-/// A broker's numbers for Google. A node full of pods (the kubelet's default is 110) is served within some seconds; it is a
-/// third of the 100 exchanges a second that Google's STS allows a project, because there are other nodes.
+/// The settings of the broker for Google. At this rate a full node (110 pods by default) gets its credentials within a few seconds.
+/// Google's STS allows a project 100 exchanges per second. The rate is a third of that, because there are other nodes.
 pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);
 
-/// The least remaining life of an identity token while the cloud responds. Go's clients believe that every identity token lives an
-/// hour from when they get it, whatever its `exp` says, and ask again 5 minutes before (cloud.google.com/go/auth,
-/// credentials/idtoken/compute.go; google.golang.org/api/idtoken). With less than 55 minutes left they would use an expired token.
+/// The least remaining lifetime of an identity token while the cloud is available.
+/// Go's clients assume that every identity token lives for an hour from its receipt, whatever its `exp` says. They request a new
+/// token 5 minutes before the end of that hour (cloud.google.com/go/auth, credentials/idtoken/compute.go;
+/// google.golang.org/api/idtoken). With less than 55 minutes left they would use an expired token.
 const IDENTITY_FLOOR: Duration = Duration::from_secs(55 * 60);
 
-/// An identity token whose life leaves less than this above its floor is shared for [`SHARED`] all the same. Google's live an
-/// hour, less the time of the call and a second of rounding.
+/// The least lifetime above the floor for normal caching. An identity token with less is still shared for [`SHARED`].
+/// Google's identity tokens live for an hour, minus the duration of the call and a second of rounding.
 const LEAST_SHARED: Duration = Duration::from_secs(4 * 60);
 
-/// The age up to which a short-lived identity token is served from memory. It bounds the cost: twelve calls an hour.
+/// The age up to which a short-lived identity token is answered from the cache. It limits the cost to twelve calls per hour.
 const SHARED: Duration = Duration::from_secs(5 * 60);
 
-/// The least remaining life of responses of this kind while the cloud responds.
+/// Returns the least remaining lifetime of responses of this kind while the cloud is available.
 pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
     match want {
         CredentialRequest::AccessToken { .. } => floor.hard,
@@ -39,7 +40,7 @@ pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
     }
 }
 
-/// The age up to which a credential is served from memory; `None` means while it is valid.
+/// Returns the age up to which a credential is answered from the cache, or `None` if it is answered while it is valid.
 pub(super) fn max_cache_age(want: &CredentialRequest, lifetime: Duration) -> Option<Duration> {
     match want {
         CredentialRequest::AccessToken { .. } => None,

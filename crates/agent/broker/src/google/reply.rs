@@ -1,4 +1,4 @@
-//! Parses Google's responses. A missing or invalid field is an error, never a default.
+//! Parses Google's responses. A missing or invalid field is an error and gets no default.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -9,14 +9,14 @@ use serde::Deserialize;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::reply::{json, redact_long_words};
 
-/// A token and how long it lives.
+/// A token and its lifetime.
 #[derive(Debug)]
 pub(super) struct GoogleToken {
     pub(super) token: Secret<String>,
     pub(super) lifetime: Duration,
 }
 
-/// STS: RFC 8693 section 2.2.1.
+/// The response of STS (RFC 8693 section 2.2.1).
 #[derive(Deserialize)]
 struct StsResponse {
     access_token: String,
@@ -28,7 +28,7 @@ struct StsResponse {
 #[serde(rename_all = "camelCase")]
 struct AccessTokenResponse {
     access_token: String,
-    /// RFC 3339 with Z.
+    /// The expiry time, in the format of RFC 3339 with `Z`.
     expire_time: jiff::Timestamp,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn access_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Go
     Ok(GoogleToken { token, lifetime: until(answer.expire_time.into(), now) })
 }
 
-/// Parses an identity token. The response states no expiry; the token itself does.
+/// Parses an identity token. The response does not state its expiry time, but the token does.
 pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<GoogleToken, ExchangeError> {
     let answer: IdTokenResponse = json("generateIdToken", body.expose())?;
     let token = Secret::new(answer.token);
@@ -70,12 +70,13 @@ pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Google
     Ok(GoogleToken { token, lifetime: until(expires, now) })
 }
 
-/// Time from `now` to a stated instant; zero if it has passed.
+/// Returns the time from `now` until `instant`, or zero if `instant` has passed.
 fn until(instant: SystemTime, now: SystemTime) -> Duration {
     instant.duration_since(now).unwrap_or_default()
 }
 
-/// The `exp` of a JWT. Not verified: it was handed over by the issuer itself, over TLS, and only decides when to renew.
+/// Returns the `exp` of a JWT. The signature is not verified: the issuer sent the token over TLS, and `exp` only sets the renewal
+/// time.
 fn expiry(jwt: &str) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Claims {
@@ -86,14 +87,15 @@ fn expiry(jwt: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(claims.exp))
 }
 
-/// RFC 4648 section 5, without padding (RFC 7515 section 2).
+/// Decodes base64url (RFC 4648 section 5) without padding (RFC 7515 section 2).
 fn base64url(text: &str) -> Option<Vec<u8>> {
     use base64::Engine;
     base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The provider's own words in an error body, if it has a known format. Otherwise the code is empty and the message is a fixed
-/// text: the body of an unknown server must not enter our logs.
+/// The error code and message of the provider, if the body has a known format. Otherwise the code is empty and the message is a
+/// fixed text.
+/// The body of an unknown server must not enter the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ProviderError {
     pub(super) code: String,
@@ -105,9 +107,9 @@ impl ProviderError {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Body {
-            /// RFC 6749 section 5.2.
+            /// The OAuth error format (RFC 6749 section 5.2).
             OAuth { error: String, error_description: Option<String> },
-            /// google.rpc.Status.
+            /// The format of `google.rpc.Status`.
             Api { error: Status },
         }
         #[derive(Deserialize)]
@@ -133,7 +135,7 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word of a provider that errors quote. A service that repeats a token repeats one long word.
+/// The longest word of a provider's message that errors quote. A token in a message is one long word.
 const LONGEST_WORD: usize = 100;
 
 #[cfg(test)]
@@ -157,7 +159,7 @@ mod tests {
         let token =
             access_token(&body(r#"{"accessToken":"a","expireTime":"1970-01-01T01:00:00Z"}"#), at(600));
         assert_eq!(token.unwrap().lifetime, Duration::from_secs(3000));
-        // {"exp":3600}
+        // The payload is {"exp":3600}.
         let token = id_token(&body(r#"{"token":"e30.eyJleHAiOjM2MDB9.c2ln"}"#), at(600));
         assert_eq!(token.unwrap().lifetime, Duration::from_secs(3000));
     }

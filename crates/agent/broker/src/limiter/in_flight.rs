@@ -1,4 +1,4 @@
-//! The places for calls in flight, and the pods that use them: shares by dynamic thresholds.
+//! The places for calls in flight, which pods share by dynamic thresholds.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use super::queue::RequesterId;
 pub(super) struct InFlightCalls {
     places: u64,
     pub(super) total: u64,
-    /// The number of these calls for which no request waits.
+    /// The number of calls in flight for which no request waits.
     ahead: u64,
     pub(super) per_requester: HashMap<RequesterId, u64>,
 }
 
 impl InFlightCalls {
-    /// Returns an empty set of `places` places, at least one.
+    /// Returns an empty set with `places` places, or one place if `places` is zero.
     pub(super) fn of(places: usize) -> Self {
         let places = u64::try_from(places.max(1)).unwrap_or(u64::MAX);
         Self { places, total: 0, ahead: 0, per_requester: HashMap::new() }
@@ -27,8 +27,8 @@ impl InFlightCalls {
         self.per_requester.get(&holder).copied().unwrap_or(0)
     }
 
-    /// True if a call of this pod may start now. Calls without a waiting request get at most half of the places: many pods' slow
-    /// renewals, one each, must leave room for a pod that has no credential yet.
+    /// True if a call of this pod may start now. Calls without a waiting request get at most half of the places.
+    /// Otherwise slow renewals of many pods could leave no place for a pod without a credential.
     pub(super) fn has_room(&self, holder: RequesterId, is_waited_for: bool) -> bool {
         let may_fly = is_waited_for || self.ahead < (self.places / 2).max(1);
         may_fly && fair_share::may_take(self.count_of(holder), self.places.saturating_sub(self.total))

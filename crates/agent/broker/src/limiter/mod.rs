@@ -1,16 +1,17 @@
 //! The limiter for all calls to a cloud, with fair shares per pod.
 //!
-//! Chains of upstream calls start at most at a rate that all pods share ([`rate`]). An account that the cloud throttles has a rate
-//! of its own ([`throttle_tracker`]). Calls that may not start yet wait in a [`queue`] and are chosen when there is room. So a rate
-//! that has recovered serves calls that came while it was low.
+//! A fetch is a chain of upstream calls. All pods share one rate at which chains may start ([`rate`]). An account that the cloud
+//! throttles has its own rate ([`throttle_tracker`]). Chains that may not start yet wait in a [`queue`], and the limiter chooses
+//! one when there is room. So after the rate has recovered, calls that arrived during the low rate are served at the recovered
+//! rate.
 //!
-//! No pod's behaviour costs another pod its turn. The unit of fairness is the waiting pod, identified by its pod client: two pods
-//! of one ServiceAccount are two units. Pods take turns in the queue, and the limiter caps the calls that one pod may have queued.
-//! The places in [`in_flight`] are shared by dynamic thresholds ([`seawall_core::fair_share`]), so a pod whose calls all hang keeps
-//! at most half of them. A dropped [`QueueTicket`] leaves the queue at once and makes no call.
+//! No pod can take turns from another pod. The unit of fairness is the waiting pod, identified by its pod client; two pods of one
+//! ServiceAccount are two units. Pods take turns in the queue, and the limiter limits the queued calls of each pod. Dynamic
+//! thresholds share the places in [`in_flight`] ([`seawall_core::fair_share`]). So a pod whose calls all hang keeps at most half of
+//! the places. Dropping a [`QueueTicket`] removes the call from the queue, and no call is made.
 //!
-//! This file is the lock and the task; [`state`] decides which call is next. Files know only those before them: `rate`,
-//! `throttle_tracker`, `queue`, `in_flight`, `state`.
+//! This file contains the lock and the task; [`state`] decides which call is next. Each file uses only the files before it in this
+//! list: `rate`, `throttle_tracker`, `queue`, `in_flight`, `state`.
 
 mod in_flight;
 mod queue;
@@ -31,17 +32,17 @@ pub(crate) use queue::RequesterId;
 pub(crate) use state::{CallOwner, CallReason, QueueRefusal};
 use state::{DispatchStep, LimiterState};
 
-/// The channel that hands a waiter its permit.
+/// The channel that delivers a permit to the waiting fetch.
 type Waiter = oneshot::Sender<CallPermit>;
 
 #[derive(Debug)]
 pub(crate) struct Limiter {
     state: Mutex<LimiterState<Waiter>>,
-    /// Notified when a call may be able to start: after an arrival, a freed place, the end of the limiter.
+    /// Notified when a call may be able to start: after an arrival, after a released place, and at the end of the limiter.
     changed: Arc<Notify>,
 }
 
-/// The right to one chain of calls; dropping it makes room for the next.
+/// The permit for one chain of calls. Dropping it makes room for the next chain.
 #[derive(Debug)]
 pub(crate) struct CallPermit {
     limiter: Arc<Limiter>,
@@ -56,7 +57,7 @@ impl Drop for CallPermit {
     }
 }
 
-/// A place in the queue; dropping it leaves the queue.
+/// An entry in the queue. Dropping it removes the entry.
 #[derive(Debug)]
 pub(crate) struct QueueTicket {
     pub(crate) id: u64,
@@ -65,7 +66,7 @@ pub(crate) struct QueueTicket {
 }
 
 impl QueueTicket {
-    /// Waits for the permit. Returns `None` when the broker is gone.
+    /// Waits for the permit. Returns `None` if the broker has ended.
     pub(crate) async fn wait_for_permit(&mut self) -> Option<CallPermit> {
         (&mut self.place).await.ok()
     }
@@ -73,7 +74,7 @@ impl QueueTicket {
 
 impl Drop for QueueTicket {
     fn drop(&mut self) {
-        // Another's turn may come sooner now, but nobody's later: there is nothing to tell the dispatcher.
+        // Removing an entry can only advance the turns of others, so the dispatcher needs no notice.
         drop(self.limiter.state().queue.remove(self.id));
     }
 }
@@ -83,7 +84,7 @@ impl Limiter {
         Arc::new(Self { state: Mutex::new(LimiterState::new(settings)), changed: Arc::default() })
     }
 
-    /// Hands permits to waiting calls until the limiter is dropped. One task runs this.
+    /// Grants permits to waiting calls until the limiter is dropped. One task runs this function.
     pub(crate) fn dispatch(self: &Arc<Self>, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
         let (limiter, changed) = (Arc::downgrade(self), self.changed.clone());
         async move {
@@ -99,12 +100,13 @@ impl Limiter {
         }
     }
 
-    /// Checks if a request of this pod may queue now. Runs before anything is created for the request, so a refusal costs nothing.
+    /// Checks whether a request of this pod may queue a call. It runs before the request allocates anything, so a refusal costs
+    /// nothing.
     pub(crate) fn may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         self.state().admits(party, now)
     }
 
-    /// Queues a call. Renewals are always let in, because the cached leases bound their number.
+    /// Queues a call. Renewals are always accepted, because the number of cached leases limits them.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         party: CallOwner,
@@ -117,14 +119,14 @@ impl Limiter {
         Ok(QueueTicket { id, limiter: self.clone(), place })
     }
 
-    /// Raises the priority of a queued call for which a request of this pod now waits, too.
+    /// Raises the priority of a queued call, because a request of this pod now also waits for it.
     pub(crate) fn raise_priority(&self, id: u64, party: &CallOwner, holds_nothing: bool) {
         self.state().raise_priority(id, party, holds_nothing);
-        // A renewal that had found no place as one may find it as what is waited for.
+        // The call had no place as a renewal. With a waiting request it may get a place.
         self.changed.notify_one();
     }
 
-    /// Returns the pod with the shortest queue, to which a renewal for all of these pods is charged.
+    /// Returns the pod with the shortest queue. A renewal for all of these pods counts toward that pod.
     pub(crate) fn least_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
@@ -135,17 +137,17 @@ impl Limiter {
         self.state().succeeded(account, now);
     }
 
-    /// Records that the upstream asked for fewer calls.
+    /// Records that the upstream requested fewer calls.
     pub(crate) fn throttled(&self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
         self.state().throttled(account, now, retry_after);
     }
 
-    /// The number of call chains that may start per second right now.
+    /// Returns the number of call chains that may currently start per second.
     pub(crate) fn per_second(&self) -> f64 {
         self.state().rate.per_second()
     }
 
-    /// Locks the state, because calls for all principals pace each other. Held for a few instructions.
+    /// Locks the state, which calls for all principals share. The lock is held for a few instructions.
     fn state(&self) -> MutexGuard<'_, LimiterState<Waiter>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,7 +162,7 @@ impl Drop for Limiter {
 fn start(limiter: &Weak<Limiter>, entry: QueueEntry<Waiter>) {
     if let Some(limiter) = limiter.upgrade() {
         let QueueEntry { requester: holder, is_waited_for, waiter, .. } = entry;
-        // A waiter that just went gives the place back by dropping it.
+        // If the waiting fetch has just ended, dropping the permit releases the place.
         drop(waiter.send(CallPermit { limiter, holder, is_waited_for }));
     }
 }
@@ -189,7 +191,7 @@ mod tests {
         Moment::from_nanos(millis * 1_000_000)
     }
 
-    /// A pod with an account of its own.
+    /// Returns the owner of a call: a pod with its own account.
     fn party(holder: RequesterId) -> CallOwner {
         let name = format!("a{holder}").into();
         CallOwner {
@@ -202,7 +204,7 @@ mod tests {
         limiter.enqueue(party(holder), lane, at(0)).unwrap()
     }
 
-    /// Starts everything that may start at `now` and says whose it is.
+    /// Starts all calls that may start at `now`. Returns their pods.
     fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<RequesterId> {
         let mut holders = Vec::new();
         while let DispatchStep::Start(entry) = limiter.state().step(now) {
@@ -212,7 +214,7 @@ mod tests {
         holders
     }
 
-    /// The same over some seconds at a hundred calls a second.
+    /// Starts calls for `seconds` seconds at a hundred calls per second. Returns their pods.
     fn starts_within(limiter: &Arc<Limiter>, seconds: u64) -> Vec<RequesterId> {
         (0..seconds * 100).flat_map(|step| starts(limiter, at(step * 10))).collect()
     }
@@ -273,7 +275,7 @@ mod tests {
         assert!(limiter.may_queue(&party(1), at(0)).is_ok());
     }
 
-    /// A reservation made while the rate was low used to be kept when it had grown again.
+    /// Regression: a call reserved its start time at a low rate and kept that time after the rate had recovered.
     #[test]
     fn who_came_while_the_rate_was_low_is_served_when_it_has_grown() {
         let limiter = limiter(100.0, 1000);

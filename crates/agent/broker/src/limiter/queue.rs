@@ -1,10 +1,10 @@
-//! The queue of waiting calls, and their order.
+//! The queue of waiting upstream calls, and their order.
 //!
-//! There are three priorities. Within a priority, pods take turns, so sixty invented principals of one pod wait for sixty of its
-//! turns. Within a pod, calls with a waiting request go first, then the earlier call. A higher priority goes first, but not for
-//! ever: after a number of turns in a row it lets one lower call through. Otherwise pods that keep one priority full would shut out
-//! others for good. The queue knows no rates and places: the code that takes a call says which call may start, and brings the
-//! channel (`W`) that tells its waiter.
+//! There are three priorities. Within a priority, pods take turns. So if a pod invents sixty principals, they wait for sixty turns
+//! of that pod. Within a pod, calls with a waiting request go first, then older calls. A higher priority goes first, but only for a
+//! limited number of turns in a row. Then one lower call may start. Otherwise pods that keep one priority full would block the
+//! others forever. The queue does not know rates or places. The limiter decides which calls may start, and supplies the channel
+//! (`W`) that notifies the waiting fetch.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -12,24 +12,25 @@ use seawall_core::Moment;
 
 use crate::throttle_key::ThrottleKey;
 
-/// The id of a pod, given by its pod client.
+/// The id of a pod. The pod's client assigns it.
 pub(crate) type RequesterId = u64;
 
-/// The priority of a call, the highest first.
+/// The priority of a call. The first variant is the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CallPriority {
-    /// A renewal of a lease that will soon be below its floor. The lease was paid for and is in use; an invented principal was
-    /// neither.
+    /// A renewal of a lease that will soon be below its floor. Such a lease is in use, unlike a principal that a pod has just
+    /// invented.
     Urgent,
-    /// The only call of a pod that holds nothing.
+    /// The only call of a pod without any lease.
     Newcomer,
-    /// All other calls: further credentials of a pod, and renewals that have time.
+    /// All other calls: additional credentials of a pod, and renewals that are not urgent.
     Ordinary,
 }
 
-/// The turns in a row of each priority but the last while lower calls wait. A pod whose account is denied everything holds no lease
-/// and so stays a newcomer. One turn in four keeps such pods from shutting out pods that want a second credential. Urgent renewals
-/// are bounded by the cached leases, so one in eight is needed only against a rate too low for all of them.
+/// The maximum number of turns in a row for the two higher priorities, while lower calls wait.
+/// A pod whose calls are all denied has no lease, so it stays a newcomer. One turn in four prevents such pods from blocking pods
+/// that want a second credential. The cached leases limit the number of urgent renewals. So one turn in eight is needed only if the
+/// rate is too low for all of them.
 const IN_A_ROW: [u32; 2] = [7, 3];
 
 #[derive(Debug)]
@@ -41,11 +42,12 @@ pub(super) struct QueueEntry<W> {
     pub(super) is_waited_for: bool,
     /// The time from which the call is urgent, if it is a renewal.
     pub(super) urgent_at: Option<Moment>,
-    /// The channel that tells the waiter of its turn.
+    /// The channel that notifies the waiting fetch of its turn.
     pub(super) waiter: W,
 }
 
-/// The calls that wait for a permit. Its length is bounded: a cap per pod bounds requests' calls, the cached leases bound renewals.
+/// The calls that wait for a permit. The length is limited: a limit per pod for requests, and the number of cached leases for
+/// renewals.
 #[derive(Debug)]
 pub(super) struct CallQueue<W> {
     ranks: [RoundRobin<W>; 3],
@@ -79,8 +81,9 @@ impl<W> CallQueue<W> {
         Some(entry)
     }
 
-    /// Raises a queued call for another pod that waits for it: to that pod's priority if that is higher, and into that pod's line
-    /// if its turn comes sooner there. A pod that shares a credential with a storming pod must not stand in the storm's line.
+    /// Raises the priority of a queued call because another pod also waits for it.
+    /// The call gets that pod's priority if it is higher. It moves to that pod's queue if its turn comes sooner there. So a pod
+    /// that shares a credential with a pod that sends many requests does not wait behind those requests.
     pub(super) fn raise_priority(&mut self, id: u64, holder: RequesterId, rank: CallPriority) {
         let Some(&(was, owner)) = self.standing.get(&id) else { return };
         let to = rank.min(was);
@@ -105,7 +108,7 @@ impl<W> CallQueue<W> {
         }
     }
 
-    /// Returns the next call for which `may` is true: the first one in the highest priority whose turn it is.
+    /// Returns the next call for which `may` returns true: the first in turn within the highest priority.
     pub(super) fn next(&self, mut may: impl FnMut(&QueueEntry<W>, CallPriority) -> bool) -> Option<u64> {
         let order = self.order().into_iter();
         let mut heads =
@@ -113,12 +116,12 @@ impl<W> CallQueue<W> {
         heads.find(|(entry, rank)| may(entry, *rank)).map(|(entry, _)| entry.id)
     }
 
-    /// Returns the first urgent call of each pod that has one.
+    /// Returns the first urgent call of each pod with urgent calls.
     pub(super) fn urgent(&self) -> impl Iterator<Item = &QueueEntry<W>> {
         self.ranks[CallPriority::Urgent as usize].heads()
     }
 
-    /// Removes a call whose turn has come, and moves its pod to the end of the turns.
+    /// Removes a call whose turn has come, and moves its pod to the end of the order.
     pub(super) fn take(&mut self, id: u64) -> Option<QueueEntry<W>> {
         let (rank, holder) = *self.standing.get(&id)?;
         self.count(rank);
@@ -127,12 +130,12 @@ impl<W> CallQueue<W> {
         entry
     }
 
-    /// The number of one pod's queued calls with a waiting request.
+    /// Returns the number of queued calls of one pod for which a request waits.
     pub(super) fn request_count(&self, holder: RequesterId) -> usize {
         self.ranks.iter().map(|turns| turns.waited_for(holder)).sum()
     }
 
-    /// The number of all queued calls of one pod.
+    /// Returns the number of all queued calls of one pod.
     pub(super) fn len(&self, holder: RequesterId) -> usize {
         self.ranks.iter().map(|turns| turns.len(holder)).sum()
     }
@@ -159,7 +162,7 @@ impl<W> CallQueue<W> {
     }
 }
 
-/// The lines of one priority, one line per pod, and the order of turns.
+/// The queues of one priority, one per pod, and the order of turns.
 #[derive(Debug)]
 struct RoundRobin<W> {
     turns: VecDeque<RequesterId>,
@@ -182,7 +185,7 @@ impl<W> RoundRobin<W> {
         line.insert(at, entry);
     }
 
-    /// Moves a call for which a request now waits before the calls of its line without one. Its pod keeps its turn.
+    /// Moves a call, for which a request now waits, before the calls without a waiting request. The pod keeps its turn.
     fn move_up(&mut self, holder: RequesterId, id: u64) {
         let Some(line) = self.lines.get_mut(&holder) else { return };
         let at = line.iter().position(|entry| entry.id == id && !entry.is_waited_for);
@@ -213,7 +216,7 @@ impl<W> RoundRobin<W> {
         self.turns.iter().filter_map(|holder| self.lines.get(holder)?.front())
     }
 
-    /// The number of calls before this one in its line.
+    /// Returns the number of calls before this one in its pod's queue.
     fn position(&self, holder: RequesterId, id: u64) -> usize {
         let line = self.lines.get(&holder);
         line.and_then(|line| line.iter().position(|entry| entry.id == id)).unwrap_or(0)
@@ -228,7 +231,7 @@ impl<W> RoundRobin<W> {
     }
 }
 
-/// The number of calls with a waiting request, which stand in front of the line.
+/// Returns the number of calls with a waiting request. They are at the front of a queue.
 fn waited_for<W>(line: &VecDeque<QueueEntry<W>>) -> usize {
     line.partition_point(|entry| entry.is_waited_for)
 }
@@ -284,7 +287,7 @@ mod tests {
         assert_eq!(order(&mut queue), [20, 21, 10, 0, 1, 2]);
     }
 
-    /// A pod whose account is denied everything is a newcomer for ever; more renewals than the rate stands are urgent for ever.
+    /// A pod whose calls are all denied stays a newcomer forever. With too many renewals for the rate, some stay urgent forever.
     #[test]
     fn no_rank_shuts_out_those_behind_it() {
         let mut queue = CallQueue::default();

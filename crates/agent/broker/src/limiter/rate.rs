@@ -1,12 +1,12 @@
-//! A rate that finds an unstated capacity: it halves when the cloud throttles and grows while it does not. This rule lets many
-//! senders share the capacity (Chiu and Jain, 1989). All calls to a cloud share one such rate, and each account that was throttled
-//! has its own.
+//! A rate that adapts to an unknown capacity. It halves when the cloud throttles, and grows otherwise. By this rule several clients
+//! share the capacity fairly (Chiu and Jain, 1989). All calls to a cloud share one such rate, and each throttled account has its
+//! own.
 
 use std::time::Duration;
 
 use seawall_core::Moment;
 
-/// The time in which throttled calls count as one sign: a burst of calls is throttled together.
+/// The time within which throttled calls count as one signal, because calls of one burst are throttled together.
 const ONE_SIGN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct AdaptiveRate {
 }
 
 impl AdaptiveRate {
-    /// Returns a rate that starts at `most` and never falls below `least`; `spread` is the part of each pause that is random.
+    /// Returns a rate that starts at `most` and never falls below `least`. `spread` is the random part of each pause.
     pub(super) fn new(least: f64, most: f64, spread: f64) -> Self {
         Self { per_second: most, least, most, spread, halved: None, next: Moment::from_nanos(0) }
     }
@@ -38,7 +38,7 @@ impl AdaptiveRate {
         self.next
     }
 
-    /// The time of the last halving.
+    /// Returns the time of the last halving.
     pub(super) fn last_halved(&self) -> Option<Moment> {
         self.halved
     }
@@ -47,9 +47,9 @@ impl AdaptiveRate {
         self.next = now + self.pause();
     }
 
-    /// Grows the rate by one per second each second. One more with each success would double the rate each second, and half of all
-    /// calls would be throttled. Below one per second the rate at most doubles, or it would leap over the capacity that it looks
-    /// for.
+    /// Increases the rate by one per second each second.
+    /// An increase with each success would double the rate each second, and half of all calls would be throttled. Below one per
+    /// second the rate at most doubles. Otherwise it would exceed the capacity at once.
     pub(super) fn succeeded(&mut self) {
         let more = self.per_second.recip().min(self.per_second);
         self.per_second = (self.per_second + more).min(self.most);
@@ -63,7 +63,7 @@ impl AdaptiveRate {
         self.next = self.next.max(now + retry_after.unwrap_or_default());
     }
 
-    /// Halves the rate, down to the least rate. A lower rate starts a new pause now; at the least rate there is no new pause.
+    /// Halves the rate, down to the least rate. A lower rate starts a new pause now. At the least rate there is no new pause.
     fn slow_down(&mut self, now: Moment) {
         let slower = (self.per_second / 2.0).max(self.least);
         if slower < self.per_second {

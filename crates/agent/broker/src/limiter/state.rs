@@ -1,4 +1,4 @@
-//! The limiter's state: decides which call is next. It has no lock, task or clock of its own.
+//! The limiter's state, which decides which call is next. It has no lock, task or clock of its own.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use super::throttle_tracker::ThrottleTracker;
 use crate::settings::BrokerSettings;
 use crate::throttle_key::ThrottleKey;
 
-/// The lowest rate under throttling: a call every two seconds still finds out that the cloud is well again.
+/// The lowest rate under throttling. One call every two seconds is enough to notice that the cloud has recovered.
 pub(super) const LEAST_PER_SECOND: f64 = 0.5;
 
-/// The longest time for which throttled accounts make way for another's urgent renewal. A quota per second or more is free again
-/// after it. An account that is asked for every 15 s costs the others an eighth of their time.
+/// The longest time for which throttled accounts wait for another account's urgent renewal.
+/// A quota per second or faster is free again after this time. If an account makes a call every 15 s, the others lose an eighth of
+/// their time.
 const HUSH: Duration = Duration::from_secs(2);
 
-/// The pause between two calls for accounts that were not throttled, while the shared rate is slowed down.
+/// The pause between two calls for accounts that are not throttled, while the shared rate is reduced.
 const UNTROUBLED: Duration = Duration::from_millis(250);
 
 /// The reason for a chain of calls.
@@ -29,21 +30,21 @@ pub(crate) enum CallReason {
         /// True if the request's pod holds no lease at all.
         holds_nothing: bool,
     },
-    /// The call replaces, ahead of time, a credential that is still good.
+    /// The call renews a valid credential before it expires.
     Renewal {
-        /// The time from which the replaced credential is near its floor.
+        /// The time from which the current credential is near its floor.
         urgent_at: Moment,
     },
 }
 
-/// The pod and the throttled party for which a chain of calls is made.
+/// The pod and the cloud account to which a chain of calls counts.
 #[derive(Clone, Debug)]
 pub(crate) struct CallOwner {
     pub(crate) requester: RequesterId,
     pub(crate) throttle_key: ThrottleKey,
 }
 
-/// The reason for which a request may not queue.
+/// The reason why a request may not queue a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueRefusal {
     /// The pod has reached its limit of queued calls.
@@ -60,7 +61,7 @@ pub(super) enum DispatchStep<W> {
     Nothing,
 }
 
-/// The state of the limiter. `W` is the channel that tells a waiter of its turn.
+/// The state of the limiter. `W` is the channel that notifies the waiting fetch of its turn.
 #[derive(Debug)]
 pub(super) struct LimiterState<W> {
     queued_per_holder: usize,
@@ -70,9 +71,9 @@ pub(super) struct LimiterState<W> {
     accounts: ThrottleTracker,
     pub(super) queue: CallQueue<W>,
     pub(super) in_flight: InFlightCalls,
-    /// The number of tickets so far, which is the next ticket's id.
+    /// The number of tickets so far, which is the id of the next ticket.
     tickets: u64,
-    /// The time from which the next call for an account that was not throttled may start, however slow the shared rate is.
+    /// The time from which the next call for an account that is not throttled may start, even if the shared rate is low.
     next_unthrottled_at: Moment,
 }
 
@@ -91,10 +92,10 @@ impl<W> LimiterState<W> {
         }
     }
 
-    /// Checks if a request of this pod may queue.
+    /// Checks whether a request of this pod may queue a call.
     pub(super) fn admits(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         match self.accounts.next(&party.throttle_key) {
-            // It would wait for nothing, and a library that is told waits better than one that hangs.
+            // The request would wait in vain. A library handles an immediate error better than a hanging request.
             Some(next) if next > now + self.max_wait => Err(QueueRefusal::Throttled(next)),
             _ if self.queue.request_count(party.requester) >= self.queued_per_holder => {
                 Err(QueueRefusal::Full)
@@ -129,7 +130,7 @@ impl<W> LimiterState<W> {
         Ok(id)
     }
 
-    /// Raises the priority of a queued call for which a request of this pod now waits, too.
+    /// Raises the priority of a queued call, because a request of this pod now also waits for it.
     pub(super) fn raise_priority(&mut self, id: u64, party: &CallOwner, holds_nothing: bool) {
         let rank = self.rank(party, CallReason::Request { holds_nothing });
         self.queue.raise_priority(id, party.requester, rank);
@@ -142,7 +143,7 @@ impl<W> LimiterState<W> {
 
     pub(super) fn throttled(&mut self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
         if self.accounts.throttled(account, now, retry_after) {
-            // Not its `retry_after`: that is one account's until the rate of all has shown that it is everybody's.
+            // `retry_after` concerns one account, until the shared rate shows that all accounts are throttled.
             self.rate.throttled(now, None);
         }
     }
@@ -170,8 +171,8 @@ impl<W> LimiterState<W> {
         DispatchStep::Start(entry)
     }
 
-    /// Returns the priority of a call. A pod without a lease is a newcomer with one call at a time: its first, whatever it asks
-    /// for. A pod whose account is throttled again and again is not: it would be first in line for ever, before pods that the cloud
+    /// Returns the priority of a call. A pod without a lease is a newcomer for its first call only, whatever it requests.
+    /// A pod whose account is throttled repeatedly is not a newcomer. Otherwise it would always go before pods that the cloud
     /// serves.
     fn rank(&self, party: &CallOwner, lane: CallReason) -> CallPriority {
         let is_first = self.queue.len(party.requester) == 0 && self.in_flight.count_of(party.requester) == 0;
@@ -185,8 +186,8 @@ impl<W> LimiterState<W> {
         }
     }
 
-    /// Returns the call whose turn it is, if there is room. Otherwise returns the earliest time at which a call that only a
-    /// throttled account keeps back may start.
+    /// Returns the call whose turn it is, if there is room.
+    /// Otherwise returns the earliest time at which a call may start that waits only because its account is throttled.
     fn choose(
         &self,
         now: Moment,
@@ -208,19 +209,19 @@ impl<W> LimiterState<W> {
         (self.queue.next(may), first)
     }
 
-    /// Returns the next call for an account that was not throttled lately, if the shared rate was slowed. The slow rate was
-    /// inferred from other accounts' calls, and the evidence is weakest when hardly any other account is asked for. A pod whose
-    /// account the cloud would serve must not wait for a rate that other accounts have brought about. If all accounts share the
-    /// quota after all, this call finds it out for its account.
+    /// Returns the next call for an account that is not throttled, while the shared rate is reduced.
+    /// The reduced rate was inferred from calls of other accounts. The evidence is weakest if few other accounts are used. A pod
+    /// with an account that the cloud would serve must not wait for that rate. If all accounts do share the quota, this call is
+    /// throttled and reveals it for its account.
     fn choose_unthrottled(&self, now: Moment) -> Option<u64> {
         let is_untroubled =
             |entry: &QueueEntry<W>| entry.is_waited_for && !self.accounts.is_paced(&entry.throttle_key);
         if !self.rate.is_at_most() { self.choose(now, is_untroubled).0 } else { None }
     }
 
-    /// Returns the time until which throttled accounts make way for an urgent renewal of a throttled account. All of them may share
-    /// the quota that throttles it: a storm that takes all that a project allows would be ahead of it each time. An account that is
-    /// not throttled does not have to make way.
+    /// Returns the time until which throttled accounts wait for an urgent renewal of another throttled account.
+    /// All of them may share the quota that throttles it. Otherwise many calls of other accounts could use the whole project quota
+    /// before the renewal. An account that is not throttled does not wait.
     fn urgent_hold_until(&self, now: Moment) -> Option<Moment> {
         let next = |entry: &QueueEntry<W>| self.accounts.next(&entry.throttle_key);
         let soon = self.queue.urgent().filter_map(next).filter(|next| *next > now && *next <= now + HUSH);

@@ -1,10 +1,11 @@
-//! Tracks throttled accounts, and tells one throttled account from a cloud that throttles all.
+//! Tracks throttled accounts. It distinguishes a throttled account from a cloud that throttles all accounts.
 //!
-//! A cloud's quotas are of many kinds: per project, which all accounts share, per service account, or per principal. A response
-//! does not say which quota was spent, so the tracker infers it from the accounts whose calls are throttled. A throttled account
-//! gets a rate of its own, at once. The shared rate changes only on evidence that the cloud throttles all accounts: several
-//! accounts within a moment, and a considerable part of all accounts that were asked for lately. An account that is throttled every
-//! time soon becomes slow. It then is no evidence against the others, as long as any of them is served. Both memories are bounded.
+//! A cloud has several kinds of quotas: per project (shared by all accounts), per service account, or per principal. A response
+//! does not state which quota was exceeded. So the tracker infers it from the accounts whose calls are throttled. A throttled
+//! account immediately gets its own rate. The shared rate changes only if the cloud seems to throttle all accounts. That requires
+//! several throttled accounts within a short time, and a considerable part of all recently used accounts. An account that is
+//! throttled at every call soon becomes slow. While other accounts are served, a slow account does not count as evidence that all
+//! are throttled. Both memories have a size limit.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,23 +15,23 @@ use seawall_core::Moment;
 use super::rate::AdaptiveRate;
 use crate::throttle_key::ThrottleKey;
 
-/// The lowest rate of a throttled account: several calls between the start of its renewals and their floor.
+/// The lowest rate of a throttled account. It allows several calls between the start of a renewal and the floor.
 const SLOWEST: f64 = 1.0 / 15.0;
 
-/// The rate below which an account is slow: it was throttled half a dozen times and never or hardly served between.
+/// The rate below which an account is slow. It was throttled about six times and rarely or never served in between.
 const SLOW: f64 = 0.75;
 
-/// The random part of an account's pauses. Two accounts with equal pauses would meet at each call, and the second be throttled each
-/// time.
+/// The random part of an account's pauses. With equal pauses, two accounts would call together, and the second would always be
+/// throttled.
 const SPREAD: f64 = 0.5;
 
 /// The time without throttling after which the tracker forgets an account's rate.
 const FORGET: Duration = Duration::from_secs(600);
 
-/// The most account rates kept: more than the pods on any node at once.
+/// The maximum number of stored account rates. It exceeds the number of pods on any node.
 const PACES: usize = 1024;
 
-/// The number of accounts whose last outcome is kept: twice a second's calls at the default rate.
+/// The number of accounts whose last outcome is stored. It equals the calls of two seconds at the default rate.
 const REMEMBERED: usize = 64;
 
 /// The time for which a served call counts as evidence for its account.
@@ -39,19 +40,20 @@ const LATELY: Duration = Duration::from_secs(120);
 /// The time within which throttled accounts count as throttled together.
 const TOGETHER: Duration = Duration::from_secs(10);
 
-/// The least number of throttled accounts that can mean all. One or two throttled accounts mean only themselves.
+/// The least number of throttled accounts that can mean that all are throttled. One or two throttled accounts have their own cause.
 const SEVERAL: usize = 3;
 
-/// The cloud throttles all accounts when one in so many is throttled. A rate at one and a third times a project's quota has a
-/// quarter of its calls throttled, whichever accounts they use. A sixth of the accounts (8 of 48) still means only those accounts.
+/// If at least one in this many accounts is throttled, the cloud throttles all accounts.
+/// At one and a third times a project's quota, a quarter of all calls is throttled, whatever the accounts. A sixth of the accounts
+/// (8 of 48) still means that only those accounts are throttled.
 const ONE_IN: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct ThrottleTracker {
     most_per_second: f64,
-    /// The rates of the accounts that were throttled lately.
+    /// The rates of the recently throttled accounts.
     paces: HashMap<ThrottleKey, AdaptiveRate>,
-    /// The last outcome of each account, the latest last.
+    /// The last outcome of each account, with the newest at the end.
     last: VecDeque<Outcome>,
 }
 
@@ -66,7 +68,7 @@ struct Outcome {
 enum OutcomeKind {
     Served,
     Throttled,
-    /// The account was throttled again: its rate is a slow one.
+    /// The account was throttled again, and its rate is slow.
     ThrottledAgain,
 }
 
@@ -75,17 +77,17 @@ impl ThrottleTracker {
         Self { most_per_second, paces: HashMap::new(), last: VecDeque::new() }
     }
 
-    /// The time from which a call for this account may start; `None` means any time.
+    /// Returns the time from which a call for this account may start, or `None` for any time.
     pub(super) fn next(&self, account: &ThrottleKey) -> Option<Moment> {
         self.paces.get(account).map(AdaptiveRate::next)
     }
 
-    /// True if the account was throttled lately, whatever its rate.
+    /// True if the account was throttled recently, whatever its rate.
     pub(super) fn is_paced(&self, account: &ThrottleKey) -> bool {
         self.paces.contains_key(account)
     }
 
-    /// True if the account was throttled again and again.
+    /// True if the account was throttled repeatedly.
     pub(super) fn is_slow(&self, account: &ThrottleKey) -> bool {
         self.paces.get(account).is_some_and(|pace| pace.per_second() < SLOW)
     }
@@ -106,9 +108,9 @@ impl ThrottleTracker {
         }
     }
 
-    /// Slows the account down, and returns true if the cloud throttles all accounts. The account's rate begins at the highest
-    /// shared rate. So an account that is throttled now and then by the common quota stays fast, and an account that is throttled
-    /// every time is slow after half a dozen calls.
+    /// Slows the account down. Returns true if the cloud throttles all accounts.
+    /// The account's rate starts at the highest shared rate. So an account that a common quota throttles occasionally stays fast.
+    /// An account that is throttled at every call is slow after about six calls.
     pub(super) fn throttled(
         &mut self,
         account: &ThrottleKey,
@@ -125,8 +127,8 @@ impl ThrottleTracker {
         self.is_everybody(now)
     }
 
-    /// True if the cloud throttles all accounts. An account throttled longer ago counts for neither side: it waits for its turn,
-    /// and may be served at its next call.
+    /// True if the cloud throttles all accounts. An account that was throttled longer ago counts for neither side, because its next
+    /// call may succeed.
     fn is_everybody(&self, now: Moment) -> bool {
         let count = |is: OutcomeKind, within: Duration| {
             self.last.iter().filter(|o| o.kind == is && now.since(o.at) < within).count()
@@ -135,7 +137,7 @@ impl ThrottleTracker {
         let is_part = |throttled: usize| throttled >= SEVERAL && throttled * ONE_IN >= throttled + served;
         let (once, again) =
             (count(OutcomeKind::Throttled, TOGETHER), count(OutcomeKind::ThrottledAgain, TOGETHER));
-        // Where nobody is served just now, those that are slow count, too: all may have become slow together.
+        // If no account was served recently, slow accounts count, too, because all may have become slow together.
         let is_nobody_served = count(OutcomeKind::Served, TOGETHER) == 0;
         is_part(once) || (is_nobody_served && is_part(once + again))
     }
@@ -167,7 +169,8 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Returns whether throttling `throttled` accounts, after `served` others were served, counts as throttling all accounts.
+    /// Returns whether all accounts count as throttled, after `served` accounts were served and `throttled` accounts were
+    /// throttled.
     fn everybody(served: usize, throttled: usize) -> bool {
         let mut accounts = ThrottleTracker::new(MOST);
         (0..served).for_each(|n| accounts.served(&account(n), at(1)));
@@ -208,7 +211,7 @@ mod tests {
         assert_eq!(accounts.next(&account(1)), None, "well again");
     }
 
-    /// Some accounts that are throttled every time, asked for at their pace beside others that are served.
+    /// Some accounts are throttled at every call, while other accounts are served.
     #[test]
     fn accounts_throttled_again_and_again_are_no_evidence_while_any_other_is_served() {
         let mut accounts = ThrottleTracker::new(MOST);
