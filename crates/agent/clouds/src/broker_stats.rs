@@ -41,7 +41,7 @@ impl BrokerSnapshot {
                 ),
                 (
                     "seawall_credentials_evicted",
-                    "Credentials that newer ones of the same pod evicted from the cache",
+                    "Cached credentials that the agent dropped because their pod requested too many different ones",
                     counters.evicted_total(),
                 ),
                 (
@@ -51,7 +51,7 @@ impl BrokerSnapshot {
                 ),
                 (
                     "seawall_credentials_issued_below_floor",
-                    "Credentials issued with a lifetime under twice the floor, too short to stay above the floor",
+                    "Credentials that were issued with a lifetime below twice the floor, too short to stay above the floor",
                     counters.issued_below_floor_total(),
                 ),
                 (

@@ -89,7 +89,7 @@ const NO_TOKEN: Refusal = Refusal::new(
 const TOO_LONG: Refusal = Refusal::new(
     502,
     "upstream_too_large",
-    "The real metadata service's answer is larger than the agent passes on.",
+    "The real metadata service's answer is larger than the agent forwards.",
 );
 
 /// A pod's request to the real service, and the remaining timeout of its client.

@@ -63,6 +63,6 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     short_lived: Refusal::new(
         503,
         "upstream_short_lived",
-        "AWS issued these credentials for so short a time that they expired before they arrived.",
+        "AWS issued these credentials with too short a lifetime: they expired before they arrived.",
     ),
 };

@@ -61,6 +61,6 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     short_lived: Refusal::new(
         503,
         "upstream_short_lived",
-        "Google issued this credential for so short a time that it expired before it arrived.",
+        "Google issued this credential with too short a lifetime: it expired before it arrived.",
     ),
 };

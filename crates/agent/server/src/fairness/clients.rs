@@ -1,4 +1,4 @@
-//! Assigns each connection to a [`Tenant`], of which each client has one per thread. Only one thread uses each set of tenants.
+//! Assigns each connection to a [`Tenant`]. Each client has one tenant per thread. Only one thread uses each set of tenants.
 //!
 //! A pod is a client. Under the strategy `anyone`, which serves every address, each address is a client. All clients without
 //! entitlements count as *one* client: unknown clients, processes of the node and pods that are not known yet. A sender with many

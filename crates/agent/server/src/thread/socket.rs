@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(socket.read(&mut room), ReadOutcome::WouldBlock);
         client.write_all(b"last").unwrap();
         drop(client);
-        // Both have arrived before anybody is told.
+        // Both have arrived before the task wakes.
         while socket.stream.peek(&mut [0; 16]).is_err() {}
         socket.watch(&poller, KEY).unwrap();
         told(&poller, &socket).await;

@@ -61,11 +61,11 @@ pub const TIMED_OUT: Refusal = Refusal::new(
     "The real metadata server did not answer in time; try again shortly.",
 );
 const SHUTTING_DOWN: Refusal =
-    Refusal::new(503, "shutting_down", "The agent is shutting down; try again shortly at the next agent.");
+    Refusal::new(503, "shutting_down", "The agent is shutting down; try again shortly.");
 const TOO_LARGE: Refusal = Refusal::new(
     502,
     "upstream_too_large",
-    "The real metadata server's answer is larger than the agent passes on.",
+    "The real metadata server's answer is larger than the agent forwards.",
 );
 
 /// A request to the real metadata server.

@@ -109,7 +109,7 @@ impl NamespaceRules {
         self.kube2iam.filter(|kube2iam| kube2iam.namespace_restrictions)
     }
 
-    /// Decides for a namespace that has none of the annotations.
+    /// Decides for a namespace without any of the annotations.
     fn without_any(self) -> Result<(), Refusal> {
         match self.kube2iam {
             _ if self.kiam => Err(NO_PERMITTED_ANNOTATION),
