@@ -202,7 +202,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         key.is_some_and(|key| self.end(key))
     }
 
-    /// Returns the evictable connections, starting at the row where the last search ended.
+    /// Returns the evictable connections among at most [`WALKED`] rows. Each search starts some rows after the previous one.
     /// A client with many connections can force thousands of evictions per second. A search of the whole table for each eviction
     /// would cost more than the accepts.
     fn evictable(&mut self) -> impl Iterator<Item = (ConnectionKey, &TimedState, &ConnectionPermits)> {

@@ -57,7 +57,6 @@ impl BodyDecoder {
     ///
     /// # Errors
     /// The chunk framing is invalid.
-    /// The chunk framing is broken.
     pub fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<BodyEvent<'b>, BodyError> {
         match &mut self.state {
             State::Ended => Ok(BodyEvent::End(0)),

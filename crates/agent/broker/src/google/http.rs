@@ -56,8 +56,8 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
 }
 
 /// Returns the error for a failed status.
-/// The statuses 401 and 403 are denied by a policy, and other 4xx statuses are rejected because of a configuration. Status 429, and
-/// 503 with `Retry-After`, are throttled. STS answers `invalid_grant` for a Kubernetes token that it rejects, which counts as
+/// Statuses 401 and 403 mean that a policy denied the call. Other 4xx statuses mean a wrong configuration. Status 429, and status
+/// 503 with `Retry-After`, mean throttling. STS answers `invalid_grant` for a Kubernetes token that it rejects, which counts as
 /// denied. All other statuses are errors of the upstream.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
     let provider = reply::ProviderError::read(body);

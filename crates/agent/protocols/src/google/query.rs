@@ -15,7 +15,6 @@ use seawall_http::path::decode_percent;
 ///
 /// The real server holds a long poll without limit if the client sends no `timeout_sec`. With this limit, a client gets an early
 /// reply with unchanged content every five minutes. The protocol allows such replies.
-/// content every five minutes, which the protocol allows anyway.
 pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// The longest audience of an identity token. In practice audiences are URLs of services.

@@ -117,7 +117,7 @@ impl Directory {
     ) -> Self {
         let mut children: Vec<_> = children.into_iter().collect();
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // The tree stays in memory while a pod uses the account, with one tree per account.
+        // Each account's tree stays in memory while pods use the account, so unused capacity is released.
         children.shrink_to_fit();
         let mut directory = Self { children, keys, etag: ETag::of(b"") };
         directory.etag = ETag::of(directory.to_json().as_bytes());

@@ -138,7 +138,7 @@ impl FairScheduler {
         self.begun.notify_waiters();
     }
 
-    /// True if several clients had turns recently. Only then does the thread limit a client's turns.
+    /// True if several clients had turns recently. Only then does a client need protection from other clients.
     pub(crate) fn is_contended(&self) -> bool {
         self.share.get() == AMONG_OTHERS
     }

@@ -40,7 +40,6 @@ impl ListenerShards {
     ///
     /// # Errors
     /// The poller failed.
-    /// The poller failed.
     pub async fn ready(&mut self, found: &mut Vec<usize>) -> io::Result<()> {
         found.clear();
         while found.is_empty() {

@@ -49,7 +49,7 @@ impl<P: ServedPod> TrafficThread<P> {
                     if self.accept_failures.take(self.shared.clock.now()).is_ok() {
                         tracing::warn!(%error, "cannot accept connections");
                     }
-                    // The process has no free descriptors. An idle connection is worth less than a new client.
+                    // No descriptor is free, so the table ends an idle connection to make room for a new client.
                     self.connections.borrow_mut().evict_from_largest(0);
                     self.is_accept_failing.set(true);
                 }

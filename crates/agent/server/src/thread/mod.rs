@@ -131,8 +131,8 @@ const ENDED_AT_ONCE: usize = 8;
 /// The time after the start of the shutdown in which the thread still accepts waiting connections.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// The CPU time that the quota must earn during the longest pause of the thread.
-/// A check for ready connections costs less CPU time than this, so the debt shrinks.
+/// The CPU time that the quota grants during the longest pause between two checks for ready connections.
+/// A check costs less CPU time than this, so the debt shrinks.
 const REST: Duration = Duration::from_millis(1);
 
 /// The pause after an `accept` that failed because a resource, such as descriptors, was used up.
