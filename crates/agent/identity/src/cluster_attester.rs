@@ -1,7 +1,7 @@
-//! The configured attestation strategy, over the cluster's view of pods.
+//! Applies the configured attestation strategy to the cluster's view of pods.
 //!
-//! It connects the attestation strategies, which know neither the API server nor the kernel's interfaces, with the cluster's view
-//! of pods and the redirect's records. It decides nothing.
+//! The attestation strategies do not know the API server or the kernel's interfaces. This module passes them the cluster's view
+//! of pods and the redirect's records. It makes no decisions.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 
 use super::redirect::KernelRecords;
 
-/// The configured attestation strategy over the cluster's view. A closed set with one variant per strategy.
+/// The configured attestation strategy with the cluster's view of pods. Each strategy has one variant.
 #[derive(Debug)]
 pub(crate) enum ClusterAttester {
-    /// `source-ip`.
+    /// The `source-ip` strategy.
     SourceIp(Arc<SourceIpAttestation<AttesterPodView>>),
-    /// `kernel`.
+    /// The `kernel` strategy.
     Kernel(Arc<KernelAttestation<AttesterPodView, KernelRecords>>),
 }
 
 impl ClusterAttester {
-    /// Attests by the addresses of the pods that the API server reports.
+    /// Creates a `source-ip` attester: it identifies pods by the addresses that the API server reports.
     pub(crate) fn by_source_ip(pods: seawall_cluster::NodePods) -> Self {
         Self::SourceIp(Arc::new(SourceIpAttestation::new(AttesterPodView(pods))))
     }
 
-    /// Attests by those addresses and by the kernel's records.
+    /// Creates a `kernel` attester: it identifies pods by their reported addresses and by the kernel's records.
     pub(crate) fn by_kernel_records(pods: seawall_cluster::NodePods, records: KernelRecords) -> Self {
         Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView(pods), records)))
     }
 
-    /// The addresses by which this pod is attested in one view; `None` for a pod that cannot be attested.
+    /// Returns the addresses by which this pod is attested in one view; `None` for a pod that cannot be attested.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         match self {
             Self::SourceIp(way) => way.attested_addresses(pod),
@@ -42,7 +42,7 @@ impl ClusterAttester {
         }
     }
 
-    /// The strategy as a shared trait object, for connections.
+    /// Returns the strategy as a shared trait object, for connections.
     pub(crate) fn attestation(&self) -> Arc<dyn Attestation> {
         match self {
             Self::SourceIp(way) => way.clone(),
@@ -51,7 +51,7 @@ impl ClusterAttester {
     }
 }
 
-/// The cluster's view, in the form that attestation needs. Each answer is of the latest snapshot.
+/// The cluster's view of pods in the form that attestation needs. Every method reads the latest snapshot.
 #[derive(Debug)]
 pub(crate) struct AttesterPodView(seawall_cluster::NodePods);
 

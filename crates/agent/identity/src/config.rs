@@ -26,9 +26,9 @@ pub enum IdentityConfig {
     },
     /// Identifies pods by their addresses, as the API server reports them.
     SourceIp(Box<ClusterIdentityConfig>),
-    /// Identifies pods by those addresses and by the kernel's records of their connections.
+    /// Identifies pods by the addresses that the API server reports and by the kernel's records of their connections.
     Kernel(Box<KernelIdentityConfig>),
-    /// Does not identify clients: all are served alike.
+    /// Does not identify clients: all clients get the same responses.
     Anyone,
 }
 
@@ -54,7 +54,7 @@ pub struct ClusterIdentityConfig {
     /// The lifetime to request for the pods' Kubernetes tokens.
     #[serde(serialize_with = "span")]
     pub(crate) pod_token_lifetime: Duration,
-    /// The key of the taint to remove from the node once ready.
+    /// The key of the taint that the agent removes from the node once it is ready.
     pub startup_taint: Option<String>,
 }
 
@@ -124,12 +124,12 @@ impl IdentityConfig {
         let strategy = table.key("strategy");
         let wanted = strategy.text("static, source-ip, kernel or anyone", StrategyName::read);
         let file = table.key("file").text("the path of the identity file", |t| path(t, base));
-        // Read whichever strategy is on, so that a file prepared for all is checked as a whole.
+        // Read all sections, even those that the strategy does not use, so that `check` reports every mistake.
         let cluster = ClusterIdentityConfig::read(&table, base, downward, wanted);
         let redirect = RedirectConfig::read(&table.key("redirect").table());
         match (wanted, cluster) {
             (Some(StrategyName::Anyone), _) => {
-                // Giving each pod its own credentials requires to identify the pod; there is no default pod.
+                // The agent must identify a pod to give it credentials; there is no default pod.
                 if clouds.needs_pod_identity() {
                     strategy.reject(
                         "static, source-ip or kernel, because the agent gives credentials only to pods that it identifies",
@@ -141,7 +141,7 @@ impl IdentityConfig {
             (Some(StrategyName::Kernel), Some(cluster)) => Self::Kernel(Box::new(
                 KernelIdentityConfig::read(root, &strategy, cluster, redirect, listen, downward),
             )),
-            // Without a node it was noted as a mistake.
+            // A missing node name has already been reported as a mistake.
             _ => Self::Static { file: file.unwrap_or_else(|| base.join("pods.yaml")) },
         }
     }
@@ -194,7 +194,7 @@ impl KernelIdentityConfig {
                 DownwardApi::POD
             ));
         }
-        // With ports as they will be, or any in their place.
+        // Port 0 is not assigned yet; port 1 stands in for it.
         let spoken = listen.iter().map(|(address, dialects)| {
             let port = address.port().max(1);
             (SocketAddr::new(address.ip(), port), *dialects)

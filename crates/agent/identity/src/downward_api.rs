@@ -1,19 +1,19 @@
-//! The agent pod's own data from Kubernetes' downward API.
+//! The data about the agent's own pod that Kubernetes' downward API provides.
 //!
-//! The downward API can put this data into environment variables, and nowhere else that a file for all nodes could refer to.
+//! All nodes share one configuration file. So data that differs between nodes arrives in environment variables.
 
 use std::net::IpAddr;
 
 use seawall_core::PodUid;
 
-/// The node, its address and the agent's own pod, as far as the pod's manifest passes them.
+/// The node's name and address and the UID of the agent's own pod. A value is `None` if the pod's manifest does not pass it.
 #[derive(Clone, Debug, Default)]
 pub struct DownwardApi {
-    /// `spec.nodeName`.
+    /// The value of `spec.nodeName`.
     pub node: Option<String>,
-    /// `status.hostIP`.
+    /// The value of `status.hostIP`.
     pub address: Option<IpAddr>,
-    /// `metadata.uid`.
+    /// The value of `metadata.uid`.
     pub pod: Option<PodUid>,
 }
 
@@ -25,7 +25,7 @@ impl DownwardApi {
     /// The environment variable with the UID of the agent's own pod.
     pub(crate) const POD: &str = "POD_UID";
 
-    /// Reads the environment of this process. Ignores an address that cannot be parsed.
+    /// Reads the environment variables of this process. Ignores an address that cannot be parsed.
     pub fn from_env() -> Self {
         let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
@@ -35,14 +35,14 @@ impl DownwardApi {
         }
     }
 
-    /// The UID of the agent's own pod, if the manifest passes it.
+    /// Returns the UID of the agent's own pod, if the manifest passes it.
     pub fn own_pod(&self) -> Option<&PodUid> {
         self.pod.as_ref()
     }
 
-    /// Fills in placeholders for missing values. For checks of the configuration outside a pod, where the variables are not set.
+    /// Replaces missing values by placeholders. Used to check a configuration outside a pod, where the variables are not set.
     pub fn or_placeholders(self) -> Self {
-        // An address of documentation (RFC 5737).
+        // The address is reserved for documentation (RFC 5737).
         const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
         Self {
             node: self.node.or_else(|| Some("node".into())),
@@ -51,7 +51,7 @@ impl DownwardApi {
         }
     }
 
-    /// The data of a node of this name, without address and pod.
+    /// Returns data with only the node's name.
     pub fn for_node(node: &str) -> Self {
         Self { node: Some(node.into()), ..Self::default() }
     }

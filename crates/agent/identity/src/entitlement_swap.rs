@@ -1,20 +1,20 @@
-//! Swaps the entitlements of all pods when the configuration changes, at one moment as seen by every request.
+//! Swaps the entitlements of all pods when the configuration changes. For every request the swap happens at one moment.
 //!
-//! Each thread has its own dialects, and the pods' entitlements are in the registry, so the two cannot be replaced together. A
-//! request that met an old part and a new part could get what neither configuration gives: the node's own credentials, if the
-//! next configuration federates pods that the last one concealed. So the swap has a moment in between:
+//! Each thread has its own dialects, and the registry holds the pods' entitlements. So the agent cannot replace both together. A
+//! request that used old dialects with new entitlements could get what neither configuration allows. For example, it could get
+//! the node's own credentials if the old configuration conceals and the new one federates. So the swap has an intermediate state:
 //!
 //! 1. The pods' entitlements at the changing clouds become *not known*. A request to these clouds waits, as for a pod whose data
 //!    the cluster has not fully reported yet.
 //! 2. Every thread replaces its dialects by those of the new configuration.
 //! 3. The pods get the entitlements of the new configuration.
 //!
-//! From the first step on, the old configuration answers no new request, on kept connections neither. What threads remember
-//! ([`seawall_server::replay_cache`]) is of no use then: a lookup there checks the pod's entitlements, and its entries belong to
-//! dialects that are gone. The swap takes as long as a message to each thread.
+//! After the first step, the old configuration answers no new request, not even on kept connections. Cached parsed requests
+//! ([`seawall_server::replay_cache`]) cannot bypass this: a cache lookup checks the pod's entitlements, and the cache entries
+//! belong to replaced dialects. The swap takes as long as one message to each thread.
 //!
-//! Slow work comes first: credentials that pods hold and would have to fetch anew are fetched while the old configuration still
-//! answers ([`SwapCommand::Prepare`]).
+//! Slow work comes before the swap. The agent fetches new credentials for the pods while the old configuration still answers
+//! ([`SwapCommand::Prepare`]).
 //!
 //! The agent's `reload` sends the commands. The [`EntitlementStore`], which is the only writer of entitlements, executes them.
 //! This module knows no cloud and no file.
@@ -57,7 +57,7 @@ pub struct EntitlementSwap {
     pub changed: Vec<CloudName>,
     /// Signalled once the pods' entitlements at the changed clouds are not known.
     pub entitlements_cleared: oneshot::Sender<()>,
-    /// Receives the signal that every thread uses the new configuration. Dropped if the swap is abandoned.
+    /// Receives the signal that every thread uses the new configuration. The sender is dropped if the swap is abandoned.
     pub dialects_replaced: oneshot::Receiver<()>,
     /// Signalled once the pods have their final entitlements.
     pub completion_sender: oneshot::Sender<()>,
@@ -68,7 +68,8 @@ pub(crate) trait EntitlementStore {
     /// All pods.
     fn callers(&self) -> Vec<Arc<PodEntry>>;
 
-    /// Returns the entitlements at these clouds of the pod at index `place` of `callers`. `before` are its present entitlements.
+    /// Computes the entitlements at these clouds for the pod at index `place` of `callers`. `before` are its present
+    /// entitlements.
     fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements;
 
     /// Wakes requests that wait for a pod.
@@ -88,7 +89,7 @@ impl StagedEntitlements {
     ) -> Option<Arc<Clouds>> {
         match order {
             SwapCommand::Prepare(clouds, catch_ups) => {
-                // Who ordered it may not wait any more.
+                // The sender of the command may have stopped waiting.
                 let _ = catch_ups.send(RefetchTasks(self.prepare(keeper, &clouds)));
                 None
             }
@@ -126,7 +127,7 @@ impl StagedEntitlements {
         self.0 = Vec::new();
         pods.iter().for_each(|pod| pod.caller.replace_entitlements(pod.before.without(&changed)));
         let _ = closed.send(());
-        // While this waits, who keeps the pods does not follow the cluster; it is a moment, and may be behind by one.
+        // While this waits, the store does not follow the cluster. The wait is short, and the entitlements may lag that long.
         let is_spoken = spoken.await.is_ok();
         for PodSwap { caller, before, next } in pods {
             caller.replace_entitlements(if is_spoken { next } else { before });
@@ -136,7 +137,7 @@ impl StagedEntitlements {
         is_spoken.then_some(clouds)
     }
 
-    /// Computes a pod's next entitlements. All pods are computed before the first request has to wait.
+    /// Computes a pod's next entitlements. All pods are computed before any request has to wait.
     fn next(
         &self,
         (place, caller): (usize, Arc<PodEntry>),
@@ -157,7 +158,7 @@ struct PodSwap {
     next: Entitlements,
 }
 
-/// Executes commands where the pods are fixed: those of a file, or none.
+/// Executes commands for a fixed set of pods: the pods of a file, or none.
 pub(crate) async fn run_commands(keeper: impl EntitlementStore, mut orders: SwapCommands) {
     let mut prepared = StagedEntitlements::default();
     while let Some(order) = orders.recv().await {
@@ -174,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps the fixture's pod, whose ServiceAccount has no annotations.
+    /// An entitlement store with the fixture's pod, whose ServiceAccount has no annotations.
     struct Keeps<'a>(&'a PodFixture);
 
     impl EntitlementStore for Keeps<'_> {
@@ -201,7 +202,7 @@ mod tests {
         world.pod().entitlements().describe(world.clock.now())["google"]["status"].clone()
     }
 
-    /// Returns the entitlements in the middle of a swap. `is_spoken` says if the threads take the new configuration.
+    /// Returns the entitlements in the middle of a swap. `is_spoken` says whether the threads adopt the new configuration.
     async fn change(world: &PodFixture, to: &str, is_spoken: bool) -> (Entitlements, bool) {
         let (clouds, changed) = world.with_config(to);
         let ((closed, is_closed), (spoken, told)) = (oneshot::channel(), oneshot::channel());

@@ -1,7 +1,7 @@
 //! Identifies the pod at the other end of a connection, and keeps the entitlements of each pod.
 //!
-//! The configured strategy starts here. It keeps the registry of pods, decides their entitlements again when the cluster or the
-//! configuration changes, and resolves connections for the server. It does not know what a cloud grants: it asks the clouds.
+//! This crate starts the configured identity strategy. It keeps the registry of pods and decides their entitlements again when
+//! the cluster or the configuration changes. It resolves connections to pods for the server. The clouds decide what a pod gets.
 
 mod attestation;
 mod cluster_attester;

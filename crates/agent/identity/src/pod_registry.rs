@@ -1,9 +1,9 @@
 //! The known pods, by their UIDs.
 //!
-//! A pod's [entitlements](seawall_clouds::entitlements::Entitlements) say what it may have; [`crate::reconcile`] replaces them as
-//! the cluster changes. The registry does not know how pods are attested: it stores only the
-//! [basis](seawall_core::attestation::AttestedAddresses) and does not read it. A pod that is gone, or whose basis changed, is closed
-//! for good, and its next connection is decided anew. [`crate::pod_resolver`] and the dialects read the registry.
+//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud. [`crate::reconcile`]
+//! replaces the entitlements when the cluster changes. The registry does not know how pods are attested: it only stores the
+//! [basis](seawall_core::attestation::AttestedAddresses) of each pod. If a pod is deleted or its basis changes, its entry is
+//! closed for good, and its next connection is attested again. [`crate::pod_resolver`] and the dialects read the registry.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 /// The known pods. One writer; readers take no lock.
 #[derive(Debug, Default)]
 pub(crate) struct PodRegistry {
-    /// Sorted by UID. A map with the same content is three times as large, and there are two whenever one replaces the other.
+    /// The pods, sorted by UID. A map would be three times as large, and two copies exist during each replacement.
     pods: ArcSwap<Box<[Arc<PodEntry>]>>,
     versions: watch::Sender<u64>,
 }
@@ -30,24 +30,24 @@ impl PodRegistry {
         Arc::new(roster)
     }
 
-    /// All pods, sorted by UID.
+    /// Returns all pods, sorted by UID.
     pub(crate) fn pods(&self) -> Vec<Arc<PodEntry>> {
         self.pods.load().to_vec()
     }
 
-    /// Replaces all pods by these, which must be sorted by UID. Wakes requests that wait for a pod.
+    /// Replaces all pods by the given pods, which must be sorted by UID. Wakes requests that wait for a pod.
     pub(crate) fn publish(&self, pods: Box<[Arc<PodEntry>]>) {
         debug_assert!(pods.is_sorted_by_key(|caller| caller.pod.uid.0.clone()), "looked up by bisection");
         self.pods.store(Arc::new(pods));
         self.versions.send_modify(|version| *version += 1);
     }
 
-    /// Returns a receiver that is notified of each [`Self::publish`].
+    /// Returns a receiver that is notified of each call of [`Self::publish`].
     pub(crate) fn subscribe_versions(&self) -> watch::Receiver<u64> {
         self.versions.subscribe()
     }
 
-    /// The pod with this UID.
+    /// Returns the pod with this UID.
     pub(crate) fn find(&self, uid: &PodUid) -> Option<Arc<PodEntry>> {
         let pods = self.pods.load();
         let at = pods.binary_search_by(|caller| caller.pod.uid.0.cmp(&uid.0)).ok()?;

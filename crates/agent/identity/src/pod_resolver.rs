@@ -1,9 +1,9 @@
 //! Identifies the client of a connection once, when the connection is accepted.
 //!
-//! The configured attestation strategy names a UID, and the [`PodRegistry`] has the pod with that UID. Every request of a client
-//! that is not identified is refused. The answer can also be "not known yet" ([`seawall_server::client::Client::Unidentified`]).
-//! Then a request may wait a moment ([`ClientResolver::wait_for_pod`]) before it is refused. So may a request of a pod whose
-//! entitlements at the requested cloud are not decided yet.
+//! The configured attestation strategy returns a UID, and the [`PodRegistry`] has the pod with that UID. The agent refuses every
+//! request of an unidentified client. The result can also be "not known yet" ([`seawall_server::client::Client::Unidentified`]).
+//! Then a request may wait a moment ([`ClientResolver::wait_for_pod`]) before the agent refuses it. A request also waits while
+//! the pod's entitlements at the requested cloud are undecided.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use seawall_server::client::ClientResolver;
 
 use super::pod_registry::PodRegistry;
 
-/// The source address of the running probe, if any. The agent's self-probe writes it; accepting a connection reads it.
+/// The source address of the running probe, if any. The agent's self-probe writes the address; the resolver reads it per
+/// connection.
 pub type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
 
 /// Resolves connections to pods. The traffic threads share it.
@@ -32,11 +33,11 @@ pub struct PodResolver {
 #[derive(Debug)]
 enum ResolverMode {
     Attestation(Arc<dyn Attestation>, Arc<PodRegistry>),
-    /// Names no pod: all clients are served alike.
+    /// Identifies no pods: all clients get the same responses.
     Nobody,
 }
 
-/// 403 and not 503: in `static` identity a retry changes nothing, and SDKs would retry a 503.
+/// The status is 403 and not 503: with `static` identity a retry changes nothing, and SDKs retry a 503.
 const UNKNOWN_CLIENT: Refusal = Refusal::new(
     403,
     "unknown_client",
@@ -79,7 +80,7 @@ const HOST_NETWORK: Refusal = Refusal::new(
     "This request comes from the node's own network, where pods share one address, so the agent cannot identify the pod.",
 );
 
-/// The refusal for a client that is not identified for this reason.
+/// Returns the refusal for a client that is unidentified for this reason.
 fn refusal(reason: RejectionReason) -> Refusal {
     match reason {
         RejectionReason::UnknownAddress => UNKNOWN_CLIENT,
@@ -93,17 +94,18 @@ fn refusal(reason: RejectionReason) -> Refusal {
 }
 
 impl PodResolver {
-    /// Resolves the pods that attestation names and the registry has.
+    /// Creates a resolver for the pods that attestation names and the registry contains.
     pub(crate) fn attested(by: Arc<dyn Attestation>, roster: Arc<PodRegistry>, probe: ProbeAddress) -> Self {
         Self { way: ResolverMode::Attestation(by, roster), probe }
     }
 
-    /// Resolves by the `anyone` strategy: every address is served. The configuration allows only `conceal` with it.
+    /// Creates a resolver for the `anyone` strategy: the agent serves every address. The configuration allows only `conceal` with
+    /// it.
     pub fn anyone(probe: ProbeAddress) -> Self {
         Self { way: ResolverMode::Nobody, probe }
     }
 
-    /// All known pods, sorted by their addresses.
+    /// Returns all known pods, sorted by their addresses.
     pub fn pods(&self) -> Vec<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, roster) = &self.way else { return Vec::new() };
         let mut pods = roster.pods();
@@ -111,13 +113,14 @@ impl PodResolver {
         pods
     }
 
-    /// A pod's addresses, for display.
+    /// Returns a pod's addresses, for display.
     pub fn addresses<'p>(&self, pod: &'p PodEntry) -> &'p [IpAddr] {
         let ResolverMode::Attestation(by, _) = &self.way else { return &[] };
         by.addresses(&pod.basis)
     }
 
-    /// Returns the attested pod if its entitlements at this cloud are decided; undecided entitlements at other clouds do not matter.
+    /// Returns the attested pod if its entitlements at this cloud are decided. Undecided entitlements at other clouds do not
+    /// matter.
     fn find_decided(
         &self,
         uid: &PodUid,
@@ -127,8 +130,8 @@ impl PodResolver {
         self.find(uid, ends).filter(|pod| !pod.entitlements().is_pending(cloud))
     }
 
-    /// Returns the attested pod from the registry. The reconciler may be a moment behind attestation, so the registry's basis of the
-    /// pod must cover this connection.
+    /// Returns the attested pod from the registry, if the pod's stored basis covers this connection. The registry may be slightly
+    /// older than the view that attestation used.
     fn find(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
@@ -139,8 +142,8 @@ impl PodResolver {
 impl ClientResolver<PodEntry> for PodResolver {
     /// Identifies the client at the other end of a connection.
     ///
-    /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
-    /// other socket on this node can have them towards the same listener.
+    /// The probe is recognised by its address *and* port. The probe's socket owns both while the probe runs, so no other socket
+    /// on this node can use them towards the same listener.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> PodClient {
         let peer = ends.peer;
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
@@ -158,13 +161,13 @@ impl ClientResolver<PodEntry> for PodResolver {
         }
     }
 
-    /// Returns the pod that is probably at the other end. Use it for shares, never for credentials.
+    /// Returns the pod that probably opened the connection. Use it for fair shares, never for credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, _) = &self.way else { return None };
         self.find(&by.guess(ends).ok()?, ends)
     }
 
-    /// Returns the pod as soon as attestation proves it, provided that its entitlements at this cloud are decided.
+    /// Returns the pod as soon as attestation proves it, if the pod's entitlements at this cloud are decided.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -177,7 +180,8 @@ impl ClientResolver<PodEntry> for PodResolver {
         })
     }
 
-    /// Waits for a proven pod whose entitlements at this cloud are decided, and returns it. Otherwise the future never ends.
+    /// Waits for a proven pod whose entitlements at this cloud are decided, and returns it. If that never happens, the future
+    /// never ends.
     fn wait_for_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -189,7 +193,8 @@ impl ClientResolver<PodEntry> for PodResolver {
             };
             let mut versions = roster.subscribe_versions();
             loop {
-                // Both before asking, so that no change is missed. Entitlements are replaced before a version is sent.
+                // Register for both kinds of change before attesting, so that no change is missed. The entitlements are replaced
+                // before the version is sent.
                 let change = by.wait_for_change();
                 versions.borrow_and_update();
                 if let Some(pod) = self.attest_pod(ends, cloud).await {
@@ -197,14 +202,14 @@ impl ClientResolver<PodEntry> for PodResolver {
                 }
                 tokio::select! {
                     () = change => {}
-                    // If the registry's writer is gone, only attestation can still change the answer.
+                    // If the registry's writer has ended, only attestation can still change the result.
                     Ok(()) = versions.changed() => {}
                 }
             }
         })
     }
 
-    /// Explains why no pod can be given anything of this cloud.
+    /// Explains why the agent refuses a request at this cloud.
     fn explain_refusal(&self, ends: &ConnectionEnds<'_>, cloud: CloudName) -> Refusal {
         let ResolverMode::Attestation(by, _) = &self.way else { return UNKNOWN_CLIENT };
         let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(RejectionReason::UnknownPod);
@@ -225,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives this verdict on every connection. If the verdict is pending, later names `u1` once signalled.
+    /// Returns this verdict for every connection. A pending verdict becomes the pod `u1` once the test signals it.
     #[derive(Debug)]
     struct Always(AttestationVerdict, watch::Sender<bool>);
 

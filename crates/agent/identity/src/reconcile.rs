@@ -1,10 +1,10 @@
-//! Keeps the pods' entitlements in step with the cluster: the only writer of the [`PodRegistry`].
+//! Updates the pods' entitlements when the cluster changes. This module is the only writer of the [`PodRegistry`].
 //!
-//! It runs on the cluster thread together with the watches: once for each snapshot, and whenever another configuration replaces
-//! the present one ([`super::entitlement_swap`]). It sends no requests. Each cloud decides the entitlements of a new pod and
-//! prefetches what its libraries request first. A pod is closed if it is gone or if its attested addresses changed: its
-//! connections end, and the leases of a pod that is gone are dropped. Pods that attestation could never name are left out and
-//! never get anything.
+//! The reconciler runs on the cluster thread together with the watches. It runs once for each snapshot, and whenever the
+//! configuration changes ([`super::entitlement_swap`]). It sends no requests. Each cloud decides the entitlements of a new pod
+//! and prefetches what the pod's client libraries request first. The reconciler closes a pod that is gone or whose attested
+//! addresses changed: the pod's connections end. It also drops the leases of a pod that is gone. It ignores pods that attestation
+//! can never name.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct PodReconciler {
     roster: Arc<PodRegistry>,
     clouds: Arc<Clouds>,
     attestation: ClusterAttester,
-    /// Sorted by UID, as snapshots are.
+    /// The known pods, sorted by UID like the snapshots.
     known: Vec<KnownPod>,
     orders: SwapCommands,
 }
@@ -49,7 +49,7 @@ impl PodReconciler {
         Self { cluster, roster, clouds, attestation, known: Vec::new(), orders }
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the future is dropped.
     pub(crate) async fn run(mut self) {
         let pods = self.cluster.pods();
         let (mut version, mut prepared) = (0, StagedEntitlements::default());
@@ -81,7 +81,7 @@ impl PodReconciler {
                 Some(_) => was.caller.connections.close(),
                 None => {
                     was.caller.connections.close();
-                    // A connection may hold the pod entry for a moment; the leases are dropped now.
+                    // A connection can still hold the pod entry for a moment. Drop the leases now.
                     was.caller.replace_entitlements(Entitlements::default());
                 }
             }
@@ -114,7 +114,7 @@ impl PodReconciler {
         KnownPod { record: record.clone(), caller }
     }
 
-    /// The addresses by which this pod is attested in this view; `None` if it cannot be attested.
+    /// Returns the addresses by which this pod is attested in this view; `None` if it cannot be attested.
     fn basis(&self, snapshot: &PodSnapshot, record: &PodRecord) -> Option<AttestedAddresses> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);
@@ -125,7 +125,7 @@ impl PodReconciler {
         self.decide_of(&self.clouds, record, before)
     }
 
-    /// Decides a pod's entitlements at each cloud. Prefetches what the pod will request first.
+    /// Decides a pod's entitlements at each cloud, and prefetches what the pod will request first.
     fn decide_of(&self, clouds: &Clouds, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
         let applicant = EntitlementRequest {
             pod: &record.pod,
@@ -152,7 +152,7 @@ impl EntitlementStore for PodReconciler {
     }
 }
 
-/// The known pod with the UID of this record.
+/// Returns the known pod with the UID of this record.
 fn find<'k>(known: &'k [KnownPod], record: &PodRecord) -> Option<&'k KnownPod> {
     let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&record.pod.uid.0)).ok()?;
     known.get(at)

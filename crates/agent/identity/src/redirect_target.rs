@@ -1,4 +1,4 @@
-//! Chooses the agent's listeners to which captured connections are sent. Pure.
+//! Chooses the agent's listeners that receive captured connections. Does no I/O.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
@@ -9,13 +9,13 @@ use seawall_redirect::AgentAddress;
 
 type Listener<'a> = (SocketAddr, &'a [DialectName]);
 
-/// The agent's address for the redirect's programs, by the first listener for each endpoint.
+/// Returns the agent's address for the redirect's programs: the first suitable listener for each endpoint.
 ///
-/// It has one address of each family, and for each endpoint a port that is the same on both. `node` replaces the address of
-/// listeners on all addresses.
+/// The result has one address of each IP family. Each endpoint has one port, which is the same in both families. A listener on
+/// all addresses gets the address of `node`.
 ///
 /// # Errors
-/// Pods can reach none of the listeners, or the endpoints' listeners have different addresses.
+/// Pods cannot reach any of the listeners, or the listeners of the endpoints have different addresses.
 pub(crate) fn agent_address<'a>(
     spoken: impl IntoIterator<Item = Listener<'a>>,
     node: Option<IpAddr>,
@@ -52,7 +52,7 @@ fn answers(dialects: &[DialectName], endpoint: MetadataEndpoint) -> bool {
     dialects.iter().any(|dialect| dialect.endpoint() == endpoint)
 }
 
-/// The address at which a pod reaches a listener; `None` for loopback, which each network has for itself.
+/// Returns the address at which a pod reaches a listener. `None` for loopback, because a pod's loopback is the pod itself.
 fn reachable(at: SocketAddr, node: Option<IpAddr>) -> Option<SocketAddr> {
     let ip = at.ip().to_canonical();
     if ip.is_unspecified() {

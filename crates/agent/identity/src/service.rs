@@ -1,4 +1,4 @@
-//! Starts the configured strategy: the [`PodResolver`] for connections, and the tasks that keep its pods current.
+//! Starts the configured identity strategy: the [`PodResolver`] for connections, and the tasks that keep its pods current.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::pod_resolver::{PodResolver, ProbeAddress};
 use super::reconcile::PodReconciler;
 use super::redirect::KernelRecords;
 
-/// A strategy whose files are read and which is not started.
+/// An identity strategy that has read its files but is not started yet.
 #[derive(Debug)]
 pub struct IdentityStrategy(Kind);
 
@@ -36,11 +36,11 @@ enum Kind {
     Anyone,
 }
 
-/// The strategy that identifies the pods that the API server reports.
+/// A strategy that identifies the pods reported by the API server.
 #[derive(Clone, Debug)]
 enum ClusterStrategy {
     SourceIp,
-    /// Set while the process may still open the kernel's records ([`IdentityStrategy::with_kernel_records`]).
+    /// The `kernel` strategy. Its records are `None` until the process opens them ([`IdentityStrategy::with_kernel_records`]).
     Kernel(Option<KernelRecords>),
 }
 
@@ -59,7 +59,7 @@ impl ClusterStrategy {
 
 impl IdentityStrategy {
     /// # Errors
-    /// Every mistake in the identity file.
+    /// The identity file cannot be read or has mistakes; the error lists every mistake.
     pub fn load(identity: &IdentityConfig, clouds: &CloudsConfig) -> anyhow::Result<Self> {
         Ok(Self(match identity {
             IdentityConfig::Static { file } => {
@@ -86,7 +86,7 @@ impl IdentityStrategy {
         Ok(())
     }
 
-    /// The strategy's name in the configuration.
+    /// Returns the strategy's name in the configuration.
     pub fn name(&self) -> &'static str {
         match &self.0 {
             Kind::File(_) => "static",
@@ -96,7 +96,7 @@ impl IdentityStrategy {
         }
     }
 
-    /// Adds the kernel's records to the `kernel` strategy; leaves the others unchanged.
+    /// Adds the kernel's records to the `kernel` strategy. Leaves other strategies unchanged.
     pub fn with_kernel_records(self, records: Option<KernelRecords>) -> Self {
         match self.0 {
             Kind::Cluster(cluster, ClusterStrategy::Kernel(_)) => {
@@ -106,7 +106,7 @@ impl IdentityStrategy {
         }
     }
 
-    /// Starts the strategy. Watches get a thread of their own; everything else runs on the control thread's runtime.
+    /// Starts the strategy. The watches run on a thread of their own; everything else runs on the control thread's runtime.
     ///
     /// # Errors
     /// The credentials for the API server cannot be read. An unreachable API server is not an error.
@@ -140,7 +140,7 @@ impl IdentityStrategy {
     }
 }
 
-/// The pods of a file. They stay, while the configuration changes their entitlements. Empty for the `anyone` strategy.
+/// The fixed pods of an identity file. Only their entitlements change. Empty for the `anyone` strategy.
 #[derive(Debug, Default)]
 struct StaticPods {
     roster: Arc<PodRegistry>,
@@ -199,8 +199,8 @@ fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_clu
     }
 }
 
-/// The thread that runs the watches and the reconciler. No connection can be decided without it, so it does nothing else, and the
-/// agent ends with it.
+/// The thread that runs the watches and the reconciler. It does nothing else, because no connection can be decided without it. If
+/// the thread ends, the agent ends.
 #[derive(Debug)]
 pub struct ClusterThread {
     end: Stopper,
@@ -218,7 +218,7 @@ impl ClusterThread {
         stopper: &Stopper,
         body: impl FnOnce(StopSignal) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
-        // Not among the threads whose end the drain waits for: what is answered in the drain is decided by it, too.
+        // The drain does not wait for this thread, because requests during the drain still need it.
         let (alive, _) = shutdown::thread_guards(1, stopper);
         let (end, ended) = shutdown::stop_channel();
         let body = move || {
@@ -232,10 +232,10 @@ impl ClusterThread {
         Ok(Self { end, thread })
     }
 
-    /// Ends the thread and waits for its end. Call it once no more requests are to be answered.
+    /// Stops the thread and waits for its end. Call it after the agent has answered its last request.
     ///
     /// # Errors
-    /// The thread had ended by itself.
+    /// The thread ended by itself before this call.
     pub fn end(self) -> anyhow::Result<()> {
         self.end.stop();
         self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread panicked"))?
@@ -280,7 +280,7 @@ impl IdentityService {
         Ok((who, hearing, follower))
     }
 
-    /// The reason why no pod is known yet, if the strategy reads pods from the API server.
+    /// Returns the reason why no pod is known yet, if the strategy reads pods from the API server.
     pub fn unready_reason(&self) -> Option<String> {
         let cluster = self.cluster.as_ref()?;
         (!cluster.pods().snapshot().is_complete()).then(|| {
@@ -289,7 +289,7 @@ impl IdentityService {
         })
     }
 
-    /// Warnings for the operator although the agent serves.
+    /// Returns warnings for the operator, although the agent serves.
     pub fn warnings(&self) -> Vec<String> {
         let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster {
@@ -298,7 +298,8 @@ impl IdentityService {
         remarks
     }
 
-    /// The floor state of each cloud's credentials, and true if the configuration can keep them above their floor.
+    /// Returns the floor state of each cloud's credentials, with true if the configuration can keep the credentials above their
+    /// floor.
     pub fn floors(&self) -> Vec<(FloorState, bool)> {
         let can_be_kept = |state: &FloorState| match (self.pod_token_lifetime, state.exchanged_min_lifetime) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
@@ -329,15 +330,15 @@ impl IdentityService {
     }
 }
 
-/// True if tokens live long enough to keep credentials above this floor.
+/// True if Kubernetes tokens live long enough to keep credentials above this floor.
 ///
-/// A Kubernetes token is renewed when a fifth of its life is left (the rule of the `cluster` crate and of the kubelet), and a cloud
-/// may end a credential with the token that it was exchanged for.
+/// The agent renews a Kubernetes token when one fifth of its life is left, as the kubelet does. A cloud may end a credential
+/// together with the token that was exchanged for it.
 fn is_long_enough(token: Duration, floor: Floor) -> bool {
     floor.is_reachable_with(token / 5)
 }
 
-/// Describes each watch that is interrupted at this moment.
+/// Returns a description of each watch that is interrupted now.
 fn troubles(cluster: &ClusterClient) -> Vec<String> {
     let trouble = |watch: seawall_cluster::WatchHealth| {
         let trouble = watch.trouble?;

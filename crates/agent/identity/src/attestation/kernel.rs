@@ -1,21 +1,25 @@
-//! `kernel` attestation: the kernel recorded which pod began a connection, before the connection left the client.
+//! The `kernel` attestation: the kernel records which pod opened a connection, before the first packet leaves the client.
 //!
-//! Two witnesses must agree. The API server says which pod has the source address. The kernel's record, looked up under that
-//! pod's own cgroup and the connection's two ends, says that a process of this very pod began the connection. One witness is
-//! not enough. An address is reused before the API server reports it. And a pod may make a network namespace of its own in which
-//! it can use any address, so that its records hold any ends it likes. But a pod writes records under its own cgroup only. So a
-//! pod whose address was another pod's is not taken for that pod, however late the API server reports the change, and no view
-//! needs to be proven current.
+//! Two sources must agree. The API server says which pod has the source address. The kernel's record says that a process of the
+//! same pod opened the connection. The agent looks the record up by that pod's cgroup and the connection's two ends.
 //!
-//! Pods on the node's own network have no address of their own. Their records are kept under the node, whose ends the kernel
-//! keeps apart, and only sockets in the node's own network namespace write there. Then the kernel's record names the pod, and
-//! the API server must know it as a pod on that network.
+//! Either source alone is not enough:
 //!
-//! A connection without a record belongs to no pod: the record was evicted from a full table, the connection was not captured,
-//! or it bypassed the kernel's sockets. A record that is the only one for its ends proves nothing, because a flood of records can
-//! evict the true one.
+//! - A pod's address can be reused before the API server reports it.
+//! - A pod can create a network namespace in which it uses any address. Then its records can contain any ends.
 //!
-//! Does not know how the kernel is read ([`ConnectionRecords`]) and where the pods come from ([`PodsByAddress`]).
+//! But a pod can write records only under its own cgroup. So the agent never takes a pod for the previous owner of its address,
+//! even if the API server reports the change late. The view need not be proven current.
+//!
+//! Pods on the node's own network have no address of their own. Their records are stored under the node. The kernel never uses
+//! the same two ends twice there, and only sockets in the node's own network namespace write there. For these pods the kernel's
+//! record names the pod, and the API server must list the pod as one on the node's network.
+//!
+//! A connection without a record belongs to no pod. Either the record was evicted from a full table, the redirect did not capture
+//! the connection, or the connection bypassed the kernel's sockets. A record is no proof just because it is the only record for
+//! its ends: a flood of records can evict the true one.
+//!
+//! This module does not know how the kernel is read ([`ConnectionRecords`]) or where the pods come from ([`PodsByAddress`]).
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -36,30 +40,30 @@ pub(crate) struct SocketPair {
     pub(crate) local: SocketAddr,
 }
 
-/// The owner under which a record is kept.
+/// The owner under which the kernel stores a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordOwner<'a> {
-    /// A pod with a network of its own.
+    /// A pod with its own network namespace.
     Pod(&'a PodUid),
     /// The node's own network.
     Node,
 }
 
-/// The kernel's records of connections that are being opened.
+/// The kernel's records of newly opened connections.
 pub(crate) trait ConnectionRecords: Debug + Send + Sync {
-    /// The pod that began this connection, if a record of it is kept under this owner.
+    /// Returns the pod that opened this connection, if this owner has a record of it.
     fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid>;
 
-    /// Forgets the record, which is valid for one connection.
+    /// Deletes the record. A record is valid for one connection.
     fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair);
 
-    /// Counts a connection from a pod's address without a matching record. Called once per connection.
+    /// Counts a connection from a pod's address that has no matching record. Called once per connection.
     fn count_missed(&self) {}
 }
 
 /// The cluster's view of pods, including pods on the node's network.
 pub(crate) trait PodLookup: PodsByAddress {
-    /// The only pod that claims an address. Includes an address that is withheld because another pod may have it by now: the
+    /// Returns the only pod that claims an address. Also returns a pod whose address another pod may have taken over; the
     /// kernel's record decides that case.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
 
@@ -95,26 +99,26 @@ impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
         let ip = pair.peer.ip();
         match self.pods.claimant_at(ip) {
             Some(uid) => Ok(uid),
-            // A pod that is named here after all appeared between the two lookups.
+            // If `uid_at` names a pod here, the pod appeared between the two lookups.
             None => Err(self.pods.uid_at(ip).err().unwrap_or(AddressLookupError::Absent).into()),
         }
     }
 }
 
-/// Both ends in canonical form, without IPv4-mapped IPv6 addresses; `None` for a connection that has ended.
+/// Returns both ends, with IPv4-mapped IPv6 addresses converted to IPv4. `None` for a connection that has ended.
 pub(crate) fn connection_endpoints(ends: &ConnectionEnds<'_>) -> Option<SocketPair> {
     let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     Some(SocketPair { peer: canonical(ends.peer), local: canonical((ends.local)()?) })
 }
 
-/// True if the client has the address that it connects to, or a loopback address: it is then on this very machine.
+/// True if the client runs on this machine: its address is a loopback address or the address that it connects to.
 pub(crate) fn is_from_node(pair: SocketPair) -> bool {
     pair.peer.ip().is_loopback() || pair.peer.ip() == pair.local.ip()
 }
 
 impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
-    /// Rejects a connection from the node's own address without a record: it comes from outside every pod. At another address, a
-    /// missing record leaves the verdict pending: it may be the next pod there, which the API server has not reported yet.
+    /// Rejects a connection from the node's own address without a record, because the client is not in a pod. At another address,
+    /// a missing record leaves the verdict pending: the client may be a new pod that the API server has not reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),
@@ -147,7 +151,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
         }
     }
 
-    /// Returns true if the basis has this source address. For a connection from the node's network, the basis must be empty.
+    /// True if the basis contains this source address. For a connection from the node's network, the basis must be empty.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         let is_the_nodes = connection_endpoints(ends).is_some_and(is_from_node);
         if is_the_nodes {
@@ -163,7 +167,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
 }
 
 impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
-    /// The addresses that this pod alone claims; empty for a pod on the node's network.
+    /// Returns the addresses that only this pod claims; empty for a pod on the node's network.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.claims)(*ip));
         Some(AttestedAddresses::of(own))
@@ -177,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// A view: which pod claims which address, and which pods are on the node's network.
+    /// A view of the cluster: the pod that claims each address, and the pods on the node's network.
     #[derive(Debug, Default)]
     struct View {
         claims: HashMap<IpAddr, &'static str>,
@@ -189,7 +193,7 @@ mod tests {
             self.claimant_at(address).ok_or(AddressLookupError::Absent)
         }
 
-        /// Always `false`: no answer of kernel attestation may depend on it.
+        /// Always returns `false`, because kernel attestation must not depend on it.
         fn is_current(&self) -> bool {
             false
         }
@@ -213,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Records by owner ("" is the node), each with one pair of ends and a pod.
+    /// The records: the owner ("" is the node), the two ends and the pod.
     #[derive(Debug, Default)]
     struct Table(Mutex<Vec<(&'static str, SocketPair, &'static str)>>);
 
@@ -251,7 +255,8 @@ mod tests {
         ConnectionEnds { peer: at(peer), local: &|| Some(at(NODE)) }
     }
 
-    /// "cart" is at its address, "old" at another; "agent" is on the node's network.
+    /// Returns an attestation with three pods: "cart" has the address `CART`, "old" has 10.4.0.9, "agent" is on the node's
+    /// network.
     fn kernel(records: &[(&'static str, &str, &'static str)]) -> KernelAttestation<View, Table> {
         let claims = [(at(CART).ip(), "cart"), ("10.4.0.9".parse().unwrap(), "old")].into();
         let view = View { claims, on_node: vec!["agent"] };
@@ -277,12 +282,17 @@ mod tests {
                 nobody(RejectionReason::NoConnectionRecord),
             ),
             (
-                "another pod made the same ends its own",
+                "another pod uses the same two ends",
                 &[("evil", CART, "evil")],
                 CART,
                 nobody(RejectionReason::NoConnectionRecord),
             ),
-            ("beside the true one", &[("evil", CART, "evil"), ("cart", CART, "cart")], CART, Ok("cart")),
+            (
+                "a forged record beside the true one",
+                &[("evil", CART, "evil"), ("cart", CART, "cart")],
+                CART,
+                Ok("cart"),
+            ),
             (
                 "the last pod's address",
                 &[("new", "10.4.0.9:5", "new")],
@@ -290,7 +300,7 @@ mod tests {
                 nobody(RejectionReason::NoConnectionRecord),
             ),
             (
-                "an address not told of",
+                "an address that the API server does not report",
                 &[("new", "10.4.0.8:5", "new")],
                 "10.4.0.8:5",
                 nobody(RejectionReason::UnknownPod),
@@ -298,7 +308,7 @@ mod tests {
             ("from the node's network", &[("", "10.4.0.1:5", "agent")], "10.4.0.1:5", Ok("agent")),
             ("from its loopback", &[("", "127.0.0.1:5", "agent")], "127.0.0.1:5", Ok("agent")),
             (
-                "from a pod not told of",
+                "a host-network pod that the API server does not report",
                 &[("", "10.4.0.1:5", "other")],
                 "10.4.0.1:5",
                 nobody(RejectionReason::UnknownPod),
@@ -311,7 +321,7 @@ mod tests {
             ),
             ("no pod", &[], "10.4.0.1:5", stranger.clone()),
             (
-                "a pod that made the node's address its own",
+                "a pod that uses the node's address",
                 &[("evil", "10.4.0.1:5", "evil")],
                 "10.4.0.1:5",
                 stranger.clone(),

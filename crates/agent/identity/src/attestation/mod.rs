@@ -1,10 +1,10 @@
 //! Identifies the pod at the other end of a connection.
 //!
-//! Each attestation strategy is a file here: it answers with an [`AttestationVerdict`] and names the addresses that the verdict
-//! rests on. The configuration names one strategy, and there is no fallback to another one: an address that the strategy does not
-//! know belongs to no pod, and every request from it is refused. There is no default pod and no node identity to fall back to,
-//! because a wrong credential is worse than none. Does not know what a pod may have, nor how a refusal is worded; both belong to
-//! the agent, which asks once per connection.
+//! Each attestation strategy is a file here. A strategy returns an [`AttestationVerdict`] and the addresses on which the verdict
+//! is based. The configuration selects one strategy; there is no fallback to another one. If the strategy does not know an
+//! address, the agent refuses every request from it. There is no default pod and no node identity, because a wrong credential is
+//! worse than none. This module does not know what a pod may get or how a refusal is worded. The agent attests each connection
+//! once.
 
 mod kernel;
 mod source_ip;
@@ -27,16 +27,16 @@ pub(crate) use token_file::TokenFile;
 pub(crate) enum AttestationVerdict {
     /// The connection comes from this pod.
     Pod(PodUid),
-    /// No pod is known at this moment. Waiting can help.
+    /// No pod is known yet. Waiting can help.
     Pending,
-    /// No pod is at the other end, and waiting does not help.
+    /// The client is not a known pod, and waiting does not help.
     Rejected(RejectionReason),
 }
 
-/// The reason why no pod is named.
+/// The reason why attestation names no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RejectionReason {
-    /// No pod has this address, and none will.
+    /// No pod has this address, and no pod will get it.
     UnknownAddress,
     /// The connection comes from the node's own network, where addresses do not identify pods.
     HostNetwork,
@@ -44,7 +44,7 @@ pub(crate) enum RejectionReason {
     UnknownPod,
     /// The API server has not listed the node's pods yet.
     PodsNotSynced,
-    /// More than one pod has this address, or may have it.
+    /// More than one pod may have this address.
     Ambiguous,
     /// A pod is known at this address, but the view is not proven current.
     StaleView,
@@ -57,41 +57,41 @@ pub(crate) trait Attestation: Debug + Send + Sync {
     /// Identifies the pod without waiting.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict;
 
-    /// Returns the likely pod after [`AttestationVerdict::Pending`]: by the last view, proven or not. Use it for shares and for
-    /// refusal reasons, never for credentials.
+    /// Returns the likely pod after [`AttestationVerdict::Pending`], by the latest view, even if that view is not proven current.
+    /// Use the pod for fair shares and refusal reasons, never for credentials.
     ///
     /// # Errors
     /// The reason why no pod is named.
     fn guess(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason>;
 
-    /// Identifies the pod after [`AttestationVerdict::Pending`], as soon as that is certain. It waits for the proof by itself, so
-    /// do not call it again meanwhile. Set a timeout.
+    /// Identifies the pod after [`AttestationVerdict::Pending`], as soon as the pod is certain. The call waits for the proof by
+    /// itself, so do not repeat it meanwhile. Set a timeout.
     ///
     /// # Errors
-    /// It is certain that no pod is named at this moment; the error is the reason. [`Self::wait_for_change`] says when to ask again.
+    /// It is certain that no pod can be named now; the error is the reason. [`Self::wait_for_change`] says when to try again.
     fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>>;
 
-    /// Waits until [`Self::attest`] may give a different answer than at the moment of this call; for ever if it never does.
-    /// Call it before asking, so that no change is missed. It does not cover the decision on a pod's entitlements, which the resolver
-    /// awaits separately.
+    /// Waits until [`Self::attest`] could return a different result than at the moment of this call. If the result can never
+    /// change, the future never ends. Create the future before you call `attest`, so that no change is missed. The resolver
+    /// separately waits for the decision on a pod's entitlements.
     fn wait_for_change(&self) -> AttestFuture<'_, ()>;
 
-    /// Discards the evidence for this connection, because the connection now belongs to this pod for good.
+    /// Discards the evidence for this connection, because the agent has assigned the connection to this pod.
     fn discard_evidence(&self, _uid: &PodUid, _ends: &ConnectionEnds<'_>) {}
 
-    /// True if a pod's stored basis covers this connection. The registry may be a moment behind the view that named the pod.
+    /// True if a pod's stored basis covers this connection. The registry may be slightly older than the view that named the pod.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool;
 
-    /// The addresses of a pod for display, from the basis on which it is identified.
+    /// Returns a pod's addresses for display, from the basis by which the pod is identified.
     fn addresses<'b>(&self, basis: &'b AttestedAddresses) -> &'b [IpAddr];
 }
 
-/// A pod's network, as a view of the cluster reports it.
+/// A pod's network data in one view of the cluster.
 pub(crate) struct PodNetwork<'a> {
     /// The pod's own addresses.
     pub(crate) addresses: &'a [IpAddr],
     /// True if the pod shares the node's network.
     pub(crate) host_network: bool,
-    /// Returns true if the pod alone claims an address in this view.
+    /// Returns true if only this pod claims the address in this view.
     pub(crate) claims: &'a dyn Fn(IpAddr) -> bool,
 }

@@ -1,12 +1,12 @@
-//! `source-ip` attestation: the API server says which pod of this node has which address.
+//! The `source-ip` attestation: the API server reports which pod of this node has which address.
 //!
-//! The argument is that of `static` identity (a pod cannot choose the address at which answers reach it), as long as the API
-//! server's report is *current*. Addresses are reused, and a view that lags may name the last pod at an address that belongs to
-//! another pod by now. So a pod is named only by a view that is proven to hold everything that had reached this machine. A pod
-//! that is not known yet is worth waiting for, because the API server reports a pod's address about when its first container
-//! starts.
+//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address identifies
+//! the pod while the API server's report is *current*. Addresses are reused. An outdated view can name the previous pod at an
+//! address that now belongs to another pod. So attestation names a pod only by a view that is proven to contain every change that
+//! had reached this machine. For an unknown address, waiting helps: the API server reports a pod's address at about the time when
+//! its first container starts.
 //!
-//! Does not know where the pods come from: [`PodsByAddress`] is the only part of the cluster's view that it needs.
+//! This module does not know where the pods come from. It needs only [`PodsByAddress`] from the cluster's view.
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -18,30 +18,30 @@ use super::{Attestation, AttestationVerdict, PodNetwork, RejectionReason};
 
 /// The pods of this node by their addresses, as the API server last reported them.
 pub(crate) trait PodsByAddress: Debug + Send + Sync {
-    /// The only pod that has this address. Decide by it only while [`Self::is_current`].
+    /// Returns the only pod that has this address. Trust the result only while [`Self::is_current`] is true.
     ///
     /// # Errors
-    /// No known pod has the address, or more than one pod has it or may have it.
+    /// No known pod has the address, or more than one pod may have it.
     fn uid_at(&self, address: IpAddr) -> Result<PodUid, AddressLookupError>;
 
-    /// True if the view holds everything that had reached this machine shortly before. One atomic read.
+    /// True if the view contains every change that had reached this machine shortly before. Costs one atomic read.
     fn is_current(&self) -> bool;
 
-    /// Waits until [`Self::is_current`].
+    /// Waits until [`Self::is_current`] is true.
     fn wait_until_current(&self) -> AttestFuture<'_, ()>;
 
-    /// Waits for a view that is newer than the present one.
+    /// Waits for a view that is newer than the current view.
     fn wait_for_newer(&self) -> AttestFuture<'_, ()>;
 }
 
-/// The reason why a lookup by address names no pod.
+/// The reason why a lookup by address finds no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddressLookupError {
     /// No known pod has the address.
     Absent,
     /// The API server has not listed the node's pods yet.
     PodsNotSynced,
-    /// More than one pod has the address, or may have it.
+    /// More than one pod may have the address.
     Ambiguous,
 }
 
@@ -73,11 +73,11 @@ impl<P: PodsByAddress> SourceIpAttestation<P> {
 impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         let ip = ends.peer.ip().to_canonical();
-        // A client that has the address it connects to is on this very machine.
+        // A client with the address that it connects to runs on this machine.
         if ip.is_loopback() || (ends.local)().is_some_and(|own| own.ip().to_canonical() == ip) {
             return AttestationVerdict::Rejected(RejectionReason::HostNetwork);
         }
-        // A view that lags may name the last pod at an address that is another's by now.
+        // An outdated view can name the previous pod at an address that now belongs to another pod.
         if !self.0.is_current() {
             return AttestationVerdict::Pending;
         }
@@ -99,9 +99,10 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
         self.0.wait_for_newer()
     }
 
-    /// True if the basis has this source address. The stored record of the pod may be from a view in which the pod did not have
-    /// this address yet, or no longer. Suppose such a record were accepted and the pod lost the address before the registry is
-    /// updated: this connection would then never be closed.
+    /// True if the basis contains this source address.
+    ///
+    /// The pod's stored record can be older or newer than the view that named the pod, and then lacks the address. Such a record
+    /// must not be accepted: if the pod lost the address before the registry is updated, this connection would never be closed.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         basis.addresses().contains(&ends.peer.ip().to_canonical())
     }
@@ -112,11 +113,11 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 }
 
 impl<P: PodsByAddress> SourceIpAttestation<P> {
-    /// The addresses that this pod alone claims; `None` for a pod on the node's own network, which no address identifies.
+    /// Returns the addresses that only this pod claims. `None` for a pod on the node's own network, which no address identifies.
     ///
-    /// Includes addresses that do not name the pod now. While another pod waits for an address, a pod that shuts down is not named on
-    /// new connections; [`Attestation::verdict`] decides that. Its open connections were decided by views in which it had the address
-    /// alone. They end with the pod, or when another pod claims the address.
+    /// The result can include an address that does not name the pod for new connections: [`Attestation::verdict`] does not name a
+    /// pod that shuts down while another pod waits for an address. The pod's open connections were accepted while it alone had
+    /// the address. They end with the pod, or when another pod claims the address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
         (!pod.host_network).then(|| AttestedAddresses::of(own()))
@@ -149,7 +150,7 @@ mod tests {
             self.is_current
         }
 
-        /// Simulates the view until then: the pod is gone.
+        /// Simulates that the pod is gone when the view is current.
         fn wait_until_current(&self) -> AttestFuture<'_, ()> {
             Box::pin(async { *self.pod.lock().unwrap() = Err(AddressLookupError::Absent) })
         }
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(
             said,
             std::task::Poll::Ready(Err(RejectionReason::UnknownPod)),
-            "not the pod of the view before"
+            "the previous view's pod must not be named"
         );
     }
 
@@ -248,10 +249,10 @@ mod tests {
         let both = seen(false, &|_| true).unwrap();
         let one = seen(false, &|claimed| claimed == ip(OWN)).unwrap();
         assert_eq!((pods.addresses(&both), pods.addresses(&one)), (&addresses[..], &addresses[..1]));
-        assert_ne!(both, one, "when it loses one, what was decided is decided anew");
+        assert_ne!(both, one, "after the pod loses an address, its connections are decided again");
         assert!(rests_on(&pods, &one, OWN) && rests_on(&pods, &one, "::ffff:10.4.0.7"));
         assert!(!rests_on(&pods, &one, "fd00::7") && rests_on(&pods, &both, "fd00::7"));
-        assert_eq!(seen(true, &|_| true), None, "no address tells it apart");
+        assert_eq!(seen(true, &|_| true), None, "no address identifies a pod on the node's network");
     }
 
     fn rests_on(pods: &SourceIpAttestation<View>, basis: &AttestedAddresses, address: &str) -> bool {

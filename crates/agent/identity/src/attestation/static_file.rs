@@ -1,9 +1,9 @@
-//! `static` identity: a file says which pod has which address.
+//! The `static` identity: a file lists the address of each pod.
 //!
-//! For laptops, tests and the demo, and for nodes whose pods are placed by hand. A pod cannot freely choose the source address
-//! of its connections, because the answer would not reach it. So the address proves the pod, provided that the file is true. An
-//! address that is not in the file belongs to no pod. A duplicate address makes the whole file invalid: choosing one of the two
-//! pods would be a guess, and a wrong guess hands out another pod's credential.
+//! It is for laptops, tests and the demo, and for nodes whose pods are placed by hand. A pod cannot freely choose the source
+//! address of its connections, because the responses would not reach it. So the address identifies the pod if the file is
+//! correct. An address that is not in the file belongs to no pod. A duplicate address makes the whole file invalid: the agent
+//! would have to guess the pod, and a wrong guess gives away another pod's credential.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -21,21 +21,21 @@ use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount, file};
 
 use super::{Attestation, AttestationVerdict, RejectionReason, TokenFile};
 
-/// Largest identity file, in bytes: some thousand pods.
+/// The maximum size of an identity file, in bytes. It is enough for several thousand pods.
 const LARGEST: usize = 4 * 1024 * 1024;
 
 /// A pod of the identity file, with its annotations and its token.
 #[derive(Debug)]
 pub(crate) struct StaticPod {
-    /// The pod.
+    /// The pod's UID, name and ServiceAccount.
     pub(crate) pod: Pod,
-    /// The pod's annotations, as if its objects were in a cluster.
+    /// The annotations from the file, in the form that a cluster would report.
     pub(crate) annotations: PodAnnotations,
-    /// Gives the Kubernetes token of this pod only.
+    /// The source of this pod's Kubernetes token.
     pub(crate) subject: Arc<dyn SubjectTokens>,
 }
 
-/// The pods of a file, by address. Immutable.
+/// The pods of an identity file, by address. Immutable.
 #[derive(Debug, Default)]
 pub(crate) struct StaticIdentity {
     pods: HashMap<IpAddr, Arc<StaticPod>>,
@@ -47,15 +47,15 @@ pub(crate) enum IdentityFileError {
     /// The file cannot be read.
     #[error("cannot read the identity file {path}: {reason}")]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The error of the read.
+        /// The read error.
         reason: String,
     },
     /// The file has mistakes.
     #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
     Mistaken {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// All mistakes in the file.
         mistakes: ValidationErrors,
@@ -63,7 +63,7 @@ pub(crate) enum IdentityFileError {
 }
 
 impl StaticIdentity {
-    /// Reads a file; relative token files in it are relative to its folder. `keys` are the annotation keys that clouds read.
+    /// Reads a file and resolves relative token paths against the file's folder. `keys` are the annotation keys that clouds read.
     ///
     /// # Errors
     /// The file cannot be read or is larger than 4 MiB, or it has mistakes; the error lists all of them.
@@ -74,10 +74,11 @@ impl StaticIdentity {
             .map_err(|mistakes| IdentityFileError::Mistaken { path: path.into(), mistakes })
     }
 
-    /// Checks a text; `base` is the folder of its relative token files. `keys` as for [`Self::load`].
+    /// Parses the content of an identity file. `base` is the folder for relative token paths. `keys` are the annotation keys that
+    /// clouds read.
     ///
     /// # Errors
-    /// The text has mistakes; the error lists all of them.
+    /// The content has mistakes; the error lists all of them.
     pub(crate) fn parse(text: &str, base: &Path, keys: &[IdentityFileKey]) -> Result<Self, ValidationErrors> {
         let document = Document::parse(text)?;
         let mut identity = Self::default();
@@ -94,18 +95,18 @@ impl StaticIdentity {
         document.finish(identity)
     }
 
-    /// All pods with their attested addresses, unordered.
+    /// Returns all pods with their attested addresses, in no particular order.
     pub(crate) fn pods(&self) -> impl Iterator<Item = (AttestedAddresses, &Arc<StaticPod>)> {
         self.pods.iter().map(|(address, pod)| (AttestedAddresses::of([*address]), pod))
     }
 
-    /// The attestation that names the pods of this file by their addresses.
+    /// Returns the attestation that names the pods of this file by their addresses.
     pub(crate) fn attestation(&self) -> StaticAttestation {
         StaticAttestation(self.pods.iter().map(|(address, pod)| (*address, pod.pod.uid.clone())).collect())
     }
 }
 
-/// Names the pods of a file by the source addresses of their connections. Waiting changes nothing.
+/// Names pods by their source addresses, as the identity file lists them. The file never changes, so waiting never helps.
 #[derive(Debug)]
 pub(crate) struct StaticAttestation(HashMap<IpAddr, PodUid>);
 
@@ -135,7 +136,7 @@ impl Attestation for StaticAttestation {
     }
 }
 
-/// Reads an address that no earlier entry has, even if that earlier entry has other mistakes.
+/// Reads the address of an entry. Rejects an address of an earlier entry, even if the earlier entry has other mistakes.
 fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
     let address = place.text(ADDRESS, |text| {
         let address = text.parse::<IpAddr>().ok()?.to_canonical();
@@ -148,12 +149,12 @@ fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAd
     None
 }
 
-/// Reads the annotation of this key, if the entry has it.
+/// Reads the annotation of this key, if the entry has the key.
 fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<AnnotationValue> {
     table.key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
 }
 
-/// Reads the rest of an entry to its end, so that all of its mistakes are reported.
+/// Reads the remaining fields of an entry. Reads all of them even after a mistake, so that every mistake is reported.
 fn attested(
     table: &DocumentTable<'_>,
     base: &Path,
@@ -176,12 +177,12 @@ fn attested(
     };
     let service_account = ServiceAccount { namespace: namespace?, name: account? };
     let name = name?;
-    // No API server gives a UID here; with its address a pod is unique in this file.
+    // There is no API server to give a UID. Together with its address, a pod is unique in this file.
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
     let facts = PodAnnotations {
         pod: of(AnnotatedObject::Pod),
-        // What the file does not say there is not: nothing of these is unknown.
+        // The file is complete, so no annotation counts as unknown.
         service_account: RelatedAnnotations::read(of(AnnotatedObject::ServiceAccount)),
         namespace: RelatedAnnotations::read(of(AnnotatedObject::Namespace)),
     };
@@ -205,7 +206,7 @@ mod tests {
   googleServiceAccount: cart@my-project.iam.gserviceaccount.com
 ";
 
-    /// As a cloud would have it.
+    /// An annotation key as a cloud would define it.
     const KEYS: &[IdentityFileKey] = &[IdentityFileKey {
         name: "googleServiceAccount",
         object: AnnotatedObject::ServiceAccount,

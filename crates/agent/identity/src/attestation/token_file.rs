@@ -1,15 +1,14 @@
-//! A pod's Kubernetes token in a file, as the kubelet projects it.
+//! Reads a pod's Kubernetes token from a file that the kubelet projects.
 //!
-//! The kubelet replaces the file when it renews the token, so the agent rereads it at each exchange, about once an hour.
-//! The agent reads only a regular file, and only its first bytes: a FIFO or a device in its place must not block the thread that
-//! serves all pods.
+//! The kubelet replaces the file when it renews the token. So the agent reads the file again at each exchange, about once an
+//! hour. The agent reads only regular files of limited size. A FIFO or a device must not block the thread that serves all pods.
 
 use std::path::PathBuf;
 
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Secret, disk, file};
 
-/// Largest token file, in bytes. Kubernetes tokens take one or two thousand.
+/// The maximum size of a token file, in bytes. A Kubernetes token has one to two thousand bytes.
 const LARGEST: usize = 64 * 1024;
 
 /// Reads one pod's token.
@@ -19,7 +18,7 @@ pub(crate) struct TokenFile {
 }
 
 impl TokenFile {
-    /// Creates a reader of this file; does not read it yet.
+    /// Creates a reader of this file, without reading it yet.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -27,7 +26,7 @@ impl TokenFile {
     /// Reads the token now.
     ///
     /// # Errors
-    /// The error names the file and the problem, and never contains a byte of the content. All errors are retryable, because the
+    /// The error names the file and the problem, and never contains content of the file. Every error is retryable, because the
     /// kubelet may write the file at any moment.
     pub(crate) fn read(&self) -> Result<Secret<String>, SubjectError> {
         file::read(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectError {
@@ -54,7 +53,7 @@ fn jwt(text: &Secret<String>) -> Result<Secret<String>, String> {
 }
 
 impl SubjectTokens for TokenFile {
-    /// Returns the file's token for any audience: the audience was chosen when the file was projected.
+    /// Returns the token in the file and ignores the requested audience: the kubelet set the audience when it projected the file.
     fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
         let file = self.clone();
         Box::pin(async move {

@@ -1,8 +1,8 @@
 //! Finds the pod that owns a captured connection, by the kernel's records and the pods' cgroups.
 //!
-//! The cgroups are listed anew in two cases: a requested cgroup or UID is not known, or a pod has no record under its cgroup, which
-//! may have been recreated. Both happen at a bounded rate, because a pod's actions cause them. All pods share the result of a
-//! list, so no pod can use up the lists of another.
+//! The cgroups are listed again in two cases: a cgroup or UID is unknown, or a pod has no record under its cgroup. In the second
+//! case the kubelet may have recreated the cgroup. Pods can cause both cases, so their rate is limited. All pods share the result
+//! of each listing, so no pod can exhaust the limit for the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,24 @@ use arc_swap::ArcSwap;
 use seawall_core::{Clock, Gcra, PodUid};
 use seawall_redirect::{CgroupTree, ConnectionMap, Error, PodCgroups};
 
-/// Maximum number of lists per second for unknown cgroups or UIDs. At 60 µs for 110 pods, about a thousandth of a core.
+/// The maximum number of listings per second for unknown cgroups or UIDs. At 60 µs for 110 pods, they use about 0.1 % of one
+/// core.
 const LISTS_PER_SECOND: u32 = 20;
 
-/// Maximum number of lists per second to renew known cgroups.
+/// The maximum number of listings per second to refresh known cgroups.
 const RENEWALS_PER_SECOND: u32 = 1;
 
-/// Maximum number of logged failures per second.
+/// The maximum number of failures per second that the agent logs.
 const COMPLAINTS_PER_SECOND: u32 = 1;
 
-/// The kernel's connection records, as attestation reads them. Clones share one table.
+/// The kernel's connection records, for attestation. Clones share one table.
 #[derive(Clone, Debug)]
 pub struct KernelRecords(Arc<RecordTable>);
 
 #[derive(Debug)]
 struct RecordTable {
-    /// A lock, because forgetting a record is a write to the library. Each use is one system call of a microsecond.
+    /// The connection map. The lock is needed because deleting a record needs a mutable map. Each use is one system call of about
+    /// 1 µs.
     callers: Mutex<ConnectionMap>,
     site: CgroupTree,
     groups: ArcSwap<PodCgroups>,
@@ -52,7 +54,7 @@ impl KernelRecords {
         }))
     }
 
-    /// The number of connections from pods' addresses for which the kernel had no record.
+    /// Returns the number of connections from pods' addresses for which the kernel had no record.
     pub fn missed_count(&self) -> u64 {
         self.0.missed.load(Ordering::Relaxed)
     }
@@ -64,7 +66,7 @@ impl RecordTable {
     }
 
     fn look(&self, owner: seawall_redirect::ConnectionOwner, pair: SocketPair) -> Option<PodUid> {
-        // The lock ends with this line.
+        // Release the lock at the end of this line.
         let found = self.callers().find(owner, pair.peer, pair.local);
         let caller = self.told(found).flatten()?;
         let known = self.groups.load().pod(caller.pod).cloned();
@@ -76,12 +78,12 @@ impl RecordTable {
         known.or_else(|| self.listed(&self.lists)?.group(uid))
     }
 
-    /// The present cgroup of this pod, if it differs from `group`.
+    /// Returns the present cgroup of this pod, if it differs from `group`.
     fn renewed(&self, uid: &PodUid, group: u64) -> Option<u64> {
         self.listed(&self.renewals)?.group(uid).filter(|now| *now != group)
     }
 
-    /// Lists the cgroups anew, if the rate limit allows it.
+    /// Lists the cgroups again if the rate limit allows it.
     fn listed(&self, pace: &Gcra) -> Option<Arc<PodCgroups>> {
         pace.take(self.clock.now()).ok()?;
         let pods = Arc::new(self.told(PodCgroups::list(&self.site))?);
@@ -89,7 +91,7 @@ impl RecordTable {
         Some(pods)
     }
 
-    /// Returns the value. An error is logged at a bounded rate and counts as a missing record.
+    /// Returns the value. Logs an error at a limited rate; an error counts as a missing record.
     fn told<T>(&self, result: Result<T, Error>) -> Option<T> {
         result
             .inspect_err(|error| {

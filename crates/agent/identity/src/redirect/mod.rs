@@ -1,12 +1,12 @@
-//! The redirect, as an agent with `kernel` identity uses it.
+//! Connects an agent with `kernel` identity to the redirect.
 //!
-//! The agent opens the redirect while the process still has the rights. It claims the captured connections once pods would be
-//! served, and reads the kernel's records to find the owner of each connection.
+//! The agent opens the redirect while the process still has the privileges. It claims the captured connections once it can serve
+//! pods. It reads the kernel's records to find the owner of each connection.
 //!
-//! An operator attaches and removes the redirect (`seawall-agent redirect`). An agent that finds nothing attached does not start,
-//! because pods would reach the real server. An agent that ends leaves the programs pointing to its port: pods are refused until the
-//! next agent is ready. This module does not know how the kernel stores any of it (`seawall-redirect`) nor the decisions made from it
-//! (`attestation`).
+//! An operator attaches and removes the redirect (`seawall-agent redirect`). If nothing is attached, the agent does not start,
+//! because pods would reach the real metadata server. When an agent ends, the programs still point to its port. Pods are refused
+//! until the next agent is ready. This module does not know how the kernel stores the data (`seawall-redirect`) or how
+//! attestation uses it (`attestation`).
 
 mod connection_owner;
 
@@ -30,14 +30,14 @@ use super::config::KernelIdentityConfig;
 use super::redirect_target::agent_address;
 pub use connection_owner::KernelRecords;
 
-/// The interval at which the agent checks the target of captured connections. If the target agent crashes and another agent
-/// stands by, pods are refused for this long.
+/// The interval at which the agent checks the target of captured connections. It is also the outage for pods if the target agent
+/// crashes while another agent stands by.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause after a failure that should never happen.
+/// The pause after an unexpected failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// The message after the redirect that this agent opened was removed.
+/// The message for the case that the opened redirect was removed.
 const GONE: &str = "the redirect that this agent opened was removed. Run `seawall-agent redirect attach`; until then pods reach the real metadata server, or are refused if another version is attached";
 const ANOTHER: &str = "the redirect was removed and attached again, and this agent cannot open the new one; the agent must restart";
 
@@ -46,7 +46,7 @@ const ANOTHER: &str = "the redirect was removed and attached again, and this age
 pub struct RedirectHandle {
     /// The address and ports of this agent.
     agent: AgentAddress,
-    /// A lock, because a write takes several steps. It is taken once a second and for each request for metrics.
+    /// The lock is needed because a write takes several steps. The agent takes it once a second and for each metrics request.
     gate: Mutex<TargetMap>,
     /// The counters of the redirect's programs.
     pub counters: CounterMap,
@@ -62,11 +62,11 @@ pub struct RedirectHandle {
 impl RedirectHandle {
     /// Opens the attached redirect for an agent with these listeners.
     ///
-    /// Tells the programs the agent's own pod and the node's network. Also registers a listening socket, so that the programs can tell
-    /// that the agent lives; `socket` returns the first listener's socket at a port.
+    /// Writes the agent's own pod and the node's network into the programs' maps. Also registers a listening socket, by which the
+    /// programs see whether the agent is alive. `socket` returns the first listener's socket at a port.
     ///
     /// # Errors
-    /// Nothing is attached, this process may not use it, or the process is not in the pod that the configuration names.
+    /// Nothing is attached, this process lacks the privileges, or the process is not in the configured pod.
     pub fn open<'a>(
         section: &KernelIdentityConfig,
         spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
@@ -113,17 +113,18 @@ impl RedirectHandle {
         })
     }
 
-    /// The kernel's connection records, for attestation.
+    /// Returns the kernel's connection records, for attestation.
     pub fn records(&self) -> KernelRecords {
         self.records.clone()
     }
 
-    /// The capabilities that the process must keep to go on using the redirect.
+    /// Returns the capabilities that the process must keep to use the redirect.
     pub fn required_capabilities() -> CapabilitySet {
         if seawall_redirect::maps_need_capability() { CapabilitySet::BPF } else { CapabilitySet::empty() }
     }
 
-    /// The reason why this agent serves no pod: its attachment is gone, or it has not claimed the captured connections yet.
+    /// Returns the reason why this agent serves no pod: the attachment is gone, or the agent has not claimed the captured
+    /// connections yet.
     pub fn unready_reason(&self) -> Option<String> {
         match self.attachment.state() {
             Ok(AttachmentState::Unchanged) => {}
@@ -137,9 +138,9 @@ impl RedirectHandle {
 
     /// Monitors the attachment until shutdown begins, and starts a shutdown if another attachment replaces it.
     ///
-    /// The agent cannot open the new attachment: it has given up the rights, and it learns what it must know of the node only at
-    /// start. Its supervisor starts it again. If nothing is attached any more, the agent stays and is not ready: a new start would
-    /// find nothing either.
+    /// The agent cannot open the new attachment, because it has dropped its privileges and reads the node's data only at start.
+    /// Its supervisor restarts it. If the redirect is only removed, the agent keeps running and is not ready: a restarted agent
+    /// would find no redirect either.
     pub async fn watch(&self, stopper: Stopper, mut stop: StopSignal) {
         let mut last = AttachmentState::Unchanged;
         while !stop.has_begun() {
@@ -163,26 +164,26 @@ impl RedirectHandle {
         }
     }
 
-    /// Checks at exit that the agent was told to stop.
+    /// Checks at exit that the agent ends because it was asked to stop.
     ///
     /// # Errors
-    /// The agent ends because the redirect was replaced, so it must be started again.
+    /// The redirect was replaced, so the supervisor must restart the agent.
     pub fn check_exit(&self) -> anyhow::Result<()> {
         ensure!(!self.is_superseded.load(Ordering::Acquire), "{ANOTHER}");
         Ok(())
     }
 
-    /// A warning for the operator although this agent serves: captured connections go to another agent.
+    /// Returns a warning for the operator, although this agent serves: captured connections go to another agent.
     pub fn warning(&self) -> Option<String> {
         self.is_replaced().then(|| "the redirect sends captured connections to another agent".to_owned())
     }
 
-    /// True if this agent has claimed the captured connections and they no longer go to it.
+    /// True if this agent claimed the captured connections and they now go to another agent.
     pub fn is_replaced(&self) -> bool {
         self.unready_reason().is_none() && matches!(self.is_target(), Ok(false))
     }
 
-    /// Sends captured connections to this agent from now on. Call it once pods would be served. Retries until it succeeds or
+    /// Makes this agent the target of captured connections. Call it once the agent can serve pods. Retries until it succeeds or
     /// shutdown begins.
     pub async fn redirect_to_this_agent(&self, stop: &StopSignal) {
         while !stop.has_begun() {
@@ -201,12 +202,12 @@ impl RedirectHandle {
         }
     }
 
-    /// Takes over from another agent that is the target and dead (see `other`), until shutdown begins. Also makes the programs
-    /// recognise recreated QoS-class cgroups.
+    /// Takes over from another target agent that is dead (see `other`), until shutdown begins. Also updates the programs when the
+    /// kubelet has recreated QoS-class cgroups.
     pub async fn monitor_target(&self, mut stop: StopSignal) {
         loop {
             let pause = match self.look() {
-                // Of another process that is at work nothing is to be said: the next look finds it done.
+                // Another process is updating the redirect. The next check finds its result.
                 Ok(()) | Err(Error::Busy { .. }) => LOOK,
                 Err(error) => {
                     tracing::error!(%error, "cannot check where the redirect sends captured connections; the agent tries again");
@@ -245,12 +246,13 @@ impl RedirectHandle {
     }
 }
 
-/// The other agent to which captured connections are sent, if any. This agent takes over only from a dead one.
+/// Returns the other agent to which captured connections are sent, if any. This agent takes over only from a dead agent.
 ///
-/// Two live agents never fight. Each writes once when it becomes ready. After that an agent writes only if the other no longer
-/// listens, which the kernel reports ([`TargetMap::is_listening`]): another process on the same port is not an agent, and an agent
-/// too busy to answer still lives. It also writes only if the target has not changed meanwhile ([`TargetMap::take_over_from`]): of
-/// two agents that find a third dead, one writes. If the target is empty (an operator closed or removed it), no agent writes.
+/// Two live agents never compete. Each agent writes the target once, when it becomes ready. Later it writes only if the kernel
+/// reports that the other agent no longer listens ([`TargetMap::is_listening`]). So a process that reuses the port does not count
+/// as an agent, and an agent that is too busy to respond counts as alive. [`TargetMap::take_over_from`] writes only if the target
+/// has not changed meanwhile, so only one of two agents replaces a dead third agent. If an operator cleared the target, no agent
+/// writes.
 fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddress> {
     answers.filter(|last| *last != own && last.metadata.or(last.containers).is_some())
 }
@@ -265,7 +267,7 @@ fn is_attached(pins: &Pins, site: &CgroupTree) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Converts an error of the redirect, whose text already includes its causes.
+/// Converts an error of the redirect. The error's text already includes its causes.
 fn told<T>(result: Result<T, Error>) -> anyhow::Result<T> {
     result.map_err(|error| anyhow!("{error}"))
 }
@@ -287,15 +289,15 @@ mod tests {
     #[test]
     fn only_another_agent_is_ever_succeeded() {
         let own = agent(1);
-        assert_eq!(other(None, own), None, "closed or removed by somebody");
+        assert_eq!(other(None, own), None, "an operator closed or removed the target");
         assert_eq!(other(Some(own), own), None);
-        assert_eq!(other(Some(AgentAddress::default()), own), None, "nobody has been told of");
+        assert_eq!(other(Some(AgentAddress::default()), own), None, "the target has no address yet");
         assert_eq!(other(Some(agent(2)), own), Some(agent(2)));
         let earlier = AgentAddress { listener_slot: 1, ..own };
         assert_eq!(
             other(Some(earlier), own),
             Some(earlier),
-            "at the same port, and dead since this one listens"
+            "an earlier agent at the same port is dead, because this agent listens there"
         );
         let containers = AgentAddress { metadata: None, containers: NonZeroU16::new(3), ..agent(0) };
         assert_eq!(other(Some(containers), own), Some(containers));
