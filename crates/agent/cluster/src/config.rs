@@ -6,17 +6,17 @@ use seawall_core::annotations::AnnotationKeys;
 use seawall_core::names::is_dns_subdomain;
 use seawall_kube::{KubeAccess, KubeTimeouts};
 
-/// The configuration of the cluster client: which API server, which node, which annotations, which timeouts.
+/// The configuration of the cluster client: the API server, the node, the annotations and the timeouts.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// The node whose pods are served, as `spec.nodeName` names it.
+    /// The node whose pods are served, as in `spec.nodeName`.
     pub node: NodeName,
-    /// The way to reach the API server: in-cluster credentials or a kubeconfig.
+    /// The access to the API server: in-cluster credentials or a kubeconfig.
     pub access: KubeAccess,
-    /// The key of the taint to take off the node once the agent is ready; `None` leaves the node alone and needs no
-    /// permission on nodes.
+    /// The key of the taint that the agent removes from the node once it is ready. With `None` the agent does not change the node
+    /// and needs no permission on nodes.
     pub startup_taint: Option<String>,
-    /// The lifetime to request for a pod's token. The API server accepts 600 s and more, and may shorten it.
+    /// The lifetime to request for a pod's token. The API server accepts 600 s or more, and may shorten the lifetime.
     pub pod_token_lifetime: Duration,
     /// The annotation keys that each cloud reads. Other annotations are not kept.
     pub selections: Vec<AnnotationKeys>,
@@ -24,25 +24,26 @@ pub struct ClusterConfig {
     pub timeouts: KubeTimeouts,
 }
 
-/// A node's name. Checked, because it becomes part of a selector: an empty name would select pods that have no node, and a
-/// comma would begin another condition.
+/// A valid node name. It becomes part of a selector, so it must be checked: an empty name would select pods without a node, and a
+/// comma would start another condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName(String);
 
 impl NodeName {
-    /// Parses a DNS subdomain (RFC 1123) of at most 253 characters, as the API server demands of nodes; `None` for anything else.
+    /// Parses a DNS subdomain (RFC 1123) of at most 253 characters, as the API server requires for nodes. Otherwise returns
+    /// `None`.
     pub fn parse(text: &str) -> Option<Self> {
         is_dns_subdomain(text).then(|| Self(text.to_owned()))
     }
 
-    /// The name as the API server writes it.
+    /// Returns the name as the API server writes it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl ClusterConfig {
-    /// The defaults for a node: in-cluster access, no taint, tokens of an hour as the kubelet asks for, no annotations.
+    /// Returns the defaults for a node: in-cluster access, no taint, one-hour tokens like the kubelet's, no annotations.
     pub fn for_node(node: NodeName) -> Self {
         Self {
             node,

@@ -1,9 +1,9 @@
-//! Posts events on a pod, so that `kubectl describe pod` says why it got no credentials.
-//! Events that concern the agent itself go on the agent's own pod or on the node.
+//! Posts events on pods, so that `kubectl describe pod` shows why a pod got no credentials. Events about the agent itself go to
+//! the agent's own pod or to the node.
 //!
-//! A pod can send thousands of requests a second and be refused each time. So the agent posts one event per pod and reason in 600 s,
-//! limits the rate for the whole node, limits the memory of posted events, and does not retry a failed post.
-//! Reporting never blocks: an admitted event is put in a short queue or dropped.
+//! A pod can send thousands of requests per second, and the agent may refuse all of them. So the agent posts one event per pod
+//! and reason in 600 s, and limits the rate for the whole node. It limits the memory for posted events and does not retry a
+//! failed post. Reporting never blocks: an admitted event goes into a short queue or is dropped.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,26 +19,26 @@ use tracing::warn;
 
 use crate::index::PodRecord;
 
-/// The same complaint about the same pod is not repeated for 600 s.
+/// The time in which the same event about the same pod is not repeated.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// The rate of events for the whole node: sustained events per second, and burst size.
+/// The maximum rate of events for the whole node: sustained events per second, and burst size.
 const RATE: (u32, u32) = (1, 10);
 
-/// Maximum number of complaints that are remembered. A full node has a few hundred pods.
+/// The maximum number of remembered events. A full node has a few hundred pods.
 const REMEMBERED: usize = 1024;
 
-/// Maximum number of events that wait to be posted.
+/// The maximum number of queued events.
 const QUEUE: usize = 32;
 
-/// Longest message, in characters; the API server takes 1024 bytes of a note (events.k8s.io/v1).
+/// The maximum message length, in characters. The API server accepts 1024 bytes of a note (events.k8s.io/v1).
 const LONGEST: usize = 500;
 
-/// Reports refusals. Cheap to clone; usable from any thread.
+/// Posts refusals as Kubernetes events. It is cheap to clone and usable from any thread.
 #[derive(Clone, Debug)]
 pub struct EventReporter(Arc<Inner>);
 
-/// An event on one pod.
+/// A handle that posts events on one pod.
 #[derive(Debug)]
 struct PodEventHandle {
     reporter: EventReporter,
@@ -63,7 +63,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct QueuedEvent {
-    /// The pod that the event is on; `None` for the node.
+    /// The pod to which the event belongs; `None` for the node.
     pod: Option<Pod>,
     complaint: EventReason,
     message: String,
@@ -83,20 +83,21 @@ impl EventReporter {
             posted: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         });
-        // Weak in effect: the queue closes with the last reporter, and the poster ends.
+        // The poster holds only a weak reference. So the queue closes with the last reporter, and then the poster ends.
         let poster = Poster { node, link: inner.link.clone(), tally: Arc::downgrade(&inner) };
         (Self(inner), poster.run(reports))
     }
 
-    /// The recorder for events on this pod.
+    /// Returns the recorder for events on this pod.
     pub fn for_pod(&self, record: Arc<PodRecord>) -> PodEventRecorder {
         PodEventRecorder::with(Arc::new(PodEventHandle { reporter: self.clone(), record }))
     }
 
-    /// Reports that a pod was refused, unless the same refusal was reported within the last 600 s. Returns at once.
+    /// Reports that the agent refused a pod's request, unless the same refusal was reported within the last 600 s. Returns at
+    /// once.
     ///
-    /// Returns `true` if the event is queued or was reported lately, `false` if the rate, the memory or the queue is exhausted.
-    /// The message is for the pod's owner: it says what to fix and names nothing internal.
+    /// Returns `true` if the event is queued or was reported recently. Returns `false` if the rate, the memory or the queue is
+    /// exhausted. The message is for the pod's owner: it says what to fix, and it mentions nothing internal to the agent.
     pub fn report(&self, record: &PodRecord, complaint: EventReason, message: &str) -> bool {
         match self.0.admit(&record.pod, complaint) {
             Admission::SaidLately => return true,
@@ -110,9 +111,9 @@ impl EventReporter {
         is_queued
     }
 
-    /// Reports an event on the agent's own pod or, if that pod is not known, on the node. Returns at once.
+    /// Reports an event on the agent's own pod or, if that pod is unknown, on the node. Returns at once.
     ///
-    /// Returns `true` if the node's rate and the queue had room. This function does not suppress repetitions; the calling code does.
+    /// Returns `true` if the node's rate and the queue had room. The calling code must suppress repetitions.
     pub fn report_agent(&self, own: Option<&PodRecord>, complaint: EventReason, message: &str) -> bool {
         if self.0.rate.take(self.0.link.clock.now()).is_err() {
             return false;
@@ -120,14 +121,14 @@ impl EventReporter {
         self.0.post(own.map(|record| record.pod.clone()), complaint, message)
     }
 
-    /// Returns the number of posted events and of dropped events. An event is dropped if it exceeds the rate or the memory, if the
-    /// queue is full, or if the API server does not accept it. Repetitions count as neither.
+    /// Returns the number of posted events and the number of dropped events. An event is dropped if it exceeds the rate or the
+    /// memory, if the queue is full, or if the API server rejects it. A repetition counts in neither number.
     pub fn counts(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
     }
 }
 
-/// The decision on a complaint: new, reported lately, or dropped for lack of room.
+/// The decision on an event: new, reported recently, or dropped for lack of room.
 enum Admission {
     News,
     SaidLately,
@@ -166,7 +167,8 @@ impl Inner {
         self.said().remove(&(pod.uid.0.clone(), complaint));
     }
 
-    /// Locks the map, because refusals come from every traffic thread. The lock is held for one lookup in a small map.
+    /// Locks the map of reported events, because every traffic thread reports refusals. The lock is held for one lookup in a
+    /// small map.
     fn said(&self) -> MutexGuard<'_, HashMap<(Arc<str>, EventReason), Moment>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,7 +185,7 @@ impl Poster {
         while let Some(report) = reports.recv().await {
             let posted = self.post(&report).await;
             if let Err(failure) = &posted {
-                // As many as are posted at most, which is bounded: an operator who looks for the event finds why there is none.
+                // The event rate limits these warnings too. An operator who misses an event finds the reason here.
                 warn!(reason = %failure, complaint = report.complaint.as_str(), "cannot post a Kubernetes event; the agent drops it");
             }
             let Some(tally) = self.tally.upgrade() else { return };
@@ -201,12 +203,12 @@ impl Poster {
     fn event(&self, report: &QueuedEvent) -> serde_json::Value {
         let QueuedEvent { pod, complaint, message } = report;
         let node = &*self.node;
-        // Of a node, whose name is what tools look for in the place of its UID (as kubelets post them).
+        // For a node, tools expect the node's name in place of its UID, as kubelets post it.
         let (kind, namespace, name, uid) = pod.as_ref().map_or(("Node", None, node, node), |pod| {
             ("Pod", Some(&*pod.service_account.namespace), &*pod.name, &*pod.uid.0)
         });
         let now = jiff::Timestamp::try_from(self.link.clock.wall()).unwrap_or_default();
-        // Whole seconds: `metav1.Time` has no fractions.
+        // Kubernetes' `metav1.Time` has no fractions of a second.
         let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         serde_json::json!({
             "apiVersion": "v1",
@@ -233,7 +235,7 @@ fn path(report: &QueuedEvent) -> String {
     format!("/api/v1/namespaces/{namespace}/events")
 }
 
-/// The API server accepts events on objects without a namespace here (kubernetes, pkg/apis/core/validation, `ValidateEventCreate`).
+/// The namespace for events on objects without a namespace (kubernetes, pkg/apis/core/validation, `ValidateEventCreate`).
 const OF_NODES: &str = "default";
 
 /// The component name under which the agent posts events.
@@ -324,7 +326,7 @@ mod tests {
         assert!(dropped >= 8_990, "{dropped}");
         assert!(
             !reporter.report(&record(0), EventReason::RenewalFailing, "no"),
-            "who is not heard is told so"
+            "the caller learns that the event was dropped"
         );
     }
 
@@ -344,7 +346,7 @@ mod tests {
         assert!(asked.try_recv().is_err());
     }
 
-    /// A dropped event used to be logged at `debug` only, so an operator who looked for the event found no reason.
+    /// The agent once logged a dropped event at `debug` only, so an operator found no reason for a missing event.
     #[tokio::test]
     async fn a_dropped_event_is_a_warning() {
         let said = tempfile::NamedTempFile::new().unwrap();

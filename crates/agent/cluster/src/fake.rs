@@ -1,4 +1,4 @@
-//! For tests: the test itself acts as the API server. Each call arrives as a value and waits for the test's answer.
+//! A fake API server for tests. Each call arrives at the test as a value and waits for the test's response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use seawall_kube::{
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-/// A call that waits for its answer. Dropping it breaks the connection.
+/// A call that waits for its response. Dropping it breaks the connection.
 #[derive(Debug)]
 pub(crate) struct FakeCall {
     pub(crate) what: String,
@@ -23,29 +23,29 @@ pub(crate) struct FakeCall {
 }
 
 impl FakeCall {
-    /// Answers the call. A client that has given up is not an error.
+    /// Responds to the call. Ignores a client that has given up.
     pub(crate) fn answer(self, status: u16, body: &Value) {
         self.answer_lines(status, std::slice::from_ref(body));
     }
 
-    /// Answers with a stream of events that ends.
+    /// Responds with a stream of events that ends.
     pub(crate) fn answer_lines(self, status: u16, lines: &[Value]) {
         let text: Vec<String> = lines.iter().map(Value::to_string).collect();
         self.answer_text(status, text.join("\n"));
     }
 
-    /// Answers with this status and text.
+    /// Responds with this status and text.
     pub(crate) fn answer_text(self, status: u16, text: String) {
         let response = Response::builder().status(status).body(body(Full::from(text)));
         let _ = self.answer.send(response.unwrap());
     }
 
-    /// Answers with a stream of events that stays open.
+    /// Responds with a stream of events that stays open.
     pub(crate) fn answer_stream(self) -> FakeWatchStream {
         let (feed, pieces) = mpsc::unbounded_channel::<Bytes>();
         let frames = futures_util::stream::unfold(pieces, |mut pieces| async {
             let piece = pieces.recv().await?;
-            // As a connection does: one piece each time that the runtime has asked the kernel.
+            // A real connection also yields one piece each time the runtime has asked the kernel.
             tokio::task::yield_now().await;
             Some((Ok::<_, Infallible>(Frame::data(piece)), pieces))
         });
@@ -55,7 +55,7 @@ impl FakeCall {
     }
 }
 
-/// The server's end of an open watch; dropping it ends the stream in order.
+/// The server's end of an open watch. Dropping it ends the stream normally.
 #[derive(Debug)]
 pub(crate) struct FakeWatchStream(mpsc::UnboundedSender<Bytes>);
 
@@ -65,7 +65,7 @@ impl FakeWatchStream {
         self.say_in_pieces(event, 1);
     }
 
-    /// Sends one event like [`Self::say`], in at least this many pieces.
+    /// Sends one event like [`Self::say`], split into at least this number of pieces.
     pub(crate) fn say_in_pieces(&self, event: &Value, pieces: usize) {
         let text = format!("{event}\n").into_bytes();
         for piece in text.chunks(text.len().div_ceil(pieces)) {
@@ -74,13 +74,14 @@ impl FakeWatchStream {
     }
 }
 
-/// A client of a fake API server, and the calls that the server receives.
+/// Returns a client of a fake API server, and the calls that the server receives.
 pub(crate) fn link(clock: Clock) -> (TimedKubeClient, mpsc::UnboundedReceiver<FakeCall>) {
     let (connect, asked) = fake(clock.clone());
     (TimedKubeClient { client: connect(), clock, timeouts: KubeTimeouts::default() }, asked)
 }
 
-/// A constructor for the client of a fake API server, and the calls. Call it in the runtime that drives the client's connections.
+/// Returns a constructor for a client of a fake API server, and the calls. Call the constructor in the runtime that drives the
+/// client's connections.
 pub(crate) fn fake(clock: Clock) -> (impl FnOnce() -> KubeClient + Send, mpsc::UnboundedReceiver<FakeCall>) {
     let (sender, asked) = mpsc::unbounded_channel();
     (move || KubeClient::with_transport(Arc::new(Fake(sender)), clock), asked)

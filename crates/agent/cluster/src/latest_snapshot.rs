@@ -1,4 +1,4 @@
-//! The state that the snapshot writer shares with all readers: the latest snapshot, and the state of the watches.
+//! The state that the snapshot writer shares with all readers: the latest snapshot and the state of the watches.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct ClusterView {
     pub(crate) versions: version::Sender<u64>,
     pub(crate) pod_watch: Arc<WatchState>,
     pub(crate) account_watch: Arc<WatchState>,
-    /// Present only if a cloud selects annotations of namespaces.
+    /// The watch of namespaces; `None` if no cloud selects annotations of namespaces.
     pub(crate) namespace_watch: Option<Arc<WatchState>>,
 }
 
@@ -33,7 +33,7 @@ impl ClusterView {
         }
     }
 
-    /// The watches of objects other than pods.
+    /// Returns the watches of objects other than pods.
     pub(crate) fn related_watches(&self) -> impl Iterator<Item = (RelatedKind, &Arc<WatchState>)> {
         let namespaces = self.namespace_watch.iter().map(|pulse| (RelatedKind::Namespace, pulse));
         std::iter::once((RelatedKind::ServiceAccount, &self.account_watch)).chain(namespaces)

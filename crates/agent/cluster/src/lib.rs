@@ -1,25 +1,25 @@
 //! The Kubernetes view of this node: its pods, their ServiceAccounts, and tokens that prove a pod's identity.
 //!
-//! The only part of the agent that speaks to the API server, through `kube`. It does not know clouds, pods' HTTP requests or
-//! policy; it says which pod is at an address. The agent starts one [`ClusterClient`], which sends requests. The agent gives its
-//! [`WatchThread`] a thread of its own and its traffic threads a [`NodePods`] handle (an atomic pointer to an immutable
-//! [`PodSnapshot`]). It follows the snapshots ([`NodePods::newer_than`]) to prefetch credentials and to drop them.
+//! Only this crate speaks to the API server, through `kube`. It says which pod has an address. It does not know clouds, pods'
+//! HTTP requests or policy. The agent starts one [`ClusterClient`], which sends requests. It runs the [`WatchThread`] on a thread
+//! of its own. Traffic threads get a [`NodePods`] handle: an atomic pointer to an immutable [`PodSnapshot`]. The agent follows
+//! the snapshots ([`NodePods::newer_than`]) to prefetch credentials and to drop them.
 //!
-//! **An unreachable API server is a normal state.** Starting sends no request. The last snapshot stays, its age grows and can be
-//! read ([`NodePods::staleness`]), and each watch recovers by itself.
+//! **An unreachable API server is a normal state.** Starting sends no request. The last snapshot stays, its age grows
+//! ([`NodePods::staleness`]), and each watch recovers by itself.
 //!
-//! **Which ServiceAccounts.** Only ServiceAccounts that this node's pods use are kept. One metadata-only watch over all
-//! namespaces reports changes (one connection for the node; a watch per namespace would be one TLS connection for each), but it
-//! starts from "now" without listing: a cluster with ten thousand ServiceAccounts would otherwise cost each node their
-//! transfer. ServiceAccounts in use are read one by one, a few hundred bytes each. The price is `get, list, watch` on
-//! ServiceAccounts, which hold no secrets.
+//! **Which ServiceAccounts.** The agent keeps only ServiceAccounts that this node's pods use. One metadata-only watch over all
+//! namespaces reports changes. A watch per namespace would need a TLS connection for each. The watch starts from "now" without a
+//! list: in a cluster with 10,000 ServiceAccounts, each node would otherwise transfer all of them. The agent reads each used
+//! ServiceAccount by itself, a few hundred bytes each. The price is the permission `get, list, watch` on ServiceAccounts, which
+//! contain no secrets.
 //!
-//! **Namespaces** are read in the same way, but only if a cloud selects a key on them. Otherwise the agent reads no namespaces,
-//! runs no third watch and needs no permission for them. `deploy/rbac.yaml` grants `get, list, watch` on them, for the clouds
-//! that select such keys.
+//! **Namespaces** work in the same manner, but only if a cloud selects a key on them. Otherwise the agent reads no namespaces,
+//! runs no third watch and needs no permission for them. `deploy/rbac.yaml` grants `get, list, watch` on namespaces for the
+//! clouds that select such keys.
 //!
-//! **Which annotations.** Only annotations whose keys the configuration names ([`ClusterConfig::selections`]). The cloud crates
-//! define their meaning.
+//! **Which annotations.** The agent keeps only annotations whose keys the configuration names ([`ClusterConfig::selections`]).
+//! The cloud crates define their meaning.
 
 mod config;
 mod events;
@@ -59,7 +59,7 @@ use latest_snapshot::ClusterView;
 use related_objects::SelectedKeys;
 use token_request::PodTokens;
 
-/// Sends requests to the API server: for tokens, events and the node's taint. Its task ends when it is dropped.
+/// Sends requests to the API server: for tokens, events and the node's taint. Dropping the client ends its task.
 #[derive(Debug)]
 pub struct ClusterClient {
     pods: NodePods,
@@ -68,14 +68,14 @@ pub struct ClusterClient {
     node: NodeName,
     taint: Option<String>,
     pod_token_lifetime: Duration,
-    /// The event poster. Dropping the set aborts it.
+    /// The event poster's task. Dropping the set aborts the task.
     _tasks: JoinSet<()>,
 }
 
 impl ClusterClient {
-    /// Reads the credentials and creates the client and the watch thread. The client runs on the runtime of this call (the agent's
-    /// control thread); the watch thread still needs a thread. Sends no request and waits for no server: the watches notice that
-    /// an API server is unreachable, and wait for it.
+    /// Reads the credentials, and creates the client and the watch thread. The client runs on the runtime of the calling thread,
+    /// which is the agent's control thread. The caller must start a thread for the watch thread. This function sends no request.
+    /// The watches detect an unreachable API server and wait for it.
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
@@ -100,12 +100,12 @@ impl ClusterClient {
         Ok((cluster, hearing))
     }
 
-    /// The handle through which traffic threads look up this node's pods.
+    /// Returns the handle through which traffic threads look up this node's pods.
     pub fn pods(&self) -> NodePods {
         self.pods.clone()
     }
 
-    /// Returns a handle that gives the tokens of this pod only. All handles of a pod share its cached tokens.
+    /// Returns a handle that provides the tokens of this pod only. All handles of a pod share its cached tokens.
     pub fn tokens_for(&self, record: &PodRecord) -> Arc<dyn SubjectTokens> {
         Arc::new(PodTokens {
             pod: record.pod.clone(),
@@ -120,13 +120,14 @@ impl ClusterClient {
         self.reporter.clone()
     }
 
-    /// Returns the health of each watch, for readiness and the admin port. The watches are pods, ServiceAccounts, and namespaces
-    /// if a cloud selects keys on them.
+    /// Returns the health of each watch, for readiness and the admin port. The agent watches pods and ServiceAccounts, and also
+    /// namespaces if a cloud selects keys on them.
     pub fn health(&self) -> Vec<WatchHealth> {
         self.pods.shared.health(self.link.clock.now())
     }
 
-    /// Removes the configured taint from this node and retries until it is gone. Call it once ready. Does nothing without a taint.
+    /// Removes the configured startup taint from this node, and retries until the taint is gone. Call it once the agent is ready.
+    /// Does nothing if no taint is configured.
     pub async fn remove_startup_taint(&self) {
         if let Some(taint) = &self.taint {
             startup_taint::remove_with_retries(&self.link, self.node.as_str(), taint).await;
@@ -142,18 +143,18 @@ pub struct NodePods {
 }
 
 impl NodePods {
-    /// The present view: one atomic read.
+    /// Returns the present view with one atomic read.
     pub fn snapshot(&self) -> Arc<PodSnapshot> {
         self.shared.snapshot.load_full()
     }
 
-    /// True if the view holds everything that had reached this machine shortly before. Identify a pod by its address only if so.
-    /// Costs one atomic read; if `false`, it asks the watch thread to catch up.
+    /// True if the view contains everything that had reached this machine shortly before. Identify a pod by its address only if
+    /// this is true. Costs one atomic read. If `false`, it asks the watch thread for a new proof.
     pub fn is_current(&self) -> bool {
         self.shared.pod_watch.freshness.is_fresh_at(self.clock.now())
     }
 
-    /// Waits until [`Self::is_current`]. Set a timeout: a machine may be short of CPU for long.
+    /// Waits until [`Self::is_current`] is true. Set a timeout, because a machine can be short of CPU for a long time.
     pub async fn wait_until_current(&self) {
         self.shared.pod_watch.freshness.wait_until_fresh(&self.clock).await;
     }
@@ -161,18 +162,18 @@ impl NodePods {
     /// Waits for a view that is newer than `version`. Set a timeout: there may be no change for hours.
     pub async fn newer_than(&self, version: u64) -> Arc<PodSnapshot> {
         let mut versions = self.shared.versions.subscribe();
-        // Fails only if the sender is gone, and we hold it.
+        // This fails only if the sender is dropped, and `self` holds the sender.
         let _ = versions.wait_for(|seen| *seen > version).await;
         self.snapshot()
     }
 
-    /// Time since the API server last sent anything about this node's pods; `None` before the first message.
+    /// Returns the time since the API server last sent anything about this node's pods; `None` before the first message.
     pub fn staleness(&self) -> Option<Duration> {
         self.shared.pod_watch.age(self.clock.now())
     }
 }
 
-/// The agent's TLS provider, passed on explicitly. The agent already signs with ring, and one provider makes its program smaller.
+/// Returns the TLS provider for explicit use. The agent already signs with ring, and a single provider keeps its binary smaller.
 fn provider() -> Arc<CryptoProvider> {
     rustls::crypto::ring::default_provider().into()
 }

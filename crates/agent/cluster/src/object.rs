@@ -1,8 +1,8 @@
-//! The few fields of Kubernetes objects that are read, and nothing else.
+//! Defines the few fields of Kubernetes objects that the agent reads.
 //!
-//! Every field here costs memory for each pod of the node while an event is decoded, so each field serves a decision in
-//! [`crate::index`]. Sources: the Kubernetes API reference for Pod v1, ServiceAccount v1 and ListMeta. All fields have
-//! defaults: a server that leaves a field out is not an error, and an object without a UID is ignored.
+//! Each field costs memory for each pod of the node while the agent decodes an event. So each field serves a decision in
+//! [`crate::index`]. Sources: the Kubernetes API reference for Pod v1, ServiceAccount v1 and ListMeta. All fields have defaults.
+//! A missing field is not an error, and an object without a UID is ignored.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,9 +16,9 @@ use seawall_kube::KubeStatus;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// An object that has the version of the collection at which it was written.
+/// An object with the version of its collection at the time of the write.
 pub(crate) trait Versioned {
-    /// `metadata.resourceVersion`.
+    /// The value of `metadata.resourceVersion`.
     fn version(&self) -> &str;
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum WatchEvent<T> {
     Added(T),
     Modified(T),
     Deleted(T),
-    /// The position that the watch has reached, and nothing else.
+    /// Reports only the position that the watch has reached.
     Bookmark(Bookmark),
     /// The server ends the watch with this status.
     Error(KubeStatus),
@@ -74,12 +74,12 @@ pub(crate) struct ObjectMeta {
 pub(crate) type ParsedAnnotationKeys = Arc<[&'static str]>;
 
 thread_local! {
-    /// The `keys` argument of [`read`] while it runs. Derived deserializers take no parameters, and a field that is first read
-    /// whole and filtered later would hold 256 KiB of each object of a list.
+    /// The `keys` argument of [`read`] while it runs. Derived deserializers take no parameters, so the keys are passed here.
+    /// Filtering after decoding would hold up to 256 KiB of each object of a list.
     static SELECTED: RefCell<ParsedAnnotationKeys> = RefCell::default();
 }
 
-/// Reads an object, a page or an event, and keeps only these annotations. The others are skipped and never stored.
+/// Reads an object, a page or an event, and keeps only the selected annotations. Other annotations are skipped and never stored.
 pub(crate) fn read<T: DeserializeOwned>(text: &[u8], keys: &ParsedAnnotationKeys) -> serde_json::Result<T> {
     let before = SELECTED.replace(keys.clone());
     let read = serde_json::from_slice(text);
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for SelectedAnnotations {
     }
 }
 
-/// Keeps the entries of a map of strings that have one of these keys.
+/// Keeps only the entries of a string map that have one of these keys.
 struct SelectedVisitor<'k>(&'k [&'static str]);
 
 impl<'de> Visitor<'de> for SelectedVisitor<'_> {
@@ -124,7 +124,7 @@ impl<'de> Visitor<'de> for SelectedVisitor<'_> {
     }
 }
 
-/// Reads one of these keys, or `None` for any other key. An unselected key is compared in place and not copied.
+/// Reads one of these keys; returns `None` for any other key. Compares an unselected key in place, without a copy.
 struct KeySeed<'k>(&'k [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
@@ -179,7 +179,7 @@ impl<'de> Deserialize<'de> for KubeTimestamp {
     }
 }
 
-/// A pod.
+/// The fields that the agent reads of a pod.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PodObject {
     #[serde(default)]
@@ -209,7 +209,7 @@ pub(crate) struct PodStatus {
     pub(crate) host_ip: String,
     #[serde(rename = "hostIPs")]
     pub(crate) host_ips: Vec<PodIpEntry>,
-    /// The time at which the kubelet first took note of the pod.
+    /// The time at which the kubelet first saw the pod.
     pub(crate) start_time: Option<KubeTimestamp>,
     #[serde(rename = "conditions", deserialize_with = "sandbox")]
     pub(crate) sandbox: Sandbox,
@@ -217,19 +217,19 @@ pub(crate) struct PodStatus {
     pub(crate) init_container_statuses: Vec<ContainerStatus>,
 }
 
-/// The condition `PodReadyToStartContainers`: true if the pod has a sandbox with its network configured.
+/// The condition `PodReadyToStartContainers`: true if the pod has a sandbox with a configured network.
 ///
-/// Kubelets write it since 1.29 unless it is switched off. They take it from the same query of the container runtime as the
-/// addresses in the same status, and before they start to make another sandbox. Source: KEP 3085; kubernetes,
-/// pkg/kubelet/status/generate.go and kubelet.go (`SyncPod`).
+/// Kubelets since 1.29 write the condition by default. The condition and the addresses in the same status come from the same
+/// query of the container runtime. The kubelet writes the condition before it creates another sandbox. Source: KEP 3085;
+/// kubernetes, pkg/kubelet/status/generate.go and kubelet.go (`SyncPod`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sandbox {
-    /// The status has no such condition.
+    /// The status lacks the condition.
     #[default]
     Unknown,
-    /// The pod has no sandbox, or is to get another one.
+    /// The pod has no sandbox, or the kubelet will create another one.
     Absent,
-    /// The pod has a sandbox; the time since which it has it, if reported.
+    /// The pod has a sandbox. The value is the time of its creation, if reported.
     Ready(Option<SystemTime>),
 }
 
@@ -252,7 +252,7 @@ struct Running {
     started_at: Option<KubeTimestamp>,
 }
 
-/// One condition; it is dropped once the status is decoded.
+/// One pod condition. It is dropped after the status is decoded.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Condition {
@@ -280,11 +280,11 @@ pub(crate) struct PodIpEntry {
 }
 
 impl PodStatus {
-    /// The latest moment, by the node's clock, after which the status was certainly written. `None` if the status has no such
-    /// time; a kubelet's status that has an address always has one.
+    /// Returns a moment, by the node's clock, after which the kubelet certainly wrote the status. `None` if the status contains
+    /// no such time; a kubelet's status with an address always contains one.
     ///
-    /// The times of `Ready` and of containers that ended do not count: the node controller writes the first, and after a reboot
-    /// runtimes date the end of old containers at the runtime's next start.
+    /// The time of `Ready` does not count, because the node controller can write it. The end times of containers do not count
+    /// either: after a reboot, runtimes set them to the runtime's next start.
     pub(crate) fn written_after(&self) -> Option<SystemTime> {
         let Sandbox::Ready(Some(made)) = self.sandbox else { return self.started() };
         self.started().max(Some(made))
@@ -296,8 +296,8 @@ impl PodStatus {
         started.chain(self.start_time).map(|time| time.0).max()
     }
 
-    /// The pod's own addresses, canonical: an IPv4-mapped IPv6 address is the IPv4 address. Text that is not an address and the
-    /// node's own addresses are left out, because they do not identify a pod.
+    /// Returns the pod's own addresses in canonical form: an IPv4-mapped IPv6 address becomes the IPv4 address. Invalid text and
+    /// the node's own addresses are left out, because they do not identify a pod.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let node: Vec<IpAddr> = parsed(&self.host_ip, &self.host_ips).collect();
         let mut own: Vec<IpAddr> = parsed(&self.pod_ip, &self.pod_ips)
@@ -320,7 +320,7 @@ impl Versioned for PodObject {
     }
 }
 
-/// An object of which only the metadata is requested.
+/// The metadata of an object. The agent requests nothing else of it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PartialObject {
     #[serde(default)]

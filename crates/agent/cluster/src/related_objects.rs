@@ -1,6 +1,6 @@
-//! The objects that the agent reads besides pods: their kinds, their API paths and the selected annotation keys.
+//! Defines the objects that the agent reads besides pods: their kinds, their API paths and the selected annotation keys.
 //!
-//! It does not know when they are read, which [`crate::index`] decides, nor how, which [`crate::snapshot_writer`] does.
+//! [`crate::index`] decides when the agent reads these objects. [`crate::snapshot_writer`] reads them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use seawall_core::{Pod, ServiceAccount};
 
 use crate::object::{ObjectMeta, ParsedAnnotationKeys};
 
-/// A kind of object that pods belong to.
+/// A kind of object to which pods belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelatedKind {
     ServiceAccount,
     Namespace,
 }
 
-/// One object that pods belong to, by its name.
+/// One object to which pods belong, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RelatedObject {
     ServiceAccount(ServiceAccount),
     Namespace(Arc<str>),
 }
 
-/// The annotation keys that the clouds select. Namespaces are not requested if no cloud selects a key on them.
+/// The annotation keys that the clouds select. If no cloud selects a key on namespaces, the agent requests no namespaces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SelectedKeys {
     pub(crate) pod: ParsedAnnotationKeys,
@@ -33,7 +33,7 @@ pub(crate) struct SelectedKeys {
 }
 
 impl RelatedKind {
-    /// The API path of this kind's objects in all namespaces.
+    /// Returns the API path of this kind's objects in all namespaces.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::ServiceAccount => "/api/v1/serviceaccounts",
@@ -41,7 +41,7 @@ impl RelatedKind {
         }
     }
 
-    /// The object that has this metadata.
+    /// Returns the object with this metadata.
     pub(crate) fn object(self, metadata: &ObjectMeta) -> RelatedObject {
         let name = metadata.name.as_str().into();
         match self {
@@ -102,7 +102,7 @@ impl SelectedKeys {
         }
     }
 
-    /// The selected keys of this kind; empty if no cloud selects a key on it.
+    /// Returns the selected keys of this kind; empty if no cloud selects a key on this kind.
     pub(crate) fn keys(&self, kind: RelatedKind) -> ParsedAnnotationKeys {
         match kind {
             RelatedKind::ServiceAccount => self.service_account.clone(),

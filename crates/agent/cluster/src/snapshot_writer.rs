@@ -1,7 +1,7 @@
-//! The snapshot writer: receives what the watches report, updates the index and publishes snapshots.
+//! Writes the snapshots: receives the changes of the watches, updates the index and publishes snapshots.
 //!
-//! Events that wait together become one snapshot, so a storm costs one rebuild for many events. Small tasks of their own make
-//! the first read of a ServiceAccount or namespace, so that a slow answer delays no pod.
+//! Events that wait together become one snapshot, so a storm of events costs few rebuilds. Separate small tasks make the first
+//! read of a ServiceAccount or namespace, so a slow response delays no pod.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,7 +24,7 @@ use crate::watch::WatchChange;
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "pods are what is told most; a box would be an allocation for each event"
+    reason = "most messages carry pods, and a box would cost an allocation for each event"
 )]
 pub(crate) enum ViewUpdate {
     Pods(WatchChange<PodObject>),
@@ -32,17 +32,18 @@ pub(crate) enum ViewUpdate {
     Fetched(ObjectFetch, RelatedAnnotations),
 }
 
-/// Maximum number of updates that wait for the writer. When the queue is full, the watches wait and TCP slows the API server down.
+/// The maximum number of queued updates. When the queue is full, the watches stop reading, and TCP slows the API server down.
 pub(crate) const QUEUE: usize = 256;
 
-/// Maximum number of concurrent reads of ServiceAccounts and namespaces.
+/// The maximum number of concurrent reads of ServiceAccounts and namespaces.
 const READING: usize = 4;
 
-/// For this long after the machine's start, a status from before the start is not believed. Far longer than a kubelet takes
-/// from its own start to the first status of its last pod (two calls for each, 50 a second). [`crate::index`] says why it ends.
+/// The time after the machine's start during which a status from before the start does not count. It is far longer than a kubelet
+/// needs from its own start to the first status of its last pod (two calls for each pod, 50 calls per second). [`crate::index`]
+/// explains why the rule ends.
 const REBUILT: Duration = Duration::from_secs(3600);
 
-/// The longest wait, used if nothing is due.
+/// The maximum wait, used if nothing is due.
 const FAR: Duration = Duration::from_secs(3600);
 
 pub(crate) struct SnapshotWriter {
@@ -54,11 +55,11 @@ pub(crate) struct SnapshotWriter {
     answers: mpsc::Sender<ViewUpdate>,
     readers: JoinSet<()>,
     permits: Arc<Semaphore>,
-    /// Number of pod changes that are applied and not yet published.
+    /// The number of applied pod changes that are not published yet.
     unpublished: u64,
-    /// True if the next snapshot would differ from the last one.
+    /// True if the next snapshot would differ from the last snapshot.
     is_news: bool,
-    /// The time at which the last snapshot becomes outdated by time alone.
+    /// The time at which the last snapshot becomes outdated without any event.
     outdated: Option<SystemTime>,
 }
 
@@ -89,14 +90,14 @@ impl SnapshotWriter {
         (writer, sender)
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the future is dropped.
     pub(crate) async fn run(mut self) {
         loop {
             self.wait().await;
             while let Ok(update) = self.updates.try_recv() {
                 self.apply(update);
             }
-            // Most of what a cluster says of ServiceAccounts and namespaces concerns no pod here.
+            // Most events about ServiceAccounts and namespaces concern no pod of this node.
             let wall = self.link.clock.wall();
             if self.is_news || self.outdated.is_some_and(|end| wall >= end) {
                 self.publish();
@@ -105,7 +106,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Waits until an update arrives, and applies it, or until the last snapshot becomes outdated.
+    /// Waits until an update arrives, and applies it. Returns earlier if the last snapshot becomes outdated.
     async fn wait(&mut self) {
         let due = self.link.clock.now() + until(self.outdated, &self.link.clock);
         let update = tokio::select! {
@@ -149,7 +150,7 @@ impl SnapshotWriter {
         let new = Arc::new(self.index.snapshot(wall));
         (self.is_news, self.outdated) = (false, self.index.next_change_at(wall));
         let version = new.version();
-        // The pointer first, so that a reader that the version wakes sees at least this snapshot.
+        // Store the pointer first. A reader that the version wakes then sees at least this snapshot.
         self.shared.snapshot.store(new);
         self.shared.versions.send_replace(version);
         self.shared.pod_watch.freshness.changes_published(std::mem::take(&mut self.unpublished));
@@ -173,23 +174,24 @@ impl SnapshotWriter {
     }
 }
 
-/// The time until `end` or the end of [`REBUILT`], whichever comes first, plus 1 s so that the wall clock has certainly passed it.
+/// Returns the time until `end` or until the end of [`REBUILT`], whichever comes first. Adds 1 s so that the wall clock has
+/// certainly passed it.
 fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     let now = clock.wall();
     let end = end.map(|end| end.duration_since(now).unwrap_or_default());
-    // Then statuses are believed again.
+    // After this time statuses from before the start count again.
     let rebuilt = REBUILT.checked_sub(uptime(clock));
     let left = end.into_iter().chain(rebuilt).min();
     left.map_or(FAR, |left| (left + Duration::from_secs(1)).min(FAR))
 }
 
-/// The time at which this machine started, by the wall clock as it is set now; `None` if that is long ago.
+/// Returns the time of this machine's start by the present wall clock; `None` if the start is long ago.
 fn recent_boot(clock: &Clock) -> Option<SystemTime> {
     let uptime = uptime(clock);
     clock.wall().checked_sub(uptime).filter(|_| uptime < REBUILT)
 }
 
-/// The time since the machine's start, from which the clock counts.
+/// Returns the time since the machine's start, which is the origin of the clock.
 fn uptime(clock: &Clock) -> Duration {
     clock.now().since(Moment::from_nanos(0))
 }
@@ -202,7 +204,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Returns the object's annotations, or that the object is missing; `None` once its fetch ticket is voided.
+    /// Returns the object's annotations or the fact that the object does not exist. `None` once the fetch's ticket is voided.
     async fn read_until_known(&self, permits: &Semaphore) -> Option<RelatedAnnotations> {
         let Self { link, fetch, .. } = self;
         let mut pauses = RetryBackoff::new(&link.timeouts);
@@ -241,7 +243,7 @@ mod tests {
     use crate::NodePods;
     use crate::fake::{FakeCall, link};
 
-    /// A running writer: the view, the sender of its updates, the calls that it makes, and its clock.
+    /// Starts a writer. Returns the view, the sender of its updates, the calls that it makes, and its clock.
     fn writer() -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
         selecting(SelectedKeys::default())
     }
@@ -269,7 +271,7 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    /// Each of these changes used to make a new snapshot of all pods, and woke all tasks that wait for a snapshot.
+    /// Each of these changes once created a new snapshot of all pods and woke all tasks that wait for a snapshot.
     #[tokio::test]
     async fn what_concerns_no_pod_here_makes_no_snapshot() {
         let (pods, updates, _asked, _hand) = writer();
@@ -297,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_nobody_says_is_gone_ends_by_the_clock() {
         let (pods, updates, _asked, hand) = writer();
-        // A minute from the manual clock's beginning, and the leeway.
+        // The pod ends one minute after the start of the manual clock, plus the leeway.
         let dying = pod("dying", json!({"deletionTimestamp": "2026-01-01T00:01:00Z"}));
         updates.send(ViewUpdate::Pods(WatchChange::Started(vec![dying]))).await.unwrap();
         let before = pods.newer_than(0).await;
@@ -323,7 +325,7 @@ mod tests {
         updates.send(told("old", "2025-12-31T23:59:59Z")).await.unwrap();
         let before = pods.newer_than(0).await;
         assert!(before.pod_at(address).is_err() && before.by_uid("old").is_some());
-        // Another pod has it: so the old one does not.
+        // Another pod has the address now, so the old pod does not.
         updates.send(told("new", "2026-01-01T00:00:05Z")).await.unwrap();
         let between = pods.newer_than(before.version()).await;
         assert_eq!(&*between.pod_at(address).unwrap().pod.uid.0, "new");
@@ -366,7 +368,7 @@ mod tests {
         let first = asked.recv().await.unwrap();
         assert_eq!(first.what, "GET /api/v1/namespaces/reef/serviceaccounts/coral");
         first.answer(500, &json!({"kind": "Status", "apiVersion": "v1", "code": 500, "status": "Failure"}));
-        // The pause before the next try, on a clock that only we move.
+        // Advance the clock through the pause before the next attempt.
         let second = loop {
             match asked.try_recv() {
                 Ok(asked) => break asked,

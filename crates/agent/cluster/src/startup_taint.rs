@@ -1,7 +1,7 @@
-//! Opens the node for pods once the agent can serve them: removes one configured taint from this node.
+//! Removes the startup taint from this node once the agent can serve pods.
 //!
-//! Nodes join the cluster with the taint (kubelet's `--register-with-taints`), so that no pod starts before the agent can give
-//! it credentials. Needs `get` and `patch` on nodes, which deploy/rbac-taint.yaml grants and deploy/rbac.yaml does not.
+//! Nodes join the cluster with the taint (kubelet's `--register-with-taints`). So no pod starts before the agent can give it
+//! credentials. This needs `get` and `patch` on nodes; deploy/rbac-taint.yaml grants them, deploy/rbac.yaml does not.
 
 use seawall_kube::request::{self, ObjectRepresentation};
 use seawall_kube::{KubeError, RetryBackoff, TimedKubeClient};
@@ -22,7 +22,7 @@ struct NodeSpec {
     taints: Vec<Value>,
 }
 
-/// Removes the taint and retries without limit. Returns once the taint is gone.
+/// Removes the taint, with unlimited retries. Returns once the taint is gone.
 pub(crate) async fn remove_with_retries(link: &TimedKubeClient, node: &str, taint: &str) {
     let mut pauses = RetryBackoff::new(&link.timeouts);
     while let Err(failure) = remove(link, node, taint).await {
@@ -32,7 +32,8 @@ pub(crate) async fn remove_with_retries(link: &TimedKubeClient, node: &str, tain
     info!(node, taint, "the startup taint is off the node; pods can start there");
 }
 
-/// Tries once to remove the taint; returns whether the node had it. Fails if the taints change meanwhile, because the patch tests them.
+/// Tries once to remove the taint, and returns whether the node had it. The patch fails if another client changes the taints
+/// meanwhile.
 pub(crate) async fn remove(link: &TimedKubeClient, name: &str, taint: &str) -> Result<bool, KubeError> {
     let path = format!("/api/v1/nodes/{name}");
     let node: Node =

@@ -1,16 +1,17 @@
-//! Removes the agents of a cluster and waits until their nodes are clean, before the objects that do this work are deleted.
-//! The uninstall command runs it once, at the API server; a serving agent never runs it.
+//! Removes the agents of a cluster, and waits until their nodes are clean. After that the cluster's objects can be deleted. Only
+//! the uninstall command uses this module, and runs it once; a serving agent never does.
 //!
 //! **The order matters.**
 //!
-//! 1. The agents. If a DaemonSet restarted an agent meanwhile, on a node that comes back or joins, that agent would attach the
-//!    redirect again. From then on pods are refused, so no pod is taken for another: redirect programs without an agent answer
-//!    no request, and an address that a pod gets meanwhile has no credentials behind it.
-//! 2. The nodes, through the pods of another DaemonSet, each of which is ready once its node is clean. Node by node, pods then
-//!    reach the real metadata server. They never get another pod's credentials, since no agent is left that could give any.
-//! 3. The taint. Removed earlier, it would let pods start where they are still refused.
+//! 1. Delete the agents. Otherwise their DaemonSet could start an agent again on a node that returns or joins, and that agent
+//!    would attach the redirect again. After this step all pods are refused: redirect programs without an agent answer no
+//!    request. So no pod is taken for another pod.
+//! 2. Clean the nodes with the pods of another DaemonSet. Each of these pods is ready once its node is clean. From then on the
+//!    node's pods reach the real metadata server. They never get another pod's credentials, because no agent is left to give any.
+//! 3. Remove the taint. Removed earlier, pods would start on nodes where they are still refused.
 //!
-//! Every wait is bounded. A node that does not answer is named, and the calling code decides: the node may not be clean.
+//! Every wait has a time limit. If a node does not respond, the error names it, and the calling code decides: the node may not be
+//! clean.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +29,7 @@ use crate::{KubeAccessError, startup_taint};
 /// The pause between two checks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Objects in a page of a list. A pod takes some kilobytes.
+/// The number of objects in a page of a list. A pod takes several kilobytes.
 const PAGE: u32 = 250;
 
 /// Removes the agents of one namespace, with a time limit for each wait.
@@ -40,10 +41,10 @@ pub struct Uninstaller {
     within: Duration,
 }
 
-/// The step that did not finish in time.
+/// The reason why a step did not finish in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UninstallError {
-    /// Parts of the agents may be left on these nodes.
+    /// On these nodes, parts of the agents may remain.
     #[error("timed out after {}s; not done on {}", .within.as_secs(), Nodes(.nodes))]
     Nodes {
         /// The names of the nodes, sorted.
@@ -61,7 +62,7 @@ pub enum UninstallError {
     },
 }
 
-/// Maximum number of nodes that an error message names, so that the line stays readable.
+/// The maximum number of nodes in an error message. More would make the line unreadable.
 const NAMED: usize = 20;
 
 struct Nodes<'a>(&'a [String]);
@@ -108,7 +109,7 @@ struct DaemonSetStatus {
     number_ready: u32,
 }
 
-/// The fields of a DaemonSet's pod that give its node and its readiness.
+/// The fields that give the node and the readiness of a DaemonSet's pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct DaemonSetPod {
@@ -130,7 +131,7 @@ struct Condition {
     status: String,
 }
 
-/// An object of any kind, of which only the name is read.
+/// An object of any kind. Only its name is read.
 #[derive(Debug, Deserialize)]
 struct NamedObject {
     metadata: Name,
@@ -142,7 +143,8 @@ struct Name {
 }
 
 impl Selector {
-    /// The selector as a parameter of a list request. Labels have no character that is special there (apimachinery `IsValidLabelValue`).
+    /// Returns the selector as a query parameter. Labels contain no characters that need escaping (apimachinery
+    /// `IsValidLabelValue`).
     fn text(&self) -> String {
         let pairs: Vec<String> =
             self.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -151,8 +153,8 @@ impl Selector {
 }
 
 impl DaemonSetPod {
-    /// The node on which the pod runs, or for which the DaemonSet's controller made it (kubernetes, pkg/controller/daemon/util
-    /// `ReplaceDaemonSetPodNodeNameNodeAffinity`).
+    /// Returns the node on which the pod runs. For an unscheduled pod, returns the node that the DaemonSet controller chose
+    /// (kubernetes, pkg/controller/daemon/util `ReplaceDaemonSetPodNodeNameNodeAffinity`).
     fn node(&self) -> String {
         let terms = &self.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         let meant = &terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0];
@@ -181,18 +183,18 @@ impl Uninstaller {
         Ok(Self { link: TimedKubeClient { client, clock, timeouts: patience }, namespace, within })
     }
 
-    /// Deletes the agents' DaemonSet and waits until none of its pods is left.
+    /// Deletes the agents' DaemonSet, and waits until all its pods are gone.
     ///
     /// # Errors
-    /// Some pods are left, or the API server does not say. On their nodes the kubelet does not answer. It does not start an agent
-    /// again either, because the pod is marked as deleted; but the agent may still serve.
+    /// Some pods remain, or the API server does not report their state. On the nodes of these pods the kubelet does not respond.
+    /// Their agents may still serve. The kubelet will not start them again, because their pods are marked as deleted.
     pub async fn delete_agents(&self, daemonset: &str) -> Result<(), UninstallError> {
         let (start, mut selector) = (self.link.clock.now(), None);
         while !self.is_done(start, self.agents_left(daemonset, &mut selector).await).await? {}
         Ok(())
     }
 
-    /// The nodes of the agents that are left. `selector` keeps the agents' label selector for after their DaemonSet is deleted.
+    /// Returns the nodes of the remaining agents. `selector` keeps the agents' label selector after their DaemonSet is deleted.
     async fn agents_left(
         &self,
         daemonset: &str,
@@ -208,7 +210,7 @@ impl Uninstaller {
     /// Waits until this DaemonSet has a ready pod on each of its nodes.
     ///
     /// # Errors
-    /// Some pods are not ready, or the API server does not say.
+    /// Some pods are not ready, or the API server does not report their state.
     pub async fn wait_for_nodes(&self, daemonset: &str) -> Result<(), UninstallError> {
         let start = self.link.clock.now();
         while !self.is_done(start, self.nodes_left(daemonset).await).await? {}
@@ -218,7 +220,7 @@ impl Uninstaller {
     async fn nodes_left(&self, daemonset: &str) -> Result<Vec<String>, KubeError> {
         let request = request::get(&self.path(daemonset), ObjectRepresentation::Whole);
         let DaemonSet { metadata, spec, status } = self.call(request).await?;
-        // All zeros before its controller has looked.
+        // The counts are zero until the DaemonSet's controller has seen the object.
         let is_counted = metadata.generation > 0 && status.observed_generation >= metadata.generation;
         if is_counted && status.number_ready >= status.desired_number_scheduled {
             return Ok(Vec::new());
@@ -234,7 +236,7 @@ impl Uninstaller {
     /// Removes a taint from all nodes that have it. Returns the number of nodes that had it.
     ///
     /// # Errors
-    /// Some nodes still have the taint, or the API server does not say.
+    /// Some nodes still have the taint, or the API server does not report their state.
     pub async fn remove_taint(&self, taint: &str) -> Result<usize, UninstallError> {
         let (start, mut opened) = (self.link.clock.now(), 0);
         while !self.is_done(start, self.tainted(taint, &mut opened).await).await? {}
@@ -248,7 +250,7 @@ impl Uninstaller {
         {
             match startup_taint::remove(&self.link, &metadata.name, taint).await {
                 Ok(was_there) => *opened += usize::from(was_there),
-                // It has gone since, and its taint with it.
+                // The node and its taint were deleted meanwhile.
                 Err(KubeError::NotFound { .. }) => {}
                 Err(_) => left.push(metadata.name),
             }
@@ -256,7 +258,7 @@ impl Uninstaller {
         Ok(left)
     }
 
-    /// True if nothing is left. Otherwise waits for the next check and returns `false`, or fails if the time limit has passed.
+    /// Returns `true` if nothing is left. Otherwise waits for the next check and returns `false`, or fails after the time limit.
     async fn is_done(
         &self,
         start: Moment,
@@ -274,7 +276,8 @@ impl Uninstaller {
         Ok(false)
     }
 
-    /// Deletes a DaemonSet, and its pods through the garbage collector. Returns its selector; `None` if there is no such DaemonSet.
+    /// Deletes a DaemonSet; the garbage collector deletes its pods. Returns the selector, or `None` if the DaemonSet does not
+    /// exist.
     async fn delete(&self, name: &str) -> Result<Option<String>, KubeError> {
         let path = self.path(name);
         let found = match self.call::<DaemonSet>(request::get(&path, ObjectRepresentation::Whole)).await {
@@ -293,7 +296,7 @@ impl Uninstaller {
         self.all(&path, ObjectRepresentation::Whole, Some(selector)).await
     }
 
-    /// All pages of a list.
+    /// Returns the objects of all pages of a list.
     async fn all<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -357,17 +360,17 @@ mod tests {
         json!({ "spec": { "nodeName": node }, "status": { "conditions": [{ "type": "Ready", "status": ready }] } })
     }
 
-    /// The test's side: it answers calls, and moves the clock while no call waits.
+    /// A fake API server that responds to calls, and moves the clock while no call waits.
     struct Server {
         asked: UnboundedReceiver<FakeCall>,
         hand: ManualClock,
     }
 
     impl Server {
-        /// The next call; `None` if the task has ended without another call.
+        /// Returns the next call; `None` if the task has ended without another call.
         async fn next<T>(&mut self, task: &JoinHandle<T>) -> Option<FakeCall> {
             loop {
-                // As often as any task needs to come to its next wait.
+                // Yield often enough for any task to reach its next wait.
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
                 }
@@ -379,7 +382,7 @@ mod tests {
             }
         }
 
-        /// Answers the next call, which must be this one; returns the body of that call.
+        /// Responds to the next call and checks that it is the expected call. Returns the body of the call.
         async fn answer<T>(&mut self, task: &JoinHandle<T>, what: &str, status: u16, body: &Value) -> Value {
             let call = self.next(task).await.unwrap();
             assert!(call.what.starts_with(what), "{} is not {what}", call.what);

@@ -1,30 +1,30 @@
-//! Proves that the view is as new as the data that has reached this machine.
+//! Proves that the view contains all data that has reached this machine.
 //!
-//! The agent decides once for each connection which pod has its source address, by the latest snapshot. The API server reports
-//! a pod's end before the next pod at its address can run. But on a machine that is short of CPU that report may lie in the
-//! socket while a traffic thread accepts the next pod's first connection, which would then get the last pod's credentials. So a
-//! connection is decided only by a view that is *current*: everything that had reached this machine shortly before has been
-//! applied. A traffic thread reads one number to check that. Only if the last proof is older than [`AGE`] does it request a new
-//! one from the watch thread, and the connection waits for it as for a pod that is not known yet. While connections come, proofs
-//! are renewed ahead of them.
+//! The agent decides once for each connection which pod has its source address, by the latest snapshot. The API server reports a
+//! pod's end before the next pod at its address can run. But on a machine that is short of CPU, the report can wait unread in the
+//! socket. If a traffic thread then accepts the next pod's first connection, that pod would get the last pod's credentials. So
+//! only a view that is *current* may decide a connection: the agent has applied everything that had reached this machine shortly
+//! before. A traffic thread reads one number to check this. If the last proof is older than [`AGE`], the traffic thread requests
+//! a new proof from the watch thread. The connection then waits for the proof, as it waits for an unknown pod. While connections
+//! arrive, the watch thread renews the proof early.
 //!
-//! The proof rests on how a current-thread runtime of tokio works. The watch, its connection, the writer and the prover have one
-//! such runtime to themselves ([`crate::watch_thread`]). A task that yields runs again only after the runtime has asked the
-//! kernel for input. Suppose that in a few rounds of yielding the watch read nothing and the writer had nothing to publish. Then
-//! everything that had arrived before the first round has been read.
+//! The proof depends on tokio's current-thread runtime. The watch, its connection, the writer and the prover have one such
+//! runtime to themselves ([`crate::watch_thread`]). A task that yields runs again only after the runtime has asked the kernel for
+//! input. Suppose that the prover yields for a few rounds, the watch reads nothing, and the writer has nothing to publish. Then
+//! the runtime has read everything that had arrived before the first round.
 //!
-//! Between two connections a watch receives nothing, which proves nothing. For [`RESUMING`] the view counts as not current. After
-//! that it is an outage, during which known pods are served: a kubelet that receives nothing either starts no pods on the node.
-//! An API server that answers with a failure of its own (5xx) counts as unreachable, like a silent one. An API server that
-//! refuses the agent (a permission, a token, a rate limit) still serves the kubelet, which goes on starting pods. Then the view is
-//! not current until the server accepts the agent again.
+//! Between two connections of the watch, the watch receives nothing, and that silence proves nothing. The view counts as not
+//! current for [`RESUMING`]. After that time the silence counts as an outage, and the agent serves known pods. This is safe
+//! because a kubelet that receives nothing starts no pods on the node. An API server that fails by itself (5xx) counts as
+//! unreachable, like a silent one. An API server that refuses the agent (permission, token, rate limit) still serves the kubelet,
+//! and the kubelet starts pods. So the view is not current until the server accepts the agent again.
 //!
-//! A list is the state of one moment; later changes are reported only by a watch that starts there. So the view is not current
-//! before the first watch is open, however long that takes. The view is not current either while the watch begins anew because
-//! its position was lost: an API server that reports a lost position also serves the kubelet, so this is not an outage. It
-//! becomes one only if the server then falls silent.
+//! A list shows one moment. Only a watch that starts at that moment reports later changes. So the view is not current before the
+//! first watch is open, however long that takes. The view is also not current while the watch restarts because its position was
+//! lost. An API server that reports a lost position also serves the kubelet, so this is not an outage. If the server then falls
+//! silent, it becomes an outage.
 //!
-//! No local proof covers what the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
+//! No local proof covers data that the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,57 +33,59 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-/// The maximum age of a proof. Far shorter than the time from a pod's end to another pod's first process at its address
-/// (network namespace, network plugin, container: hundreds of milliseconds). Far longer than a proof takes, so that a storm of
-/// new connections costs fifty proofs a second and not one each.
+/// The maximum age of a proof.
+///
+/// It is far shorter than the time between a pod's end and the first process of the next pod at its address. That time includes
+/// the network namespace, the network plugin and the container: hundreds of milliseconds. It is far longer than a proof takes, so
+/// a storm of new connections costs 50 proofs per second instead of one proof per connection.
 pub(crate) const AGE: Duration = Duration::from_millis(20);
 
-/// While connections arrive, a proof is renewed this often, ahead of the connections that would have to wait for it. A wait is
-/// two thread switches, which on a busy machine is most of what the slowest connections of a quiet pod take. Half of [`AGE`] is
-/// left for the proof itself.
+/// The interval at which proofs are renewed while connections arrive. An early renewal saves connections the wait for a proof. A
+/// wait costs two thread switches. On a busy machine, that is most of the latency of a quiet pod's slowest connections. Half of
+/// [`AGE`] remains for the proof itself.
 const RENEWAL: Duration = Duration::from_millis(10);
 
-/// Renewals end after this many in a row without a connection that checks the proof: half a second.
+/// The number of renewals without any check by a connection, after which renewals stop. It corresponds to 0.5 s.
 const UNSEEN: u32 = 50;
 
-/// The time in which a watch that ended may resume before this is an outage. The first tries come within 0.1 s and 0.3 s.
-/// It is shorter than the time for which any client's request is held, so that an outage refuses no known pod.
+/// The time in which an ended watch may resume before the silence counts as an outage. The first attempts come within 0.1 s and
+/// 0.3 s. The agent holds each client's request for longer than this time, so an outage refuses no known pod.
 const RESUMING: Duration = Duration::from_millis(300);
 
-/// Rounds of yielding: one asks the kernel, one carries the input through connection, watch and writer, and one is spare.
+/// The number of yields: one asks the kernel, one carries the input through connection, watch and writer, and one is spare.
 const ROUNDS: usize = 3;
 
 /// The time of the last proof, and the signals that produce the next one.
 #[derive(Debug, Default)]
 pub(crate) struct ViewFreshness {
-    /// The start of the last proof, in nanoseconds; 0 means never.
+    /// The start time of the last proof, in nanoseconds; 0 means never.
     proven: AtomicU64,
-    /// True if a connection has checked the proof since the prover last looked at this flag.
+    /// True if a connection has checked the proof since the prover last read this flag.
     looked: AtomicBool,
     wanted: Notify,
     renewed: Notify,
-    /// The time since which no stream of the watch is open, in nanoseconds; or [`OPEN`], [`FIRST`], [`ANEW`].
+    /// The time in nanoseconds since which the watch has no open stream; or [`OPEN`], [`FIRST`] or [`ANEW`].
     unwatched: AtomicU64,
     /// Signals a change of `unwatched`.
     rewatched: Notify,
-    /// Number of pieces of the stream that have been read. A large event comes in many pieces and takes effect with the last one.
+    /// The number of stream pieces that the watch has read. A large event has many pieces and takes effect with its last piece.
     heard: AtomicU64,
-    /// Number of changes that the watch has sent to the writer.
+    /// The number of changes that the watch has sent to the writer.
     told: AtomicU64,
     published: AtomicU64,
     /// Signals that the writer has published.
     publication: Notify,
 }
 
-/// No stream has ever been open.
+/// The state in which no stream has ever been open.
 const FIRST: u64 = 0;
-/// The position was lost or the server refused the agent, and the API server has answered ever since.
+/// The state after the position was lost or the server refused the agent, while the API server still responds.
 const ANEW: u64 = 1;
-/// A stream is open.
+/// The state in which a stream is open.
 const OPEN: u64 = 2;
 
 impl ViewFreshness {
-    /// True if the view held, at `then`, everything that had arrived shortly before. Requests another proof if not.
+    /// True if, at `then`, the view contained everything that had arrived shortly before. Otherwise requests another proof.
     pub(crate) fn is_fresh_at(&self, then: Moment) -> bool {
         if !self.looked.load(Ordering::Relaxed) {
             self.looked.store(true, Ordering::Relaxed);
@@ -96,8 +98,8 @@ impl ViewFreshness {
         is_proven
     }
 
-    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. It does not check the time of its end: where threads wait
-    /// long for their turn, every proof would be too old when it is checked, and no connection would be answered.
+    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. It does not check the time of its own end: on a
+    /// machine with long scheduling delays, every proof would then be too old, and no connection would get a response.
     pub(crate) async fn wait_until_fresh(&self, clock: &Clock) {
         let since = clock.now();
         loop {
@@ -120,14 +122,14 @@ impl ViewFreshness {
         self.turn(OPEN, now.as_nanos().max(OPEN + 1));
     }
 
-    /// Records that the API server answers but sends no changes: the watch must begin anew, or the server refuses the agent.
+    /// Records that the API server responds but sends no changes: the watch must restart, or the server refuses the agent.
     pub(crate) fn position_lost(&self) {
         let _ = self
             .unwatched
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| (seen != FIRST).then_some(ANEW));
     }
 
-    /// Records that the API server does not answer.
+    /// Records that the API server does not respond.
     pub(crate) fn record_unreachable(&self, now: Moment) {
         self.turn(ANEW, now.as_nanos().max(OPEN + 1));
     }
@@ -147,7 +149,7 @@ impl ViewFreshness {
         self.told.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Records that the writer has published this many changes.
+    /// Records that the writer has published this number of changes.
     pub(crate) fn changes_published(&self, changes: u64) {
         self.published.fetch_add(changes, Ordering::AcqRel);
         self.publication.notify_one();
@@ -171,8 +173,8 @@ impl ViewFreshness {
         }
     }
 
-    /// Waits until everything that had arrived at some moment is read and published, and returns that moment. Starts again if the
-    /// input includes the end of the watch: the watch had then ended before, and received nothing since.
+    /// Waits until everything that had arrived at some moment is read and published, and returns that moment. If the input
+    /// contains the end of the watch, the wait starts again, because an ended watch received nothing afterwards.
     async fn drained_in_one_watch(&self, clock: &Clock) -> Moment {
         loop {
             self.watched(clock).await;
@@ -204,14 +206,14 @@ impl ViewFreshness {
             if self.published.load(Ordering::Acquire) == before {
                 return;
             }
-            // The writer's turn. One that has come already left its mark, and this returns at once.
+            // Wait for the writer. If the writer has already published, its permit is stored, and this returns at once.
             self.publication.notified().await;
         }
     }
 }
 
-/// Makes proofs on request, for ever, and renews them as long as connections check them. It must run on the runtime of the
-/// watch and the writer, which [`crate::watch_thread`] ensures.
+/// Makes proofs on request, without end, and renews them while connections check them. It must run on the runtime of the watch
+/// and the writer; [`crate::watch_thread`] ensures this.
 pub(crate) async fn run_freshness_checks(current: Arc<ViewFreshness>, clock: Clock) {
     loop {
         current.wanted.notified().await;
@@ -239,7 +241,7 @@ mod tests {
     use crate::watch_thread::watch_pods;
     use crate::{NodeName, NodePods};
 
-    /// The pods' watch, the writer and the prover, running on a runtime like the agent's.
+    /// The pods' watch, the writer and the prover on a runtime like the agent's.
     struct World {
         pods: NodePods,
         asked: UnboundedReceiver<FakeCall>,
@@ -261,7 +263,7 @@ mod tests {
     }
 
     impl World {
-        /// Lists one pod, opens the watch, and waits until that is the view.
+        /// Lists one pod, opens the watch, and waits until the view shows both.
         async fn with_one_pod(&mut self) -> FakeWatchStream {
             let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
             self.asked.recv().await.unwrap().answer(200, &list);
@@ -270,7 +272,7 @@ mod tests {
             feed
         }
 
-        /// Answers the next call with this status.
+        /// Responds to the next call with this status.
         async fn answer(&mut self, status: u16) {
             let asked = self.asked.recv().await.unwrap();
             asked.answer(status, &json!({"kind": "Status", "status": "Failure", "code": status}));
@@ -291,7 +293,7 @@ mod tests {
         json!({"type": kind, "object": object})
     }
 
-    /// An agent without CPU: the API server's report lies unread while the next pod at the address connects.
+    /// The agent lacks CPU: the API server's report lies unread while the next pod at the address connects.
     #[tokio::test]
     async fn a_reused_address_is_not_the_last_pods_though_the_word_of_its_end_lies_unread() {
         let mut world = world();
@@ -302,9 +304,9 @@ mod tests {
         world.hand.advance(AGE + Duration::from_millis(1));
         feed.say(&event("DELETED", &pod("old", ADDRESS)));
         feed.say(&event("ADDED", &pod("new", ADDRESS)));
-        // The thread that accepts the new pod's connection runs before the one that reads the watch.
-        assert_eq!(world.name().unwrap(), "old", "the view lags, as it was meant to");
-        assert!(!world.pods.is_current(), "and says so");
+        // The thread that accepts the new pod's connection runs before the thread that reads the watch.
+        assert_eq!(world.name().unwrap(), "old", "the test needs an outdated view");
+        assert!(!world.pods.is_current(), "the view must not count as current");
         world.pods.wait_until_current().await;
         assert_eq!(world.name().unwrap(), "new");
         assert!(world.pods.is_current());
@@ -328,10 +330,10 @@ mod tests {
         for _ in 0..200 {
             step().await;
         }
-        assert!(!world.pods.is_current(), "nobody has looked for a second");
+        assert!(!world.pods.is_current(), "renewals stop when no connection checks the proof for a second");
     }
 
-    /// On a busy machine, proofs used to be requested again and again until the request was given up.
+    /// On a busy machine, the agent once requested proofs again and again until the client gave up.
     #[tokio::test]
     async fn a_proof_that_is_looked_at_late_is_still_one() {
         let mut world = world();
@@ -362,7 +364,7 @@ mod tests {
         assert_eq!(world.pods.snapshot().pods().len(), 2000);
     }
 
-    /// A mebibyte of annotations, read 16 KiB at a time.
+    /// One event carries 1 MiB of annotations, and the watch reads 16 KiB at a time.
     #[tokio::test]
     async fn an_event_that_has_come_in_part_is_read_to_its_end() {
         let mut world = world();
@@ -381,7 +383,7 @@ mod tests {
         feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
         world.pods.wait_until_current().await;
         drop(feed);
-        // Ended in order, as watches are: the next one tells what happened in between.
+        // The stream ends normally, as watches do. The next stream reports the changes in between.
         let next = world.asked.recv().await.unwrap();
         world.hand.advance(AGE + Duration::from_millis(1));
         assert!(!world.pods.is_current());
@@ -390,7 +392,7 @@ mod tests {
         tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name(), None);
 
-        // Gone for longer than it takes to come back.
+        // The outage lasts longer than [`RESUMING`].
         feed.say(&event("ADDED", &pod("old", ADDRESS)));
         tokio::select! { () = current_and_named(&world) => {}, () = advancing(&world.hand) => {} }
         drop(feed);
@@ -401,7 +403,7 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
     }
 
-    /// A list is as old as its answer; only a watch reports later changes.
+    /// A list is as old as its response. Only a watch reports later changes.
     #[tokio::test]
     async fn before_the_first_watch_is_open_nothing_is_current_however_long_that_takes() {
         let mut world = world();
@@ -414,7 +416,7 @@ mod tests {
             drop(unanswered);
             tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
         }
-        assert_eq!(world.name().unwrap(), "old", "the view is there, and nobody is decided by it");
+        assert_eq!(world.name().unwrap(), "old", "the view exists but must not decide connections");
         let _feed = world.asked.recv().await.unwrap().answer_stream();
         tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert!(world.pods.is_current());
@@ -430,7 +432,10 @@ mod tests {
         let anew = world.asked.recv().await.unwrap();
         assert!(!anew.what.contains("watch=true"), "{}", anew.what);
         world.hand.advance(AGE + Duration::from_millis(1));
-        assert!(is_never(world.pods.wait_until_current(), &world.hand).await, "a list takes its time");
+        assert!(
+            is_never(world.pods.wait_until_current(), &world.hand).await,
+            "the view is not current while the list is pending"
+        );
         drop(anew);
         tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name().unwrap(), "old");
@@ -448,7 +453,7 @@ mod tests {
             world.hand.advance(AGE + Duration::from_millis(1));
             assert!(
                 is_never(world.pods.wait_until_current(), &world.hand).await,
-                "the kubelet hears what we do not: {status}"
+                "a server that refuses the agent still serves the kubelet: {status}"
             );
         }
     }
@@ -465,7 +470,7 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
     }
 
-    /// True if the future is still pending after ten times [`RESUMING`], which is less than the time limit of any answer.
+    /// True if the future is still pending after ten times [`RESUMING`]. That is less than the timeout of any response.
     async fn is_never(future: impl Future<Output = ()>, hand: &ManualClock) -> bool {
         let mut future = std::pin::pin!(future);
         for _ in 0..RESUMING.as_millis() {
@@ -490,7 +495,7 @@ mod tests {
         let feed = world.with_one_pod().await;
         world.pods.wait_until_current().await;
         world.hand.advance(AGE + Duration::from_millis(1));
-        // The prover's turn comes before the watch's.
+        // The prover runs before the watch.
         assert!(!world.pods.is_current());
         feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
         drop(feed);
@@ -513,7 +518,7 @@ mod tests {
         }
     }
 
-    /// However the prover waits for the watch, it waits on the clock.
+    /// Advances the clock without end, because the prover waits on the clock.
     async fn advancing(hand: &ManualClock) {
         loop {
             hand.advance(Duration::from_millis(5));

@@ -1,13 +1,14 @@
-//! One list-and-watch of one kind: reports changes for ever.
+//! Lists and watches the objects of one kind, and reports changes without end.
 //!
 //! Each kind has its own task, connection and back-off, so that a stuck or forbidden watch delays no other watch. Bookmarks
 //! measure staleness.
 //!
-//! The rules, from the Kubernetes documentation "Efficient detection of changes":
-//! - begin with a consistent list, then watch from its version; each event and bookmark moves the position;
-//! - a broken connection resumes from the position, an expired position (410) begins anew;
-//! - any other error *event* begins anew, too: a list returns whatever the watch could not;
-//! - a watch that is silent for longer than the interval between bookmarks is dead, even if TCP considers it open.
+//! The rules come from the Kubernetes documentation "Efficient detection of changes":
+//! - The watch begins with a consistent list and continues from the list's version. Each event and bookmark moves the position.
+//! - After a broken connection, the watch resumes from its position. After an expired position (410), it starts again with a
+//!   list.
+//! - After any other error *event* it also starts again, because a list returns what the watch could not.
+//! - A watch that is silent for longer than the interval between bookmarks counts as dead, even if its TCP connection is open.
 
 use std::sync::Arc;
 
@@ -23,42 +24,42 @@ use crate::watch_health::WatchState;
 /// A change that a watch reports.
 #[derive(Debug)]
 pub(crate) enum WatchChange<T> {
-    /// The watch begins or begins anew, and these are all objects. Empty for [`WatchOrigin::Position`].
+    /// The watch starts or restarts, and these are all objects. The list is empty for [`WatchOrigin::Position`].
     Started(Vec<T>),
     Applied(T),
     Deleted(T),
 }
 
-/// The start of a watch: a list of all objects, or only a position.
+/// The start of a watch: with a list of all objects, or with a position only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WatchOrigin {
     /// The watch starts with a list of all objects.
     List,
-    /// The watch starts without objects: only the collection's present version is requested.
+    /// The watch starts without objects. The agent requests only the collection's present version.
     Position,
 }
 
-/// The collection to watch, and the part of its objects to read.
+/// The collection to watch, and the part of each object to read.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedCollection {
     /// The collection's path.
     pub(crate) path: &'static str,
     /// The field selector; `None` selects everything.
     pub(crate) fields: Option<String>,
-    /// The representation of each object: whole, or metadata only.
+    /// The representation of each object: the whole object, or its metadata only.
     pub(crate) form: ObjectRepresentation,
-    /// The annotation keys to keep of each object.
+    /// The annotation keys to keep from each object.
     pub(crate) annotations: ParsedAnnotationKeys,
     pub(crate) start: WatchOrigin,
 }
 
-/// Objects in a page of a list. Small, because a page is held as text (pods are some 10 KiB each) and then as objects: with
-/// 100, a list of 2,000 pods left 700 bytes more for each of them resident. Since Kubernetes 1.34 the API server
-/// serves pages from its cache (ListFromCacheSnapshot), so that smaller pages cost it no more.
+/// The number of objects in a page of a list. The page is small because the agent holds it as text (about 10 KiB per pod) and
+/// then as objects. With 100, a list of 2,000 pods left 700 more bytes resident for each pod. Since Kubernetes 1.34 the API
+/// server serves pages from its cache (ListFromCacheSnapshot), so smaller pages cost the server nothing extra.
 const PAGE: u32 = 25;
 
-/// The time for which the server is asked to keep a watch open, in seconds. Drawn from this range so that the nodes of a
-/// cluster do not reconnect together.
+/// The range of times for which the server is asked to keep a watch open, in seconds. A random value from the range prevents all
+/// nodes of a cluster from reconnecting together.
 const OPEN: std::ops::Range<u32> = 240..290;
 
 /// One running watch.
@@ -68,25 +69,25 @@ pub(crate) struct ListWatch<T, U> {
     state: Arc<WatchState>,
     updates: mpsc::Sender<U>,
     wrap: fn(WatchChange<T>) -> U,
-    /// The version to continue from; `None` begins anew.
+    /// The version from which to continue; `None` starts with a list.
     position: Option<String>,
     pauses: RetryBackoff,
 }
 
 /// The reason why a round of the watch ended early.
 enum WatchRoundError {
-    /// The round failed; continue from the position.
+    /// The round failed. The next round continues from the position.
     Failed(KubeError),
     /// The position is no longer valid.
     Lost(KubeError),
-    /// The receiver of the changes is gone.
+    /// The receiver of the changes has been dropped.
     Closed,
 }
 
 impl From<KubeError> for WatchRoundError {
     fn from(failure: KubeError) -> Self {
         match failure {
-            // An event that cannot be read would be sent again from the same position.
+            // From the same position, the server would send the unreadable event again.
             KubeError::Expired | KubeError::Unreadable(_) | KubeError::TooLarge(_) => Self::Lost(failure),
             _ => Self::Failed(failure),
         }
@@ -105,7 +106,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         Self { source, link, state, updates, wrap, position: None, pauses }
     }
 
-    /// Runs until the receiver of the changes is gone.
+    /// Runs until the receiver of the changes is dropped.
     pub(crate) async fn run(mut self) {
         loop {
             let round = match self.position.clone() {
@@ -142,7 +143,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         let (mut items, mut next, mut limit) = (Vec::new(), None, PAGE);
         loop {
             let page = match self.page(limit, &next).await {
-                // Very large objects: halve the page, down to one object, so that they do not make the list fail.
+                // The objects are very large. Halve the page, down to one object, before the list fails.
                 Err(KubeError::TooLarge(_)) if limit > 1 => {
                     limit /= 2;
                     continue;
@@ -182,13 +183,13 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         while let Some(line) = client.run_with_timeout(patience.watch_idle, lines.next(heard)).await?? {
             match object::read(&line, &self.source.annotations) {
                 Ok(event) => self.apply_event(event).await?,
-                // The end came within an event, which comes again.
+                // The stream ended within an event. The next stream repeats that event.
                 Err(error) if error.is_eof() => break,
                 Err(error) => return Err(KubeError::from(error).into()),
             }
             told = true;
         }
-        // A watch normally ends after some events. A stream that ends without any event is an outage in disguise.
+        // A watch normally ends after some events. A stream that ends without any event counts as an outage.
         if told { Ok(()) } else { Err(KubeError::WatchEnded.into()) }
     }
 
@@ -287,7 +288,7 @@ mod tests {
     }
 
     impl World {
-        /// Returns the next call, and moves the clock until it arrives.
+        /// Returns the next call. Moves the clock until the call arrives.
         async fn call(&mut self) -> FakeCall {
             loop {
                 match self.asked.try_recv() {
@@ -383,7 +384,7 @@ mod tests {
         world.call().await.answer(200, &list(7, "", &[]));
         world.names().await;
         let mut asked = 0;
-        // A minute, in steps far below any pause.
+        // Pass one minute in steps far shorter than any pause.
         for _ in 0..6000 {
             world.hand.advance(Duration::from_millis(10));
             for _ in 0..10 {
@@ -405,7 +406,7 @@ mod tests {
         world.call().await.answer(200, &list(7, "", &[]));
         world.names().await;
         let heard = world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap();
-        // Silence for as long as bookmarks never are: given up, resumed, and still not heard.
+        // The silence exceeds every interval between bookmarks. The watch gives up, resumes, and still hears nothing.
         let silent = world.call().await;
         let resumed = world.call().await;
         assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
@@ -426,7 +427,7 @@ mod tests {
         let pauses: Vec<Duration> = asked_at.windows(2).map(|two| two[1].since(two[0])).collect();
         assert!(pauses[0] < Duration::from_millis(700), "{pauses:?}");
         assert!(pauses[6] > Duration::from_secs(15) && pauses[6] < Duration::from_secs(35), "{pauses:?}");
-        assert!(world.told.try_recv().is_err(), "nothing is told of pods that nobody listed");
+        assert!(world.told.try_recv().is_err(), "the watch reports no pods before a list");
         assert!(world.pulse.health(clock.now()).trouble.is_some());
         world.call().await.answer(200, &list(7, "", &[pod("a", 5)]));
         assert_eq!(world.names().await, ["a"]);
@@ -494,7 +495,7 @@ mod tests {
         let feed = world.call().await.answer_stream();
         feed.say(&event("ADDED", &pod("a", 9)));
         assert!(matches!(world.told.recv().await, Some(WatchChange::Applied(_))));
-        // The connection stays as it is; a machine in between may have forgotten it.
+        // The connection stays open, but a machine in between may have dropped its state.
         let clock = world.clock.clone();
         let spoke = clock.now();
         let resumed = world.call().await;
@@ -511,7 +512,7 @@ mod tests {
         let feed = world.call().await.answer_stream();
         for version in 10..20 {
             feed.say(&bookmark(version));
-            // Most of what may pass in silence.
+            // Pass most of the time for which silence is allowed.
             for _ in 0..80 {
                 tokio::task::yield_now().await;
                 world.hand.advance(Duration::from_secs(1));

@@ -1,7 +1,7 @@
-//! Measures the age of the view for each watch: the time since the API server last sent anything on it.
+//! Measures the age of each watch: the time since the API server last sent anything on it.
 //!
-//! A watch writes these values; other threads read them. A healthy watch of a quiet node receives a bookmark about once a minute, so
-//! its age varies between 0 and a little over 60 s; a larger age means trouble.
+//! A watch writes these values; other threads read them. A healthy watch of a quiet node receives a bookmark about once a minute.
+//! So its age varies between 0 and a little over 60 s. A larger age means trouble.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::view_freshness::ViewFreshness;
 #[derive(Debug)]
 pub(crate) struct WatchState {
     kind: &'static str,
-    /// Time of the last activity, in nanoseconds; 0 means never (the clock's origin is the machine's start).
+    /// The time of the last activity, in nanoseconds since the machine's start; 0 means never.
     heard: AtomicU64,
     lists: AtomicU64,
     failures: AtomicU64,
@@ -27,15 +27,15 @@ pub(crate) struct WatchState {
 /// The health of one watch.
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
-    /// The kind of objects that are watched, such as `pods`.
+    /// The kind of the watched objects, such as `pods`.
     pub kind: &'static str,
-    /// Time since the last event, bookmark or list; `None` before the first.
+    /// The time since the last event, bookmark or list; `None` before the first.
     pub age: Option<Duration>,
-    /// The number of times that the watch began anew, including the first time. Grows when positions expire.
+    /// The number of starts of the watch, including the first. It grows when a position expires.
     pub lists: u64,
     /// The number of failed attempts.
     pub failures: u64,
-    /// The last failure, if the watch is not running at this moment.
+    /// The last failure, if the watch is interrupted now.
     pub trouble: Option<Arc<String>>,
 }
 
@@ -55,24 +55,24 @@ impl WatchState {
         self.kind
     }
 
-    /// Records that the API server sent something. Returns `true` if that ends a failure.
+    /// Records that the API server sent something. Returns `true` if this ends a failure.
     pub(crate) fn record_activity(&self, now: Moment) -> bool {
         self.heard.store(now.as_nanos().max(1), Ordering::Relaxed);
         self.trouble.load().is_some() && self.trouble.swap(None).is_some()
     }
 
-    /// Records that the watch begins anew.
+    /// Records that the watch starts from the beginning.
     pub(crate) fn record_list(&self) {
         self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records a failed attempt. Returns `true` if the watch worked before.
+    /// Records a failed attempt. Returns `true` if the watch worked before it.
     pub(crate) fn record_failure(&self, why: &impl ToString) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.trouble.swap(Some(Arc::new(why.to_string()))).is_none()
     }
 
-    /// Time since the last activity; `None` before the first.
+    /// Returns the time since the last activity; `None` before the first.
     pub(crate) fn age(&self, now: Moment) -> Option<Duration> {
         match self.heard.load(Ordering::Relaxed) {
             0 => None,

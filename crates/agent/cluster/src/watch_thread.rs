@@ -1,15 +1,15 @@
-//! The watch thread: it runs the watches, the snapshot writer and the prover, and nothing else.
+//! Runs the watch thread: the watches, the snapshot writer and the prover, and nothing else.
 //!
-//! Without this thread the agent cannot decide a connection ([`crate::view_freshness`]). So no slow work may run on it, nor work
-//! that others can make slow: no token requests, no events, no pages for operators.
+//! Without this thread the agent cannot decide a connection ([`crate::view_freshness`]). So the thread must not do slow work, or
+//! work that other parties can slow down: no token requests, no events, no pages for operators.
 //!
-//! **The proof needs one runtime for watch and prover.** The prover proves that this runtime has read everything that had
-//! arrived. It would prove nothing about a watch whose connection another runtime drives. hyper drives a connection on the
-//! runtime that opened it, and a client gives an idle connection to the next request from any thread. So a client that two threads
-//! share would, sooner or later, carry the watch over a connection of the other thread. The types rule this out.
-//! [`WatchThread`] holds no client, only a function that makes one. [`WatchThread::run`] makes the runtime and, inside it, the
-//! client, and keeps both to itself. [`crate::ClusterClient`], which sends requests on the control thread, has no watch, writer or
-//! prover to which it could give its own client.
+//! **The proof needs one runtime for watch and prover.** The prover proves that its runtime has read everything that had arrived.
+//! The proof says nothing about a watch whose connection another runtime drives. hyper drives a connection on the runtime that
+//! opened it, and a client reuses an idle connection for requests from any thread. So if two threads shared a client, the watch
+//! could run over a connection that the other thread drives. The types prevent this. [`WatchThread`] contains no client, only a
+//! function that creates one. [`WatchThread::run`] creates the runtime and then the client inside the runtime, and shares
+//! neither. [`crate::ClusterClient`] sends requests on the control thread. It has no watch, writer or prover that could use its
+//! client.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ use crate::watch::{ListWatch, WatchOrigin, WatchedCollection};
 use crate::watch_health::WatchState;
 use crate::{KubeAccessError, object, view_freshness};
 
-/// The watches, writer and prover before their start. None of them runs before [`WatchThread::run`].
+/// The watches, the writer and the prover before their start. They start in [`WatchThread::run`].
 pub struct WatchThread {
-    /// Makes the client, on the runtime that calls it.
+    /// Creates the client on the runtime of the calling thread.
     connect: Box<dyn FnOnce() -> Result<KubeClient, KubeAccessError> + Send>,
     node: NodeName,
     selected: SelectedKeys,
@@ -49,13 +49,13 @@ impl std::fmt::Debug for WatchThread {
 /// The reason why the watch thread ended.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchThreadError {
-    /// The kernel provides no poller for the runtime.
+    /// The kernel provides no I/O poller for the runtime.
     #[error("cannot start a runtime: {0}")]
     Runtime(#[from] std::io::Error),
-    /// The credentials cannot be used any more, although they were valid a moment ago.
+    /// The credentials became invalid after they were checked.
     #[error(transparent)]
     Access(#[from] KubeAccessError),
-    /// A part panicked; the panic was logged where it happened.
+    /// A task panicked. The panic was logged where it happened.
     #[error("a watch, the snapshot writer or the prover ended unexpectedly")]
     Ended,
 }
@@ -79,17 +79,17 @@ impl WatchThread {
         }
     }
 
-    /// Runs the watches on the calling thread, and nowhere else, until `end`. `beside` runs on the same thread: work that must be in
-    /// step with the view, is quick and sends no requests.
+    /// Runs the watches on the calling thread only, until `end` is ready. `beside` runs on the same thread. It is work that must
+    /// stay in step with the view; it must be quick and send no requests.
     ///
     /// # Errors
-    /// The thread cannot start, or a part of it has ended. The last view stays readable but is no longer proven current.
+    /// The thread cannot start, or one of its tasks has ended. The last view stays readable, but it no longer counts as current.
     pub fn run(
         self,
         beside: impl Future<Output = ()>,
         end: impl Future<Output = ()>,
     ) -> Result<(), WatchThreadError> {
-        // The API server's name is looked up on a blocking thread; each costs a stack.
+        // A blocking thread resolves the API server's name. One thread is enough, because each thread costs a stack.
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
         let ended = runtime.block_on(async {
@@ -100,12 +100,12 @@ impl WatchThread {
                 _ = parts.join_next() => Err(WatchThreadError::Ended),
             }
         });
-        // Dropping it would wait for a look-up, which takes half a minute where no name server answers.
+        // Dropping the runtime would wait for the name lookup, which takes 30 s if no name server responds.
         runtime.shutdown_background();
         ended
     }
 
-    /// Starts all parts on the runtime of this call.
+    /// Starts all tasks on the runtime of the calling thread.
     fn parts(self) -> Result<JoinSet<()>, KubeAccessError> {
         let Self { connect, node, selected, patience, shared, clock } = self;
         let link = TimedKubeClient { client: connect()?, clock: clock.clone(), timeouts: patience };
@@ -122,7 +122,7 @@ impl WatchThread {
     }
 }
 
-/// Makes the pods' watch. The server filters out pods that have ended, because a node may keep hundreds of finished jobs.
+/// Creates the pods' watch. The server filters out pods that have ended, because a node may have hundreds of finished jobs.
 pub(crate) fn watch_pods(
     node: &NodeName,
     annotations: ParsedAnnotationKeys,
@@ -175,7 +175,7 @@ mod tests {
     use crate::NodePods;
     use crate::fake::{FakeCall, fake};
 
-    /// The agent's watch thread, and the API server's side of it. Nothing else runs.
+    /// The agent's watch thread and a fake API server. Nothing else runs.
     struct World {
         pods: NodePods,
         asked: UnboundedReceiver<FakeCall>,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     impl World {
-        /// Answers the lists, and the watches with streams that stay open.
+        /// Responds to the lists, and opens a stream for each watch.
         fn open(&mut self) -> Vec<crate::fake::FakeWatchStream> {
             let mut feeds = Vec::new();
             while feeds.len() < self.pods.shared.health(self.pods.clock.now()).len() {
@@ -225,13 +225,13 @@ mod tests {
         }
     }
 
-    /// Watches, writer and prover used to be tasks of the control thread, which also speaks TLS to clouds and writes pages for
-    /// operators, so slow work there delayed every new connection.
+    /// The watches, the writer and the prover once ran on the control thread. That thread also speaks TLS to clouds and writes
+    /// pages for operators, so slow work there delayed every new connection.
     #[test]
     fn a_view_is_proven_by_the_thread_that_hears_alone() {
         let mut world = hearing(std::future::pending());
         let _feeds = world.open();
-        // This runtime waits and drives nothing; the thread that would ask is this one, and it is busy.
+        // This runtime only waits. The control thread is this thread, and it is busy.
         let waiting = Builder::new_current_thread().build().unwrap();
         waiting.block_on(world.pods.wait_until_current());
         assert!(world.pods.snapshot().is_complete());
@@ -243,7 +243,7 @@ mod tests {
         let mut world = hearing(std::future::pending());
         let _feeds = world.open();
         drop(world.end.take());
-        // The channel closes once the last client is gone.
+        // The channel closes when the last client is dropped.
         while world.asked.blocking_recv().is_some() {}
         assert!(matches!(world.end(), Ok(Ok(()))));
     }
@@ -255,7 +255,7 @@ mod tests {
         assert!(panicking.thread.join().is_err());
     }
 
-    /// An unneeded watch of namespaces would be refused for lack of a permission that nothing else needs.
+    /// A watch of namespaces needs a permission that nothing else needs.
     #[test]
     fn namespaces_are_asked_about_only_if_somebody_selects_a_key_on_them() {
         let some = AnnotationKeys { namespace: &["cloud/of-namespace"], ..AnnotationKeys::default() };
@@ -274,7 +274,7 @@ mod tests {
                 let path = format!("GET /api/v1/{kind}?");
                 assert!(asked.iter().any(|asked| asked.what.starts_with(&path)), "{asked:?}");
             }
-            // All watches wait for their first answer, and there is no other request.
+            // All watches wait for their first response, and there is no other request.
             assert!(world.asked.try_recv().is_err());
             assert!(matches!(world.end(), Ok(Ok(()))));
         }

@@ -1,41 +1,42 @@
-//! Maps Kubernetes objects to pod identities by address: pure, no I/O, no clock.
+//! Maps addresses to pods. This module does no I/O and reads no clock.
 //!
-//! [`PodIndex`] is the writer's table; [`PodSnapshot`] is the immutable view that every reader holds. One writer calls
-//! [`PodIndex::apply_pod`], [`PodIndex::remove_pod`], [`PodIndex::replace_pods`] and the like, then [`PodIndex::snapshot`].
+//! [`PodIndex`] is the writer's table; [`PodSnapshot`] is the immutable view for all readers. One writer updates the index with
+//! methods such as [`PodIndex::apply_pod`], [`PodIndex::remove_pod`] and [`PodIndex::replace_pods`]. Then it calls
+//! [`PodIndex::snapshot`].
 //!
-//! **Which pod has an address?** An answer hands out credentials, so in doubt the rules name no pod:
+//! **Which pod has an address?** The result decides who gets credentials. So in doubt the rules name no pod:
 //!
 //! - An address names a pod only if exactly one live pod claims it. Two live claims are [`PodLookupError::Ambiguous`].
-//! - A hostNetwork pod claims no address: its traffic carries the node's address, like that of all other processes on the node.
-//! - A pod in a terminal phase is gone. The kubelet reports Succeeded or Failed after the last container ended, so the pod
-//!   sends no more requests, and the address is free for the next pod before the object disappears.
-//! - A pod that is being deleted **keeps** its identity until it is gone, because graceful shutdown needs credentials
-//!   (flushing to a bucket is the usual case). But the kubelet frees its address before the API server knows, and reports
-//!   the next pod's address up to a second after that pod started. So while any pod of the node has no address yet, that pod
-//!   may have the dying pod's address, and the address names no pod. The cost is a second of 503 while a pod starts, on new
-//!   connections of a pod that shuts down; the gain is that the new pod never gets the old pod's credentials. A pod without an
-//!   address counts like this for [`SETTING_UP`], so that a stuck pod does not withhold the address of every later pod that
-//!   shuts down. Only new decisions are withheld ([`PodSnapshot::pod_at`]). The dying pod stays the last known holder of the
-//!   address ([`PodSnapshot::claimant`]), and earlier decisions stand: a connection stays in the network namespace in which it
-//!   began, so the next pod at the address does not inherit it.
-//! - The same grace ends by the wall clock, [`DELETION_LEEWAY`] after the deletion time (which the API server sets to
-//!   the request plus the grace period). So a pod whose end the agent did not hear of, because the API server is unreachable,
-//!   does not hold its address for ever. A node's clock that runs ahead by more than the leeway only cuts graceful shutdown
-//!   short.
-//! - An address belongs to a sandbox. If the status says that there is no sandbox, or that another one is to be made
-//!   ([`Sandbox::Absent`]), its address was the last sandbox's: runtimes and kubelets keep it for a while, and it may be
-//!   another pod's by now. It names no pod until the kubelet reports the next sandbox together with its address.
-//! - A reboot ends every sandbox, and the API server's state was then written before it. So for an hour after the machine's
-//!   start an address counts only if its status reports something that came after that start
+//! - A hostNetwork pod claims no address. It shares the node's address with all other processes on the node.
+//! - A pod in a terminal phase is gone. The kubelet reports Succeeded or Failed after the last container ended. So the pod sends
+//!   no more requests, and its address is free for the next pod before the object disappears.
+//! - A pod that is being deleted **keeps** its identity until it is gone, because graceful shutdown needs credentials, usually to
+//!   flush data to a bucket. But the kubelet frees its address before the API server knows. And the kubelet reports the next
+//!   pod's address up to a second after that pod started. So while any pod of the node has no address, that pod may have the
+//!   ending pod's address. Then the address names no pod. The cost: while a pod starts, new connections of a pod that shuts down
+//!   get 503 for about a second. The gain: the new pod never gets the old pod's credentials. A pod without an address counts for
+//!   [`SETTING_UP`] only, so that a stuck pod does not withhold the addresses of all later pods that shut down. Only new
+//!   decisions are withheld ([`PodSnapshot::pod_at`]). The ending pod stays the last known holder of the address
+//!   ([`PodSnapshot::claimant`]), and earlier decisions stand. A connection belongs to the network namespace in which it began,
+//!   so the next pod at the address does not inherit it.
+//! - A deleted pod loses its address by the wall clock, [`DELETION_LEEWAY`] after the deletion time. The API server sets the
+//!   deletion time to the request plus the grace period. So a pod does not keep its address for ever if an unreachable API server
+//!   hides its end. If the node's clock runs ahead by more than the leeway, graceful shutdown is cut short; nothing worse
+//!   happens.
+//! - An address belongs to a sandbox. If the status says that there is no sandbox, or that the kubelet will create another one
+//!   ([`Sandbox::Absent`]), the address belonged to the last sandbox. Runtimes and kubelets keep such an address for a while, but
+//!   another pod may have it by now. It names no pod until the kubelet reports the next sandbox together with its address.
+//! - A reboot ends every sandbox, and the API server's state was then written before the reboot. So for an hour after the
+//!   machine's start an address counts only if its status contains a time after that start
 //!   ([`crate::object::PodStatus::written_after`]). The rule ends after an hour for two reasons. By then every kubelet that
-//!   starts pods has reported all of them. And a clock that was set, or a machine that was halted from outside, must not cost a
-//!   healthy pod its credentials for good.
-//! - A pod without ServiceAccount (a mirror pod) has no identity to give, but it occupies its address like any other.
+//!   starts pods has reported all of them. And if the clock was changed or the machine was suspended, a healthy pod must not lose
+//!   its credentials for good.
+//! - A pod without ServiceAccount (a mirror pod) has no identity, but it occupies its address like any other pod.
 //!
-//! **Remaining gap, which only kernel attestation closes:** a pod that ends *by itself* frees its address some tens of
-//! milliseconds before its status says so, and for as long as the API server is unreachable. Suppose the network plugin gives
-//! that very address to the next pod at once, which plugins avoid (host-local goes round its range, the AWS plugin waits 30 s)
-//! and exhausted ranges force. Then that pod is taken for the old one until the status arrives.
+//! **Remaining gap, which only kernel attestation closes:** a pod that ends *by itself* frees its address before its status says
+//! so. The gap lasts some tens of milliseconds, or as long as the API server is unreachable. In this gap, the network plugin
+//! could give the same address to the next pod. Then the agent takes that pod for the old one until the status arrives. Plugins
+//! avoid such reuse unless their range is exhausted: host-local goes round its range, and the AWS plugin waits 30 s.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -53,30 +54,31 @@ mod object_cache;
 
 use object_cache::{FetchTicket, ObjectCache};
 
-/// A pod still counts as live for this long after its deletion time. The API server itself accepts the tokens of a deleted
-/// pod that long. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
+/// The time after its deletion time during which a pod still counts as live. The API server accepts the tokens of a deleted pod
+/// for the same time. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
 pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 
-/// For this long after it is first seen without an address, a pod may have just been given another pod's address.
+/// The time during which a pod without an address may have just received another pod's address. It starts when the pod is first
+/// seen without an address.
 ///
-/// A kubelet starts to make a pod's sandbox as soon as it hears of the pod. That takes seconds, and tens of seconds on a node
-/// where many pods start at once. A pod without a sandbox after this long waits for something else (a volume, a network plugin,
-/// a place), and has no more to do with a pod that ends at this moment than any other pod. When it does get its sandbox, it is
-/// protected like every pod whose predecessor ended by itself: the kubelet reports the end before it can have made the next
-/// sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the sandbox, then set the terminal phase, since 1.27). Measured by
-/// the wall clock, as ends are.
+/// A kubelet starts to create a pod's sandbox as soon as it learns of the pod. That takes seconds, or tens of seconds on a node
+/// where many pods start at once. A pod that still has no sandbox then waits for something else (a volume, a network plugin, a
+/// place). It is no longer related to the pod that ends. When it gets its sandbox later, the agent treats it like every pod whose
+/// predecessor ended by itself: the kubelet reports the end before it can create the next sandbox (pkg/kubelet/kubelet.go,
+/// `SyncTerminatingPod`: stop the sandbox, then set the terminal phase, since 1.27). The wall clock measures this time, as it
+/// does for deletions.
 const SETTING_UP: Duration = Duration::from_secs(60);
 
-/// One pod of this node, as readers see it. Immutable; a change makes a new record.
+/// One pod of this node, as readers see it. A record is immutable; each change creates a new record.
 #[derive(Clone, Debug)]
 pub struct PodRecord {
     /// The pod's UID, name and ServiceAccount.
     pub pod: Pod,
-    /// The pod's own addresses, canonical and sorted; the node's addresses are left out.
+    /// The pod's own addresses, canonical and sorted. The node's addresses are left out.
     pub addresses: Box<[IpAddr]>,
     /// True if the pod shares the node's network, so that its address does not identify it.
     pub host_network: bool,
-    /// True if the pod's deletion has been requested.
+    /// True if the API server was asked to delete the pod.
     pub terminating: bool,
     /// The selected annotations of the pod, its ServiceAccount and its namespace.
     pub annotations: PodAnnotations,
@@ -94,54 +96,54 @@ impl PodRecord {
     }
 }
 
-/// The reason why a lookup by address names no pod.
+/// The reason why a lookup by address finds no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodLookupError {
-    /// No live pod of this node has the address, or the pod has no identity. The pod may not be known *yet*.
+    /// No live pod of this node has the address, or the pod has no identity. The pod may become known later.
     #[error("no pod of this node has this address")]
     Absent,
-    /// More than one live pod has the address, or may have it.
+    /// More than one live pod may have the address.
     #[error("more than one pod of this node may have this address")]
     Ambiguous,
 }
 
-/// Everything known about this node at one moment. Sorted slices, because each event makes a snapshot and maps with the same
-/// content are three times as large.
+/// Everything known about this node at one moment. It uses sorted slices, because each event creates a snapshot and maps would be
+/// three times as large.
 #[derive(Debug, Default)]
 pub struct PodSnapshot {
     version: u64,
     complete: bool,
-    /// Sorted by UID.
+    /// The live pods with an identity, sorted by UID.
     pods: Box<[Arc<PodRecord>]>,
-    /// Sorted by address; each address occurs once.
+    /// The claims, sorted by address. Each address occurs once.
     claims: Box<[(IpAddr, Claim)]>,
 }
 
 #[derive(Clone, Debug)]
 enum Claim {
     One(Arc<PodRecord>),
-    /// One pod that is being deleted; another pod may have the address by now.
+    /// One pod that is being deleted. Another pod may have the address by now.
     Withheld(Arc<PodRecord>),
-    /// One pod, which has no identity to give.
+    /// One pod that has no identity.
     Nameless,
     Many,
 }
 
 impl PodSnapshot {
-    /// A number that grows with every snapshot; [`crate::NodePods::newer_than`] waits for it.
+    /// Returns a number that grows with every snapshot; [`crate::NodePods::newer_than`] waits for it.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// True if the node's pods have been listed at least once. Before that, an absent pod means nothing.
+    /// True if the API server has listed the node's pods at least once. Before that, a missing pod means nothing.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The only pod that has `address`. IPv4-mapped IPv6 addresses count as IPv4.
+    /// Returns the only pod that has `address`. IPv4-mapped IPv6 addresses count as IPv4.
     ///
     /// # Errors
-    /// No known pod has the address, or more than one pod has it or may have it.
+    /// No known pod has the address, or more than one pod may have it.
     pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, PodLookupError> {
         match self.claim(address) {
             Some(Claim::One(record)) => Ok(record),
@@ -150,7 +152,7 @@ impl PodSnapshot {
         }
     }
 
-    /// The only known pod that claims `address`, even if a pod that is not known yet may have it by now. Use it to keep an
+    /// Returns the only known pod that claims `address`, even if an unknown pod may have the address by now. Use it to keep an
     /// earlier decision for that pod, not to make a decision.
     pub fn claimant(&self, address: IpAddr) -> Option<&Arc<PodRecord>> {
         match self.claim(address) {
@@ -159,13 +161,13 @@ impl PodSnapshot {
         }
     }
 
-    /// The live pod with this UID, hostNetwork pods included.
+    /// Returns the live pod with this UID, including hostNetwork pods.
     pub fn by_uid(&self, uid: &str) -> Option<&Arc<PodRecord>> {
         let at = self.pods.binary_search_by(|record| (*record.pod.uid.0).cmp(uid)).ok()?;
         self.pods.get(at)
     }
 
-    /// All live pods with an identity, sorted by UID.
+    /// Returns all live pods with an identity, sorted by UID.
     pub fn pods(&self) -> impl ExactSizeIterator<Item = &Arc<PodRecord>> {
         self.pods.iter()
     }
@@ -184,7 +186,7 @@ pub(crate) struct ObjectFetch {
     pub(crate) ticket: FetchTicket,
 }
 
-/// The snapshot writer's table of this node's pods and the objects that they belong to.
+/// The snapshot writer's table of this node's pods and of the objects to which they belong.
 #[derive(Debug, Default)]
 pub(crate) struct PodIndex {
     version: u64,
@@ -192,9 +194,9 @@ pub(crate) struct PodIndex {
     pods: HashMap<Arc<str>, Entry>,
     /// The deletion time plus [`DELETION_LEEWAY`] of each pod whose deletion was requested.
     ends: HashMap<Arc<str>, SystemTime>,
-    /// For each pod without an address, the time of the first snapshot that saw it like that.
+    /// The time of the first snapshot that showed each pod without an address.
     setting_up: HashMap<Arc<str>, SystemTime>,
-    /// The time at which the machine started, unless that is long ago.
+    /// The time of the machine's start; `None` if the start is long ago.
     boot: Option<SystemTime>,
     accounts: ObjectCache<ServiceAccount>,
     namespaces: Namespaces,
@@ -202,7 +204,7 @@ pub(crate) struct PodIndex {
 
 #[derive(Debug)]
 enum Namespaces {
-    /// No cloud selects keys on namespaces, so all pods share this value and nothing of it is unknown.
+    /// No cloud selects keys on namespaces. All pods share this value, and it contains nothing unknown.
     Unasked(RelatedAnnotations),
     Asked(ObjectCache<Arc<str>>),
 }
@@ -216,7 +218,7 @@ impl Default for Namespaces {
 #[derive(Debug)]
 struct Entry {
     occupant: AddressHolder,
-    /// True if the pod is to have its own address but no address is reported for its present or next sandbox.
+    /// True if the pod needs its own address but the status has no address for its present or next sandbox.
     lacks_address: bool,
     /// True if the pod's status may describe a sandbox from before the machine's start.
     is_from_before: bool,
@@ -250,7 +252,7 @@ impl PodIndex {
         Self { namespaces: Namespaces::Asked(ObjectCache::default()), ..Self::default() }
     }
 
-    /// Replaces all pods: the pods of this node are exactly these.
+    /// Replaces all pods of this node by the given pods.
     pub(crate) fn replace_pods(&mut self, pods: Vec<PodObject>) {
         let present: HashSet<String> = pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
         self.pods.retain(|uid, _| present.contains(uid.as_ref()));
@@ -273,9 +275,9 @@ impl PodIndex {
             Sandbox::Unknown | Sandbox::Ready(_) => pod.status.addresses().into_boxed_slice(),
         };
         let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
-        // Whether or not it is being deleted: its sandbox may have been under way.
+        // This also holds for a pod that is being deleted: the kubelet may have been creating its sandbox.
         let lacks_address = addresses.is_empty() && !pod.spec.host_network;
-        // A status that tells of no time at all is no kubelet's, and there is nothing to judge it by.
+        // A kubelet never writes a status without any time, and the index cannot judge such a status.
         let told = pod.status.written_after().filter(|_| !pod.spec.host_network);
         let is_from_before = told.zip(self.boot).is_some_and(|(told, boot)| told < boot);
         let occupant = if pod.spec.service_account_name.is_empty() {
@@ -300,7 +302,7 @@ impl PodIndex {
         self.ends.remove(pod.metadata.uid.as_str());
     }
 
-    /// Returns the old record if it has the same content, else a new record that shares the old strings and tokens.
+    /// Returns the old record if its content is unchanged. Otherwise returns a new record that shares the old strings and tokens.
     fn record(&mut self, pod: &PodObject, addresses: Box<[IpAddr]>) -> Arc<PodRecord> {
         let old = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.record()).cloned();
         let (service_account, of_account) = self.accounts.get_or_request(ServiceAccount {
@@ -334,7 +336,7 @@ impl PodIndex {
         }
     }
 
-    /// Applies a watch event on an object anywhere in the cluster. Returns `true` if it changes a pod here.
+    /// Applies a watch event on any object of the cluster. Returns `true` if it changes a pod of this node.
     pub(crate) fn apply_object(&mut self, object: &RelatedObject, told: &RelatedAnnotations) -> bool {
         let is_news = match object {
             RelatedObject::ServiceAccount(key) => self.accounts.apply(key, told),
@@ -346,7 +348,7 @@ impl PodIndex {
         is_news
     }
 
-    /// Applies the answer to a fetch, unless its ticket was voided. Returns `true` if it changes a pod here.
+    /// Applies the result of a fetch, unless its ticket was voided. Returns `true` if it changes a pod of this node.
     pub(crate) fn apply_fetched(
         &mut self,
         ObjectFetch { object, ticket }: &ObjectFetch,
@@ -379,7 +381,7 @@ impl PodIndex {
         }
     }
 
-    /// Requests a fetch of all objects of this kind, because its watch begins from now.
+    /// Requests a fetch of all objects of this kind, because its watch does not report earlier changes.
     pub(crate) fn watch_started(&mut self, kind: RelatedKind) {
         match kind {
             RelatedKind::ServiceAccount => self.accounts.refetch_all(),
@@ -387,7 +389,7 @@ impl PodIndex {
         }
     }
 
-    /// Returns the objects to fetch now. Each request is returned once.
+    /// Returns the objects to fetch now. Each fetch is returned once.
     pub(crate) fn take_fetches(&mut self) -> Vec<ObjectFetch> {
         let accounts = self.accounts.take_fetches();
         let accounts =
@@ -398,15 +400,15 @@ impl PodIndex {
         accounts.chain(namespaces).collect()
     }
 
-    /// Sets the machine's start, by which statuses are judged from here on; `None`, for a start long ago, ends that judgement.
-    /// Returns `true` if this switches the judgement of earlier statuses on or off.
+    /// Sets the time of the machine's start, by which later statuses are judged. `None` ends this judgement, because the start is
+    /// long ago. Returns `true` if the call turns the judgement on or off.
     pub(crate) fn set_boot_time(&mut self, boot: Option<SystemTime>) -> bool {
         let is_another = self.boot.is_some() != boot.is_some();
         self.boot = boot;
         is_another
     }
 
-    /// Makes the next snapshot as of `now`, without the pods whose end has passed. Forgets objects that no pod uses.
+    /// Creates the next snapshot for the time `now`, without the pods whose end has passed. Forgets objects that no pod uses.
     pub(crate) fn snapshot(&mut self, now: SystemTime) -> PodSnapshot {
         self.version += 1;
         self.note_setting_up(now);
@@ -432,7 +434,7 @@ impl PodIndex {
         PodSnapshot { version, complete, pods: pods.into(), claims: claims.into() }
     }
 
-    /// The addresses that this pod claims for itself, as far as its status shows.
+    /// Returns the addresses that this pod claims, according to its status.
     fn claims<'e>(&self, entry: &'e Entry) -> &'e [IpAddr] {
         match &entry.occupant {
             _ if self.is_stale(entry) => &[],
@@ -488,7 +490,7 @@ impl Entry {
         }
     }
 
-    /// Returns the pod's claim on its addresses. `is_withheld`: the pod is ending, and another pod may have its address.
+    /// Returns the pod's claim on its addresses. With `is_withheld` the pod is ending, and another pod may have its address.
     fn claim(&self, is_withheld: bool) -> Claim {
         match self.record() {
             None => Claim::Nameless,
@@ -498,13 +500,14 @@ impl Entry {
     }
 }
 
-/// Returns the pod's own annotations. Reuses those of the last record if they are equal, so that a status change copies none.
+/// Returns the pod's own annotations. Reuses the annotations of the last record if they are equal, so that a status change copies
+/// none.
 fn pod_annotations(pod: &PodObject, old: Option<&PodRecord>) -> Annotations {
     let new = &pod.metadata.annotations;
     old.map(|old| &old.annotations.pod).filter(|old| *old == new).unwrap_or(new).clone()
 }
 
-/// Kubernetes API reference, PodPhase: no container of the pod will run again.
+/// True if no container of the pod will run again (Kubernetes API reference, PodPhase).
 fn is_terminal(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
 }

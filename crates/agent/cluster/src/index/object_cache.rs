@@ -1,7 +1,8 @@
-//! The annotations known of objects of one kind that this node's pods belong to, and which of these objects to fetch.
+//! Caches the annotations of the objects of one kind to which this node's pods belong, and selects the objects to fetch.
 //!
-//! A watch reports changes and begins from now; earlier state is fetched object by object. This table decides which result
-//! counts when the two race. It does not know pods or annotation contents; [`super::PodIndex`] has one table per kind.
+//! A watch reports changes from its start on. The agent fetches the earlier state of each object separately. A fetch and the
+//! watch can race; this table decides which result counts. It does not know pods or the content of annotations;
+//! [`super::PodIndex`] has one table per kind.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,20 +10,21 @@ use std::sync::{Arc, Weak};
 
 use seawall_core::annotations::RelatedAnnotations;
 
-/// The answer to a fetch counts as long as the other end of its ticket lives. A ticket is voided in three cases:
-/// - A watch event about the object arrives: the event is at least as new as the start of the watch, and more follow.
-/// - The watch starts anew: the fetch may have read a state from before a change that the watch will not repeat.
+/// A ticket of a fetch. The result of the fetch counts while the strong end of the ticket lives. A ticket is voided in three
+/// cases:
+/// - A watch event about the object arrives. The event is at least as new as the start of the watch, and more events follow.
+/// - The watch restarts. The fetch may have read a state from before a change that the watch will not repeat.
 /// - The last pod that uses the object leaves.
 pub(crate) type FetchTicket = Weak<()>;
 
 #[derive(Debug)]
 pub(super) struct ObjectCache<K> {
     all: HashMap<K, CachedObject>,
-    /// True once the kind's watch has a position; a fetch before that could miss a change.
+    /// True once the watch of this kind has a position. A fetch before that could miss a change.
     is_watched: bool,
 }
 
-/// The known annotations of an object that some pod uses, and the progress of its fetch.
+/// The known annotations of an object that a pod uses, and the progress of its fetch.
 #[derive(Debug)]
 struct CachedObject {
     told: RelatedAnnotations,
@@ -43,7 +45,8 @@ impl<K> Default for ObjectCache<K> {
 }
 
 impl<K: Clone + Eq + Hash> ObjectCache<K> {
-    /// Returns the known annotations of an object; requests a fetch if the object is new. Its pods share the key's strings.
+    /// Returns the known annotations of an object. Requests a fetch if the object is new. All pods of the object share the key's
+    /// strings.
     pub(super) fn get_or_request(&mut self, wanted: K) -> (K, RelatedAnnotations) {
         if let Some((key, reading)) = self.all.get_key_value(&wanted) {
             return (key.clone(), reading.told.clone());
@@ -55,25 +58,25 @@ impl<K: Clone + Eq + Hash> ObjectCache<K> {
         (wanted, RelatedAnnotations::NotRead)
     }
 
-    /// Applies a watch event on an object anywhere in the cluster. Objects that no pod here uses are ignored. Returns `true` if
-    /// the annotations changed.
+    /// Applies a watch event on any object of the cluster. Ignores objects that no pod of this node uses. Returns `true` if the
+    /// annotations changed.
     pub(super) fn apply(&mut self, key: &K, told: &RelatedAnnotations) -> bool {
         self.all.get_mut(key).is_some_and(|reading| reading.learn(told))
     }
 
-    /// Applies the answer to a fetch, unless its ticket was voided. Returns `true` if the annotations changed.
+    /// Applies the result of a fetch, unless its ticket was voided. Returns `true` if the annotations changed.
     pub(super) fn apply_fetched(&mut self, key: &K, ticket: &FetchTicket, told: &RelatedAnnotations) -> bool {
         self.all.get_mut(key).is_some_and(|reading| reading.awaits(ticket) && reading.learn(told))
     }
 
     /// Requests a fetch of every object, because the new watch does not report changes from before its start. The known
-    /// annotations stay in use until the answers arrive.
+    /// annotations stay in use until the results arrive.
     pub(super) fn refetch_all(&mut self) {
         self.is_watched = true;
         self.all.values_mut().for_each(|reading| reading.state = FetchProgress::Wanted);
     }
 
-    /// Returns the objects to fetch now. Each request is returned once.
+    /// Returns the objects to fetch now. Each fetch is returned once.
     pub(super) fn take_fetches(&mut self) -> impl Iterator<Item = (K, FetchTicket)> {
         let is_watched = self.is_watched;
         let wanted =

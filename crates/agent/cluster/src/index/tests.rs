@@ -1,4 +1,4 @@
-//! The index against a model that is too simple to be wrong, under random events.
+//! Compares the index with a very simple model, under random events.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use seawall_core::annotations::AnnotationValue;
 use super::*;
 use crate::object::{KubeTimestamp, ObjectMeta, PartialObject, PodIpEntry, PodSpec, PodStatus};
 
-/// A pod as an event describes it: small domains, so that addresses are reused and claimed twice all the time.
+/// A pod as an event describes it. The value ranges are small, so that addresses are often reused and claimed twice.
 #[derive(Clone, Debug)]
 struct ModelPod {
     uid: u8,
@@ -17,14 +17,14 @@ struct ModelPod {
     addresses: Vec<u8>,
     host_network: bool,
     phase: &'static str,
-    /// Deletion time, in seconds of the test's clock.
+    /// The deletion time, in seconds of the test's clock.
     deletion: Option<u64>,
     sandbox: Sandbox,
-    /// The time at which the kubelet first took note of the pod.
+    /// The time at which the kubelet first saw the pod.
     started: Option<u64>,
 }
 
-/// The time at which the machine started, for the model.
+/// The model's time of the machine's start.
 const BOOT: u64 = 100;
 
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => told().prop_map(Event::Applied),
         2 => (0..6_u8).prop_map(Event::Deleted),
         1 => prop::collection::vec(told(), 0..5).prop_map(|all| {
-            // A list names no pod twice.
+            // A list contains each pod once.
             let distinct: BTreeMap<u8, ModelPod> = all.into_iter().map(|told| (told.uid, told)).collect();
             Event::Listed(distinct.into_values().collect())
         }),
@@ -79,7 +79,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Four IPv4 addresses, one of them also written as IPv6, and two IPv6 addresses.
+/// Returns one of four IPv4 addresses (one of them written as IPv6) or of two IPv6 addresses.
 fn text(address: u8) -> String {
     match address {
         0..4 => format!("10.244.0.{address}"),
@@ -116,11 +116,11 @@ fn object(told: &ModelPod) -> PodObject {
     }
 }
 
-/// The expected result, computed as simply as possible.
+/// The expected result, computed in the simplest manner.
 #[derive(Debug, Default)]
 struct Model {
     pods: BTreeMap<u8, ModelPod>,
-    /// For each pod without an address, the time since which it has none.
+    /// The time since which each pod without an address lacks one.
     starting: BTreeMap<u8, u64>,
     now: u64,
 }
@@ -130,7 +130,7 @@ impl ModelPod {
         matches!(self.phase, "Succeeded" | "Failed")
     }
 
-    /// True if the reported addresses belong to a sandbox that the pod has.
+    /// True if the reported addresses belong to a sandbox that exists.
     fn has_sandbox(&self) -> bool {
         let is_since_boot = self.sandbox == Sandbox::Ready(Some(at(BOOT + 1)));
         self.sandbox != Sandbox::Absent && (is_since_boot || self.started.is_none_or(|at| at >= BOOT))
@@ -244,7 +244,7 @@ proptest! {
             model.happens(event);
         }
         let before = uids(&index.snapshot(at(model.now)));
-        // Nothing changes by itself until the foretold moment.
+        // Before the predicted moment, the snapshot must not change by itself.
         let quiet = index.next_change_at(at(model.now)).map_or(at(100_000), |end| end - Duration::from_secs(1));
         prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)))), before);
     }
@@ -268,20 +268,20 @@ proptest! {
     }
 }
 
-/// The events around one ServiceAccount at the API server, and the deliveries to the index.
+/// The events of one ServiceAccount at the API server, and the deliveries to the index.
 #[derive(Clone, Debug)]
 enum Step {
     /// The ServiceAccount is written with this annotation value, or (`None`) deleted.
     Written(Option<u8>),
     /// The watch delivers the next change.
     Delivered,
-    /// The watch is lost and begins anew from the present.
+    /// The watch is lost, and restarts from the present.
     Repositioned,
-    /// A fetch that is in the air is answered by the API server.
+    /// The API server responds to a fetch that is under way.
     Read,
-    /// The oldest answer arrives.
+    /// The oldest response arrives at the index.
     Arrived,
-    /// Its only pod leaves, and comes again.
+    /// The only pod of the ServiceAccount leaves, and returns.
     Left,
     Came,
 }
@@ -298,11 +298,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The API server's side, and what is under way to us.
+/// The API server's state, and the messages under way to the index.
 #[derive(Default)]
 struct World {
     index: PodIndex,
-    /// Every state that the ServiceAccount ever had.
+    /// All states of the ServiceAccount so far.
     history: Vec<Option<u8>>,
     /// The number of these states that the watch has delivered.
     delivered: usize,
@@ -372,12 +372,12 @@ impl World {
             Step::Came => self.index.apply_pod(&Self::pod()),
             Step::Delivered | Step::Arrived => {}
         }
-        // As the writer does after each update.
+        // The writer takes these steps after each update.
         drop(self.index.snapshot(at(0)));
         self.asked.extend(self.index.take_fetches());
     }
 
-    /// Lets everything arrive that is under way.
+    /// Delivers all messages that are under way.
     fn settle(&mut self) {
         while self.delivered < self.history.len() {
             self.happens(&Step::Delivered);
@@ -390,7 +390,7 @@ impl World {
 }
 
 proptest! {
-    /// Watch and fetches race in every order; once all has arrived, what we know is what is true.
+    /// Watch and fetches race in every order. After all messages arrive, the index must match the server.
     #[test]
     fn a_service_account_ends_up_as_it_is(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::default();
@@ -430,7 +430,7 @@ fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
     assert_eq!(index.next_change_at(at(0)), Some(at(end)));
     let after = index.snapshot(at(end));
     assert!(after.pod_at(address).is_err() && after.pods().len() == 0);
-    // Nor does it come back with a late event.
+    // A late event must not bring the pod back.
     index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
     assert!(index.snapshot(at(end)).pod_at(address).is_err());
 }
@@ -443,7 +443,7 @@ fn a_dying_pod_does_not_answer_for_a_pod_whose_address_is_not_reported_yet() {
     assert!(index.snapshot(at(0)).pod_at(address).is_ok());
     index.apply_pod(&object(&running(2, &[])));
     assert!(matches!(index.snapshot(at(0)).pod_at(address), Err(PodLookupError::Ambiguous)));
-    // It got another one.
+    // The pod got another address.
     index.apply_pod(&object(&running(2, &[1])));
     assert!(index.snapshot(at(0)).pod_at(address).is_ok());
 }
@@ -458,10 +458,10 @@ fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
     index.apply_pod(&object(&running(2, &[])));
     assert!(!says(&mut index, 0) && !says(&mut index, stuck - 1));
     assert_eq!(index.next_change_at(at(0)), Some(at(stuck)));
-    // Told of again, it is no newer.
+    // A repeated event does not make the pod newer.
     index.apply_pod(&object(&ModelPod { phase: "Pending", ..running(2, &[]) }));
     assert!(says(&mut index, stuck), "no longer");
-    // It got one and lost it: it may get another.
+    // The pod got an address and lost it. It may get another one.
     index.apply_pod(&object(&running(2, &[1])));
     assert!(says(&mut index, stuck));
     index.apply_pod(&object(&running(2, &[])));
@@ -477,7 +477,7 @@ fn whose_an_address_was_is_still_told_while_new_decisions_are_withheld() {
     let snapshot = index.snapshot(at(0));
     assert!(snapshot.pod_at(address).is_err());
     assert_eq!(&*snapshot.claimant(address).unwrap().pod.uid.0, "uid-1");
-    // Another pod has it.
+    // Another pod has the address.
     index.apply_pod(&object(&running(2, &[0])));
     assert!(index.snapshot(at(0)).claimant(address).is_none());
 }
@@ -491,7 +491,7 @@ fn a_pod_that_is_deleted_before_its_address_is_told_may_still_have_one() {
     assert_eq!(index.snapshot(at(0)).pod_at(address).unwrap_err(), PodLookupError::Ambiguous);
 }
 
-/// A restart of the container runtime: both pods get new sandboxes, and each the other's address.
+/// The container runtime restarts. Both pods get new sandboxes, and each gets the other's address.
 #[test]
 fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
     let mut index = PodIndex::default();
@@ -506,7 +506,7 @@ fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
     index.apply_pod(&object(&ready(1, 0)));
     index.apply_pod(&object(&ready(2, 1)));
     assert_eq!(at_both(&mut index), [one.clone(), two.clone()]);
-    // Kubelets go on telling of the last address.
+    // Kubelets continue to report the previous address.
     index.apply_pod(&object(&absent(1, 0)));
     assert_eq!(at_both(&mut index), [None, two.clone()]);
     index.apply_pod(&object(&absent(2, 1)));
@@ -517,7 +517,7 @@ fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
     assert_eq!(at_both(&mut index), [two, one]);
 }
 
-/// A reboot, and an agent that starts before the kubelet has reported anything.
+/// The machine reboots, and the agent starts before the kubelet has reported anything.
 #[test]
 fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again() {
     let mut index = PodIndex::default();
@@ -526,16 +526,16 @@ fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again()
     let before = ModelPod { started: Some(BOOT - 1), ..running(1, &[0]) };
     index.replace_pods(vec![object(&before)]);
     assert_eq!(index.snapshot(at(BOOT + 5)).pod_at(address).unwrap_err(), PodLookupError::Absent);
-    // Long after the start it is believed.
+    // Long after the machine's start, the status counts again.
     index.set_boot_time(None);
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
     index.set_boot_time(Some(at(BOOT)));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_err());
-    // The same pod's next sandbox, and on kubelets that do not tell of sandboxes its next container.
+    // The pod gets its next sandbox. Older kubelets do not report sandboxes, so their next container counts.
     let made = ModelPod { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
     index.apply_pod(&object(&made));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
-    // A status without any time is from no known kubelet.
+    // A known kubelet never writes a status without any time.
     index.apply_pod(&object(&running(1, &[0])));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
 }
@@ -587,7 +587,7 @@ fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
     assert!(!Arc::ptr_eq(&second.tokens, &third.tokens));
 }
 
-/// Pods 1 and 2 in `reef`, pod 3 in `shop`, and the fetches of their namespaces by name.
+/// Returns an index with pods 1 and 2 in `reef` and pod 3 in `shop`, and the fetches of their namespaces by name.
 fn in_two_namespaces() -> (PodIndex, BTreeMap<String, ObjectFetch>) {
     let mut index = PodIndex::with_namespaces();
     for (uid, namespace) in [(1, "reef"), (2, "reef"), (3, "shop")] {
@@ -625,7 +625,7 @@ fn a_namespaces_annotation_reaches_all_of_its_pods() {
         unreachable!()
     };
     assert!(Arc::ptr_eq(&one, &two), "kept once for all of them");
-    // One that comes later is told at once.
+    // A pod that comes later gets the known annotations at once.
     index.apply_pod(&object(&running(4, &[4])));
     assert_eq!(index.snapshot(at(0)).by_uid("uid-4").unwrap().annotations.namespace, says("a"));
 }
@@ -657,7 +657,7 @@ fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
     assert!(overtaken.ticket.upgrade().is_none());
     index.apply_fetched(overtaken, &says("old"));
     assert_eq!(index.snapshot(at(0)).by_uid("uid-1").unwrap().annotations.namespace, says("new"));
-    // So is one from before the watch began anew; what is known stays until the next answer.
+    // A fetch from before the restart of the watch is ignored as well. The known value stays until the next response.
     index.watch_started(RelatedKind::Namespace);
     index.apply_fetched(&fetches["namespace shop"], &says("old"));
     assert_eq!(

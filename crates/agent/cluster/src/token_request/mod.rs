@@ -1,8 +1,9 @@
-//! A pod's own Kubernetes token for one audience: requested, cached, and renewed before it expires.
+//! Requests, caches and renews a pod's own Kubernetes token for one audience.
 //!
-//! Each token is bound to the pod (`boundObjectRef` with its UID). Once the pod is gone, the API server refuses the token, and so
-//! does every cloud that asks it; a stolen token is worth nothing after that. Nothing here runs by itself: a token is renewed
-//! when it is requested after its renewal time, so pods that never ask cost nothing.
+//! Each token is bound to the pod (`boundObjectRef` with its UID). After the pod is deleted, the API server rejects the token,
+//! and so does every cloud that validates tokens at the API server. So a stolen token becomes worthless. Nothing here runs in the
+//! background: the agent renews a token when a request for it comes after its renewal time. Pods that never request tokens cost
+//! nothing.
 //!
 //! Source of the request: Kubernetes API reference, TokenRequest authentication.k8s.io/v1. Source of the renewal rule:
 //! kubernetes, pkg/kubelet/token/token_manager.go (80 % of its life or a day, with 10 s of jitter).
@@ -38,12 +39,12 @@ impl TokenError {
         let account = pod.service_account.to_string();
         match failure {
             KubeError::Forbidden(message) => Self::Forbidden(account, message),
-            // The pod is looked up after the ServiceAccount: registry/core/serviceaccount/storage/token.go.
+            // The API server looks up the ServiceAccount first and then the pod: registry/core/serviceaccount/storage/token.go.
             KubeError::NotFound { kind, message } if kind == "pods" => {
                 Self::PodGone(pod.name.to_string(), message)
             }
             KubeError::NotFound { .. } => Self::AccountGone(account),
-            // The UID belongs to an earlier pod of the same name.
+            // The UID in the request belongs to another pod of the same name.
             KubeError::Conflict(message) => Self::PodGone(pod.name.to_string(), message),
             KubeError::Throttled(_) => Self::Throttled,
             KubeError::Refused { message, .. } => Self::Refused(message),
@@ -56,7 +57,7 @@ impl TokenError {
         matches!(self, Self::Throttled | Self::Unreachable(_))
     }
 
-    /// True if a cached token must not be used any more, even if it is still valid.
+    /// True if the agent must no longer use a cached token, even if the token is still valid.
     fn revokes_cached_token(&self) -> bool {
         matches!(self, Self::AccountGone(_) | Self::PodGone(..))
     }
@@ -68,23 +69,23 @@ impl From<TokenError> for SubjectError {
     }
 }
 
-/// The tokens of one pod, by audience. Owned by the pod's record and dropped with it.
+/// The tokens of one pod, by audience. The pod's record owns the cache and drops it.
 ///
-/// A list, because there is one audience for each configured cloud; a pod cannot choose one. The outer lock is held for a
-/// lookup only. The inner lock is held while a token is requested, and that is its purpose: one request at a time for each pod
-/// and audience, whose result serves all waiting requests.
+/// A list is enough: there is one audience per configured cloud, and a pod cannot choose one. The outer lock is held for a lookup
+/// only. The inner lock is held during a token request. So each pod and audience has one request at a time, and its result serves
+/// all waiting requests.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache(Mutex<Vec<(Box<str>, Arc<TokenCell>)>>);
 
 type TokenCell = tokio::sync::Mutex<Option<CachedToken>>;
 
 impl TokenCache {
-    /// Returns the cache entry of this audience and drops expired entries of other audiences.
+    /// Returns the cache entry of this audience, and drops expired entries of other audiences.
     fn slot(&self, audience: &str, now: Moment) -> Arc<TokenCell> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // No request names an audience that a reload removed, so its token must not stay here after it expires.
+        // A reload can remove an audience. Then no request names it, and its token must not stay here after it expires.
         let is_good = |slot: &Arc<TokenCell>| {
-            // A request waits for it, or it holds a token that is still valid.
+            // Keep the entry if a request waits for it or if its token is still valid.
             let holds = |held: tokio::sync::MutexGuard<'_, Option<CachedToken>>| {
                 held.as_ref().is_some_and(|held| now < held.expires)
             };
@@ -95,7 +96,7 @@ impl TokenCache {
             return slot.clone();
         }
         let slot = Arc::<TokenCell>::default();
-        // One is what most pods ever have; a list would begin with room for four.
+        // Most pods have one audience. By default, the list would reserve room for four.
         slots.reserve_exact(1);
         slots.push((audience.into(), slot.clone()));
         slot
@@ -110,7 +111,7 @@ struct CachedToken {
     pauses: RetryBackoff,
 }
 
-/// A token is not handed out in its last 10 s: the cloud has to receive and check it while it is valid.
+/// The remaining life at which a token is no longer handed out. The cloud must receive and check the token while it is valid.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// Requests and caches the tokens of one pod.
@@ -118,7 +119,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 pub(crate) struct PodTokens {
     pub(crate) pod: Pod,
     pub(crate) cache: Arc<TokenCache>,
-    /// Shared, because a client takes some hundred bytes and each pod has its own `PodTokens`.
+    /// The client is shared, because it takes several hundred bytes and each pod has its own `PodTokens`.
     pub(crate) link: Arc<TimedKubeClient>,
     pub(crate) lifetime: Duration,
 }
@@ -146,7 +147,7 @@ impl PodTokens {
         }
     }
 
-    /// Returns the old token while it is valid, and sets a pause before the next renewal attempt.
+    /// Returns the old token while it is valid, and delays the next renewal attempt.
     fn fall_back(
         &self,
         held: &mut Option<CachedToken>,
@@ -167,7 +168,8 @@ impl PodTokens {
         }
     }
 
-    /// Makes the cache entry. Times count from the request, `asked`, because the API server issued the token no earlier.
+    /// Creates the cache entry. Its times count from the start of the request (`asked`), because the API server issued the token
+    /// later.
     fn hold(&self, answer: TokenResponse, asked: Moment) -> CachedToken {
         let life = Duration::from_secs(answer.spec.expiration_seconds);
         CachedToken {
@@ -194,19 +196,19 @@ impl PodTokens {
     }
 }
 
-/// The longest time until a renewal, for long-lived tokens.
+/// The maximum time until a renewal, for long-lived tokens.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The maximum by which a renewal is moved forward.
+/// The maximum time by which a renewal is moved forward.
 const JITTER: Duration = Duration::from_secs(10);
 
-/// Returns the time from issue to renewal of a token that lives for `life`. `draw` in 0..=1 places it in the jitter.
+/// Returns the time from issue to renewal for a token that lives for `life`. `draw` in 0..=1 selects the jitter.
 fn renewal(life: Duration, draw: f64) -> Duration {
     (life * 4 / 5).min(DAY).saturating_sub(JITTER.mul_f64(draw.clamp(0.0, 1.0)))
 }
 
-/// The fields that the agent reads of a TokenRequest. It uses `expirationSeconds` and not `expirationTimestamp`, because a
-/// duration needs no agreement between the node's clock and the API server's.
+/// The fields that the agent reads of a TokenRequest. It uses `expirationSeconds`, not `expirationTimestamp`, because a duration
+/// does not depend on the clocks of the node and the API server.
 #[derive(Deserialize)]
 struct TokenResponse {
     spec: AnswerSpec,

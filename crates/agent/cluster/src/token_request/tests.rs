@@ -1,4 +1,4 @@
-//! Tokens over an API server that is the test, on a clock that the test moves.
+//! Tests the tokens against a fake API server and a manual clock.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn refusal(code: u16, details: &Value) -> Value {
     json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "details": details})
 }
 
-/// Has a token of an hour.
+/// Requests a token that lives for an hour.
 async fn with_token(tokens: &Arc<PodTokens>, asked: &mut UnboundedReceiver<FakeCall>) {
     let asking = ask(tokens);
     asked.recv().await.unwrap().answer(201, &answer("first", 3600));
@@ -90,7 +90,7 @@ async fn a_caller_that_goes_away_does_not_take_the_others_along() {
 async fn a_token_is_renewed_at_four_fifths_of_the_life_that_it_was_given() {
     let (tokens, mut asked, hand) = pod_tokens();
     let asking = ask(&tokens);
-    // Shorter than asked for: the API server may cap it.
+    // The API server may shorten the requested lifetime.
     asked.recv().await.unwrap().answer(201, &answer("first", 1000));
     asking.await.unwrap().unwrap();
     hand.advance(Duration::from_secs(789));
@@ -101,7 +101,7 @@ async fn a_token_is_renewed_at_four_fifths_of_the_life_that_it_was_given() {
     assert_eq!(asking.await.unwrap().unwrap(), "second");
 }
 
-/// A reload takes an audience away: its token stayed until the pod's end.
+/// A reload can remove an audience. The agent once kept that audience's token until the pod's end.
 #[tokio::test]
 async fn a_token_of_an_audience_that_nobody_asks_for_goes_when_it_has_ended() {
     let (tokens, mut asked, hand) = pod_tokens();
@@ -125,13 +125,13 @@ async fn while_renewal_fails_the_old_token_serves_and_the_api_server_is_left_in_
     let asking = ask(&tokens);
     drop(asked.recv().await.unwrap());
     assert_eq!(asking.await.unwrap().unwrap(), "first");
-    // Not tried again at once, however many ask.
+    // The agent does not retry at once, even if many requests arrive.
     for _ in 0..100 {
         assert_eq!(ask(&tokens).await.unwrap().unwrap(), "first");
     }
     assert!(asked.try_recv().is_err());
 
-    // Once it has ended it is not served any more.
+    // The agent no longer serves the token after it expires.
     hand.advance(Duration::from_secs(595));
     let asking = ask(&tokens);
     drop(asked.recv().await.unwrap());
