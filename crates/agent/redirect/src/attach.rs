@@ -1,7 +1,8 @@
-//! Attaches the eBPF programs, or replaces another version's programs, and captures pods' connections at every moment.
+//! Attaches the eBPF programs, or replaces the programs of another version. Pods' connections are captured without a gap.
 //!
-//! New links are made before the old ones are removed. The kernel runs both programs meanwhile, and the second one finds a connect that
-//! goes to the agent already. Pins keep the maps, so connections that wait for accept are kept. A second call changes nothing.
+//! New links are created before the old links are removed. Meanwhile the kernel runs both programs, and the second program sees a
+//! connect that already goes to the agent. Pins keep the maps, so connections that wait for accept are kept. A second call
+//! changes nothing.
 
 use std::fs::File;
 use std::io;
@@ -24,25 +25,26 @@ static OBJECT: &[u8] = include_bytes_aligned!("../ebpf/capture.bpf.o");
 /// The result of [`attach()`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachOutcome {
-    /// This version's programs were already attached at every hook.
+    /// This version's programs were already attached to every hook.
     AlreadyAttached,
     /// This version's programs were attached; no other version's programs were there.
     Attached,
-    /// This version's programs were attached beside another version's (or to a new group). The others were then removed.
+    /// This version's programs were attached next to another version's programs (or to a new cgroup). The other programs were
+    /// then removed.
     Replaced,
 }
 
-/// Attaches this version's programs to the pods' group and removes other versions' programs.
+/// Attaches this version's programs to the pods' parent cgroup and removes other versions' programs.
 ///
 /// The programs refuse a pod's connect until an agent has written its address ([`crate::TargetMap`]).
 ///
-/// First the function attaches a program that does nothing to each group around the pods' group, for a moment. This tests whether a program
-/// there and ours would exclude each other. The kernel permits the attachment if the group has no program or only programs that permit
-/// others, and refuses it otherwise. (The library has no call that reads the attached programs' flags.) Without this test, ours would
-/// silently switch off, for pods, a program attached there with `BPF_F_ALLOW_OVERRIDE`.
+/// First the function attaches a program that does nothing to each ancestor of the pods' parent cgroup, for a moment. This tests
+/// for conflicting programs. The kernel permits the attachment if the ancestor has no program, or only programs that permit
+/// others. (The library has no call that reads the attached programs' flags.) Without this test, the redirect would silently
+/// switch off, for pods, a program that is attached there with `BPF_F_ALLOW_OVERRIDE`.
 ///
 /// # Errors
-/// The machine, the process or another program does not permit it. Nothing has changed then.
+/// The machine, the process or another program does not permit it. In that case nothing has changed.
 pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     prerequisites::check()?;
     let _turn = pins.lock(LOCK_TIMEOUT)?;
@@ -61,7 +63,8 @@ pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     })
 }
 
-/// Returns the version of this build's programs: FNV-1a over the object, 64 bits. It tells versions apart and proves nothing.
+/// Returns the version of this build's programs: the 64-bit FNV-1a hash of the object file. It distinguishes versions; it is no
+/// proof.
 pub(crate) fn programs_version() -> String {
     let hash = OBJECT.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -69,7 +72,7 @@ pub(crate) fn programs_version() -> String {
     format!("{hash:016x}")
 }
 
-/// True if a pin of this name holds an attached link. A link that was detached by force has no group any more.
+/// True if a pin of this name has an attached link. A link that was detached by force has no cgroup.
 fn is_there(pins: &Pins, pin: &LinkPin) -> bool {
     LinkInfo::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.group == pin.group)
 }
@@ -90,7 +93,7 @@ fn attach_all(pins: &Pins, site: &CgroupTree, missing: &[&LinkPin]) -> Result<()
     Ok(())
 }
 
-/// Loads the programs with the pinned maps, or creates and pins new maps.
+/// Loads the programs with the pinned maps. If there are none, creates and pins new maps.
 fn load(pins: &Pins) -> Result<Ebpf, Error> {
     let mut loader = EbpfLoader::new();
     for (map, ..) in MAPS {
@@ -116,18 +119,18 @@ fn attach_one(
 ) -> Result<(), Error> {
     let mut loaded = LoadedProgram::of(programs, pin.hook, pin.hook.program())?;
     let link = loaded.attach(group, site.directory())?;
-    // What is left by this name is a link that is attached to nothing.
+    // A leftover pin of this name is a link that is attached to nothing.
     unpin(path)?;
     let pinned = link.pin(path).map_err(|error| match error {
         aya::pin::PinError::SyscallError(error) => Error::system("pin", path)(error.io_error),
         other => Error::system("pin", path)(io::Error::other(other)),
     })?;
-    // Closes this process's hold on it. The pin is another.
+    // Closes this process's own handle of the link. The pin is a separate handle.
     drop(pinned);
     Ok(())
 }
 
-/// Unpins each hook's links that are not in `wanted`, and other layouts. Returns true if there were any.
+/// Unpins each hook's links that are not in `wanted`, and other layouts. Returns true if it found any.
 fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
     let mut found = false;
     for hook in Hook::ALL {
@@ -163,9 +166,9 @@ impl<'a> LoadedProgram<'a> {
         Ok(Self { hook, program })
     }
 
-    /// Attaches the program to a group and returns the link. Links always permit other programs in the group.
+    /// Attaches the program to a cgroup and returns the link. Links always permit other programs in the cgroup.
     ///
-    /// `Single` means no flags, and this call refuses any flags (Linux af6eea57437a, `cgroup_bpf_link_attach`).
+    /// `Single` stands for no flags. This call rejects all flags (Linux af6eea57437a, `cgroup_bpf_link_attach`).
     fn link(&mut self, group: &File) -> Result<FdLink, ProgramError> {
         let mode = CgroupAttachMode::Single;
         match self.program {
@@ -175,7 +178,7 @@ impl<'a> LoadedProgram<'a> {
         }
     }
 
-    /// Attaches the program to a group. A program in that group or further out may forbid it.
+    /// Attaches the program to a cgroup. A program in that cgroup or in an ancestor may forbid it.
     fn attach(&mut self, group: &File, path: &Path) -> Result<FdLink, Error> {
         self.link(group).map_err(|source| match &source {
             ProgramError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::PermissionDenied => {
@@ -185,7 +188,7 @@ impl<'a> LoadedProgram<'a> {
         })
     }
 
-    /// Checks that the program can be attached to each of these groups. It is detached from all of them afterwards.
+    /// Checks that the program can be attached to each of these cgroups. Detaches it from all of them afterwards.
     fn ask<'p>(mut self, groups: impl Iterator<Item = &'p Path>) -> Result<(), Error> {
         for path in groups {
             let group = File::open(path).map_err(Error::system("open", path))?;
@@ -213,7 +216,9 @@ fn attach_connect(
     program.take_link(link)?.try_into().map_err(not_a_link)
 }
 
-/// Converts the error of a program that has no link.
+/// Converts the library's error for an attachment without a link.
+///
+/// Before Linux 5.7 the library attaches without links; [`prerequisites`] refuses such kernels.
 ///
 /// Before 5.7 the library attaches without links; [`prerequisites`] refuses such kernels.
 fn not_a_link(error: aya::programs::links::LinkError) -> ProgramError {

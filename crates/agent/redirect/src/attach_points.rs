@@ -1,11 +1,11 @@
-//! The kernel hooks that the programs attach to.
+//! The kernel hooks to which the programs attach.
 
 use std::fmt;
 
 /// A kernel hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Events of a group's TCP sockets (`BPF_CGROUP_SOCK_OPS`).
+    /// Events of a cgroup's TCP sockets (`BPF_CGROUP_SOCK_OPS`).
     Sockops,
     /// `connect` to an IPv4 address (`BPF_CGROUP_INET4_CONNECT`).
     Connect4,
@@ -17,7 +17,7 @@ impl Hook {
     /// All hooks in the order of attachment: Sockops comes first, so that each captured connection is recorded.
     pub const ALL: [Self; 3] = [Self::Sockops, Self::Connect4, Self::Connect6];
 
-    /// The hook's name, with which the names of its pins begin.
+    /// Returns the hook's name, which is also the start of its pins' names.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,7 +27,7 @@ impl Hook {
         }
     }
 
-    /// The program's name in the object and in the kernel.
+    /// Returns the program's name in the object file and in the kernel.
     pub(crate) const fn program(self) -> &'static str {
         match self {
             Self::Sockops => "seawall_ops",
@@ -36,7 +36,7 @@ impl Hook {
         }
     }
 
-    /// The name of the program that does nothing: attaching it tests this hook.
+    /// Returns the name of the program that does nothing. Attaching it tests this hook.
     pub(crate) const fn probe(self) -> &'static str {
         match self {
             Self::Sockops => "probe_ops",

@@ -1,7 +1,9 @@
-//! Checks that the pinned objects are still those that a process opened. Otherwise an agent would hold maps that no program reads.
+//! Checks that the pinned objects are still the objects that a process opened. Otherwise an agent would use maps that no program
+//! reads.
 //!
-//! The check compares the pins' inodes, which needs no capability. To reopen the pins would need CAP_BPF on older kernels. It would also
-//! mean to detect the node's network namespace again, which a serving agent must not do. So the agent is restarted instead.
+//! The check compares the pins' inodes, which needs no capability. Reopening the pins would need CAP_BPF on older kernels. It
+//! would also require detecting the node's network namespace again, which a serving agent must not do. So the agent restarts
+//! instead.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +16,7 @@ use crate::pins::{CONNECTIONS, Pins, TARGET};
 pub enum AttachmentState {
     /// The same objects are pinned.
     Unchanged,
-    /// The pins are gone: they were removed, or another layout's pins replaced them.
+    /// The pins are gone: a process removed them, or another layout's pins replaced them.
     Removed,
     /// Other objects are pinned: the redirect was removed and attached again.
     Replaced,
@@ -27,11 +29,12 @@ pub struct RedirectAttachment {
     maps: [Inode; 2],
 }
 
-/// A file system's device number and an inode number, which the file system never reuses (Linux, `bpf_get_inode` counts up).
+/// A file system's device number and an inode number. The file system never reuses inode numbers (Linux, `bpf_get_inode` counts
+/// up).
 type Inode = (u64, u64);
 
 impl RedirectAttachment {
-    /// Records the current pins. Call it before you open them, so that a replacement in between is detected later.
+    /// Records the current pins. Call it before you open them, so that a replacement between the two steps is detected later.
     ///
     /// # Errors
     /// Nothing is attached, or the pins cannot be read.
@@ -40,7 +43,7 @@ impl RedirectAttachment {
         Ok(Self { pins: pins.clone(), maps })
     }
 
-    /// Returns the current state of the pins. It takes two system calls.
+    /// Returns the current state of the pins. Costs two system calls.
     ///
     /// # Errors
     /// The pins cannot be read.
@@ -53,7 +56,7 @@ impl RedirectAttachment {
     }
 }
 
-/// Returns `None` if a pin is missing: pins are created and removed one by one.
+/// Returns the inodes of the pinned maps; `None` if a pin is missing. Pins are created and removed one by one.
 fn inodes(pins: &Pins) -> Result<Option<[Inode; 2]>, Error> {
     Ok(inode(pins, TARGET)?.zip(inode(pins, CONNECTIONS)?).map(<[Inode; 2]>::from))
 }

@@ -1,7 +1,7 @@
-//! Maps control groups to pods and pods to control groups by listing three directories.
+//! Maps cgroups to pods and pods to cgroups. It lists three directories.
 //!
-//! A pod's nested groups are never taken for another pod's group: a directory `pod<another's UID>` inside a container counts for no pod.
-//! Nested groups are never listed.
+//! A pod cannot pass a nested cgroup off as another pod's cgroup. A directory `pod<UID of another pod>` inside a container counts
+//! for no pod, because nested cgroups are never listed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use seawall_core::PodUid;
 use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
 
-/// The pods that have groups at one moment. The kubelet limits their number (110 by default), and pods cannot add any.
+/// The pods that have cgroups at one moment. The kubelet limits their number (110 by default), and pods cannot add any.
 #[derive(Clone, Debug, Default)]
 pub struct PodCgroups {
     by_group: HashMap<u64, PodUid>,
@@ -22,10 +22,10 @@ pub struct PodCgroups {
 }
 
 impl PodCgroups {
-    /// Lists the pods' groups; about 60 µs for 110.
+    /// Lists the pods' cgroups. Takes about 60 µs for 110 pods.
     ///
     /// # Errors
-    /// The pods' group cannot be listed. Groups of QoS classes may be absent.
+    /// The pods' parent cgroup cannot be listed. The cgroups of QoS classes may be missing.
     pub fn list(site: &CgroupTree) -> Result<Self, Error> {
         let mut pods = Self::default();
         for (directory, prefix) in site.qos_cgroups() {
@@ -49,19 +49,19 @@ impl PodCgroups {
         Ok(())
     }
 
-    /// The pod of a group.
+    /// Returns the pod of a cgroup.
     #[must_use]
     pub fn pod(&self, group: u64) -> Option<&PodUid> {
         self.by_group.get(&group)
     }
 
-    /// The group of a pod.
+    /// Returns the cgroup of a pod.
     #[must_use]
     pub fn group(&self, pod: &PodUid) -> Option<u64> {
         self.by_uid.get(pod).copied()
     }
 
-    /// The number of pods.
+    /// Returns the number of pods.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_group.len()
@@ -74,7 +74,7 @@ impl PodCgroups {
     }
 }
 
-/// Returns the directory and the id of a pod's own group, or `None` for a pod without a group.
+/// Returns the directory and the id of a pod's own cgroup; `None` for a pod without a cgroup.
 pub(crate) fn pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
     for (directory, prefix) in site.qos_cgroups() {
         let directory = directory.join(name(pod, &prefix, site.is_systemd()));
@@ -91,7 +91,7 @@ fn name(pod: &PodUid, prefix: &str, systemds: bool) -> String {
     if systemds { format!("{prefix}{}.slice", pod.0.replace('-', "_")) } else { format!("{prefix}{}", pod.0) }
 }
 
-/// Returns the UID in a group's name. systemd reads `-` as a step in its tree of slices, so kubelets write `_` there.
+/// Returns the UID in a cgroup's name. systemd uses `-` to separate levels of slices, so kubelets write `_` instead.
 fn uid(name: &str, prefix: &str, systemds: bool) -> Option<PodUid> {
     let uid = name.strip_prefix(prefix)?;
     let uid = if systemds { uid.strip_suffix(".slice")?.replace('_', "-") } else { uid.to_owned() };

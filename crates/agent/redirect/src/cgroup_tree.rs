@@ -1,7 +1,7 @@
-//! Finds the pods' group in the tree of control groups.
+//! Finds the pods' parent cgroup in the cgroup tree.
 //!
-//! A group's id is its directory's inode number (kernfs: 64 bits, never reused while the machine runs). So the agent can find the group for
-//! an id of the eBPF programs by listing directories, which needs only the right to read them.
+//! A cgroup's id is the inode number of its directory (kernfs: 64 bits, never reused while the machine runs). The eBPF programs
+//! report such ids. The agent finds the cgroup for an id by listing directories, for which read permission is enough.
 
 use std::fs::File;
 use std::io;
@@ -13,20 +13,20 @@ use rustix::fs::statfs;
 use crate::error::Error;
 use crate::target::RedirectTarget;
 
-/// Linux, `CGROUP2_SUPER_MAGIC` in `include/uapi/linux/magic.h`.
+/// The magic number of the cgroup v2 file system: `CGROUP2_SUPER_MAGIC` in Linux's `include/uapi/linux/magic.h`.
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
-/// The usual paths of the pods' group: with cgroupfs, with systemd, and both below kind's `--cgroup-root`.
+/// The usual paths of the pods' parent cgroup: with cgroupfs, with systemd, and both below kind's `--cgroup-root`.
 const USUAL: [&str; 4] =
     ["kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"];
 
-/// The directory in which systemd mounts the cgroup v2 tree beside cgroup v1.
+/// The directory in which systemd mounts the cgroup v2 tree on a node that also has cgroup v1.
 const BESIDE_VERSION_ONE: &str = "unified";
 
-/// The first inode of a hierarchy (Linux, kernfs). A container's own view begins at another inode.
+/// The first inode of a hierarchy (Linux, kernfs). A container's own view starts at another inode.
 const ROOT_INODE: u64 = 1;
 
-/// The location of the pods' group.
+/// The location of the pods' parent cgroup.
 #[derive(Clone, Debug)]
 pub struct CgroupTree {
     tree: PathBuf,
@@ -37,12 +37,12 @@ pub struct CgroupTree {
 }
 
 impl CgroupTree {
-    /// Finds the pods' group in a tree of control groups: at `kubepods` below it, or at the usual paths of kubelets.
+    /// Finds the pods' parent cgroup in a cgroup tree: at `kubepods` below its root, or at the usual paths of kubelets.
     ///
-    /// `mount` is the mount point of `/sys/fs/cgroup`. Beside cgroup v1, the function finds the v2 tree in `unified`.
+    /// `mount` is the mount point of `/sys/fs/cgroup`. If cgroup v1 is mounted there, the function uses the v2 tree in `unified`.
     ///
     /// # Errors
-    /// The tree does not exist, it is a container's view, or it has no group of pods.
+    /// The tree does not exist, it is a container's view, or it has no parent cgroup of pods.
     pub fn find(mount: &Path, kubepods: Option<&Path>) -> Result<Self, Error> {
         let tree = version_two(mount)?;
         let inode = inode(&tree)?;
@@ -62,34 +62,34 @@ impl CgroupTree {
         Ok(Self { id: inode(&kubepods)?, level, outermost: tree.clone(), tree, kubepods })
     }
 
-    /// Limits the test for conflicting programs (see [`crate::attach()`]) to this group and the groups inside it.
+    /// Limits the test for conflicting programs (see [`crate::attach()`]) to this cgroup and the cgroups inside it.
     ///
-    /// This is for processes that must not touch the outer groups, not even with a program that does nothing.
+    /// Use it if the process must not touch the outer cgroups, not even with a program that does nothing.
     #[must_use]
     pub fn limit_conflict_check_to(mut self, outermost: &Path) -> Self {
         self.outermost = outermost.to_owned();
         self
     }
 
-    /// The directory of the pods' group.
+    /// Returns the directory of the pods' parent cgroup.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.kubepods
     }
 
-    /// The id of the pods' group.
+    /// Returns the id of the pods' parent cgroup.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// Returns a group's depth below the tree's root and its path from there, as netfilter's `socket cgroupv2` expects them.
+    /// Returns a cgroup's depth below the tree's root, and its path from the root, in the form of netfilter's `socket cgroupv2`.
     pub(crate) fn below_root<'a>(&self, group: &'a Path) -> (u32, &'a Path) {
         let path = group.strip_prefix(&self.tree).unwrap_or(group);
         (u32::try_from(path.components().count()).unwrap_or(u32::MAX), path)
     }
 
-    /// The directory of the pods' group.
+    /// Returns the directory of the pods' parent cgroup.
     pub(crate) fn kubepods(&self) -> &Path {
         &self.kubepods
     }
@@ -98,15 +98,15 @@ impl CgroupTree {
         File::open(&self.kubepods).map_err(Error::system("open", &self.kubepods))
     }
 
-    /// Returns the groups around the pods' group that may be tested for conflicting programs, innermost first.
+    /// Returns the ancestors of the pods' parent cgroup that may be tested for conflicting programs, innermost first.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = &Path> {
         self.kubepods.ancestors().skip(1).take_while(|group| group.starts_with(&self.outermost))
     }
 
-    /// Returns the three directories that hold pods' groups, each with the prefix of a pod's group name there.
+    /// Returns the three directories that contain pods' cgroups, each with the prefix of a pod's cgroup name there.
     ///
-    /// The first is the pods' group itself, for pods of the QoS class without a group. The others are the groups of the classes `burstable`
-    /// and `besteffort`.
+    /// The first directory is the pods' parent cgroup itself, for pods of the QoS class `guaranteed`, which has no cgroup. The
+    /// others are the cgroups of the classes `burstable` and `besteffort`.
     pub(crate) fn qos_cgroups(&self) -> [(PathBuf, String); 3] {
         let stem = self.kubepods.file_stem().unwrap_or_default().to_string_lossy();
         ["", "burstable", "besteffort"].map(|class| match (self.is_systemd(), class) {
@@ -118,17 +118,17 @@ impl CgroupTree {
         })
     }
 
-    /// True if the kubelet uses the systemd driver, whose group names end in `.slice`.
+    /// True if the kubelet uses the systemd driver, whose cgroup names end in `.slice`.
     pub(crate) fn is_systemd(&self) -> bool {
         self.kubepods.extension().is_some_and(|extension| extension == "slice")
     }
 
-    /// True if this is the cgroup v2 tree beside cgroup v1.
+    /// True if this is a cgroup v2 tree on a node that also has cgroup v1.
     pub(crate) fn is_beside_version_one(&self) -> bool {
         self.tree.ends_with(BESIDE_VERSION_ONE)
     }
 
-    /// Returns the target with the ids and the depth of this tree's groups; its other fields stay as they are.
+    /// Returns the target with the ids and the depth of this tree's cgroups. Its other fields do not change.
     pub(crate) fn fill_target(&self, target: RedirectTarget) -> RedirectTarget {
         let [_, burstable, besteffort] =
             self.qos_cgroups().map(|(directory, _)| inode(&directory).unwrap_or(0));

@@ -1,8 +1,8 @@
-//! Finds the owner of a connection in the records that the eBPF programs wrote when the connection began.
+//! Finds the owner of a connection in the records of the eBPF programs, which write a record when the connection begins.
 //!
-//! The agent looks up a connection at accept and deletes its record after the decision, so addresses and ports are valid for one
-//! connection. A connection without a record (evicted, or never written) has no owner. No conclusion may be drawn from another record: a
-//! pod can create any number of records, but only under its own [`ConnectionOwner`].
+//! The agent looks up a connection when it accepts the connection, and deletes the record after the decision. So addresses and
+//! ports identify one connection only. A connection without a record (evicted, or never written) has no owner. Other records
+//! prove nothing about it: a pod can create any number of records, but only under its own [`ConnectionOwner`].
 
 use std::net::SocketAddr;
 
@@ -15,22 +15,22 @@ use crate::target::part;
 
 /// The part of the lookup key that a pod cannot choose.
 ///
-/// In a network namespace that a pod creates, it may use any addresses, also those of another pod or of the agent. So addresses and ports
-/// alone prove nothing.
+/// A pod can create a network namespace and use any address there, even an address of another pod or of the agent. So addresses
+/// and ports alone prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionOwner {
     /// A socket in the node's own network namespace, for connections from the node's own addresses.
     ///
-    /// In one namespace the kernel lets no two sockets have the same ends.
+    /// Within one network namespace, the kernel never gives two sockets the same two ends.
     Node,
-    /// The pod with this group. It is the pod that has the source address according to the cluster.
+    /// The pod with this cgroup. According to the cluster, this pod has the source address.
     Pod(u64),
 }
 
-/// The socket that connected, as the kernel knows it.
+/// The client socket, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectingSocket {
-    /// The id of the pod's group ([`crate::PodCgroups`]).
+    /// The id of the pod's cgroup ([`crate::PodCgroups`]).
     pub pod: u64,
     /// The cookie of the socket's network namespace.
     pub netns: u64,
@@ -40,8 +40,8 @@ pub struct ConnectingSocket {
 
 /// The connections that wait for accept. Open one map for each thread.
 ///
-/// On a newer kernel (tested: 6.18) opening needs the pins' owner (root) and no capability, and use needs none either. On an older kernel
-/// with unprivileged use off, each call needs CAP_BPF.
+/// On a newer kernel (tested: 6.18), only the pins' owner (root) can open the map. Neither opening nor using it needs a
+/// capability. On an older kernel with unprivileged BPF disabled, each call needs CAP_BPF.
 #[derive(Debug)]
 pub struct ConnectionMap {
     map: HashMap<MapData, [u8; KEY], [u8; VALUE]>,
@@ -61,7 +61,7 @@ impl ConnectionMap {
     /// Returns the socket that opened this connection, or `None` if there is no record. Takes about 1 µs.
     ///
     /// # Errors
-    /// The kernel refuses to read. This says nothing about the client.
+    /// The kernel refuses to read. The error says nothing about the client.
     pub fn find(
         &self,
         owner: ConnectionOwner,
@@ -75,7 +75,7 @@ impl ConnectionMap {
         }
     }
 
-    /// Deletes a connection's record. A record that is already gone with its client is not an error. Takes about 1 µs.
+    /// Deletes a connection's record. A record that is already deleted is not an error. Takes about 1 µs.
     ///
     /// # Errors
     /// The kernel refuses to write.
@@ -91,13 +91,14 @@ impl ConnectionMap {
         }
     }
 
-    /// Returns the socket that opened this connection and deletes its record, or returns `None` if there is no record.
+    /// Returns the socket that opened this connection and deletes its record. Returns `None` if there is no record.
     ///
-    /// Between the two calls another connection may get the same record: the first client is gone, and another one of the same owner took
-    /// its port. Then the dead connection counts as that pod's, but no client reads its responses. The living connection has no owner.
+    /// Between lookup and deletion, the first client can end and another client of the same owner can reuse its port and its
+    /// record. Then the dead connection counts as that pod's, but no client reads its responses. The live connection has no
+    /// owner.
     ///
     /// # Errors
-    /// The kernel refuses to read. This says nothing about the client.
+    /// The kernel refuses to read. The error says nothing about the client.
     pub fn take(
         &mut self,
         owner: ConnectionOwner,
@@ -106,13 +107,13 @@ impl ConnectionMap {
     ) -> Result<Option<ConnectingSocket>, Error> {
         let caller = self.find(owner, peer, local)?;
         if caller.is_some() {
-            // If its client ended in between, it took it along. It was true when it was read.
+            // If the client ended meanwhile, the kernel already deleted the record. The record was correct when it was read.
             self.forget(owner, peer, local)?;
         }
         Ok(caller)
     }
 
-    /// The number of connections that wait for accept. Reads all records.
+    /// Returns the number of connections that wait for accept. Reads all records.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.map.keys().filter(Result::is_ok).count()
@@ -127,7 +128,7 @@ fn is_missing(error: &MapError) -> bool {
     }
 }
 
-/// Builds the key: `struct connection` in `ebpf/capture.bpf.c`.
+/// Builds the lookup key: `struct connection` in `ebpf/capture.bpf.c`.
 fn key(owner: ConnectionOwner, peer: SocketAddr, local: SocketAddr) -> [u8; KEY] {
     let owner = match owner {
         ConnectionOwner::Node => 0,

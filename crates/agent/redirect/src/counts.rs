@@ -1,4 +1,4 @@
-//! The counters of the eBPF programs since they were first attached (`counts` in `ebpf/capture.bpf.c`).
+//! Reads the counters of the eBPF programs. They count since the programs were first attached (`counts` in `ebpf/capture.bpf.c`).
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use aya::maps::{Map, MapData, PerCpuArray};
 use crate::error::Error;
 use crate::pins::{COUNTS, Pins};
 
-/// Number of counter slots per program.
+/// The number of counter slots per program.
 const SLOTS: u32 = 8;
 
-/// Counts of `connect` calls for one address family of sockets.
+/// The counts of `connect` calls for one socket address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectCounts {
-    /// Connects to a metadata address that were sent to the agent.
+    /// The number of connects to a metadata address that were sent to the agent.
     pub captured: u64,
-    /// Connects directly to the agent's own address.
+    /// The number of connects directly to the agent's own address.
     pub direct: u64,
-    /// Connects of an agent itself, which reached the real server.
+    /// The number of connects by an agent itself, which reached the real server.
     pub exempt: u64,
-    /// Refused connects: no agent answers this address.
+    /// The number of connects refused because no agent serves this address.
     pub no_agent: u64,
-    /// Refused connects: the pod is unknown, or there was no memory for the record.
+    /// The number of connects refused because the pod is unknown or memory for the record is missing.
     pub unidentified_pod: u64,
-    /// Refused connects: the port of the metadata address is not 80, for example 443.
+    /// The number of connects refused because the metadata port is not 80, for example 443.
     pub unsupported_port: u64,
 }
 
 impl ConnectCounts {
-    /// The sum of all refused connects.
+    /// Returns the sum of all refused connects.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.no_agent + self.unidentified_pod + self.unsupported_port
@@ -38,15 +38,15 @@ impl ConnectCounts {
 /// The values of all counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedirectCounts {
-    /// Connects of IPv4 sockets.
+    /// The counts for IPv4 sockets.
     pub connect4: ConnectCounts,
-    /// Connects of IPv6 sockets.
+    /// The counts for IPv6 sockets.
     pub connect6: ConnectCounts,
-    /// Connections that the programs recorded for the agent.
+    /// The number of connections that the programs recorded for the agent.
     pub stored: u64,
-    /// Recorded connections that ended before the agent took them.
+    /// The number of recorded connections that ended before the agent accepted them.
     pub closed_early: u64,
-    /// Connections that the programs could not record. They belong to no pod.
+    /// The number of connections that the programs could not record. They belong to no pod.
     pub dropped: u64,
 }
 
@@ -60,7 +60,7 @@ impl RedirectCounts {
     }
 }
 
-/// The open map of counters, for a process that later gives up the right to open it.
+/// The open map of counters. A process can read it after it drops the privilege to open it.
 pub struct CounterMap {
     map: PerCpuArray<MapData, u64>,
 }
@@ -106,7 +106,7 @@ impl CounterMap {
         })
     }
 
-    /// Sums a slot over all CPUs. Each CPU counts for itself, so that none waits for another.
+    /// Sums a slot over all CPUs. Each CPU has its own counter, so that no CPU waits for another CPU.
     fn slot(&self, slot: u32) -> Result<u64, Error> {
         Ok(self.map.get(&slot, 0).map_err(Error::map(COUNTS))?.iter().sum())
     }

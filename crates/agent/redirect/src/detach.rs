@@ -5,10 +5,10 @@ use crate::pins::{LOCK_TIMEOUT, Pins};
 
 /// Detaches all programs of every version and layout.
 ///
-/// From then on pods reach the real server, unless something else prevents it. Where nothing is attached, nothing happens.
+/// After that, pods reach the real metadata server, unless something else prevents it. If nothing is attached, nothing happens.
 ///
 /// # Errors
-/// The kernel refuses to unpin something; the error says why.
+/// The kernel refuses to unpin an object; the error contains the cause.
 pub fn detach(pins: &Pins) -> Result<(), Error> {
     let _turn = pins.lock(LOCK_TIMEOUT)?;
     pins.clear_all()

@@ -1,4 +1,5 @@
-//! The errors of attaching, reading and removing, each with the fix. Operators and logs see them; pods see none.
+//! The errors of attaching, reading and removing the redirect. Each error says how to fix it. Operators and logs see these
+//! errors; pods do not.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,13 +27,13 @@ pub enum Error {
         /// The given path.
         path: PathBuf,
     },
-    /// Another process changes the pins at the moment.
+    /// Another process is changing the pins.
     #[error("another process holds the lock of {path} and changes the redirect; try again when it is done", path = .path.display())]
     Busy {
         /// The given path.
         path: PathBuf,
     },
-    /// The path has no cgroup v2 tree.
+    /// The path contains no cgroup v2 tree.
     #[error("neither {path} nor `unified` below it is a cgroup2 tree: with cgroup v1 alone the kernel cannot tell pods apart; use the mode nft", path = .path.display())]
     NotCgroup2 {
         /// The given path.
@@ -46,7 +47,7 @@ pub enum Error {
         /// The inode of the path.
         inode: u64,
     },
-    /// The kubelet's group of pods does not exist.
+    /// The kubelet's parent cgroup of pods does not exist.
     #[error("no cgroup of pods below {tree} (tried {tried}); check the kubelet's --cgroup-root and --cgroups-per-qos; if pods have cgroup v1 groups only, use the mode nft", tree = .tree.display())]
     NoKubepods {
         /// The root of the tree.
@@ -54,15 +55,15 @@ pub enum Error {
         /// The paths that were tried in the tree.
         tried: String,
     },
-    /// A group around the pods' group has a program that ours would switch off, or that keeps ours out.
+    /// An ancestor of the pods' parent cgroup has a program that conflicts with the redirect: one would switch the other off.
     #[error("another program is attached to {group} for {hook} without BPF_F_ALLOW_MULTI; that program and the redirect exclude each other", group = .group.display())]
     ConflictingProgram {
-        /// The group with the other program.
+        /// The cgroup with the other program.
         group: PathBuf,
         /// The hook of the other program.
         hook: Hook,
     },
-    /// A pinned map has the right name but another layout.
+    /// A pinned map has the expected name but another layout.
     #[error(
         "the pinned map {map} has the layout {found}, but this version needs {wanted}; remove it (`redirect detach`) and attach again"
     )]
@@ -74,7 +75,7 @@ pub enum Error {
         /// The expected sizes of key and value.
         wanted: String,
     },
-    /// The redirect is not attached, so there is nothing to read or to write.
+    /// The redirect is not attached, so there is nothing to read or write.
     #[error("nothing is pinned at {path}: the redirect is not attached; run `redirect attach`", path = .path.display())]
     NotAttached {
         /// The missing pin.
@@ -83,26 +84,26 @@ pub enum Error {
     /// The agent's address lacks an IP address or a port.
     #[error("a target needs an address and a port")]
     NoTarget,
-    /// All seats for agents are taken.
+    /// All listener slots for agents are taken.
     #[error("this node already has {agents} agents, the maximum")]
     TooManyAgents {
-        /// The number of seats.
+        /// The number of listener slots.
         agents: u16,
     },
-    /// The agent's own connection was not recorded.
+    /// The programs did not record the agent's own connection.
     #[error(
         "the redirect cannot identify hostNetwork pods: the kernel did not record the agent's own connection, so the agent does not run in a pod of this node"
     )]
     NotInPod,
-    /// The named pod has no group.
+    /// The named pod has no cgroup.
     #[error("the pod {} has no cgroup on this node", .0.0)]
     NoPodCgroup(seawall_core::PodUid),
-    /// The kernel refused a program. The verifier's log says why.
+    /// The kernel rejected a program. The verifier's log contains the reason.
     #[error("the kernel refuses the program for {hook}: {source}")]
     Program {
         /// The program's hook.
         hook: Hook,
-        /// The cause. Its text holds the verifier's log.
+        /// The cause. Its text contains the verifier's log.
         source: Box<aya::programs::ProgramError>,
     },
     /// The object could not be loaded, or its maps could not be created.
@@ -131,7 +132,7 @@ pub enum Error {
         "the program nft is not installed here; print the rules (`redirect print`) and load them where it is installed"
     )]
     NoNft,
-    /// The program `nft` refused the rules.
+    /// The program `nft` rejected the rules.
     #[error("nft rejects the rules: {said}")]
     Rules {
         /// The output of `nft`.
@@ -139,7 +140,7 @@ pub enum Error {
     },
 }
 
-/// Joins an error's whole chain of causes, because the library's errors name the system's reason only there.
+/// Joins an error's whole chain of causes. The library's errors contain the system's reason only in the chain.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| {

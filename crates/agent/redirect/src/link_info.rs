@@ -1,4 +1,4 @@
-//! Links: each attaches a program to a group as long as a holder exists, for example a pin.
+//! Reads links. A link attaches a program to a cgroup as long as the link has a holder, for example a pin.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use aya::programs::links::{FdLink, LinkError, PinnedLink};
 /// The kernel's information about a pinned link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
-    /// The id of the group; 0 if the group is gone.
+    /// The id of the cgroup; 0 if the cgroup is deleted.
     pub(crate) group: u64,
     /// The program's id.
     pub(crate) program: u32,
 }
 
 impl LinkInfo {
-    /// Reads the information of the link at a pin.
+    /// Reads the information of the link at this pin.
     pub(crate) fn at(pin: &Path) -> Result<Self, LinkError> {
         let link: FdLink = PinnedLink::from_pin(pin)?.into();
         let info = link.info()?;
@@ -23,10 +23,10 @@ impl LinkInfo {
     }
 }
 
-/// Returns the group to which a link of this process is attached.
+/// Returns the cgroup to which a link of this process is attached.
 ///
-/// The library reads only a link's id and program. The kernel's information about open files has the group (`bpf_link_show_fdinfo`), and
-/// the id finds the right file.
+/// The library reads only a link's id and program. The kernel shows the cgroup in its information about open files
+/// (`bpf_link_show_fdinfo`). The link's id identifies the right file.
 fn group_of(link: u32) -> Option<u64> {
     let open = fs::read_dir("/proc/self/fdinfo").ok()?;
     let mut texts = open.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());

@@ -1,8 +1,9 @@
-//! IP addresses in the form that the eBPF programs use.
+//! Converts IP addresses to the form that the eBPF programs use.
 
 use std::net::IpAddr;
 
-/// Returns an address as 16 bytes in network order, as the programs write it. IPv4 becomes a mapped address.
+/// Returns an address as 16 bytes in network order, as the programs write it. An IPv4 address becomes an IPv4-mapped IPv6
+/// address.
 pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

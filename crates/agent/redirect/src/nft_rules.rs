@@ -1,8 +1,8 @@
-//! Netfilter rules: drop rules beside the eBPF programs, and a mode without the programs.
+//! Generates netfilter rules: drop rules that complement the eBPF programs, and rules that replace the programs.
 //!
-//! The rules are text for the program `nft`. Operators have it installed and can read the text first. A library for netfilter's netlink
-//! would be a second writer of the same rules, and the Rust ones wrap C or are unmaintained. `nft` loads the rules as one transaction that
-//! replaces the old rules.
+//! The rules are text for the program `nft`. Operators have `nft` installed and can read the text before they load it. The
+//! available Rust libraries for netfilter's netlink wrap C code or are unmaintained. `nft` loads the rules as one transaction,
+//! which replaces the old rules.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -19,27 +19,29 @@ use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
 use crate::target::AgentAddress;
 
-/// The table for IPv4 and IPv6 together. It holds all our rules.
+/// The table that contains all Seawall rules, for IPv4 and IPv6.
 const TABLE: &str = "inet seawall";
 
-/// Returns the drop rules: rules for the node's own network namespace, beside the programs.
+/// Returns the drop rules for the node's own network namespace. They complement the programs.
 ///
-/// They drop forwarded packets to metadata addresses, except DNS. Such packets bypassed `connect`: raw packets (containers have CAP_NET_RAW
-/// by default), and pods with a kernel of their own (gVisor, Kata). Packets of the node itself do not pass these rules.
+/// The rules drop forwarded packets to metadata addresses, except DNS. Such packets bypassed `connect`: raw packets (containers
+/// have CAP_NET_RAW by default), and packets of pods with a kernel of their own (gVisor, Kata). The node's own packets do not
+/// pass these rules.
 #[must_use]
 pub fn drop_rules() -> String {
-    // Before connection tracking and every translation of addresses.
+    // The chain must run before connection tracking and every address translation.
     table(&drop_chain("raw"))
 }
 
-/// Returns rules that translate the addresses, in place of the programs.
+/// Returns rules that translate addresses. They replace the programs.
 ///
-/// The rules match pods by their packets. They match hostNetwork pods, which send from the node itself, by their sockets' group. The drop
-/// rules follow for the remaining packets. With cgroup v1 alone `site` is `None` and rules cannot match groups, so hostNetwork pods count as
-/// the node. `agent_pod_uid` is the agent's pod, which counts as the node, too. Otherwise the agent would ask itself for the real server's data.
+/// The rules match pods by their packets. HostNetwork pods send from the node itself, so the rules match them by the cgroup of
+/// their sockets. Drop rules follow for the remaining packets. If the node has only cgroup v1, `site` is `None`. Rules cannot
+/// match such cgroups, so hostNetwork pods then count as the node. `agent_pod_uid` is the agent's pod, which also counts as the
+/// node. Otherwise the agent's requests to the real server would come back to the agent.
 ///
 /// # Errors
-/// The agent has no address or no port, or its pod has no group.
+/// The agent has no address or no port, or its pod has no cgroup.
 pub fn dnat_rules(
     agent: &AgentAddress,
     site: Option<&CgroupTree>,
@@ -62,7 +64,7 @@ fn sockets_of(site: &CgroupTree, of: &Path) -> String {
     socket_of(level, &group(site.is_beside_version_one(), &below_root.display().to_string()))
 }
 
-/// Returns a match for packets of sockets that were created in this group.
+/// Returns a match for packets from sockets that were created in this cgroup.
 fn socket_of(level: u32, path: &str) -> String {
     format!("socket cgroupv2 level {level} \"{path}\"")
 }
@@ -72,29 +74,29 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
     if let Some(socket) = socket_of_pods {
         let passed = own.map(|own| format!("{own} accept"));
         let of_pods = rules.iter().map(|rule| format!("{socket} {rule}"));
-        // A number, because nft 1.0.6 refuses the name on this hook.
+        // The priority is a number because nft 1.0.6 rejects the name on this hook.
         chains += &chain(
             "hostpods",
             "nat hook output priority -101",
             &passed.into_iter().chain(of_pods).collect::<Vec<_>>(),
         );
     }
-    // Behind the translation, or it would drop what is to be translated.
+    // The drop chain runs after the translation. Before it, the chain would drop the packets to translate.
     chains += &drop_chain("dstnat + 50");
     table(&chains)
 }
 
-/// Returns rules that remove all our rules. They change nothing where there are none.
+/// Returns rules that remove all Seawall rules. They change nothing if there are none.
 #[must_use]
 pub fn cleanup_rules() -> String {
-    // Added first, because removing what is not there is a mistake to nft.
+    // Add the table first, because nft treats the deletion of a missing table as an error.
     format!("add table {TABLE}\ndelete table {TABLE}\n")
 }
 
 /// Loads rules with the program `nft`.
 ///
 /// # Errors
-/// The program is not installed, or it refuses the rules.
+/// The program is not installed, or it rejects the rules.
 pub fn apply(rules: &str) -> Result<(), Error> {
     let started = Command::new("nft")
         .args(["-f", "-"])
@@ -115,7 +117,7 @@ pub fn apply(rules: &str) -> Result<(), Error> {
 
 fn feed(mut child: Child, rules: &str) -> io::Result<std::process::Output> {
     if let Some(mut stdin) = child.stdin.take() {
-        // A reader that has gone says why on its standard error.
+        // If `nft` has ended early, its standard error contains the reason.
         let _ = stdin.write_all(rules.as_bytes());
     }
     child.wait_with_output()
@@ -137,7 +139,8 @@ fn drop_chain(priority: &str) -> String {
     let rules = [Family::Four, Family::Six].map(|family| {
         let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| family.of(endpoint.addresses()));
         let to = format!("{} daddr {{ {} }}", family.word(), addresses.collect::<Vec<_>>().join(", "));
-        // DNS accepted rather than all but DNS dropped: a later piece of a packet has no port.
+        // The rules accept DNS and drop everything else. A rule that drops everything but DNS would fail for later fragments,
+        // which have no port.
         [format!("{to} meta l4proto {{ tcp, udp }} th dport {DNS} accept"), format!("{to} counter drop")]
     });
     chain("drop_rules", &format!("filter hook prerouting priority {priority}"), rules.as_flattened())
@@ -168,10 +171,10 @@ fn rule(family: Family, endpoint: MetadataEndpoint, agent: IpAddr, port: NonZero
     format!("{word} daddr {{ {addresses} }} tcp dport {PORT} dnat {word} to {agent}:{port}")
 }
 
-/// Returns a group's path as `nft` needs it.
+/// Returns the path of a cgroup in the form that `nft` needs.
 ///
-/// `nft` looks up the path below `/sys/fs/cgroup`. Beside cgroup v1, the v2 tree is `unified` there. The level counts from the root of the
-/// v2 tree.
+/// `nft` looks up the path below `/sys/fs/cgroup`. On a node with cgroup v1 and v2, the v2 tree is there in `unified`. The level
+/// counts from the root of the v2 tree.
 fn group(beside_version_one: bool, below_root: &str) -> String {
     if beside_version_one { format!("unified/{below_root}") } else { below_root.to_owned() }
 }

@@ -1,7 +1,7 @@
-//! Pins: a directory of a BPF file system that keeps links and maps while no process of ours has them open.
+//! Manages the pins: a directory of a BPF file system that keeps links and maps while no Seawall process has them open.
 //!
-//! `PLACE/seawall/v2/` holds maps by name, and links by hook, program version and group. `v2` is the version of the layout. Programs of
-//! another layout use their own directory and their own maps, never maps that they would misread.
+//! `PLACE/seawall/v2/` contains maps by name, and links by hook, program version and cgroup. `v2` is the version of the layout.
+//! Programs of another layout have their own directory and their own maps. So no program reads a map that it would misread.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ use crate::attach_points::Hook;
 use crate::error::Error;
 use crate::target;
 
-/// Sizes in bytes of a key (the connection) and a value (its owner) of the map [`CONNECTIONS`].
+/// The sizes in bytes of a key (the connection) and a value (its owner) in the map [`CONNECTIONS`].
 pub(crate) const CONNECTIONS_KEY: usize = 48;
 pub(crate) const CONNECTIONS_VALUE: usize = 24;
 
@@ -27,7 +27,7 @@ pub(crate) const COUNTS: &str = "counts";
 pub(crate) const LISTENERS: &str = "listeners";
 const MINE: &str = "mine";
 
-/// The maps with the sizes of their keys and values in bytes.
+/// The names of the maps, and the sizes of their keys and values in bytes.
 pub(crate) const MAPS: [(&str, usize, usize); 5] = [
     (TARGET, 4, target::SIZE),
     (CONNECTIONS, CONNECTIONS_KEY, CONNECTIONS_VALUE),
@@ -36,7 +36,7 @@ pub(crate) const MAPS: [(&str, usize, usize); 5] = [
     (MINE, 4, CONNECTIONS_KEY + CONNECTIONS_VALUE),
 ];
 
-/// Linux, `BPF_FS_MAGIC` in `include/uapi/linux/magic.h`.
+/// The magic number of a BPF file system: `BPF_FS_MAGIC` in Linux's `include/uapi/linux/magic.h`.
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
 const FAMILY: &str = "seawall";
@@ -48,21 +48,18 @@ pub struct Pins {
     bpffs: PathBuf,
 }
 
-/// A lock: while a process holds it, no other process attaches, removes or changes the target.
+/// A lock on the pins. While a process holds it, no other process attaches, removes or changes the target.
 #[derive(Debug)]
-pub(crate) struct PinLock(#[expect(dead_code, reason = "held for its lock")] File);
+pub(crate) struct PinLock(#[expect(dead_code, reason = "keeps the lock until it is dropped")] File);
 
-/// Time for which an operator's command, or an agent at its start, waits for another process.
+/// The time for which an operator's command, or a starting agent, waits for another process.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time between two attempts.
+/// The time between two attempts to take the lock.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 impl PinLock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a wait for the lock that has an end is none of the kernel's"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the kernel offers no wait for a lock with a timeout")]
     fn take(directory: &Path, patience: Duration) -> Result<Self, Error> {
         let doing = "lock";
         let file = File::open(directory).map_err(Error::system(doing, directory))?;
@@ -95,15 +92,15 @@ impl Pins {
         }
     }
 
-    /// The directory of this layout's pins.
+    /// Returns the directory of this layout's pins.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         self.bpffs.join(FAMILY).join(LAYOUT)
     }
 
-    /// Waits at most this long for the lock that other processes hold while they change the pins.
+    /// Takes the lock that processes hold while they change the pins. Waits at most for `patience`.
     ///
-    /// The lock is on the mount point, because everything below it comes and goes.
+    /// The lock is on the mount point, because the files below it are created and deleted.
     pub(crate) fn lock(&self, patience: Duration) -> Result<PinLock, Error> {
         PinLock::take(&self.bpffs, patience)
     }
@@ -117,7 +114,7 @@ impl Pins {
         self.directory().join(name)
     }
 
-    /// Opens a pinned map and checks its layout, because the loader does not compare layouts.
+    /// Opens a pinned map and checks its layout. The loader does not check the layout.
     pub(crate) fn map(&self, name: &'static str) -> Result<MapData, Error> {
         let path = self.path(name);
         let map = MapData::from_pin(&path).map_err(|error| match error {
@@ -130,7 +127,7 @@ impl Pins {
         Ok(map)
     }
 
-    /// Checks the layout of each pinned map.
+    /// Checks the layout of every pinned map.
     pub(crate) fn check_maps(&self) -> Result<(), Error> {
         for (name, ..) in MAPS {
             match self.map(name) {
@@ -141,20 +138,20 @@ impl Pins {
         Ok(())
     }
 
-    /// Returns the pinned links of a hook, of all versions.
+    /// Returns the pinned links of a hook, for all program versions.
     pub(crate) fn links(&self, hook: Hook) -> Result<Vec<LinkPin>, Error> {
         let names = names(&self.directory())?;
         Ok(names.iter().filter_map(|name| LinkPin::parse(name)).filter(|pin| pin.hook == hook).collect())
     }
 
-    /// The names of other layouts' directories.
+    /// Returns the directory names of other layouts.
     pub(crate) fn other_layouts(&self) -> Result<Vec<String>, Error> {
         let mut names = names(&self.bpffs.join(FAMILY))?;
         names.retain(|name| name != LAYOUT);
         Ok(names)
     }
 
-    /// Unpins everything of a layout: the connect programs first, so that each captured connection is still recorded.
+    /// Unpins everything of a layout. The connect programs come first, so that each captured connection is still recorded.
     pub(crate) fn clear(&self, layout: &str) -> Result<(), Error> {
         let directory = self.bpffs.join(FAMILY).join(layout);
         let mut names = names(&directory)?;
@@ -165,7 +162,7 @@ impl Pins {
         gone(fs::remove_dir(&directory), "remove", directory)
     }
 
-    /// Unpins the maps of this layout if no link uses them, after a failed attempt to attach.
+    /// Unpins the maps of this layout if no link uses them. Used after a failed attempt to attach.
     pub(crate) fn clear_unused(&self) -> Result<(), Error> {
         for hook in Hook::ALL {
             if !self.links(hook)?.is_empty() {
@@ -186,10 +183,10 @@ impl Pins {
     }
 }
 
-/// Removes a pin, if it exists, and holds the pinned object meanwhile.
+/// Removes a pin, if it exists. Holds the pinned object open during the removal.
 ///
-/// A link is detached when its last holder releases it. This happens at once if the last holder is a process, and some time later if it is
-/// a pin.
+/// The kernel detaches a link when the link's last holder releases it. If the last holder is a process, this happens at once; if
+/// it is a pin, it happens later.
 pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
     let held = PinnedLink::from_pin(path);
     gone(fs::remove_file(path), "unpin", path)?;
@@ -197,7 +194,7 @@ pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Treats a missing file as removed.
+/// Treats the error of a missing file as success.
 fn gone(result: io::Result<()>, doing: &'static str, path: impl Into<PathBuf>) -> Result<(), Error> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::system(doing, path)(error)),
@@ -227,7 +224,7 @@ fn names(directory: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// The name of a pinned link: `HOOK-VERSION-GROUP`. (A dot would be refused, because the file system reserves names with a dot.)
+/// The name of a pinned link: `HOOK-VERSION-CGROUP`. It contains no dot, because the file system reserves names with a dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinkPin {
     pub(crate) hook: Hook,
@@ -260,7 +257,7 @@ mod tests {
         assert_eq!(LinkPin::parse("connect6-00ff-177"), Some(pin));
     }
 
-    /// Waiting had no end: a stopped `redirect attach` stopped the agent's control thread, and with it every renewal.
+    /// The wait once had no limit: a stopped `redirect attach` blocked the agent's control thread, and with it every renewal.
     #[test]
     fn a_process_that_holds_the_lock_is_not_waited_for_without_end() {
         let folder = tempfile::tempdir().unwrap();

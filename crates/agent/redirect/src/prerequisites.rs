@@ -1,4 +1,4 @@
-//! Checks the machine and the process before any change, so that operators need not guess the cause of an EPERM.
+//! Checks the machine and the process before any change, so that operators do not have to guess the cause of an EPERM.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use crate::error::Error;
 
 /// The oldest supported kernel.
 ///
-/// From this version on, the kernel names the right pod of a socket whatever cgroup v1's `net_cls` and `net_prio` do (8520e224f547). The
-/// other features are older: links to groups 5.7, storage on sockets 5.8.
+/// Since this version, the kernel names the correct pod of a socket even if cgroup v1's `net_cls` and `net_prio` are in use
+/// (8520e224f547). The other features are older: links to cgroups are in 5.7, storage on sockets is in 5.8.
 const LEAST: KernelVersion = KernelVersion::new(5, 15, 0);
 
-/// From this version on, a process needs no capability to use an open map (c8644cd0efe7, in 5.19; 6.0 to be on the safe side).
+/// The version since which a process needs no capability to use an open map (c8644cd0efe7 is in 5.19; 6.0 is the safe choice).
 const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
 
-/// True if this kernel requires CAP_BPF for each use of a map and not only to open it. True if the version is unknown.
+/// True if this kernel requires CAP_BPF for each use of a map, not only to open it. Also true if the version is unknown.
 #[must_use]
 pub fn maps_need_capability() -> bool {
     !KernelVersion::current().is_ok_and(|have| have >= FREE_MAPS)
@@ -32,7 +32,7 @@ pub(crate) fn check() -> Result<(), Error> {
     }
 }
 
-/// Checks that the kernel names the right pod of a socket.
+/// Checks that the kernel can name the correct pod of a socket.
 pub(crate) fn kernel() -> Result<(), Error> {
     let have = KernelVersion::current()
         .map_err(|error| Error::KernelTooOld { have: format!("unknown ({error})") })?;
@@ -47,7 +47,8 @@ fn readable(version: KernelVersion) -> String {
 
 /// Returns the missing capabilities.
 ///
-/// A network program needs both, and CAP_SYS_ADMIN can replace either (Linux, `bpf_prog_load` and `cgroup_bpf_link_attach`).
+/// A network program needs both CAP_BPF and CAP_NET_ADMIN; CAP_SYS_ADMIN can replace either (Linux, `bpf_prog_load` and
+/// `cgroup_bpf_link_attach`).
 fn missing(held: CapabilitySet) -> Vec<&'static str> {
     if held.contains(CapabilitySet::SYS_ADMIN) {
         return Vec::new();

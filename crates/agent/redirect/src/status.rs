@@ -22,13 +22,13 @@ pub struct RedirectStatus {
     pub target: Option<RedirectTarget>,
     /// The programs' counters.
     pub counts: RedirectCounts,
-    /// Number of recorded connections that wait for accept.
+    /// The number of recorded connections that wait for accept.
     pub waiting: usize,
-    /// The layouts of other versions that have pins.
+    /// The other layouts that have pins.
     pub other_layouts: Vec<String>,
 }
 
-/// The pinned links of a hook: one, two while one replaces the other, or none.
+/// The pinned links of a hook. There is one link, none, or two while one replaces the other.
 #[derive(Clone, Debug)]
 pub struct HookStatus {
     /// The hook.
@@ -42,16 +42,17 @@ pub struct HookStatus {
 pub struct LinkStatus {
     /// The version of the link's program.
     pub version: String,
-    /// True if the link's program is of this build's version.
+    /// True if the link's program has this build's version.
     pub is_current_version: bool,
-    /// True if the link is attached to the given pods' group.
+    /// True if the link is attached to the given parent cgroup of pods.
     pub is_attached: bool,
     /// The program's id, as `bpftool prog` shows it; 0 if it cannot be read.
     pub program: u32,
 }
 
 impl RedirectStatus {
-    /// True if every hook has exactly this build's program attached to the pods' group, and no other layout has pins.
+    /// True if every hook has exactly one link, with this build's program, attached to the pods' parent cgroup, and no other
+    /// layout has pins.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let complete = |hook: &HookStatus| matches!(&hook.links[..], [link] if link.is_current_version && link.is_attached);
@@ -124,7 +125,7 @@ impl fmt::Display for HookStatus {
     }
 }
 
-/// Displays an address family's counts as one line.
+/// Formats an address family's counts as one line.
 struct Line<'a>(&'a ConnectCounts);
 
 impl fmt::Display for Line<'_> {

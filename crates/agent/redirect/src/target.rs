@@ -5,18 +5,19 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
-/// The addresses at which an agent listens on a node, with a port for each endpoint. Pods are refused where a field is `None`.
+/// The addresses at which an agent listens on a node, with a port for each endpoint. If a field is `None`, the programs refuse
+/// pods there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentAddress {
-    /// The address for connections to IPv4 metadata addresses, and also to IPv6 ones if `v6` is `None`.
+    /// The address for connections to IPv4 metadata addresses. It also serves IPv6 metadata addresses if `v6` is `None`.
     pub v4: Option<Ipv4Addr>,
     /// The address for connections to IPv6 metadata addresses.
     pub v6: Option<Ipv6Addr>,
-    /// The port that answers for the machine's metadata endpoint.
+    /// The port that serves the node's metadata endpoint.
     pub metadata: Option<NonZeroU16>,
-    /// The port that answers for AWS's container endpoint.
+    /// The port that serves AWS's container endpoint.
     pub containers: Option<NonZeroU16>,
-    /// The slot by which the programs know that the agent lives, from [`crate::TargetMap::register_listener`].
+    /// The slot in which the programs check that the agent listens, from [`crate::TargetMap::register_listener`].
     pub listener_slot: u16,
 }
 
@@ -26,17 +27,17 @@ pub(crate) const SIZE: usize = 80;
 /// All settings that the programs read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedirectTarget {
-    /// The agent that answers.
+    /// The agent that receives captured connections.
     pub agent: AgentAddress,
-    /// A port at which an agent connects to itself to detect `node_netns`; 0 at any other time.
+    /// The port at which an agent connects to itself to detect `node_netns`; 0 at other times.
     pub(crate) probe_port: u16,
-    /// The depth of `kubepods` below the tree's root.
+    /// The depth of the cgroup `kubepods` below the tree's root.
     pub(crate) kubepods_depth: u32,
-    /// The id of the pods' group.
+    /// The id of the pods' parent cgroup.
     pub(crate) kubepods: u64,
-    /// The ids of the QoS groups between `kubepods` and most pods; 0 for a missing group.
+    /// The ids of the QoS cgroups between `kubepods` and most pods; 0 for a missing cgroup.
     pub(crate) qos_cgroups: [u64; 2],
-    /// The groups of the agents' own pods, which may reach the real server.
+    /// The cgroups of the agents' own pods, which may reach the real server.
     ///
     /// There are two while one agent replaces another; 0 means none.
     pub exempt_cgroups: [u64; 2],
@@ -45,7 +46,7 @@ pub struct RedirectTarget {
 }
 
 impl RedirectTarget {
-    /// Returns the target with one more exempt pod. A third pod replaces the oldest, whose agent has been replaced twice.
+    /// Returns the target with one more exempt pod. A third pod replaces the oldest pod, whose agent has been replaced twice.
     #[must_use]
     pub fn exempting(mut self, pod: u64) -> Self {
         if !self.exempt_cgroups.contains(&pod) {
@@ -95,7 +96,7 @@ impl RedirectTarget {
     }
 }
 
-/// Returns the `N` bytes at an offset, or zeroes if they reach beyond the end.
+/// Returns the `N` bytes at an offset, or zeros if they extend beyond the end.
 pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let found = bytes.get(at..at + N).and_then(|part| part.try_into().ok());
     found.unwrap_or([0; N])

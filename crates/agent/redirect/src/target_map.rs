@@ -1,9 +1,9 @@
-//! Writes the target of captured connections, the only setting that changes while the programs stay attached.
+//! Writes the target of captured connections. The target is the only setting that changes while the programs stay attached.
 //!
-//! A new agent listens on its own port before it writes the target. From that write on, no new connection reaches the old agent. A dead
-//! agent gets no connections, even if another process listens at its port: the programs look for the agent's own listener, which the kernel
-//! forgets when it is closed. Every change keeps the other fields and holds the lock of [`Pins`], so two agents do not undo each other's
-//! changes.
+//! A new agent listens on its own port before it writes the target. After that write, no new connection reaches the old agent. A
+//! dead agent gets no connections, even if another process listens on its port: the programs look for the agent's own listener,
+//! and the kernel forgets a closed listener. Every change keeps the other fields and holds the lock of [`Pins`]. So two agents do
+//! not undo each other's changes.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -21,18 +21,19 @@ use crate::target::{AgentAddress, RedirectTarget, SIZE};
 /// The only key of the target map.
 const ONLY: u32 = 0;
 
-/// Maximum number of agents at once (`listeners` in `ebpf/capture.bpf.c`): an agent, its successor, and spare slots for manual work.
+/// The maximum number of agents at once (`listeners` in `ebpf/capture.bpf.c`): an agent, its successor, and spare slots for
+/// manual work.
 const SEATS: u16 = 16;
 
-/// `BPF_NOEXIST` in `include/uapi/linux/bpf.h`.
+/// The flag that keeps an existing entry: `BPF_NOEXIST` in Linux's `include/uapi/linux/bpf.h`.
 const UNLESS_TAKEN: u64 = 1;
 
-/// Time for which a serving agent waits for the lock.
+/// The time for which a serving agent waits for the lock.
 ///
-/// Its control thread must not wait for another process, so it retries at its next check.
+/// The agent's control thread must not wait for another process. It retries at its next check.
 const NOW: Duration = Duration::ZERO;
 
-/// Time limit for this process to connect to itself.
+/// The time limit for this process to connect to itself.
 const MEETING: Duration = Duration::from_secs(5);
 
 /// The open maps of the target and of the agents' listeners.
@@ -51,13 +52,13 @@ impl TargetMap {
     /// Nothing is attached, or this process may not open them.
     pub fn open(pins: &Pins, site: &CgroupTree) -> Result<Self, Error> {
         let map = HashMap::try_from(Map::HashMap(pins.map(TARGET)?)).map_err(Error::map(TARGET))?;
-        // A map of sockets is written with descriptors and read as cookies, as any of eight bytes is.
+        // A map of sockets takes file descriptors as written values and returns cookies as read values. Both have eight bytes.
         let listeners = Map::HashMap(pins.map(LISTENERS)?);
         let listeners = HashMap::try_from(listeners).map_err(Error::map(LISTENERS))?;
         Ok(Self { pins: pins.clone(), site: site.clone(), map, listeners })
     }
 
-    /// Returns the target in force, or `None` before the first agent.
+    /// Returns the target in force; `None` before the first agent.
     ///
     /// # Errors
     /// The kernel refuses to read.
@@ -69,14 +70,15 @@ impl TargetMap {
         }
     }
 
-    /// Registers one of an agent's listening sockets and returns its slot. The programs know the socket as long as it listens.
+    /// Registers one of an agent's listening sockets and returns its slot. The programs see the socket as long as it listens.
     ///
     /// # Errors
     /// The kernel refuses the socket, or all slots are taken.
     pub fn register_listener(&mut self, listener: &impl AsFd) -> Result<u16, Error> {
         let listener = u64::try_from(listener.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
         let _turn = self.pins.lock(LOCK_TIMEOUT)?;
-        // That of one that has died is not free as long as the programs look there for it: they would find somebody.
+        // Never reuse the slot of the current target, even if that agent is dead. The programs would take the new agent for the
+        // dead one.
         let told = self.target()?.map(|target| target.agent).filter(|agent| somewhere(*agent).is_ok());
         for seat in (0..SEATS).filter(|seat| told.is_none_or(|agent| agent.listener_slot != *seat)) {
             match self.listeners.insert(u32::from(seat), listener, UNLESS_TAKEN) {
@@ -91,7 +93,7 @@ impl TargetMap {
         Err(Error::TooManyAgents { agents: SEATS })
     }
 
-    /// Returns true if the agent still listens. Another process's listener does not count.
+    /// True if the agent still listens. Another process's listener does not count.
     ///
     /// # Errors
     /// The kernel refuses to read.
@@ -112,12 +114,12 @@ impl TargetMap {
         self.change(NOW, |target| RedirectTarget { agent, ..target })
     }
 
-    /// Sends captured connections to `agent` if they go to `last` at this moment, and returns true if it did.
+    /// Makes `agent` the target if the target is `last` at this moment. Returns true if it did.
     ///
-    /// A process that found `last` dead may be slower than another agent that took over meanwhile. It must not undo that.
+    /// Suppose that this process found `last` dead, and another agent took over meanwhile. This process must not undo that.
     ///
     /// # Errors
-    /// As [`Self::set_target`].
+    /// The agent has no address or no port, or the kernel refuses to write.
     pub fn take_over_from(&mut self, last: AgentAddress, agent: AgentAddress) -> Result<bool, Error> {
         somewhere(agent)?;
         let mut is_told = false;
@@ -128,7 +130,7 @@ impl TargetMap {
         Ok(is_told)
     }
 
-    /// Lets a pod (by its group) reach the real server. The pod must be an agent's own.
+    /// Allows a pod (given by its cgroup) to reach the real server. The pod must be an agent's own pod.
     ///
     /// An agent that needs the real server must call this before it is ready.
     ///
@@ -138,13 +140,14 @@ impl TargetMap {
         self.change(LOCK_TIMEOUT, |target| target.exempting(pod))
     }
 
-    /// Detects the node's network namespace, so that hostNetwork pods can be told apart.
+    /// Detects the node's network namespace, so that hostNetwork pods can be identified.
     ///
-    /// This process must be in the node's namespace and in a pod (`own`, its group). It connects to itself at an address of the node and
-    /// reads the programs' record. Without this, connections from the node's own addresses have no owner.
+    /// This process must run in the node's network namespace and in a pod (`own` is the pod's cgroup). It connects to itself at
+    /// an address of the node, and reads the programs' record. Without this step, connections from the node's own addresses have
+    /// no owner.
     ///
     /// # Errors
-    /// This process is in no pod, or it has no such address.
+    /// This process is not in a pod, or the node does not have this address.
     pub fn detect_node_netns(
         &mut self,
         callers: &mut ConnectionMap,
@@ -157,7 +160,7 @@ impl TargetMap {
         self.change(LOCK_TIMEOUT, |target| known_at(target, at))?;
         let met = meet(&listener, at).map_err(meeting);
         let cookie = met.and_then(|(_client, peer)| self.cookie(callers, own, peer, at));
-        // The port is forgotten whatever came of it.
+        // Clear the probe port even if the attempt failed.
         self.change(LOCK_TIMEOUT, |target| RedirectTarget {
             probe_port: 0,
             node_netns: cookie.as_ref().map_or(target.node_netns, |cookie| *cookie),
@@ -166,7 +169,8 @@ impl TargetMap {
         cookie.map(drop)
     }
 
-    /// Returns the namespace's cookie from the record under this pod, or under the node if the namespace is already known.
+    /// Returns the cookie of the network namespace. Reads it from the record under this pod or, if the namespace is already
+    /// known, under the node.
     fn cookie(
         &self,
         callers: &mut ConnectionMap,
@@ -178,16 +182,16 @@ impl TargetMap {
         for owner in [ConnectionOwner::Pod(own), ConnectionOwner::Node] {
             match callers.take(owner, peer, at)? {
                 Some(caller) if caller.pod == own => return Ok(caller.netns),
-                // Nobody's word but our own counts.
+                // Only a record of this process's own pod counts.
                 _ => {}
             }
         }
         if known == 0 { Err(Error::NotInPod) } else { Ok(known) }
     }
 
-    /// Updates the target if QoS groups were created since, and returns true if anything had changed.
+    /// Updates the target if QoS cgroups were created since the last update. Returns true if anything changed.
     ///
-    /// Until then the programs refuse the pods of these groups.
+    /// Until the update, the programs refuse the pods of these cgroups.
     ///
     /// # Errors
     /// The kernel refuses to read or to write.
@@ -200,7 +204,7 @@ impl TargetMap {
         Ok(changed)
     }
 
-    /// Removes the target, so that the programs refuse all pods as before the first agent. The node's namespace is forgotten, too.
+    /// Removes the target, so that the programs refuse all pods as before the first agent. Also removes the node's namespace.
     ///
     /// # Errors
     /// The kernel refuses to write.
@@ -233,9 +237,10 @@ fn somewhere(agent: AgentAddress) -> Result<(), Error> {
     if has_address && answers { Ok(()) } else { Err(Error::NoTarget) }
 }
 
-/// Returns the target with the probe port and the probe's address, so that the programs recognise the agent's connection to itself.
+/// Returns the target with the probe port and the probe's address, so that the programs recognise the agent's connection to
+/// itself.
 ///
-/// A missing agent address is filled in without a port, so no pod's connection goes there.
+/// If the agent has no address, the probe's address is filled in without a port. So no pod's connection goes there.
 fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
     target.probe_port = at.port();
     match at.ip() {
@@ -247,9 +252,9 @@ fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
 
 /// Connects to the listener and accepts that connection. Returns the client and its address as the listener sees it.
 ///
-/// The client must stay open, because the record disappears with it. The function fails after [`MEETING`], also if other clients'
-/// connections keep this one from being accepted.
-#[expect(clippy::disallowed_methods, reason = "once, before anything is served")]
+/// The client must stay open, because its record disappears with it. The function fails after [`MEETING`], for example if other
+/// clients' connections keep this one from being accepted.
+#[expect(clippy::disallowed_methods, reason = "runs once, before the agent serves requests")]
 fn meet(listener: &TcpListener, at: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
     const PAUSE: Duration = Duration::from_millis(5);
     let client = TcpStream::connect_timeout(&at, MEETING)?;
@@ -258,7 +263,7 @@ fn meet(listener: &TcpListener, at: SocketAddr) -> io::Result<(TcpStream, Socket
     for _ in 0..MEETING.as_millis() / PAUSE.as_millis() {
         match listener.accept() {
             Ok((_, peer)) if peer == own => return Ok((client, peer)),
-            // A stranger was faster. Its connection is nobody's here.
+            // Another client connected first. Drop its connection.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
             Err(error) => return Err(error),
@@ -281,7 +286,7 @@ mod tests {
         drop(strangers);
     }
 
-    /// It waited for ever.
+    /// The function once waited for ever.
     #[test]
     fn a_process_that_does_not_come_to_itself_gives_up() {
         let (listener, elsewhere) = ["127.0.0.1:0"; 2].map(|at| TcpListener::bind(at).unwrap()).into();
