@@ -1,21 +1,21 @@
 //! Finds pods that fetch the same credentials over and over.
 //!
-//! There are two causes. An SDK refreshes credentials whose remaining life is always below its refresh window. Or a program makes a new
-//! client for each call. Each call of the program then costs a fetch, and only its latency shows it.
+//! There are two causes. An SDK refreshes credentials whose remaining life is always below its refresh window. Or a program
+//! creates a new client for each call. Then each call costs a fetch, and only the latency of the call shows it.
 //!
-//! A traffic thread only increments the pod's counter ([`seawall_clouds::pod::FetchCounters`]). Once a minute the control thread checks all
-//! counters ([`FetchMonitor`]). It reports a pod that meets all of these conditions:
+//! A traffic thread only increments the pod's counter ([`seawall_clouds::pod::FetchCounters`]). Once a minute the control thread
+//! checks all counters ([`FetchMonitor`]). It reports a pod that meets all of these conditions:
 //!
 //! - It fetched more than [`PER_LEASE`] times from one lease.
-//! - It fetched more than its cloud allows in an hour.
+//! - It fetched more often than its cloud allows in an hour.
 //! - It keeps fetching without a break ([`History::goes_on`]).
 //! - Its SDK is not known to poll at this rate.
 //!
-//! The report is one log line, one event on the pod and a metric. The pod is reported once until it has calmed down.
+//! The report is one log line, one event on the pod and a metric. The monitor reports the pod again only after it has stopped.
 //!
-//! The third condition excludes bursts of many clients: fifty threads fetch once each when their container starts, and sixteen workers
-//! fetch each new lease once. Such bursts end within some minutes. Each cloud lists its SDKs' names and refresh windows ([`SdkProfiles`]).
-//! The number of pods bounds the memory. Reports repeat nothing that a pod sends.
+//! The third condition excludes bursts of many clients: fifty threads fetch once each when their container starts, and sixteen
+//! workers fetch each new lease once. Such bursts end within some minutes. Each cloud lists its SDKs' names and refresh windows
+//! ([`SdkProfiles`]). The number of pods bounds the memory. Reports contain no text that a pod sends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,24 +32,24 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{PodCountGauge, PodScanner};
 
-/// Number of fetches from one lease that is normal. An SDK fetches a new lease within minutes of its renewal, and retries a few times
-/// before.
+/// The number of fetches from one lease that is normal. An SDK fetches a new lease within minutes after its renewal, and retries
+/// a few times before it.
 const PER_LEASE: u32 = 3;
 
-/// Time between two scans.
+/// The time between two scans.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Number of scans in an hour.
+/// The number of scans in an hour.
 const HOUR: usize = 60;
 
-/// Consecutive scans with a fetch after which a burst of clients is over.
+/// The number of consecutive scans with a fetch after which the fetches are no burst of clients.
 ///
-/// That is less than the 15 minutes between the refresh window of AWS's older SDKs and the end of a lease.
+/// It is shorter than the 15 minutes between the refresh window of AWS's older SDKs and the end of a lease.
 const ON_END: u32 = 12;
 
-/// Scans in one group. A pod keeps fetching if every group of the last hour has a fetch.
+/// The number of scans in one group. A pod keeps fetching if every group of the last hour has a fetch.
 ///
-/// More than 12 fetches an hour are one in less than five minutes.
+/// More than 12 fetches in an hour mean one fetch in less than five minutes.
 const BREAK: usize = 5;
 
 /// The history of one pod's fetches from one cloud.
@@ -57,15 +57,15 @@ const BREAK: usize = 5;
 struct History {
     /// The counter's value at the last scan.
     last: u32,
-    /// Scans since the first fetch.
+    /// The number of scans since the first fetch.
     looks: u32,
-    /// Fetches between two scans, for the last hour.
+    /// The fetches between two scans, for the last hour.
     minutes: [u16; HOUR],
-    /// Consecutive scans up to now that each saw a fetch.
+    /// The number of consecutive scans, up to now, that each saw a fetch.
     on_end: u32,
     /// The time at which the newest lease was issued.
     ///
-    /// `from_lease` counts the fetches since then, `from_last` those of the lease before.
+    /// `from_lease` counts the fetches since that time. `from_last` counts the fetches of the previous lease.
     issued: Option<Moment>,
     from_lease: u32,
     from_last: u32,
@@ -90,7 +90,7 @@ impl Default for History {
 impl History {
     /// Records one scan with the counter's value and the pod's current leases.
     fn look(&mut self, count: u32, leases: &[LeaseState]) {
-        // Less than before: another count, begun anew.
+        // A smaller value than before means that the counter started again.
         let more = count.checked_sub(self.last).unwrap_or(count);
         self.last = count;
         if self.looks == 0 && more == 0 {
@@ -103,7 +103,7 @@ impl History {
         self.from_lease = self.from_lease.saturating_add(more);
         self.on_end = if more == 0 { 0 } else { self.on_end.saturating_add(1) };
         self.minutes[self.looks as usize % HOUR] = u16::try_from(more).unwrap_or(u16::MAX);
-        // Wraps to where it stands in the hour, and never to none.
+        // The number wraps to the same position in the hour, and never to 0.
         self.looks = if self.looks == u32::MAX { u32::MAX % HOUR as u32 + 1 } else { self.looks + 1 };
     }
 
@@ -115,23 +115,23 @@ impl History {
         self.from_lease.max(self.from_last)
     }
 
-    /// Counts the fetches of the last hour, but at most one per lease and minute: many simultaneous fetches count once.
+    /// Counts the fetches of the last hour, but at most one per lease and minute. So many simultaneous fetches count once.
     fn turns_in_hour(&self, leases: u32) -> u32 {
         self.minutes.iter().map(|fetches| u32::from(*fetches).min(leases)).sum()
     }
 
-    /// True if the pod fetched without a break: at each of the last [`ON_END`] scans, or often enough all over an hour.
+    /// True if the pod fetched without a break: at each of the last [`ON_END`] scans, or throughout the last hour.
     fn goes_on(&self, leases: u32, most: u32) -> bool {
         let is_seen = |looks: &[u16]| looks.iter().any(|fetches| *fetches > 0);
         self.on_end >= ON_END
             || (self.turns_in_hour(leases) > most && self.minutes.chunks(BREAK).all(is_seen))
     }
 
-    /// True if the pod fetches too often. `per_hour` fetches of one lease in an hour are normal, and a pod may hold several leases.
+    /// True if the pod fetches too often. `per_hour` fetches of one lease in an hour are normal. A pod may hold several leases.
     fn is_too_often(&self, leases: usize, per_hour: u32) -> bool {
         let leases = u32::try_from(leases.max(1)).unwrap_or(u32::MAX);
         let most = per_hour.saturating_mul(leases);
-        // Who was told stays so until an hour is calm: from one lease it fetches more, from the next less.
+        // A reported pod stays reported until its rate was normal for an hour, because its fetches per lease vary.
         let is_known = self.stage == Stage::Told;
         let is_found =
             || self.of_one_lease() > PER_LEASE.saturating_mul(leases) && self.goes_on(leases, most);
@@ -298,7 +298,8 @@ mod tests {
         }
     }
 
-    /// A day of looks. `fetch` says how many fetches the pod makes in a minute; leases of an hour are renewed after 35 minutes.
+    /// Simulates a day of scans, and returns the number of scans that report the pod. `fetch` returns the fetches in a minute.
+    /// Leases live for an hour and are renewed after 35 minutes.
     fn too_often_in_a_day(mut fetch: impl FnMut(u32) -> u32) -> u32 {
         let (mut history, mut count, mut minutes) = (History::default(), 0, 0);
         for minute in 0..24 * 60 {
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(too_often_in_a_day(|_| 0), 0);
     }
 
-    /// Only the minutes of a pod's first fetch were forgiven, and a sidecar's fetch may be that.
+    /// The monitor once excused only the minutes of a pod's first fetch, and that fetch may be a sidecar's.
     #[test]
     fn a_burst_of_many_threads_is_no_thrash_however_late_and_however_often_their_container_starts() {
         let bursts = |minute| match minute {
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(too_often_in_a_day(bursts), 0);
     }
 
-    /// Sixteen workers, each with an hour's lease until a quarter of an hour is left; one calls about once in so many minutes.
+    /// Simulates 16 workers. Each keeps a one-hour lease until 15 minutes are left, and calls about once in `every` minutes.
     fn workers(every: u32) -> impl FnMut(u32) -> u32 {
         let (mut due, mut random) = ([0; 16], 1_u32);
         move |minute| {
@@ -346,7 +347,7 @@ mod tests {
         }
     }
 
-    /// They were told of at their second lease, and for good.
+    /// The monitor once reported these workers at their second lease, and never stopped.
     #[test]
     fn workers_that_each_take_each_lease_once_are_no_thrash_however_many_and_however_idle() {
         for every in [1, 2, 4] {
@@ -358,7 +359,7 @@ mod tests {
                 fetches
             });
             assert_eq!(told, 0, "one call in {every} min");
-            assert!(all > 20 * 24, "as many as would be thrash, if one client made them: {all}");
+            assert!(all > 20 * 24, "one client with this rate would be reported: {all}");
         }
     }
 
@@ -366,7 +367,7 @@ mod tests {
     fn a_fetch_for_each_call_is_found_within_minutes_and_forgotten_within_the_hour() {
         let found = too_often_in_a_day(|minute| if minute < 120 { 3 } else { 0 });
         assert!((105..180).contains(&found), "{found}");
-        // As KIAM's clients did: forty an hour.
+        // KIAM's clients fetched like this: 40 times an hour.
         assert!(too_often_in_a_day(|minute| u32::from(minute % 3 != 0)) > 20 * 60);
     }
 
@@ -384,7 +385,7 @@ mod tests {
     fn whoever_was_told_is_not_told_again_until_an_hour_is_calm() {
         let mut history = History { stage: Stage::Told, ..History::default() };
         let lease = |minute: u32| [of_an_hour(Moment::from_nanos(0) + MINUTE * minute)];
-        // One fetch every four minutes, of a lease each.
+        // The pod fetches every four minutes, each time from a new lease.
         (0..120).for_each(|minute| history.look(minute / 4, &lease(minute / 4)));
         assert!(history.is_too_often(1, PER_HOUR) && history.of_one_lease() <= PER_LEASE);
         (0..60).for_each(|_| history.look(29, &lease(29)));
@@ -402,7 +403,7 @@ mod tests {
         format!("GET / HTTP/1.1\r\nHost: a\r\nuser-AGENT:  {agent}\r\n\r\n")
     }
 
-    /// Its head is gone when it is given, and was taken for one that names nobody.
+    /// The request's head is gone when the response is sent. The monitor once took this for a missing User-Agent.
     #[tokio::test]
     async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
         let (world, _sts) = start(60 * MINUTE).await;
@@ -445,7 +446,7 @@ mod tests {
                 seen.known[&pods[0].pod.uid][aws as usize].stage
             })
             .collect();
-        assert_eq!(stages[..11], [Stage::Calm; 11], "a burst is over by then");
+        assert_eq!(stages[..11], [Stage::Calm; 11], "a burst of clients has ended by then");
         assert_eq!(stages[11..], [Stage::Asked, Stage::Told, Stage::Told]);
         assert_eq!(CloudName::ALL.iter().map(|cloud| found.of(*cloud)).sum::<usize>(), 1);
         seen.inspect_pods(&[]);

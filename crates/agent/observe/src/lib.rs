@@ -1,6 +1,6 @@
-//! The view for operators: the admin port, metrics, and Kubernetes events on pods with credential problems.
+//! Shows the agent's state to operators: the admin port, metrics, and Kubernetes events on pods with credential problems.
 //!
-//! This crate reads the counters and leases of the other crates and decides nothing. The `app` module starts it.
+//! This crate reads the counters and leases of the other crates and makes no decisions. The `app` module starts it.
 
 pub mod admin;
 pub mod excessive_fetch;

@@ -1,6 +1,6 @@
-//! Scans all pods at an interval, on the control thread. A gauge for each cloud counts the pods found by the last scan.
+//! Scans all pods at an interval, on the control thread. For each cloud, a gauge counts the pods that the last scan reported.
 //!
-//! Each scanner decides what to look for (`excessive_fetch`, `stale_credentials`).
+//! Each scanner decides which pods to report (`excessive_fetch`, `stale_credentials`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use seawall_identity::pod_resolver::PodResolver;
 
 /// A periodic check of all pods.
 pub trait PodScanner {
-    /// Time between two scans.
+    /// The time between two scans.
     const INTERVAL: Duration;
 
     /// Scans all current pods once.
     fn scan(&mut self, pods: &[Arc<PodEntry>]);
 }
 
-/// Scans the pods forever.
+/// Scans the pods without end.
 pub async fn run<L: PodScanner>(mut looker: L, callers: Arc<PodResolver>, clock: Clock) {
     loop {
         clock.sleep(L::INTERVAL).await;
@@ -30,12 +30,12 @@ pub async fn run<L: PodScanner>(mut looker: L, callers: Arc<PodResolver>, clock:
     }
 }
 
-/// A gauge of the pods found by the last scan, for each cloud.
+/// A gauge of the pods that the last scan reported, for each cloud.
 #[derive(Clone, Debug, Default)]
 pub struct PodCountGauge(Family<[(&'static str, &'static str); 1], Gauge>);
 
 impl PodCountGauge {
-    /// Registers the gauge under a name, with 0 for each cloud.
+    /// Registers the gauge under this name, with 0 for each cloud.
     pub fn registered(registry: &mut Registry, (name, help): (&str, &str)) -> Self {
         let found = Self::default();
         CloudName::ALL.iter().for_each(|cloud| found.set(*cloud, 0));
@@ -43,7 +43,7 @@ impl PodCountGauge {
         found
     }
 
-    /// Sets the number of pods found for a cloud.
+    /// Sets the number of reported pods for a cloud.
     pub fn set(&self, cloud: CloudName, pods: usize) {
         self.of_cloud(cloud).set(i64::try_from(pods).unwrap_or(i64::MAX));
     }
@@ -52,7 +52,7 @@ impl PodCountGauge {
         self.0.get_or_create_owned(&[("cloud", cloud.as_str())])
     }
 
-    /// Returns the number of pods last set for a cloud.
+    /// Returns the number of reported pods of a cloud.
     #[cfg(test)]
     pub(crate) fn of(&self, cloud: CloudName) -> usize {
         usize::try_from(self.of_cloud(cloud).get()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `/debug/pods`: each pod's leases and their remaining life. The page shows names and times, never a secret.
+//! The page `/debug/pods`: each pod's leases and their remaining life. It shows names and times, never a secret.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use seawall_identity::pod_resolver::PodResolver;
 
 /// Writes the configuration in force and every known pod with its leases, as JSON.
 ///
-/// The function writes pod by pod, because a JSON document of all pods would use many times the memory of its text.
+/// It writes the pods one by one, because a JSON document of all pods would use many times the memory of its text.
 pub fn pods_json(configuration: &Value, callers: &PodResolver, now: Moment) -> String {
     let configuration = format!("{configuration:#}").replace('\n', "\n  ");
     let mut text = format!(

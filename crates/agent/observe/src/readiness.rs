@@ -1,9 +1,9 @@
-//! Checks readiness with a real connection to the real listener, a real request and a real response.
+//! Checks readiness with a real connection to each listener, a real request and a real response.
 //!
-//! A flag would only say that the program once believed itself ready. This check takes a pod's path: accept, attestation, parser, dialect,
-//! writer (and, in `conceal`, the real metadata server). Only the client is special, because the agent is not a pod. For one request, the
-//! [`seawall_identity::pod_resolver::PodResolver`] knows the agent's socket address as its probe. The probe may read the project id and
-//! gets no credentials.
+//! A flag would only say that the program once believed itself ready. This check takes the same path as a pod's request: accept,
+//! attestation, parser, dialect, writer (and, in `conceal`, the real metadata server). Only the client differs, because the agent
+//! is not a pod. For one request, the [`seawall_identity::pod_resolver::PodResolver`] accepts the agent's socket address as its
+//! probe. The probe may read the project id and gets no credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use tokio::sync::Mutex;
 
 use seawall_identity::pod_resolver::ProbeAddress;
 
-/// Time limit of one check. A pod's SDK waits about as long for the metadata server (Go's dialer and Python's default: 2 to 3 s).
+/// The time limit of one check. A pod's SDK waits about as long for the metadata server (Go's dialer and Python's default: 2 to 3
+/// s).
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Sends a readiness request to each listener.
@@ -24,12 +25,12 @@ const DEADLINE: Duration = Duration::from_secs(2);
 pub struct Readiness {
     listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
     probe: ProbeAddress,
-    /// Limits checks to one at a time, because there is one place for the probe's address. Held across awaits, so an async lock.
+    /// Limits checks to one at a time, because there is only one probe address. The lock is held across awaits, so it is async.
     turn: Mutex<()>,
 }
 
 impl Readiness {
-    /// Creates a check of these bound addresses, with one request for each of their dialects.
+    /// Creates a check of these bound addresses. It sends one request for each dialect of a listener.
     pub fn new(listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>, probe: ProbeAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
@@ -37,7 +38,7 @@ impl Readiness {
     /// Checks every listener once.
     ///
     /// # Errors
-    /// The first listener that fails, and how it fails.
+    /// A listener fails; the error says which listener failed and how.
     pub async fn check(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let each = |(listener, probes): &(SocketAddr, Vec<ReadinessRequest>)| {
@@ -65,7 +66,7 @@ impl Readiness {
         judge(&answer, probe)
     }
 
-    /// Binds the socket, stores its address as the probe's, then connects: the listener may accept before `connect` returns.
+    /// Binds the socket, stores its address as the probe's, and then connects. The listener may accept before `connect` returns.
     async fn connect(&self, listener: SocketAddr) -> std::io::Result<TcpStream> {
         let target = SocketAddr::new(reachable(listener.ip()), listener.port());
         let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -75,9 +76,10 @@ impl Readiness {
     }
 }
 
-/// Clears the probe's address when the probe ends in any way.
+/// Clears the probe's address when the probe ends for any reason.
 ///
-/// The client of the admin port may hang up during a check. Once the socket is closed, any other process may get its address.
+/// The client of the admin port may disconnect during a check. Once the probe's socket is closed, any other process may get its
+/// address.
 struct Forget<'a>(&'a ProbeAddress);
 
 impl Drop for Forget<'_> {
@@ -86,7 +88,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// Returns loopback for a listener on all addresses, and the listener's own address otherwise.
+/// Returns loopback for a listener on all addresses. Otherwise returns the listener's own address.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),

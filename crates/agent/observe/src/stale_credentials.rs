@@ -1,6 +1,6 @@
 //! Reports credentials that could not be renewed and whose remaining life is below the floor.
 //!
-//! There are three causes. The cloud is unreachable for longer than the margin lasts. The cloud refuses what it granted before. Or the
+//! There are three causes. The cloud is unreachable for too long. The cloud refuses credentials that it granted before. Or the
 //! cloud throttles so much that a renewal only queues ([`overdue`]).
 //!
 //! Pods still get their current credentials, so nothing fails yet and the problem would stay unseen. Three times a minute the control
@@ -33,18 +33,20 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{PodCountGauge, PodScanner};
 
-/// Time between two scans: a fraction of the time that a cloud leaves between its floor and the first affected SDK.
+/// The time between two scans. It is a fraction of the time between a cloud's floor and the first affected SDK.
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Maximum number of events per scan and cloud. It is somewhat below the node's event limit for that time, to leave room for other events.
+/// The maximum number of events per scan and cloud. It is somewhat below the node's event limit, which leaves room for other
+/// events.
 const AT_A_LOOK: usize = 15;
 
-/// Time after which a renewal without a result counts as one that had no turn.
+/// The time after which a renewal without a result counts as never started.
 ///
-/// That is longer than any call takes, and much less than the time between a renewal and the floor (AWS: nine minutes, Google: four).
+/// It is longer than any call takes, and far shorter than the time between a renewal and the floor (AWS: 9 minutes, Google: 4
+/// minutes).
 const OVERDUE: Duration = Duration::from_secs(120);
 
-/// Time for which a pod still counts after its credentials have ended, unless it gets new ones.
+/// The time for which a pod still counts after its credentials have expired, unless it gets new ones.
 const AFTER_THE_END: Duration = Duration::from_secs(3600);
 
 /// The monitor of all pods' leases, for each cloud.
@@ -59,7 +61,7 @@ pub struct RenewalMonitor {
 /// A pod whose credentials were not renewed.
 #[derive(Clone, Copy, Debug)]
 struct StalePod {
-    /// The time at which the pod's credentials end or ended.
+    /// The time at which the pod's credentials expire or expired.
     ends: Moment,
     is_told: bool,
 }
@@ -169,7 +171,7 @@ impl RenewalMonitor {
     }
 }
 
-/// The pod's lease that ends first among those that could not be renewed.
+/// The pod's lease that expires first among the leases that could not be renewed.
 #[derive(Clone, Copy, Debug)]
 struct FailingLease {
     ends: Moment,
@@ -177,9 +179,10 @@ struct FailingLease {
 }
 
 impl FailingLease {
-    /// Finds the failing lease that ends first.
+    /// Finds the failing lease that expires first.
     ///
-    /// Leases too short-lived for their floor are skipped: they are always below it, and another check reports that.
+    /// It skips leases that are too short-lived for their floor. Such leases are always below the floor, and another check
+    /// reports them.
     fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
         let of = |lease: &LeaseState| {
             let failing = lease.renewal_failure.or_else(|| overdue(lease, now))?;
@@ -194,8 +197,8 @@ impl FailingLease {
 
 /// Returns a failure for a renewal that never started.
 ///
-/// No call of such a renewal has failed, but its credentials end all the same. It waits for its turn in the agent's own queue, and the
-/// agent paces that queue as slowly as the cloud demands.
+/// No call of such a renewal has failed, but its credentials expire all the same. The renewal waits in the agent's own queue. The
+/// agent processes that queue at the rate that the cloud permits.
 fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
     (now >= lease.renewal_due + OVERDUE).then_some(RenewalFailure {
         since: lease.renewal_due,
@@ -204,12 +207,12 @@ fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
     })
 }
 
-/// True if all of the pod's leases have ended, and less than [`AFTER_THE_END`] has passed since `ended`.
+/// True if all of the pod's leases have expired, and less than [`AFTER_THE_END`] has passed since `ended`.
 fn is_without(leases: &[LeaseState], ended: Moment, now: Moment) -> bool {
     leases.iter().all(|lease| lease.ends <= now) && now.since(ended) < AFTER_THE_END
 }
 
-/// Returns what to check for this fault.
+/// Returns the advice to the operator for this fault.
 fn advice(fault: ExchangeFault) -> &'static str {
     match fault {
         ExchangeFault::Unavailable | ExchangeFault::ShortLived => {
@@ -275,7 +278,7 @@ mod tests {
             self.held.push((PodUid(format!("cart-{number}").into()), Vec::new()));
         }
 
-        /// All pods hold a lease of an hour from now on.
+        /// Gives all pods a lease of one hour that starts now.
         fn renew(&mut self) {
             let issued = self.clock.now();
             let (due, ends) = (issued + 35 * MINUTE, issued + 60 * MINUTE);
@@ -332,7 +335,7 @@ mod tests {
             assert_eq!((node.told.len(), node.count()), (told, told), "{outage:?}");
             node.renew();
         }
-        // 00:43:59 the first was over; the second lease is of then.
+        // At 00:43:59 the first problem ended. The second lease starts at that time.
         let message = &node.told[0];
         for part in [
             "renew the AWS credentials",
@@ -345,10 +348,10 @@ mod tests {
         }
         assert!(message.len() <= 500, "the reporter cuts what is longer: {}", message.len());
         node.pass(MINUTE);
-        assert_eq!((node.told.len(), node.count()), (3, 0), "no word that it is over");
+        assert_eq!((node.told.len(), node.count()), (3, 0), "no event reports the end of the problem");
     }
 
-    /// Those had neither an event nor a line nor a count: no call of theirs had failed.
+    /// Such pods once had no event, no log line and no count, because none of their calls had failed.
     #[test]
     fn credentials_whose_renewal_only_queues_are_told_of_as_those_whose_renewal_fails() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -356,7 +359,7 @@ mod tests {
         let mut node = Node::new(2);
         node.renew();
         node.pass(44 * MINUTE);
-        assert_eq!((node.told.len(), node.count()), (0, 0), "they are above the floor");
+        assert_eq!((node.told.len(), node.count()), (0, 0), "the credentials are above the floor");
         node.pass(SCAN_INTERVAL);
         assert_eq!((node.told.len(), node.count()), (2, 2));
         let message = &node.told[0];
@@ -384,10 +387,10 @@ mod tests {
             assert_eq!((node.told.len(), node.count()), (outage, 1));
         }
         node.pass(MINUTE);
-        assert_eq!(node.count(), 1, "it has ended and nothing came in its place");
+        assert_eq!(node.count(), 1, "the credentials expired and the pod has no new ones");
         node.hold(&[]);
         node.pass(60 * MINUTE);
-        assert_eq!((node.told.len(), node.count()), (2, 0), "nobody asks for it any more");
+        assert_eq!((node.told.len(), node.count()), (2, 0), "no pod uses the credentials any more");
     }
 
     #[test]
@@ -401,7 +404,7 @@ mod tests {
         node.pass(9 * MINUTE);
         node.hand.advance(SCAN_INTERVAL);
         node.look(false);
-        assert_eq!(node.told.len(), AT_A_LOOK, "there was no room for their events");
+        assert_eq!(node.told.len(), AT_A_LOOK, "the other pods' events exceed the limit per scan");
         node.told.clear();
         node.pass(3 * MINUTE);
         assert_eq!((node.told.len(), node.count()), (110, 110));
@@ -415,12 +418,12 @@ mod tests {
         let _entered = runtime.enter();
         let mut node = Node::new(5);
         node.pass(10 * MINUTE);
-        assert_eq!(node.told.len(), 0, "who holds nothing is told by the refusal");
+        assert_eq!(node.told.len(), 0, "a pod without credentials gets the refusal instead of an event");
         node.renew();
         node.pass(35 * MINUTE);
         node.fail(ExchangeFault::Unavailable);
         node.pass(9 * MINUTE);
-        // Each look meets five hundred other pods that hold the same.
+        // At each scan, 500 new pods hold the same leases.
         let leases = node.held[0].1.clone();
         for look in 1..=6 {
             node.held.clear();
@@ -428,7 +431,7 @@ mod tests {
             node.hold(&leases);
             node.pass(SCAN_INTERVAL);
             assert_eq!(node.told.len(), look * AT_A_LOOK);
-            assert_eq!(node.seen.known[CloudName::Aws as usize].len(), 500, "who is gone is forgotten");
+            assert_eq!(node.seen.known[CloudName::Aws as usize].len(), 500, "deleted pods are forgotten");
         }
     }
 
@@ -451,7 +454,7 @@ mod tests {
             (&[lease(60, 16, None)], at(46), Some(at(60))),
             (&[lease(60, 16, failing)], at(60), None),
             (&[lease(15, 16, failing)], at(10), None),
-            // Of Google's identity tokens.
+            // Google's identity tokens have such a high floor.
             (&[lease(60, 55, failing)], at(30), None),
             (&[lease(62, 16, failing), lease(60, 16, failing)], at(50), Some(at(60))),
             (&[], at(1), None),

@@ -1,9 +1,9 @@
-//! Limits the admin port's connections and still accepts every new one.
+//! Limits the admin port's connections and still accepts every new connection.
 //!
-//! A hard cap would let one client take all places and lock out the kubelet's probes. The kubelet would then kill the agent. So at the cap
-//! the agent evicts a connection to make room for the new one. It picks the address with most connections and evicts the one that has been
-//! without a request for longest. Closing an idle keep-alive connection costs its client nothing. A busy connection is evicted only by
-//! other connections of its own address. This module knows nothing of HTTP.
+//! With a hard limit, one client could take all places and lock out the kubelet's probes. The kubelet would then kill the agent.
+//! So at the limit the agent evicts a connection to make room for the new one. It chooses the address with the most connections,
+//! and evicts the connection that has been idle for the longest time. A client loses nothing when its idle keep-alive connection
+//! is closed. Only other connections of the same address can evict a busy connection. This module does not know HTTP.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,17 +12,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use seawall_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-/// Maximum number of open connections. Scrapers and probes are few, and each connection may use about 16 KiB of buffers and a page.
+/// The maximum number of open connections. Scrapers and probes are few, and each connection may use a page and about 16 KiB of
+/// buffers.
 const PLACES: usize = 32;
 
-/// Above this number of open connections, each connection closes after its response.
+/// The number of open connections above which each connection closes after its response.
 const CROWDED: usize = PLACES / 2;
 
 /// The open connections of the admin port. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct AdminConnectionLimit {
     clock: Clock,
-    /// The open connections. One thread uses them, but the runtime needs movable tasks, so a lock guards them.
+    /// The open connections. One thread uses them, but the runtime needs `Send` tasks, so a lock guards them.
     taken: Arc<Mutex<OpenConnections>>,
 }
 
@@ -35,13 +36,13 @@ struct OpenConnections {
 #[derive(Debug)]
 struct Entry {
     address: IpAddr,
-    /// True while the agent answers a request of this connection; `since` is when this last changed.
+    /// True while the agent handles a request of this connection. `since` is the time of its last change.
     is_busy: bool,
     since: Moment,
     ending: Arc<Notify>,
 }
 
-/// The permit of one open connection. Dropping it frees the place.
+/// The permit of one open connection. Dropping it frees the connection's place.
 #[derive(Debug)]
 pub(super) struct AdminPermit {
     number: u64,
@@ -54,7 +55,7 @@ impl AdminConnectionLimit {
         Self { clock, taken: Arc::default() }
     }
 
-    /// Takes a place for a connection from this address, and evicts another connection at the cap.
+    /// Takes a place for a connection from this address. At the limit, evicts another connection.
     pub(super) fn take(&self, address: IpAddr) -> AdminPermit {
         let (since, ending) = (self.clock.now(), Arc::new(Notify::new()));
         let mut taken = self.taken();
@@ -68,7 +69,7 @@ impl AdminConnectionLimit {
         AdminPermit { number, places: self.clone(), ending }
     }
 
-    /// Evicts the connection that a new connection would evict.
+    /// Evicts the connection that would make room for a new connection.
     pub(super) fn evict_one(&self) {
         self.taken().end_one();
     }
@@ -96,12 +97,12 @@ impl OpenConnections {
 }
 
 impl AdminPermit {
-    /// Returns when the connection must close to make room for another.
+    /// Waits until the connection must close to make room for another connection.
     pub(super) async fn evicted(&self) {
         self.ending.notified().await;
     }
 
-    /// Records the start or the end of a request.
+    /// Records that a request starts or ends.
     pub(super) fn set_busy(&self, is_busy: bool) {
         let since = self.places.clock.now();
         if let Some(entry) = self.places.taken().by_number.get_mut(&self.number) {
@@ -109,7 +110,7 @@ impl AdminPermit {
         }
     }
 
-    /// True if so many connections are open that each must close after its response.
+    /// True if the number of open connections requires each connection to close after its response.
     pub(super) fn is_crowded(&self) -> bool {
         self.places.taken().by_number.len() > CROWDED
     }

@@ -1,8 +1,8 @@
-//! The listeners of the admin port: a TCP address, a Unix socket file in the agent's own pod, or both.
+//! Binds the listeners of the admin port: a TCP address, a Unix socket file in the agent's own pod, or both.
 //!
-//! The kubelet's exec probe and people inside the pod use the file. During an upgrade two agents run at once. They share the node's network
-//! and so its ports, but their pods do not share files. So if a file is configured, the agent waits for an address that another process
-//! has. Probes then never reach the wrong agent.
+//! The kubelet's exec probe and operators inside the pod use the socket file. During an upgrade two agents run at once. They
+//! share the node's network and so its ports, but their pods do not share files. So if a socket file is configured, the agent
+//! waits until another process releases the TCP address. Probes then never reach the wrong agent.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,7 +15,8 @@ use anyhow::Context;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Interval between two attempts to bind an address that is in use. The address is free once the previous agent has ended.
+/// The interval between two attempts to bind an address that is in use. The address becomes free when the previous agent has
+/// ended.
 const TRY_AGAIN: Duration = Duration::from_millis(250);
 
 /// A listener that accepts connections to the admin port.
@@ -40,13 +41,13 @@ impl AdminListener for TcpListener {
 impl AdminListener for UnixListener {
     type Stream = UnixStream;
 
-    /// All clients of the file count as one address.
+    /// Accepts a client of the socket file. All such clients count as one address.
     async fn accept(&self) -> io::Result<(UnixStream, IpAddr)> {
         UnixListener::accept(self).await.map(|(stream, _)| (stream, Ipv4Addr::UNSPECIFIED.into()))
     }
 }
 
-/// The admin port's listeners, bound or still to be bound.
+/// The admin port's listeners. The TCP listener may not be bound yet.
 #[derive(Debug)]
 pub struct AdminListeners {
     address: SocketAddr,
@@ -58,7 +59,7 @@ impl AdminListeners {
     /// Binds the listeners. Call it on the runtime that will serve.
     ///
     /// # Errors
-    /// A listener cannot be bound. If a file is given, an address in use is not an error.
+    /// A listener cannot be bound. If a socket file is given, a TCP address in use is not an error.
     pub async fn open(address: SocketAddr, file: Option<&Path>) -> anyhow::Result<Self> {
         let unix = file.map(bind).transpose()?;
         let tcp = match TcpListener::bind(address).await {
@@ -68,7 +69,7 @@ impl AdminListeners {
         Ok(Self { address, tcp, unix })
     }
 
-    /// The TCP address of the admin port, bound or still to be bound.
+    /// Returns the TCP address of the admin port, even if it is not bound yet.
     pub fn address(&self) -> SocketAddr {
         self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()).unwrap_or(self.address)
     }
@@ -94,19 +95,19 @@ async fn opened(address: SocketAddr, tcp: Option<TcpListener>) -> TcpListener {
     }
 }
 
-/// Binds the socket file, and first removes a socket that a dead process left there.
+/// Binds the socket file. First removes a socket that a dead process left there.
 fn bind(file: &Path) -> anyhow::Result<UnixListener> {
     let told = || format!("cannot listen on {} (adminSocket)", file.display());
     if is_left_behind(file) {
         std::fs::remove_file(file).with_context(told)?;
     }
     let listener = UnixListener::bind(file).with_context(told)?;
-    // The agent's user alone: what is told there names pods and accounts.
+    // Only the agent's user may connect, because the pages name pods and accounts.
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).with_context(told)?;
     Ok(listener)
 }
 
-/// True if the file is a socket without a listener. The agent removes nothing else.
+/// True if the file is a socket without a listener. The agent never removes any other file.
 fn is_left_behind(file: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(file).is_ok_and(|found| found.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;

@@ -1,14 +1,14 @@
 //! The admin port: `/metrics`, `/healthz`, `/readyz`, `/debug/pods`.
 //!
-//! It runs on the control thread, so that a slow scrape never delays a response to a pod. hyper serves it, because correctness matters here
-//! and speed does not. One client cannot starve the others:
+//! It runs on the control thread, so that a slow scrape never delays a response to a pod. hyper serves it, because correctness
+//! matters here and speed does not. One client cannot starve the others:
 //!
-//! - The next connection always gets a place ([`connection_limit`]).
-//! - A costly page is made once for all clients that wait for it ([`single_flight`]).
+//! - A new connection is always accepted ([`connection_limit`]).
+//! - A costly page is created once for all waiting clients ([`single_flight`]).
 //! - `/healthz` costs nothing.
 //!
-//! The port detects requests of browsers ([`rebinding_guard`]). Its pages hold no credentials; `/debug/pods` names pods, accounts and
-//! times.
+//! The port refuses requests that web pages cause ([`rebinding_guard`]). Its pages contain no credentials; `/debug/pods` shows
+//! pods, accounts and times.
 
 mod connection_limit;
 mod listener;
@@ -40,22 +40,24 @@ pub use listener::AdminListeners;
 use rebinding_guard::BrowserAttack;
 use single_flight::SingleFlight;
 
-/// Time limit for a request head, and for the idle time between two requests of a connection.
+/// The time limit for a request head, and for the idle time between two requests of a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Maximum age of a connection. Scrapers reconnect without harm.
+/// The maximum age of a connection. Scrapers simply reconnect.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 
-/// Time limit for the last response after [`CONNECTION_LIFE`].
+/// The time limit for the last response after [`CONNECTION_LIFE`].
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 
-/// Copies of `/debug/pods` that clients may read at once. The page grows with the pods' leases, and each slow client keeps a copy.
+/// The maximum number of clients that read `/debug/pods` at once. The page grows with the pods' leases, and each slow client
+/// keeps a copy.
 const DEBUG_READERS: usize = 2;
 
-/// Connections accepted per second, sustained and at once.
+/// The number of connections accepted per second, sustained and in a burst.
 ///
-/// An evicted client reconnects so fast (22,000 a second, measured) that reconnects used up the CPU quota for answering pods. At this rate
-/// the kernel's queue (1,024) drains in half a second, which a kubelet's probe tolerates.
+/// An evicted client reconnects immediately (22,000 times per second, measured). Without a limit, such reconnects used up the CPU
+/// quota for requests of pods. At this rate the kernel's queue (1,024) drains in half a second, which a kubelet's probe
+/// tolerates.
 const ACCEPTED_PER_SECOND: u32 = 2000;
 const ACCEPTED_AT_ONCE: u32 = 64;
 
@@ -63,13 +65,13 @@ const ACCEPTED_AT_ONCE: u32 = 64;
 pub struct AdminSources {
     /// The metrics that a scrape writes.
     pub registry: Registry,
-    /// The check that the listeners answer requests of pods.
+    /// The check that the listeners serve requests of pods.
     pub readiness: Readiness,
-    /// Returns the reason why the agent is not ready although its listeners answer.
+    /// Returns the reason why the agent is not ready although its listeners respond.
     pub unready_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Returns the reason why pods do not reach this agent although it would serve them.
+    /// Returns the reason why pods do not reach this agent although it could serve them.
     pub unreachable_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Returns lines that an operator should see and that do not make the agent unready.
+    /// Returns warnings for the operator that do not make the agent unready.
     pub warnings: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Returns each pod's leases for `/debug/pods`, as JSON.
     pub pods: Box<dyn Fn() -> String + Send + Sync>,
@@ -92,7 +94,7 @@ struct ReadyReport {
     warnings: String,
 }
 
-/// A page that holds its permit as long as a client reads it.
+/// A page that holds its permit while a client reads it.
 struct DebugPage {
     text: String,
     _permit: OwnedSemaphorePermit,
@@ -146,12 +148,13 @@ impl AdminServer {
                 Ok((stream, peer)) => self.clone().take(stream, peer, &places),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection at the admin address");
-                    // Without a descriptor for the next one: one of ours may give its own up.
+                    // The process has no free descriptor for the next connection. Evicting a connection frees one.
                     places.evict_one();
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
-            // Whoever has just come is served before more come: a flood cannot end a probe that nobody has looked at.
+            // Serve the new connection before accepting the next one. So a flood cannot evict a probe before the agent reads its
+            // request.
             tokio::task::yield_now().await;
             while let Err(wait) = pace.take(self.clock.now()) {
                 tokio::time::sleep(wait).await;
@@ -164,7 +167,7 @@ impl AdminServer {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let place = Arc::new(places.take(peer));
-        // The end of one connection, however it ends, concerns nobody else.
+        // The task isolates the connection: no other connection notices its end.
         tokio::spawn(async move {
             let ended = place.clone();
             tokio::select! {
@@ -174,7 +177,8 @@ impl AdminServer {
         });
     }
 
-    /// Serves until the client closes the connection, or until [`CONNECTION_LIFE`] is over and the last request is answered.
+    /// Serves until the client closes the connection, or until [`CONNECTION_LIFE`] has passed and the last request has its
+    /// response.
     async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<AdminPermit>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -205,7 +209,7 @@ impl AdminServer {
         let _ = tokio::time::timeout(LAST_ANSWER, connection).await;
     }
 
-    /// Answers a request. Probes may name any Host, because a kubelet sends the Host of its pod's manifest.
+    /// Responds to a request. Probes may use any Host header, because a kubelet sends the Host from its pod's manifest.
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "the admin port accepts GET and HEAD only\n");
@@ -252,16 +256,16 @@ impl AdminServer {
         }
     }
 
-    /// Checks that the agent would serve a pod now and that pods reach it.
+    /// Checks that the agent could serve a pod now and that pods reach the agent.
     async fn is_ready(&self) -> Result<(), String> {
         self.check_serving().await?;
         (self.sources.unreachable_reason)().map_or(Ok(()), Err)
     }
 
-    /// Checks that the agent would serve a pod that sends a request to it now.
+    /// Checks that the agent could serve a pod that sends a request now.
     ///
     /// # Errors
-    /// The reason why it would not.
+    /// The reason why the agent could not serve the pod.
     pub async fn check_serving(&self) -> Result<(), String> {
         match (self.sources.unready_reason)() {
             Some(obstacle) => Err(obstacle),
@@ -269,7 +273,7 @@ impl AdminServer {
         }
     }
 
-    /// Returns the verdict, and with `for_operators` also its reason and the warnings.
+    /// Returns the verdict. With `for_operators`, also returns its reason and the warnings.
     async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
         let look = async {
             let warnings =
@@ -288,7 +292,7 @@ impl AdminServer {
     }
 }
 
-/// Refuses a browser's request. 421 says that this server is not the host that the request names (RFC 9110 section 15.5.20).
+/// Refuses a browser's request. Status 421 means that this server is not the host in the request (RFC 9110 section 15.5.20).
 fn refused(trick: BrowserAttack) -> Response<Full<Bytes>> {
     match trick {
         BrowserAttack::DnsRebinding => {

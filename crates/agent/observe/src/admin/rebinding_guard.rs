@@ -1,11 +1,12 @@
-//! Detects requests that a web page may have tricked a browser into.
+//! Detects requests that a web page may have caused through a browser.
 //!
-//! The admin port has no password; it is protected because few can reach it. A web page can misuse a browser that can reach it. A page's
-//! own name can be made to resolve to the admin port's address (DNS rebinding). The page could then read the responses. So the port refuses
-//! host names.
+//! The admin port has no password. Its protection is that few clients can reach it. But a web page can misuse a browser that can
+//! reach the port. The page's owner can make the page's own host name resolve to the admin port's address (DNS rebinding). Then
+//! the page could read the responses. So the port refuses requests whose Host is a host name.
 //!
-//! It accepts addresses: a page cannot have the admin port's address as its own origin, and kubelets and Prometheus send addresses. A page
-//! cannot read the response of an address on another site. The port refuses such requests too, because they should not cost work.
+//! The port accepts addresses as Host: kubelets and Prometheus send addresses, and a page's own origin cannot be the admin port's
+//! address. A page cannot read the response from an address of another site. The port refuses such requests too, because they
+//! should not cost work.
 
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, Request};

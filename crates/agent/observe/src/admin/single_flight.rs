@@ -1,8 +1,8 @@
-//! Makes a page once for all clients that wait for it, and limits its share of the thread's time.
+//! Creates a page once for all waiting clients, and limits its share of the thread's time.
 //!
-//! A page or a probe costs more on a node with many pods, and clients of the admin port decide how often they request it. So only one run
-//! is in progress at a time. Its result goes to all clients whose request came before the run began. A result is therefore never older than
-//! its request. After a run comes a pause in proportion to its duration.
+//! A page or a probe costs more on a node with many pods, and clients of the admin port decide how often they request it. So only
+//! one run is in progress at a time. Its result goes to all clients whose request came before the run began. A result is
+//! therefore never older than its request. After each run there is a pause in proportion to the run's duration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,26 +10,27 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::Mutex;
 
-/// Length of the pause as a multiple of the run's duration: the runs use at most a tenth of the thread.
+/// The length of the pause as a multiple of the run's duration. So the runs use at most a tenth of the thread's time.
 const PAUSE: u32 = 9;
 
-/// Longest pause, for runs that take long without keeping the thread busy.
+/// The maximum pause, for runs that take long without keeping the thread busy.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// A result that is made on demand and shared by all clients that wait for it.
+/// A result that is created on demand and shared by all clients that wait for it.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T> {
     clock: Clock,
-    /// Number of requests so far. Each request takes its own number from here.
+    /// The number of requests so far. Each request takes its own number from here.
     asked: AtomicU64,
-    /// The last result. It is locked across awaits, so the lock is async. The lock is fair: requests get it in the order of their numbers.
+    /// The last result. The lock is held across awaits, so it is async. It is fair: requests get it in the order of their
+    /// numbers.
     turn: Mutex<LastResult<T>>,
 }
 
 #[derive(Debug)]
 struct LastResult<T> {
     next: Moment,
-    /// The last result and the highest request number that may use it; `None` when no waiting request needs it.
+    /// The last result, and the highest request number that may use it. `None` if no waiting request needs it.
     made: Option<(u64, T)>,
 }
 
@@ -39,7 +40,7 @@ impl<T: Clone> SingleFlight<T> {
         Self { clock, asked: AtomicU64::new(0), turn: Mutex::new(LastResult { next, made: None }) }
     }
 
-    /// Returns the result of a run that begins after this call.
+    /// Returns the result of a run that starts after this call.
     pub(super) async fn run(&self, make: impl Future<Output = T>) -> T {
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let mut turn = self.turn.lock().await;
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(
             (results[0], &results[1..]),
             (1, &[2; 19][..]),
-            "all but the first asked before the second began"
+            "the other 19 requests came before the second run began"
         );
         assert_eq!(made.get(), 2);
         let late = async {
@@ -89,9 +90,9 @@ mod tests {
         assert_eq!(
             tokio::join!(shared.run(make()), late),
             (3, 4),
-            "what began before the question is too old"
+            "a run that began before the request is too old for it"
         );
-        assert!(shared.turn.lock().await.made.is_none(), "nothing is kept for nobody");
+        assert!(shared.turn.lock().await.made.is_none(), "a result that no request needs is dropped");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! The brokers' counters and gauges as Prometheus metrics, written at each scrape.
+//! Writes the brokers' counters and gauges as Prometheus metrics at each scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use seawall_core::Clock;
 
 use super::write::{collector_from_fn, counters, gauges};
 
-/// Registers the metrics of the clouds in force at each scrape. Counters continue across configuration changes.
+/// Registers the metrics of the clouds in force. Counters continue across configuration changes.
 pub fn register(clouds: &Arc<CurrentClouds>, registry: &mut Registry, clock: &Clock) {
     let (in_force, clock) = (clouds.clone(), clock.clone());
     registry.register_collector(collector_from_fn(move |out| {
@@ -43,7 +43,7 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
     gauge("seawall_cached_credentials", "Credentials in the cache", |figures| {
         Some(figures.remaining_seconds.len() as f64)
     })?;
-    // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
+    // An empty cache has no shortest lifetime. The sample is then absent, because a zero would look like an expired credential.
     gauge(
         "seawall_credential_min_remaining_seconds",
         "Shortest remaining lifetime of a credential in the cache",

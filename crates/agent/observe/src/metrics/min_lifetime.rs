@@ -1,4 +1,4 @@
-//! Each cloud's ability to keep credentials above their floor, as a metric.
+//! A metric that shows whether each cloud can keep its credentials above their floor.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use seawall_identity::service::IdentityService;
 
 use super::write::gauges;
 
-/// Writes the metric.
+/// Writes the metric of each cloud.
 ///
 /// # Errors
 /// The encoder fails.

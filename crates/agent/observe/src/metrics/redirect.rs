@@ -1,4 +1,4 @@
-//! The redirect's counters as metrics. The eBPF programs count for the node since they were attached, across agent restarts.
+//! Writes the redirect's counters as metrics. The eBPF programs count since they were attached, across agent restarts.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use seawall_redirect::{AttachmentState, RedirectCounts};
 
 use super::write::{counter, counters, gauge};
 
-/// Writes the redirect's metrics and omits those that it cannot read.
+/// Writes the redirect's metrics. Omits metrics that it cannot read.
 ///
 /// # Errors
 /// The encoder fails.

@@ -1,4 +1,4 @@
-//! The traffic threads' counters as Prometheus metrics, written at each scrape.
+//! Writes the traffic threads' counters as Prometheus metrics at each scrape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Creates the metrics of these threads. `open` counts their connections, and `long_polls` their requests that wait for a change.
+    /// Creates the metrics of these threads. `open` counts their connections; `long_polls` counts their requests that wait for a
+    /// change.
     pub fn new(
         threads: Vec<Arc<ThreadMetrics>>,
         open: Arc<PermitCounter>,

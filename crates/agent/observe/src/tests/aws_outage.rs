@@ -1,4 +1,4 @@
-//! Credentials that cannot be renewed, from an emulated STS that refuses to the events for pods and operators.
+//! Tests credentials that cannot be renewed. An emulated STS refuses the calls; pods and operators must get their events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::metrics::broker;
 use crate::pod_scan::PodCountGauge;
 use crate::stale_credentials::RenewalMonitor;
 
-/// Advances the clock in steps of 20 s with a scan after each, and returns the messages for the pod.
+/// Advances the clock in steps of 20 s, with a scan after each step, and returns the messages for the pod.
 async fn watched(world: &PodFixture, seen: &mut RenewalMonitor, seconds: u64) -> Vec<String> {
     let mut told = Vec::new();
     for _ in 0..seconds / 20 {
@@ -37,7 +37,7 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     let mut seen = RenewalMonitor::new(world.in_force(), world.clock.clone(), PodCountGauge::default());
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
-    // Away until shortly before the floor, however early the renewal began.
+    // STS stays down until shortly before the floor.
     sts.set_faults(&down);
     let until_floor = world.life().await.unwrap() - 16 * MINUTE;
     assert!(watched(&world, &mut seen, until_floor.as_secs() - 15).await.is_empty());
@@ -45,7 +45,7 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     assert!(watched(&world, &mut seen, 2 * 60).await.is_empty());
     let life = world.life().await.unwrap();
     assert!(life > 55 * MINUTE, "{life:?}");
-    // A second of the life is not counted on.
+    // The agent does not count on the last second of the life.
     let ends = jiff::Timestamp::try_from(world.clock.wall() + life - Duration::from_secs(1)).unwrap();
     sts.set_faults(&down);
     let told = watched(&world, &mut seen, life.as_secs() - 15 * 60).await;
@@ -58,8 +58,8 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     assert!(watched(&world, &mut seen, 15 * 60).await.is_empty(), "not again");
 }
 
-/// A full account: the agent paces calls to a throttled STS at one in fifteen seconds, so most renewals get no turn before the floor. None
-/// of their calls has failed, and these pods once got no event.
+/// The account is at its rate limit. The agent limits calls to a throttled STS to one in 15 seconds, so most renewals do not
+/// start before the floor. None of their calls has failed, and these pods once got no event.
 #[tokio::test]
 async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_turn_too() {
     let roles: Vec<_> = (0..90).map(|number| format!("{ROLE}-{number}")).collect();
@@ -94,7 +94,7 @@ async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_tur
         });
         without = without.max(leases().iter().filter(|lease| lease.renewal_failure.is_none()).count());
     }
-    assert!(without > 0, "each had a turn");
+    assert!(without > 0, "the test needs renewals that never started");
     assert_eq!(told.len(), pods.len(), "each once");
     assert!(told.iter().any(|message| message.contains("waiting in the agent's queue")), "{}", told[0]);
 }

@@ -1,6 +1,8 @@
-//! Each of AWS's SDKs against the agent, for a day of a clock moved by hand: a node with a pod for each family and endpoint, whose
-//! program calls three times a minute. What the SDKs do is the test kit's (`aws_clients`), where it is held to what was measured; here
-//! their requests go through the cloud's dialects to an emulated STS and back, and all pods are looked at for thrash as on a node.
+//! Runs a simulation of each AWS SDK against the agent for one day on a manual clock.
+//!
+//! The node has a pod for each SDK family and endpoint. Each pod's program calls three times a minute. The test kit simulates the
+//! SDKs (`aws_clients`) and checks them against measurements. Here their requests pass through the cloud's dialects to an
+//! emulated STS. The fetch monitor checks all pods, as on a real node.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,12 +21,12 @@ use crate::excessive_fetch;
 use crate::excessive_fetch::FetchMonitor;
 use crate::pod_scan::PodCountGauge;
 
-/// Between two calls of a program, in seconds.
+/// The time between two calls of a program, in seconds.
 const STEP: i64 = 20;
 
 const DAY: i64 = 24 * HOUR;
 
-/// With all that a role's name may have.
+/// A role name with every special character that AWS permits.
 const NAME: &str = "cart+a=b,c@d_e.f-g";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ enum Endpoint {
     Containers,
 }
 
-/// A pod's owner, who writes down what he is told.
+/// A pod's owner, who collects the events.
 #[derive(Clone, Debug, Default)]
 struct Owner(Arc<Mutex<Vec<String>>>);
 
@@ -50,16 +52,16 @@ impl Owner {
     }
 }
 
-/// What a program saw.
+/// The results of one program.
 #[derive(Clone, Copy, Debug)]
 struct Tally {
     calls: u32,
     fetches: u32,
     failed: u32,
-    /// The least life that a call used, and that a fetch brought, in seconds.
+    /// The shortest remaining life of the credentials that a call used, in seconds.
     least_used: i64,
     least_brought: i64,
-    /// When the first call failed, in seconds since 1970.
+    /// The time of the first failed call, in seconds since 1970.
     first_failed: Option<i64>,
 }
 
@@ -83,7 +85,7 @@ struct Pair {
     caller: Served,
     owner: Owner,
     client: Client,
-    /// A session token, and until when the client keeps it.
+    /// The session token, and the time until which the client keeps it.
     token: Option<(String, i64)>,
     tally: Tally,
 }
@@ -136,7 +138,7 @@ impl Pair {
         }
     }
 
-    /// When that ends which a fetch brings.
+    /// Fetches credentials and returns the time of their expiry.
     async fn fetch(&mut self, world: &PodFixture, now: i64) -> Option<i64> {
         let document = match self.endpoint {
             Endpoint::Imds => self.document(world, now).await?,
@@ -157,11 +159,11 @@ impl Pair {
         assert_eq!(role, NAME);
         let token = if wire.asks_token_twice() { self.token(world, now).await } else { token };
         let document = self.ask(world, &wire.document(&role, token.as_deref())).await;
-        assert!(document.is_some(), "listed, and then refused");
+        assert!(document.is_some(), "the role is listed but its credentials are refused");
         document
     }
 
-    /// The kept one or another; a `PUT` never fails.
+    /// Returns the kept session token or requests a new one. A `PUT` never fails.
     async fn token(&mut self, world: &PodFixture, now: i64) -> Option<String> {
         let put = self.family.wire.put()?;
         if let Some((token, until)) = &self.token
@@ -172,7 +174,7 @@ impl Pair {
         let (answer, _) = world.ask_as(&self.caller, put.as_bytes()).await;
         let (head, token) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{}: {answer}", self.name());
-        // All take what is granted, which may be less than they ask for.
+        // Every client accepts the granted lifetime, which may be shorter than the requested one.
         let head = head.to_ascii_lowercase();
         let granted = head.lines().find_map(|line| line.strip_prefix(GRANTED)).unwrap();
         let until = self.family.wire.token_until(now, granted.parse().unwrap());
@@ -181,7 +183,7 @@ impl Pair {
         Some(token)
     }
 
-    /// The body of an answer with status 200; nothing of one with 503, and no other is expected.
+    /// Returns the body of a response with status 200, and `None` for status 503. Panics at any other status.
     async fn ask(&self, world: &PodFixture, request: &str) -> Option<String> {
         let (answer, _) = world.ask_as(&self.caller, request.as_bytes()).await;
         if answer.starts_with("HTTP/1.1 200 ") {
@@ -192,10 +194,10 @@ impl Pair {
     }
 }
 
-/// Before the life of a session token in the head of its answer, in seconds.
+/// The header that contains the lifetime of a session token, in seconds.
 const GRANTED: &str = "x-aws-ec2-metadata-token-ttl-seconds: ";
 
-/// A node whose pods are one for each family and endpoint, and who looks at them.
+/// A node with one pod for each SDK family and endpoint, and with the fetch monitor.
 struct Node {
     world: PodFixture,
     sts: AwsEmulator,
@@ -205,7 +207,7 @@ struct Node {
 }
 
 impl Node {
-    /// The pods' role allows sessions of so many minutes.
+    /// Creates a node. The pods' role allows sessions of `longest` minutes.
     async fn new(longest: u64) -> Self {
         let role = format!("arn:aws:iam::123456789012:role/{NAME}");
         let (world, sts) = start_as(&role, Duration::from_secs(longest * 60)).await;
@@ -222,7 +224,7 @@ impl Node {
         seconds(self.world.clock.wall())
     }
 
-    /// Moves the clock by a step, and lets what that woke come to its end.
+    /// Moves the clock by one step, and completes the work that this triggered.
     async fn step(&mut self) {
         let step = Duration::from_secs(STEP as u64);
         let wakes =
@@ -233,7 +235,7 @@ impl Node {
         }
     }
 
-    /// All programs call for so long; once a minute somebody looks. STS is down in the minutes of which `is_down` says so.
+    /// Runs all programs for this time, with a scan each minute. STS is down in the minutes for which `is_down` returns true.
     async fn run(&mut self, lasts: i64, is_down: impl Fn(i64) -> bool) {
         for turn in 0..lasts / STEP {
             let minute = turn * STEP / MINUTE;
@@ -248,7 +250,7 @@ impl Node {
         }
     }
 
-    /// Programs begin a minute apart, so that they meet the agent's renewals in many ways.
+    /// Starts the programs one minute apart, so that they meet the agent's renewals at different times.
     async fn begin(&mut self) {
         for begun in 1..=self.pairs.len() {
             for pair in &mut self.pairs[..begun] {
@@ -266,7 +268,7 @@ impl Node {
         self.seen.inspect_pods(&pods);
     }
 
-    /// What is known of the lease that all pods share, in seconds.
+    /// Returns a value of the lease that all pods share, in seconds.
     fn of_lease(&self, key: &str) -> i64 {
         let shown = self.pairs[0].pod().entitlements().describe(self.world.clock.now());
         shown["aws"]["principals"][0][key].as_i64().unwrap()
@@ -285,7 +287,7 @@ impl Node {
         self.sts.set_faults(&Faults { error_rate, ..Faults::default() });
     }
 
-    /// Those whose owners were told of thrash.
+    /// Returns the pods that got an event about excessive fetches.
     fn told(&self) -> Vec<&str> {
         let told = |pair: &&Pair| {
             pair.owner.heard().iter().any(|line| line.starts_with("CredentialsFetchedTooOften"))
@@ -293,7 +295,7 @@ impl Node {
         self.pairs.iter().filter(told).map(Pair::name).collect()
     }
 
-    /// How many are thrashing, as a scrape says.
+    /// Returns the number of pods that fetch too often, according to the metric.
     fn thrashing(&self) -> usize {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -302,7 +304,7 @@ impl Node {
     }
 }
 
-/// A node so long after all have begun.
+/// Returns a node after all programs have started and then run for this time.
 async fn after(lasts: i64, longest: u64, is_down: impl Fn(i64) -> bool) -> Node {
     let mut node = Node::new(longest).await;
     node.begin().await;
@@ -311,7 +313,7 @@ async fn after(lasts: i64, longest: u64, is_down: impl Fn(i64) -> bool) -> Node 
     node
 }
 
-/// What must hold of a day in which fetches bring at least so much life, in seconds.
+/// Asserts that no program had a problem, and that each fetch returned at least this remaining life, in seconds.
 fn assert_is_quiet(node: &Node, brought: i64) {
     for pair in &node.pairs {
         let (name, tally, rule) = (pair.name(), pair.tally, pair.client.rule());
@@ -330,17 +332,18 @@ async fn for_a_day_no_family_fetches_often_or_fails_or_uses_what_is_too_old() {
     assert_is_quiet(&node, 24 * MINUTE);
 }
 
-/// The windows of fifteen minutes are used to their last second and no further: what those clients ask for then has more.
+/// Clients with a refresh window of 15 minutes fetch when exactly that time is left. The credentials that they then get live
+/// longer.
 #[tokio::test]
 async fn an_outage_of_nine_minutes_at_any_instant_costs_no_call_of_any_family() {
-    // Of every 35, which is about as often as a lease is renewed: the two meet in every way.
+    // The outage repeats every 35 minutes, about as often as a lease is renewed. So the two coincide in many combinations.
     let node = after(DAY, 60, |minute| minute % 35 >= 26).await;
     assert_is_quiet(&node, 16 * MINUTE);
 }
 
-/// Until what the agent holds ends, no call fails, because each fetch is answered: that some SDKs fail at fifteen or five minutes left
-/// is so where nothing answers (the test kit's own tests). Then there is nothing for anybody, and all fail; those that fetch at each call
-/// below their window are told of meanwhile.
+/// No call fails until the agent's credentials expire, because the agent still responds to each fetch. Some SDKs fail at 15 or 5
+/// minutes left, but only if nothing responds (see the test kit's own tests). When the credentials expire, all programs fail.
+/// Meanwhile the SDKs that fetch at each call get an event.
 #[tokio::test]
 async fn an_outage_of_half_an_hour_is_seen_by_all_and_only_once_their_credentials_end() {
     let mut node = Node::new(60).await;
@@ -350,9 +353,9 @@ async fn an_outage_of_half_an_hour_is_seen_by_all_and_only_once_their_credential
     }
     node.pairs.iter_mut().for_each(|pair| pair.tally = Tally::default());
     let (ends, healed) = (node.now() + node.lease_left(), node.now() + HOUR / 2);
-    assert!(ends < healed - MINUTE, "it begins when the lease is about to be renewed");
+    assert!(ends < healed - MINUTE, "the outage begins when the lease is about to be renewed");
     node.run(HOUR / 2, |_| true).await;
-    // A listing names nobody's last ten seconds.
+    // In the last ten seconds of a lease, the agent no longer lists its role.
     let is_so =
         |pair: &Pair| pair.tally.first_failed.is_some_and(|first| (ends - 10..=ends + STEP).contains(&first));
     let others: Vec<_> =
@@ -369,7 +372,7 @@ async fn an_outage_of_half_an_hour_is_seen_by_all_and_only_once_their_credential
     }
 }
 
-/// Everything that a log line says, one after the other.
+/// The collected log lines.
 #[derive(Clone, Debug, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -391,7 +394,7 @@ impl Lines {
     }
 }
 
-/// The proof that the day's test catches it, and that an operator does: the incident's sessions, by force.
+/// Proves that the one-day test and an operator detect the incident. The role's sessions are too short, as in the incident.
 #[tokio::test]
 async fn a_role_of_fifteen_minutes_shows_the_thrash_and_who_it_is() {
     let lines = Lines::default();
@@ -411,7 +414,8 @@ async fn a_role_of_fifteen_minutes_shows_the_thrash_and_who_it_is() {
     }
     assert!(node.pair("J1.12 at Imds").fetches_per_hour() > 35.0);
 
-    // Java's second generation fetches 12 to 18 times an hour at the containers' endpoint: now more than is told of, now less.
+    // Java's second generation fetches 12 to 18 times an hour at the containers' endpoint. It is sometimes above the limit and
+    // sometimes below.
     let told: Vec<_> = node
         .told()
         .into_iter()
@@ -431,7 +435,7 @@ async fn a_role_of_fifteen_minutes_shows_the_thrash_and_who_it_is() {
     }
 }
 
-/// Those that fetch at each call below fifteen minutes.
+/// The SDKs that fetch at each call when less than 15 minutes are left.
 const AT_EACH_CALL: [&str; 5] =
     ["J1.11 at Imds", "J2.17 at Imds", "boto3-1.17 at Imds", "J1.12 at Containers", "boto3 at Containers"];
 
@@ -440,7 +444,7 @@ impl Node {
         self.pairs.iter().find(|pair| pair.name() == name).unwrap()
     }
 
-    /// One event and one line, of which each says who it is, its window, what is left and what mends it.
+    /// Asserts that there is one event and one log line, each with the client, its window, the remaining life and the fix.
     fn assert_names(&self, name: &str, client: &str, lines: &[String]) {
         let (heard, fix) = (self.pair(name).owner.heard(), "MaxSessionDuration and aws.session.duration");
         let ([event], [line]) = (&heard[..], lines) else { panic!("{name}: {heard:?}, {lines:?}") };

@@ -1,4 +1,4 @@
-//! The looks at pods, through a cloud's dialects and an emulated cloud behind them.
+//! Tests the pod scanners with a cloud's dialects and an emulated cloud.
 
 mod aws_outage;
 mod aws_sdks;
