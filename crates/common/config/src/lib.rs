@@ -1,9 +1,9 @@
-//! Reads a YAML or JSON document and reports *every* mistake in it, not only the first.
+//! Reads a YAML or JSON document and reports *every* mistake in it, not only the first one.
 //!
-//! A derive would stop at the first wrong field. Here each read either returns a value or records an error (path, found, expected)
-//! and goes on, so that an operator mends a file once. A key that the program does not read is an error, too. The crate opens only
-//! files that a configuration names ([`values`]), and knows no key by name. The agent's configuration and `identity`'s identity file
-//! use it. It is not part of `core`, so that a crate that reads no document compiles no YAML.
+//! A serde derive would stop at the first wrong field. Here each read returns a value or records an error (path, found, expected)
+//! and continues. So an operator can fix a file in one step. An unknown key is an error, too. The crate opens only files that a
+//! configuration names ([`values`]), and knows no key by name. The agent's configuration and `identity`'s identity file use it.
+//! It is separate from `core`, so that crates without documents do not compile a YAML parser.
 
 pub mod values;
 
@@ -49,10 +49,10 @@ impl std::error::Error for ValidationErrors {}
 
 type SharedErrors = Rc<RefCell<Vec<ValidationError>>>;
 
-/// Parses a YAML (or JSON) file from another program. Only a few of its fields are needed and none may be shown.
+/// Parses a YAML (or JSON) file of another program. The agent needs few of its fields, and must not show any of its content.
 ///
 /// # Errors
-/// The error gives the place where the text is not YAML, and no content of the file.
+/// The text is not YAML. The error gives the line and column, and no content of the file.
 pub fn parse_foreign_yaml(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| match error.location() {
         Some(place) => {
@@ -62,7 +62,7 @@ pub fn parse_foreign_yaml(text: &str) -> Result<Value, String> {
     })
 }
 
-/// A document that is being read, with the mistakes found so far.
+/// A document that is being read, with all mistakes found so far.
 #[derive(Debug)]
 pub struct Document {
     root: Value,
@@ -73,7 +73,7 @@ impl Document {
     /// Parses YAML (JSON is YAML).
     ///
     /// # Errors
-    /// One mistake if the text is not YAML at all. Its `found` holds the parser's message.
+    /// The text is not YAML. The single mistake contains the parser's message in `found`.
     pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
         match serde_saphyr::from_str::<Value>(text) {
             Ok(root) => Ok(Self { root, notes: SharedErrors::default() }),
@@ -85,12 +85,12 @@ impl Document {
         }
     }
 
-    /// Returns the outermost table.
+    /// Returns the root table.
     pub fn root(&self) -> DocumentTable<'_> {
         DocumentNode { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.table()
     }
 
-    /// Ends the reading: returns `value` if no mistake was recorded.
+    /// Ends the reading. Returns `value` if no mistake was recorded.
     ///
     /// # Errors
     /// Every recorded mistake, in the order of reading.
@@ -100,7 +100,7 @@ impl Document {
     }
 }
 
-/// A place in the document, which may be empty.
+/// A place in the document. The document may have no value there.
 #[derive(Debug, Clone)]
 pub struct DocumentNode<'d> {
     value: Option<&'d Value>,
@@ -114,17 +114,17 @@ impl<'d> DocumentNode<'d> {
         self.value.is_some_and(|value| !value.is_null())
     }
 
-    /// True if the value here is a table.
+    /// True if the value is a table.
     pub fn is_table(&self) -> bool {
         self.value.is_some_and(Value::is_object)
     }
 
-    /// The path of this place, as mistakes name it.
+    /// Returns the path of this place, as mistakes show it.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Records that the value here is not what was expected.
+    /// Records a mistake: the value is not what was expected.
     pub fn reject(&self, expected: impl Into<String>) {
         let found = match self.value {
             None | Some(Value::Null) => "nothing".to_owned(),
@@ -133,7 +133,7 @@ impl<'d> DocumentNode<'d> {
         self.note(found, expected);
     }
 
-    /// True if a mistake is recorded here or below. Unknown keys of a table are recorded when the table is dropped.
+    /// True if a mistake is recorded at this place or below it. Unknown keys of a table are recorded when the table is dropped.
     pub fn has_errors(&self) -> bool {
         let is_below = |path: &str| {
             path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -155,7 +155,7 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// Returns the table here. Any other value is a mistake and gives an empty table.
+    /// Returns the table at this place. Any other value is a mistake and gives an empty table.
     pub fn table(&self) -> DocumentTable<'d> {
         let map = match self.value {
             Some(Value::Object(map)) => Some(map),
@@ -168,7 +168,7 @@ impl<'d> DocumentNode<'d> {
         DocumentTable { map, node: self.clone(), read: RefCell::default(), moved: RefCell::default() }
     }
 
-    /// Returns the elements of the list here; none if absent. Any other value is a mistake.
+    /// Returns the elements of the list at this place; none if it is absent. Any other value is a mistake.
     pub fn list(&self) -> Vec<DocumentNode<'d>> {
         match self.value {
             None | Some(Value::Null) => Vec::new(),
@@ -188,12 +188,13 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// Returns the text here, converted. `None` if absent or (with a mistake recorded) not convertible.
+    /// Returns the converted text at this place. `None` if it is absent. If the conversion fails, records a mistake and returns
+    /// `None`.
     pub fn text<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let converted = match self.value {
             None | Some(Value::Null) => return None,
             Some(Value::String(text)) => convert(text),
-            // YAML reads 8080 and 1.5 as numbers; a port or a version may be meant as text.
+            // YAML reads 8080 and 1.5 as numbers, but the user may mean a port or a version as text.
             Some(Value::Number(number)) => convert(&number.to_string()),
             Some(_) => None,
         };
@@ -203,7 +204,8 @@ impl<'d> DocumentNode<'d> {
         converted
     }
 
-    /// Returns the whole number here, within `range`. `None` if absent or (with a mistake recorded) anything else.
+    /// Returns the whole number at this place, within `range`. `None` if it is absent. Any other value is a mistake and gives
+    /// `None`.
     pub fn number(&self, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
         match self.value {
             None | Some(Value::Null) => None,
@@ -217,7 +219,7 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// Returns the boolean here. `None` if absent or (with a mistake recorded) anything else.
+    /// Returns the boolean at this place. `None` if it is absent. Any other value is a mistake and gives `None`.
     pub fn boolean(&self) -> Option<bool> {
         match self.value {
             None | Some(Value::Null) => None,
@@ -236,12 +238,12 @@ pub struct DocumentTable<'d> {
     map: Option<&'d Map<String, Value>>,
     node: DocumentNode<'d>,
     read: RefCell<BTreeSet<&'static str>>,
-    /// Keys of earlier versions: they are known, but error messages do not suggest them.
+    /// The keys of earlier versions. They are known, but error messages do not suggest them.
     moved: RefCell<BTreeSet<&'static str>>,
 }
 
 impl<'d> DocumentTable<'d> {
-    /// Returns the place of `key`, present or not, and marks the key as known.
+    /// Returns the place of `key`, even if it is absent, and marks the key as known.
     pub fn key(&self, key: &'static str) -> DocumentNode<'d> {
         self.read.borrow_mut().insert(key);
         self.place(key)
@@ -253,7 +255,7 @@ impl<'d> DocumentTable<'d> {
         DocumentNode { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
     }
 
-    /// Returns the place of `key`, as [`DocumentTable::key`] does. A missing value is a mistake.
+    /// Returns the place of `key`, as [`DocumentTable::key`] does. An absent value is a mistake.
     pub fn required(&self, key: &'static str, expected: &str) -> DocumentNode<'d> {
         let node = self.key(key);
         if !node.is_present() {
@@ -262,7 +264,7 @@ impl<'d> DocumentTable<'d> {
         node
     }
 
-    /// Refuses a key that has moved; `now` says where to. Returns true if the key is present.
+    /// Rejects a key that has moved; `now` says where. Returns true if the key is present.
     pub fn reject_moved(&self, key: &'static str, now: &str) -> bool {
         self.moved.borrow_mut().insert(key);
         let node = self.place(key);
@@ -287,7 +289,7 @@ impl<'d> DocumentTable<'d> {
 impl Drop for DocumentTable<'_> {
     fn drop(&mut self) {
         let read = self.read.borrow();
-        // A table read through `entries` asks for no key by name; all of its keys were seen.
+        // If the program read the table through `entries`, it saw all keys. Such a table has no key read by name.
         let Some(map) = self.map.filter(|_| !read.is_empty()) else { return };
         let moved = self.moved.borrow();
         let is_known = |key: &str| read.contains(key) || moved.contains(key);
@@ -298,17 +300,17 @@ impl Drop for DocumentTable<'_> {
     }
 }
 
-/// Returns the place and the reason of a syntax error, without the lines of the file and without advice for programmers.
+/// Returns the place and the reason of a syntax error. Leaves out the lines of the file and the parser's advice for programmers.
 fn syntax(error: &serde_saphyr::Error) -> String {
     let told = error.render_with_formatter(&UserMessageFormatter);
     let first = told.lines().next().unwrap_or_default();
     first.strip_prefix("error: ").unwrap_or(first).to_owned()
 }
 
-/// Longest part of a wrong value, key or path that a message repeats, in characters.
+/// The maximum length of a wrong value, key or path in a message, in characters.
 const SHOWN: usize = 80;
 
-/// Most mistakes that are reported. A file of another kind can hold hundreds of thousands.
+/// The maximum number of mistakes in a report. A wrong file can have hundreds of thousands.
 const MOST: usize = 100;
 
 fn shorten(text: &str) -> String {
@@ -319,7 +321,8 @@ fn shorten(text: &str) -> String {
     short
 }
 
-/// Replaces a character that changes the direction of a line: with it, the message would look different from the file.
+/// Replaces a character that changes the direction of a line. Otherwise the message would show the text in another order than the
+/// file.
 fn visible(c: char) -> char {
     // Unicode Standard Annex 9, section 2: explicit and implicit directional formatting characters.
     let turns =
@@ -387,7 +390,7 @@ mod tests {
         }
     }
 
-    /// Regression test: a key of five megabytes was printed whole.
+    /// Regression test: a message once contained a key of five megabytes.
     #[test]
     fn what_is_told_of_a_mistake_is_bounded_whatever_the_document_holds() {
         let long = "k".repeat(1 << 20);

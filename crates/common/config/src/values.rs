@@ -1,7 +1,7 @@
-//! Converts text of the agent's configuration to checked values, and reads the files that it names.
+//! Converts text of the agent's configuration to checked values, and reads the files that the configuration names.
 //!
-//! The module knows no keys, and returns `None` for a wrong value: the code that reads a key states what was expected. Each section
-//! of the agent's configuration uses it.
+//! The module does not know keys. It returns `None` for an invalid value, and the code that reads the key says what was expected.
+//! All sections of the agent's configuration use this module.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use seawall_core::names::{is_dns_subdomain, is_loopback};
 use seawall_core::{ServiceAccount, file};
 use serde::Serializer;
 
-/// Largest configuration file, and largest file that it names, in bytes; identity files have a limit of their own. All public roots
-/// together take a quarter of it.
+/// The maximum size in bytes of a configuration file and of each file that it names. Identity files have a limit of their own.
+/// All public root certificates together take a quarter of it.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
-/// Longest name or URL part that is accepted, in bytes; the clouds' own names are far shorter.
+/// The maximum length of a name or URL part, in bytes. The clouds' own names are far shorter.
 const NAME_LENGTH: usize = 253;
 
-/// A name, or a part of a URL: letters, digits, `-`, `_`, `.` and `:`.
+/// Parses a name or a part of a URL: letters, digits, `-`, `_`, `.` and `:`.
 pub fn name(text: &str) -> Option<String> {
     let fits = !text.is_empty()
         && text.len() <= NAME_LENGTH
@@ -26,13 +26,13 @@ pub fn name(text: &str) -> Option<String> {
     fits.then(|| text.to_owned())
 }
 
-/// A path; a relative one starts at `base`.
+/// Parses a path. A relative path starts at `base`.
 pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
     (!text.is_empty()).then(|| base.join(text))
 }
 
-/// An upstream's base URL. A Kubernetes token or a cloud credential travels in every request to it, so plain http is
-/// accepted only where the traffic cannot leave the machine.
+/// Parses an upstream's base URL. Every request to it carries a Kubernetes token or a cloud credential. So plain http is accepted
+/// only if the traffic cannot leave the machine.
 pub fn secure_url(text: &str) -> Option<String> {
     let is_sealed = |url: &http::Uri| match url.scheme_str() {
         Some("https") => true,
@@ -42,7 +42,7 @@ pub fn secure_url(text: &str) -> Option<String> {
     base_url(text, is_sealed)
 }
 
-/// A base URL of plain http: a metadata server's, whose traffic never leaves the node, or a proxy's.
+/// Parses a base URL with plain http: of a metadata server, whose traffic never leaves the node, or of a proxy.
 pub fn http_url(text: &str) -> Option<String> {
     base_url(text, |url| url.scheme_str() == Some("http"))
 }
@@ -50,7 +50,7 @@ pub fn http_url(text: &str) -> Option<String> {
 fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
     let url: http::Uri = text.parse().ok()?;
     let no_path = matches!(url.path(), "" | "/") && url.query().is_none();
-    // `check` would show a password, and no request would send it.
+    // `check` would print a password in the URL, and no request would send it.
     let nobody = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
     (nobody && url.host().is_some() && no_path && is_fit(&url)).then(|| text.trim_end_matches('/').to_owned())
 }
@@ -60,8 +60,8 @@ pub fn is_loopback_url(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
 }
 
-/// True if the URL leads to one of these listeners. An agent that is its own upstream would send itself a request for each
-/// response, until no place is left.
+/// True if the URL leads to one of these listeners. An agent with itself as upstream would send itself a request for each
+/// request, until no connection is left.
 pub fn is_own_listener(url: &str, listeners: &[SocketAddr]) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
@@ -72,19 +72,19 @@ pub fn is_own_listener(url: &str, listeners: &[SocketAddr]) -> bool {
     listeners.iter().any(is_own)
 }
 
-/// `namespace/name`.
+/// Parses a ServiceAccount: `namespace/name`.
 pub fn service_account(text: &str) -> Option<ServiceAccount> {
     let (namespace, name) = text.split_once('/')?;
     let (namespace, name) = (dns_name(namespace)?, dns_name(name)?);
     Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
 }
 
-/// A DNS subdomain, the form of most names in Kubernetes.
+/// Parses a DNS subdomain, the form of most names in Kubernetes.
 pub fn dns_name(text: &str) -> Option<String> {
     is_dns_subdomain(text).then(|| text.to_owned())
 }
 
-/// A positive duration with one unit, up to a day.
+/// Parses a positive duration with one unit, up to one day.
 pub fn duration(text: &str) -> Option<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let span = matches!(unit, "ms" | "s" | "m" | "h").then(|| seawall_core::duration::parse(text))??;
@@ -94,7 +94,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 /// Serializes a duration so that [`duration`] can parse it.
 ///
 /// # Errors
-/// Those of the serializer.
+/// The serializer fails.
 pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{}ms", span.as_millis()))
 }
