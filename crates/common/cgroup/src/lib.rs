@@ -1,7 +1,7 @@
-//! The control groups of this process, and the contents of their files: versions 1, 2, and both at once.
+//! Parses the files that describe the cgroups of this process: cgroup v1, v2, and both at once.
 //!
-//! The crate is pure: text in, values out, and no text causes a panic. Other crates read the files: `probe` for the generator's
-//! verdict, the agent for its own limits.
+//! The crate does no I/O: it turns text into values, and no text causes a panic. Other crates read the files: `probe` for the
+//! load generator's verdict, the agent for its own limits.
 //!
 //! Formats: Linux `cgroups(7)`, `proc_pid_mountinfo(5)`, `Documentation/admin-guide/cgroup-v2.rst`,
 //! `Documentation/admin-guide/cgroup-v1/memory.rst`, `Documentation/scheduler/sched-bwc.rst`.
@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The cgroup version of a group. The files of the two versions differ in names and units.
+/// The version of a cgroup. The files of the two versions differ in names and units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupVersion {
     /// Version 1: one hierarchy per controller.
@@ -18,23 +18,23 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// A control group that this process is in, as a directory.
+/// The directory of a cgroup to which this process belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessCgroup {
-    /// The cgroup version that the group belongs to.
+    /// The version of the cgroup.
     pub version: CgroupVersion,
-    /// The directory that holds the group's files.
+    /// The directory with the cgroup's files.
     pub directory: String,
-    /// The length of the part of `directory` that is the mount point: nothing above it is visible.
+    /// The length of the mount point at the start of `directory`. No directory above the mount point is visible.
     mount: usize,
 }
 
-/// Most ancestors that are visited; real groups are nested less deeply. It limits the reads.
+/// The maximum number of visited ancestors, which limits the reads. Real cgroups are nested less deeply.
 const DEEPEST: usize = 16;
 
 impl ProcessCgroup {
-    /// Finds the group that a controller has this process in: version 1 if the controller is mounted there, else
-    /// version 2. Takes the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+    /// Finds the cgroup of this process for a controller. Uses version 1 if the controller is mounted there, and version 2
+    /// otherwise. Takes the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
     #[must_use]
     pub fn find(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
         Self::find_v1(memberships, mounts, controller).or_else(|| Self::find_v2(memberships, mounts))
@@ -54,7 +54,7 @@ impl ProcessCgroup {
         )
     }
 
-    /// Finds the group in the one hierarchy of version 2, which a machine with version 1 may have as well.
+    /// Finds the cgroup in the hierarchy of version 2, which a machine with version 1 may have as well.
     #[must_use]
     pub fn find_v2(memberships: &str, mounts: &str) -> Option<Self> {
         let path = memberships.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -62,8 +62,8 @@ impl ProcessCgroup {
         Self::below(CgroupVersion::V2, path, mounts.filter(|mount| mount.kind == "cgroup2"))
     }
 
-    /// Returns the directory of `path` below the mount that shows most of the tree. A mount may show only a part of the tree (a
-    /// container's own). Then the path begins with the mount's root.
+    /// Returns the directory of `path` below the mount that shows the largest part of the tree. A mount may show only a part of
+    /// the tree, for example a container's own. Then `path` begins with the mount's root.
     fn below<'a>(
         version: CgroupVersion,
         path: &str,
@@ -80,7 +80,7 @@ impl ProcessCgroup {
         candidates.min_by_key(|(root, _)| *root).map(|(_, home)| home)
     }
 
-    /// Returns the directories of the group and its ancestors, innermost first: a limit of any of them holds.
+    /// Returns the directories of the cgroup and its ancestors, innermost first. The limits of all of them apply.
     pub fn ancestors(&self) -> impl Iterator<Item = &str> {
         let visible = |directory: &&str| directory.len() >= self.mount;
         std::iter::successors(Some(self.directory.as_str()), outward).take_while(visible).take(DEEPEST)
@@ -101,7 +101,7 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     fn parse(line: &'a str) -> Option<Self> {
-        // A number of optional fields, then a dash, stand in the middle of the line.
+        // The line has a variable number of optional fields in the middle, and then a dash.
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
         let (root, point) = (before.next()?, before.next()?);
@@ -111,7 +111,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Decodes the escapes of mountinfo: a space, tab, newline or backslash is written as a backslash and three octal digits.
+/// Decodes the escapes of mountinfo. A space, tab, newline or backslash is written as a backslash and three octal digits.
 fn unescaped(field: &str) -> Cow<'_, str> {
     if !field.contains('\\') {
         return Cow::Borrowed(field);
@@ -120,19 +120,19 @@ fn unescaped(field: &str) -> Cow<'_, str> {
     Cow::Owned(escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain)))
 }
 
-/// CPU throttling of a group: the times that it used up its CPU quota. `cpu.stat` has it in both versions.
+/// The CPU throttling of a cgroup: how often it used up its CPU quota. Both versions report it in `cpu.stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which a task of the group ran.
+    /// The number of periods in which a task of the cgroup ran.
     pub periods: u64,
-    /// Periods in which the group was throttled.
+    /// The number of periods in which the cgroup was throttled.
     pub throttled_periods: u64,
-    /// Time for which the group was throttled, summed over CPUs.
+    /// The time for which the cgroup was throttled, summed over all CPUs.
     pub throttled_time: Duration,
 }
 
 impl Throttling {
-    /// Reads `cpu.stat`. Returns `None` where no quota can be set: at the root of version 2, and in groups without the CPU
+    /// Reads `cpu.stat`. Returns `None` if no quota can be set: at the root of version 2, and in cgroups without the CPU
     /// controller.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -147,7 +147,7 @@ impl Throttling {
     }
 }
 
-/// Reads the CPU time of the group and the groups below it: version 2's `cpu.stat`, or version 1's `cpuacct.usage`.
+/// Reads the CPU time of the cgroup and its descendants: version 2's `cpu.stat`, or version 1's `cpuacct.usage`.
 #[must_use]
 pub fn cpu_time(text: &str) -> Option<Duration> {
     let two = field(text, "usage_usec").map(Duration::from_micros);
@@ -157,21 +157,21 @@ pub fn cpu_time(text: &str) -> Option<Duration> {
 /// A CPU quota, in cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CpuQuota {
-    /// The group has no quota.
+    /// The cgroup has no quota.
     Unlimited,
     /// The quota in cores, such as 0.1 for Kubernetes' `100m`.
     Cores(f64),
 }
 
 impl CpuQuota {
-    /// Reads version 2's `cpu.max`: the quota or `max`, and the period.
+    /// Reads version 2's `cpu.max`: the quota (or `max`) and the period.
     #[must_use]
     pub fn parse_v2(text: &str) -> Option<Self> {
         let (quota, period) = text.trim().split_once(' ')?;
         if quota == "max" { Some(Self::Unlimited) } else { Self::of(quota, period) }
     }
 
-    /// Reads version 1's `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us`.
+    /// Reads version 1's `cpu.cfs_quota_us` (-1 for no quota) and `cpu.cfs_period_us`.
     #[must_use]
     pub fn parse_v1(quota: &str, period: &str) -> Option<Self> {
         if quota.trim() == "-1" { Some(Self::Unlimited) } else { Self::of(quota, period) }
@@ -183,12 +183,12 @@ impl CpuQuota {
     }
 }
 
-/// Version 1 writes "no limit" as the largest number of whole pages. So no number from here on is a limit.
+/// The smallest number that means "no limit". Version 1 writes the largest number of whole pages for "no limit".
 const NO_LIMIT: u64 = 1 << 62;
 
 /// Reads a memory limit in bytes: `memory.max` or `memory.limit_in_bytes`.
 ///
-/// The outer `None` means that the text is not a limit; the inner one means that there is no limit.
+/// The outer `None` means that the text is not a limit. The inner `None` means that there is no limit.
 #[must_use]
 pub fn memory_limit(text: &str) -> Option<Option<u64>> {
     match text.trim() {
@@ -197,19 +197,19 @@ pub fn memory_limit(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// Reads from `memory.stat` the file pages that the kernel can reclaim at any moment. The kubelet subtracts them from a pod's use,
-/// too (`inactive_file`; version 1 has `total_inactive_file` for the group with its children).
+/// Reads the file pages from `memory.stat` that the kernel can reclaim at any moment. The kubelet also subtracts them from a
+/// pod's memory use (`inactive_file`; in version 1 `total_inactive_file`, which includes the cgroup's descendants).
 #[must_use]
 pub fn reclaimable(text: &str) -> Option<u64> {
     field(text, "total_inactive_file").or_else(|| field(text, "inactive_file"))
 }
 
-/// Counts of the times that memory ran out.
+/// The counters of memory shortages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// Times that the limit was reached, so that the kernel had to reclaim pages first.
+    /// The number of times that the limit was reached, so that the kernel first had to reclaim pages.
     pub limit_hits: u64,
-    /// Processes that the OOM killer ended; `None` where the kernel does not count them (version 1 before Linux 4.13).
+    /// The number of processes that the OOM killer ended. `None` if the kernel does not count them (version 1 before Linux 4.13).
     pub oom_kills: Option<u64>,
 }
 
@@ -227,9 +227,9 @@ impl MemoryEvents {
     }
 }
 
-/// Reads the most processes and threads that a group may have: `pids.max`.
+/// Reads `pids.max`: the maximum number of processes and threads of a cgroup.
 ///
-/// The outer `None` means that the text is not a limit; the inner one means that there is no limit.
+/// The outer `None` means that the text is not a limit. The inner `None` means that there is no limit.
 #[must_use]
 pub fn processes_limit(text: &str) -> Option<Option<u64>> {
     match text.trim() {
@@ -238,7 +238,7 @@ pub fn processes_limit(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// Returns the value of `name` in a file whose lines hold a name and a value.
+/// Returns the value of `name` in a file whose lines contain a name and a value.
 fn field(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(key, _)| *key == name)?.1.trim().parse().ok()
@@ -294,7 +294,8 @@ mod tests {
         assert_eq!(ProcessCgroup::find("3:cpuset:/x\n", mounts, "cpu"), None);
     }
 
-    /// Containers of version 1 without a cgroup namespace: the path is the host's, and the mount shows only the container's part.
+    /// In a version 1 container without a cgroup namespace, the path is the host's, and the mount shows only the container's
+    /// part.
     #[test]
     fn a_mount_that_shows_a_part_of_the_tree_is_taken_off_the_path() {
         let mounts = "50 49 0:29 /docker/4f\\040x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
