@@ -1,8 +1,8 @@
-//! Calls to the API server: each has a time limit, and each response has a size limit.
+//! Calls the API server. Each call has a time limit, and each response has a size limit.
 //!
-//! A [`Connector`] reads the server's address and the sources of the credentials once. Each thread that calls the API server makes
-//! its own [`KubeClient`] from it, with its own connections. This module retries only after a 401 with a new token ([`crate::transport`]);
-//! the code that calls a client decides on all other retries.
+//! A [`Connector`] reads the server's address and the sources of the credentials once. Each thread that calls the API server
+//! creates its own [`KubeClient`] from it, with its own connections. This module retries only after a 401, with a new token
+//! ([`crate::transport`]). The code that uses a client decides on all other retries.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::request::BuildRequestResult;
 use crate::timeouts::KubeTimeouts;
 use crate::transport::{ApiServerTransport, PooledTransport, ResponseBody};
 
-/// Largest body of a refusal that is read, in bytes; a Status takes some hundred.
+/// The maximum size of a refusal's body, in bytes. A `Status` object takes a few hundred bytes.
 const LARGEST_REFUSAL: usize = 64 * 1024;
 
 /// A client with its clock and its time limits. Cheap to clone.
@@ -34,7 +34,7 @@ pub struct TimedKubeClient {
     pub client: KubeClient,
     /// The clock that measures the time limits.
     pub clock: Clock,
-    /// The time limits and the longest delays between retries.
+    /// The time limits and the maximum delays between retries.
     pub timeouts: KubeTimeouts,
 }
 
@@ -51,7 +51,7 @@ impl std::fmt::Debug for KubeClient {
     }
 }
 
-/// Makes a [`KubeClient`] for each thread.
+/// Creates a [`KubeClient`] for each thread.
 #[derive(Clone, Debug)]
 pub struct Connector {
     access: KubeAccess,
@@ -60,19 +60,19 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Reads the address and the sources of the credentials; sends no request.
+    /// Reads the address and the sources of the credentials, without sending a request.
     ///
     /// # Errors
-    /// The error names the part that is missing, wrong, or not supported.
+    /// A part of the access is missing, invalid or not supported; the error names it.
     pub fn read(access: KubeAccess, provider: Arc<CryptoProvider>) -> Result<Self, KubeAccessError> {
         let endpoint = KubeEndpoint::of(&access).map_err(|reason| KubeAccessError::new(&access, reason))?;
         Ok(Self { access, endpoint, provider })
     }
 
-    /// Creates a client. Use it on one runtime only, because hyper drives a connection on the runtime where it was opened.
+    /// Creates a client. Use it on one runtime only, because hyper drives a connection on the runtime that opened it.
     ///
     /// # Errors
-    /// A file that the credentials name cannot be used.
+    /// A file of the credentials cannot be used.
     pub fn client(&self, patience: &KubeTimeouts, clock: Clock) -> Result<KubeClient, KubeAccessError> {
         let server = PooledTransport::new(
             self.endpoint.clone(),
@@ -91,10 +91,10 @@ impl KubeClient {
         Self { carrier, clock }
     }
 
-    /// Sends a request and reads the answer as JSON.
+    /// Sends a request and parses the response as JSON.
     ///
     /// # Errors
-    /// The request cannot be built, fails, is refused, or takes longer than `limit`; or the response is too large or cannot be read.
+    /// The request cannot be built, fails, is refused, or exceeds `limit`. Or the response is too large or cannot be parsed.
     pub async fn call<T: DeserializeOwned>(
         &self,
         request: BuildRequestResult,
@@ -103,25 +103,25 @@ impl KubeClient {
         Ok(serde_json::from_slice(&self.call_raw(request, limit).await?)?)
     }
 
-    /// Sends a request and returns the response body as it is.
+    /// Sends a request and returns the unparsed response body.
     ///
     /// # Errors
-    /// The request cannot be built, fails, is refused, or takes longer than `limit`; or the response is too large.
+    /// The request cannot be built, fails, is refused, or exceeds `limit`. Or the response is too large.
     pub async fn call_raw(&self, request: BuildRequestResult, limit: Duration) -> Result<Bytes, KubeError> {
         let request = request?;
         let answer = async { read_body(self.open(request).await?, MAX_RESPONSE_BYTES).await };
         self.run_with_timeout(limit, answer).await?
     }
 
-    /// Opens a watch; `limit` applies only to the head of the response.
+    /// Opens a watch. `limit` applies only to the head of the response.
     ///
     /// # Errors
-    /// The request cannot be built, fails, is refused, or its head takes longer than `limit`.
+    /// The request cannot be built, fails, is refused, or its response head exceeds `limit`.
     pub async fn watch(&self, request: BuildRequestResult, limit: Duration) -> Result<LineReader, KubeError> {
         Ok(LineReader::new(self.run_with_timeout(limit, self.open(request?)).await??))
     }
 
-    /// Sends a request and returns the body of a success.
+    /// Sends a request and returns the body of a successful response.
     async fn open(&self, request: Request<Bytes>) -> Result<ResponseBody, KubeError> {
         let (head, body) = self.carrier.send_request(request).await?.into_parts();
         if head.status.is_success() { Ok(body) } else { Err(read_error(head.status, body).await) }
@@ -130,7 +130,7 @@ impl KubeClient {
     /// Waits for `work`, for at most `limit` on this client's clock.
     ///
     /// # Errors
-    /// [`KubeError::TimedOut`].
+    /// The work exceeds `limit`: [`KubeError::TimedOut`].
     pub async fn run_with_timeout<F: Future>(
         &self,
         limit: Duration,
@@ -143,7 +143,7 @@ impl KubeClient {
 /// Waits for `work`, for at most `limit` on `clock`.
 ///
 /// # Errors
-/// [`KubeError::TimedOut`].
+/// The work exceeds `limit`: [`KubeError::TimedOut`].
 pub async fn run_with_timeout<F: Future>(
     clock: &Clock,
     limit: Duration,
@@ -157,21 +157,22 @@ pub async fn run_with_timeout<F: Future>(
     }
 }
 
-/// Reads the error in a refused response. The HTTP status counts, not the code in a body that a proxy may have written.
+/// Reads the error in a refused response. Uses the HTTP status, not the code in the body, because a proxy may have written the
+/// body.
 pub async fn read_error(code: StatusCode, body: ResponseBody) -> KubeError {
     let told = read_body(body, LARGEST_REFUSAL).await.ok();
     let status = told.and_then(|text| serde_json::from_slice::<KubeStatus>(&text).ok()).unwrap_or_default();
     KubeError::from_status(&KubeStatus { code: code.as_u16(), ..status })
 }
 
-/// Reads the whole of a body.
+/// Reads a whole body.
 ///
 /// # Errors
-/// The body is larger than `largest` bytes, or breaks off.
+/// The body is larger than `largest` bytes, or the connection breaks.
 pub async fn read_body(body: ResponseBody, largest: usize) -> Result<Bytes, KubeError> {
     match Limited::new(body, largest).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        // The only other error is that of the bound.
+        // The only other error is the size limit's.
         Err(error) => Err(error.downcast().map_or(KubeError::TooLarge(largest), |failure| *failure)),
     }
 }

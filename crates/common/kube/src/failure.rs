@@ -1,6 +1,6 @@
 //! The errors of calls to the API server, and the delays before a retry.
 //!
-//! Only this module reads the errors of HTTP and JSON. The texts are for operators; they hold no body of a response.
+//! Only this module reads errors of HTTP and JSON. The messages are for operators. They contain no body of a response.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::timeouts::KubeTimeouts;
 /// The reason why a call to the API server failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
-    /// No connection, or the connection broke.
+    /// The connection is missing or broke.
     #[error("the API server does not answer: {0}")]
     Unreachable(String),
-    /// The client's own credentials cannot be read; no request was sent.
+    /// The client cannot read its own credentials, so it sent no request.
     #[error("{0}")]
     Credentials(String),
     /// The API server sent no response in time.
@@ -25,30 +25,30 @@ pub enum KubeError {
     /// The watch ended before its first event.
     #[error("the API server ended the watch before the first event")]
     WatchEnded,
-    /// 401 or 403: the server refuses the client's own credentials.
+    /// Status 401 or 403: the server rejects the client's own credentials.
     #[error("the API server denies access: {0}")]
     Forbidden(String),
-    /// 404; `kind` is the plural of the missing object's kind, if the server stated it.
+    /// Status 404. `kind` is the plural of the missing object's kind, if the server reported it.
     #[error("not found: {message}")]
     NotFound {
-        /// `details.kind` of the status.
+        /// The field `details.kind` of the status.
         kind: String,
         /// The server's message.
         message: String,
     },
-    /// 409: a conflict with another change or object.
+    /// Status 409: a conflict with another change or object.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// 410: the position in a list or watch is too old.
+    /// Status 410: the position in a list or watch is too old.
     #[error("the resource version is too old")]
     Expired,
-    /// 429, with the wait that the server requests.
+    /// Status 429, with the wait that the server requests.
     #[error("the API server limits the request rate (429)")]
     Throttled(Option<Duration>),
-    /// 5xx.
+    /// Status 5xx: the server failed.
     #[error("the API server fails ({code}): {message}")]
     Server {
-        /// HTTP status.
+        /// The HTTP status code.
         code: u16,
         /// The server's message.
         message: String,
@@ -56,28 +56,29 @@ pub enum KubeError {
     /// Any other status below 500: the request itself is wrong.
     #[error("the API server rejects the request ({code}): {message}")]
     Refused {
-        /// HTTP status.
+        /// The HTTP status code.
         code: u16,
         /// The server's message.
         message: String,
     },
-    /// A response in an unexpected form.
+    /// The response has an unexpected form.
     #[error("cannot read the API server's answer: {0}")]
     Unreadable(String),
-    /// A response or an event that is larger than this many bytes.
+    /// The response or the event exceeds this number of bytes.
     #[error("the API server's answer is larger than {0} bytes")]
     TooLarge(usize),
 }
 
-/// A Kubernetes `Status` object, which says why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
+/// A Kubernetes `Status` object: the reason for which the API server refuses. Source: Kubernetes API conventions, "Response
+/// Status Kind".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct KubeStatus {
     /// The HTTP status code.
     pub code: u16,
-    /// `Success` or `Failure`, at the end of an attachment.
+    /// The value `Success` or `Failure`, at the end of an attachment.
     pub status: String,
-    /// The message for people.
+    /// The message for users.
     pub message: String,
     /// The part of the status that programs read.
     pub details: Option<KubeStatusDetails>,
@@ -87,19 +88,20 @@ pub struct KubeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeStatusDetails {
-    /// The plural of the kind of the object that the refusal is about.
+    /// The plural of the kind of the refused object.
     pub kind: String,
     /// The wait that the server requests, in seconds; 0 for none.
     pub retry_after_seconds: u32,
 }
 
 impl KubeError {
-    /// True if the API server sent no usable response: unreachable, timed out, or a watch that ended at once.
+    /// True if the API server sent no usable response: it was unreachable, timed out, or ended a watch at once.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEnded)
     }
 
-    /// True if the API server works and refuses this client. A server that fails (5xx) may refuse all clients, the kubelet too.
+    /// True if the API server works but refuses this client. A server that fails (5xx) may refuse all clients, including the
+    /// kubelet.
     pub fn is_refusal(&self) -> bool {
         !self.is_unreachable() && !matches!(self, Self::Server { .. })
     }
@@ -129,7 +131,7 @@ impl KubeError {
 }
 
 impl From<http::Error> for KubeError {
-    /// Creates the error for a request that cannot be written, because the API server supplied an invalid name.
+    /// Creates the error for a request that cannot be built because the API server supplied an invalid name.
     fn from(error: http::Error) -> Self {
         Self::Unreadable(error.to_string())
     }
@@ -137,13 +139,13 @@ impl From<http::Error> for KubeError {
 
 impl From<serde_json::Error> for KubeError {
     fn from(error: serde_json::Error) -> Self {
-        // Not its text: that repeats the value it stumbled over, and the value may be a token.
+        // Do not use the error's text. It repeats the invalid value, which may be a token.
         let (kind, line, column) = (error.classify(), error.line(), error.column());
         Self::Unreadable(format!("{kind:?} error in JSON at line {line}, column {column}"))
     }
 }
 
-/// Returns an error's text with its causes; the outermost text alone is often only "client error".
+/// Returns an error's text with its causes. The outermost text alone is often only "client error".
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -158,17 +160,17 @@ fn chain(error: &dyn Error) -> String {
     shortened(&text)
 }
 
-/// Longest part of a text from another program that is kept, in characters.
+/// The maximum length that is kept of another program's text, in characters.
 const KEPT: usize = 300;
 
 fn shortened(text: &str) -> String {
     text.chars().take(KEPT).collect()
 }
 
-/// The delays between retries: one sequence for an unreachable server, one for a server that refuses.
+/// The delays between retries: one sequence for an unreachable server, and one for a server that refuses.
 ///
-/// There are two because an outage ends with seconds of 403 and 503 while the API server loads its rules: after an hour of
-/// refused connections, the first refusal must be retried quickly.
+/// Two sequences are needed because an outage ends with seconds of 403 and 503, while the API server loads its rules. After an
+/// hour of refused connections, the client must still retry quickly after the first 403 or 503.
 #[derive(Debug)]
 pub struct RetryBackoff {
     absent: Backoff,
@@ -189,20 +191,20 @@ impl RetryBackoff {
         let draw = fastrand::f64();
         let pause = if failure.is_unreachable() { self.absent.next(draw) } else { self.refused.next(draw) };
         match failure {
-            // The server's word, bounded: a wrong one must not put us to sleep.
+            // Use the server's Retry-After, but limit it. A wrong value must not stop the client for long.
             KubeError::Throttled(Some(asked)) => pause.max((*asked).min(LONGEST_ASKED)),
             _ => pause,
         }
     }
 
-    /// Starts both sequences over after a success.
+    /// Restarts both sequences after a success.
     pub fn reset(&mut self) {
         self.absent.reset();
         self.refused.reset();
     }
 }
 
-/// Longest Retry-After of a server that the client obeys.
+/// The maximum Retry-After that the client obeys.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! A client for one Kubernetes API server: the connection, calls, and streams of lines.
 //!
-//! The crate knows no kind of object and decides nothing: the code that uses it chooses the requests, their rate, and the reaction to
-//! a [`KubeError`]. It names no provider of cryptography: each program passes in its own.
+//! The crate knows no kinds of objects and makes no decisions. The code that uses the crate chooses the requests, their rate, and
+//! the reaction to a [`KubeError`]. Each program passes in its own TLS provider.
 //!
-//! `cluster` uses a [`Connector`] and its [`KubeClient`] to read what the agent must know of its node. The agent runs unattended, so
-//! settings that run a program or skip the check of the server are refused. `seawall-kubectl`, for the tool, also accepts credential
-//! plugins, proxies and impersonation. It takes from here the form of requests, the reading of errors, and the refresh of files.
+//! `cluster` uses a [`Connector`] and its [`KubeClient`] to read the agent's node. The agent runs unattended, so settings that
+//! run a program or skip the check of the server are refused. `seawall-kubectl`, the tool's client, also accepts credential
+//! plugins, proxies and impersonation. It reuses this crate's requests, error parsing and file refresh.
 
 pub mod access;
 pub mod client;

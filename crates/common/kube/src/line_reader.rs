@@ -1,4 +1,4 @@
-//! Reads a body line by line: each event of a watch is a line. It does not interpret the lines.
+//! Reads a body line by line. Each event of a watch is one line. The module does not interpret the lines.
 
 use std::mem;
 
@@ -8,8 +8,8 @@ use http_body_util::BodyExt;
 use crate::failure::KubeError;
 use crate::transport::ResponseBody;
 
-/// Largest response, and longest event of a watch, in bytes. No object is larger: etcd limits an object to 1.5 MiB
-/// (`--max-request-bytes`), and JSON writes one byte as at most six. Lists that would be larger are requested in pages.
+/// The maximum size of a response and of a watch event, in bytes. No object is larger: etcd limits an object to 1.5 MiB
+/// (`--max-request-bytes`), and JSON writes one byte as at most six bytes. Longer lists are requested in pages.
 pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Reads the lines of a body.
@@ -35,8 +35,8 @@ impl LineReader {
         Self { body, split: LineSplitter::up_to(longest) }
     }
 
-    /// Returns the next line, or the rest after the last line end; `None` at the end of the body. It calls `heard` for each piece that
-    /// arrives. Cancelling the wait loses nothing.
+    /// Returns the next line, or the rest after the last line end; `None` at the end of the body. It calls `heard` for each piece
+    /// that arrives. Cancelling the wait loses no data.
     ///
     /// # Errors
     /// The connection broke, or the line is too long.
@@ -47,7 +47,7 @@ impl LineReader {
             }
             match self.body.frame().await {
                 None => return Ok(self.split.rest()),
-                // Trailers mean nothing here.
+                // Ignore trailers.
                 Some(frame) => self.split.take(frame?.into_data().unwrap_or_default()),
             }
             heard();
@@ -55,15 +55,15 @@ impl LineReader {
     }
 }
 
-/// Splits pieces into lines. A line that came in one piece is that piece, not a copy. Between lines the splitter holds no piece,
-/// because a piece would keep the connection's whole read buffer.
+/// Splits pieces into lines. A line that arrived in one piece shares that piece's memory. Between lines the splitter keeps no
+/// piece, because a piece would keep the connection's whole read buffer alive.
 #[derive(Debug)]
 struct LineSplitter {
-    /// Longest line, in bytes.
+    /// The maximum length of a line, in bytes.
     longest: usize,
-    /// The beginning of a line whose end has not arrived.
+    /// The beginning of an incomplete line.
     begun: Vec<u8>,
-    /// The bytes that have not been searched for a line end.
+    /// The bytes that are not yet searched for a line end.
     piece: Bytes,
 }
 
@@ -77,7 +77,7 @@ impl LineSplitter {
         self.piece = piece;
     }
 
-    /// Returns the next whole line, its end included; `None` if there is none.
+    /// Returns the next complete line with its line end; `None` if there is none.
     fn line(&mut self) -> Result<Option<Bytes>, KubeError> {
         let Some(end) = self.piece.iter().position(|&byte| byte == b'\n') else {
             let piece = mem::take(&mut self.piece);
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns all lines of these pieces, and the rest.
+    /// Returns all lines of these pieces, and the rest after the last line.
     fn split(pieces: &[&[u8]]) -> Vec<Bytes> {
         let (mut split, mut lines) = (LineSplitter::up_to(MAX_RESPONSE_BYTES), Vec::new());
         for piece in pieces {

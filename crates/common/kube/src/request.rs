@@ -1,7 +1,7 @@
-//! Builds requests: paths, parameters, headers. The module knows no connection and no credential.
+//! Builds requests: paths, parameters and headers. The module does not know connections or credentials.
 //!
-//! Source: Kubernetes documentation, "Kubernetes API Concepts". Names in a path are DNS names or names from the API server
-//! itself, so they are not encoded; parameters are encoded.
+//! Source: Kubernetes documentation, "Kubernetes API Concepts". Names in a path are DNS names, or names from the API server
+//! itself. So they are not encoded. Parameters are encoded.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -15,17 +15,17 @@ pub type BuildRequestResult = Result<Request<Bytes>, http::Error>;
 const JSON: &str = "application/json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// The representation in which objects are requested.
+/// The representation of requested objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectRepresentation {
     /// Whole objects.
     Whole,
-    /// Their metadata alone, each as a `PartialObjectMetadata`.
+    /// The metadata of each object, as a `PartialObjectMetadata`.
     Metadata,
 }
 
 impl ObjectRepresentation {
-    /// The `Accept` header for one object, and for the events of a watch.
+    /// Returns the `Accept` header for one object, and for the events of a watch.
     fn one(self) -> &'static str {
         match self {
             Self::Whole => JSON,
@@ -56,7 +56,7 @@ pub fn patch(path: &str, changes: &Value) -> BuildRequestResult {
     with_body(Method::PATCH, path, JSON_PATCH, changes)
 }
 
-/// Builds a request to delete an object, with these `DeleteOptions`.
+/// Builds a request to delete an object with these `DeleteOptions`.
 pub fn delete(path: &str, options: &Value) -> BuildRequestResult {
     with_body(Method::DELETE, path, JSON, options)
 }
@@ -66,7 +66,8 @@ fn with_body(method: Method, path: &str, kind: &str, body: &Value) -> BuildReque
     request.header(ACCEPT, JSON).header(CONTENT_TYPE, kind).body(body.to_string().into())
 }
 
-/// Builds a request for a page of at most `limit` objects of a collection: the first page, or the one for the token `next`.
+/// Builds a request for a page of at most `limit` objects of a collection. It is the first page, or the page for the token
+/// `next`.
 pub fn list(
     path: &str,
     form: ObjectRepresentation,
@@ -79,7 +80,7 @@ pub fn list(
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
 }
 
-/// Builds a request as [`list`] does, for the objects with these labels instead of these fields.
+/// Builds a request like [`list`], but selects objects by labels instead of fields.
 pub fn list_by_labels(
     path: &str,
     form: ObjectRepresentation,
@@ -92,7 +93,7 @@ pub fn list_by_labels(
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
 }
 
-/// Builds a request to watch the changes in a collection after `version`, for `seconds` seconds.
+/// Builds a request to watch a collection for changes after `version`, for `seconds` seconds.
 pub fn watch(
     path: &str,
     form: ObjectRepresentation,

@@ -2,24 +2,25 @@
 
 use std::time::Duration;
 
-/// The longest waits for the API server, and the longest delays between retries.
+/// The maximum waits for the API server, and the maximum delays between retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubeTimeouts {
-    /// Longest wait for a TCP connection.
+    /// The maximum wait for a TCP connection.
     pub connect: Duration,
-    /// Longest wait for the response to a small request, connection and TLS included, and for the head of a list or watch.
+    /// The maximum wait for the response to a small request, including connection and TLS. It also applies to the head of a list
+    /// or watch.
     pub response: Duration,
-    /// As `response`, to renew an object of which a valid copy is at hand.
+    /// The maximum wait for the response to a renewal, while the client still has a valid copy of the object.
     pub renewal: Duration,
-    /// Longest wait for one page of a list.
+    /// The maximum wait for one page of a list.
     pub list_page: Duration,
-    /// Longest silence of a watch before it counts as dead. The API server sends a bookmark about once a minute
-    /// (kubernetes, apiserver/pkg/storage/cacher), so it is longer than that.
+    /// The maximum silence of a watch before it counts as dead. It exceeds the interval between bookmarks: the API server sends
+    /// one about once a minute (kubernetes, apiserver/pkg/storage/cacher).
     pub watch_idle: Duration,
-    /// Longest delay between retries while the server is unreachable. Short, because a refused connection costs next to nothing
-    /// and because pods wait for the end of an outage.
+    /// The maximum delay between retries while the server is unreachable. It is short, because a refused connection costs almost
+    /// nothing and pods wait for the end of the outage.
     pub max_unreachable_backoff: Duration,
-    /// Longest delay between retries while the API server answers with refusals. Long, because the server works.
+    /// The maximum delay between retries while the API server refuses. It is long, because the server works.
     pub max_refused_backoff: Duration,
 }
 

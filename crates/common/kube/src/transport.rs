@@ -1,10 +1,10 @@
-//! The connections to the API server, and the fresh credentials for them.
+//! Manages the connections to the API server and the credentials for them.
 //!
-//! Token, CA and client certificate rotate, so they are read again once a minute, and at once after a 401. The next request uses a
-//! new token; connections opened from then on use new certificates. If a file cannot be read, the last credentials stay in use: files
-//! are replaced in place, and some installations remove them after the start.
+//! The token, the CA and the client certificate rotate. So the transport reads them again once a minute, and at once after a 401.
+//! The next request uses a new token, and new connections use new certificates. If a file cannot be read, the last credentials
+//! stay in use: tools replace files in place, and some installations remove them after the start.
 //!
-//! Threads that call the API server do not share a transport (`cluster/src/watch_thread.rs` says why).
+//! Threads do not share a transport (`cluster/src/watch_thread.rs` explains why).
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,24 +34,25 @@ pub type ResponseBody = UnsyncBoxBody<Bytes, KubeError>;
 pub type ResponseFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, KubeError>> + Send + 'a>>;
 
-/// Sends requests to an API server: over connections, or to a stub in a test.
+/// Sends requests to an API server, over connections or to a stub in a test.
 pub trait ApiServerTransport: Send + Sync {
-    /// Sends a request that names a path. Returns the response, whatever its status; its body streams as it arrives.
+    /// Sends a request for a path. Returns the response with any status. The response body streams as it arrives.
     fn send_request(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
 
-/// Longest age of credentials that were read from files. Source: client-go (transport/token_source.go), a minute for tokens.
+/// The maximum age of credentials from files. Source: client-go (transport/token_source.go), one minute for tokens.
 pub const CREDENTIALS_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// TCP keepalive: an idle connection is probed after the first time, then at the second interval, and closed after this many
-/// failed probes. So a machine that vanished is noticed within 25 s.
+/// The TCP keepalive settings: the idle time before the first probe, the interval between probes, and the number of failed
+/// probes. So the client notices within 25 s that a machine has vanished.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
-/// The number of idle connections that are kept, and for how long; watches keep their own connections busy.
+/// The maximum number of idle connections, and how long each is kept. Watches keep their own connections busy.
 const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
-/// Bytes that are read at once. By default, hyper's buffer grows to 408 KiB for each connection under load, and the allocator keeps
-/// that memory: a tenth of the agent's memory. Larger bodies are read in pieces; the longest head fits.
+/// The size of the read buffer, in bytes. By default, hyper's buffer grows to 408 KiB per connection under load, and the
+/// allocator keeps that memory. That would be a tenth of the agent's memory. Larger bodies are read in pieces; the longest head
+/// fits.
 pub const READ_BUFFER_SIZE: usize = 16 * 1024;
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -60,10 +61,10 @@ type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 pub(crate) struct PooledTransport {
     endpoint: Arc<KubeEndpoint>,
     provider: Arc<CryptoProvider>,
-    /// Longest wait for a TCP connection.
+    /// The maximum wait for a TCP connection.
     connect: Duration,
     clock: Clock,
-    /// The current pool. A lock, because any task may be the one that finds it old; held only to copy or replace.
+    /// The current pool. Any task may find it outdated, so a lock guards it. The lock is held only for a copy or a replacement.
     kept: Mutex<CachedPool>,
 }
 
@@ -74,7 +75,7 @@ struct CachedPool {
     way: AuthorizedPool,
 }
 
-/// The connections and the `Authorization` header for requests. Cheap to clone.
+/// The connections and the `Authorization` header. Cheap to clone.
 #[derive(Clone)]
 struct AuthorizedPool {
     pool: Pool,
@@ -82,10 +83,10 @@ struct AuthorizedPool {
 }
 
 impl PooledTransport {
-    /// Reads the credentials and creates the transport; opens no connection yet.
+    /// Reads the credentials and creates the transport. Opens no connection yet.
     ///
     /// # Errors
-    /// The error says which of the endpoint's files cannot be used.
+    /// A file of the endpoint cannot be used; the error names it.
     pub(crate) fn new(
         endpoint: KubeEndpoint,
         provider: Arc<CryptoProvider>,
@@ -99,7 +100,7 @@ impl PooledTransport {
         Ok(Self { endpoint: Arc::new(endpoint), provider, connect, clock, kept: Mutex::new(kept) })
     }
 
-    /// Returns the current pool, after reading the files again if the last read is at least `age` old.
+    /// Returns the current pool. First reads the files again if the last read is at least `age` old.
     async fn way(&self, age: Duration) -> AuthorizedPool {
         if self.is_due(age)
             && let Err(reason) = self.renew().await
@@ -109,7 +110,7 @@ impl PooledTransport {
         self.kept().way.clone()
     }
 
-    /// True if the files must be read again; then the task that called it must read them.
+    /// True if the files must be read again. Then the calling task must read them.
     fn is_due(&self, age: Duration) -> bool {
         let (mut kept, now) = (self.kept(), self.clock.now());
         let is_due = now.since(kept.read) >= age;
@@ -142,7 +143,7 @@ impl PooledTransport {
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
-        // The token may have been replaced within the minute. Only one retry: a second 401 is returned.
+        // The token may have been replaced within the last minute. Retry only once: a second 401 is returned.
         let renewed = self.way(Duration::ZERO).await;
         if renewed.authorization == way.authorization {
             return Ok(answer);
@@ -189,10 +190,10 @@ fn pool(endpoint: &KubeEndpoint, tls: ClientConfig, connect: Duration) -> Pool {
         .build(connector)
 }
 
-/// Creates the connector that opens TCP connections and notices a machine that has vanished.
+/// Creates the connector for TCP connections. It detects machines that have vanished.
 pub fn tcp_connector(connect: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
-    // The connector above speaks TLS; this one must not insist on http://.
+    // This connector carries TLS, so it must accept URLs other than http://.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(connect));
@@ -226,7 +227,7 @@ mod tests {
         hand: ManualClock,
     }
 
-    /// Sets up the files and the server. With `is_mutual` the server demands a client's certificate, too.
+    /// Sets up the files and the server. With `is_mutual` the server also demands a client certificate.
     fn world(is_mutual: bool) -> World {
         let authority = Authority::new().unwrap();
         let (clock, hand) = Clock::manual();
@@ -284,7 +285,7 @@ mod tests {
         let world = world(false);
         let server = world.server(json!({}), json!({})).unwrap();
         assert_eq!(ask(&server).await, Ok(200));
-        // The server still accepts the old one, and the files are not read again.
+        // The server still accepts the old token, and the files are not read again.
         world.write("token", "bad");
         world.hand.advance(Duration::from_secs(59));
         assert_eq!(ask(&server).await, Ok(200));

@@ -1,7 +1,8 @@
-//! The address of an API server and the sources of the credentials for it ([`KubeEndpoint`]), and the credentials as read at one
-//! moment ([`KubeCredentials`]).
+//! The address of an API server and the sources of its credentials ([`KubeEndpoint`]), and the credentials at one moment
+//! ([`KubeCredentials`]).
 //!
-//! The module knows no kubeconfig. The readers of kubeconfig files make an endpoint; the transport reads its credentials.
+//! The module does not know kubeconfig files. Their readers create an endpoint, and the transport reads the endpoint's
+//! credentials.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv6Addr;
@@ -16,20 +17,20 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use seawall_core::{Secret, file};
 
-/// Largest file that is read, in bytes. All public roots together take a quarter of it.
+/// The maximum size of a credential file, in bytes. All public root certificates together take a quarter of it.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
-/// The folder in which a pod finds token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
+/// The folder with a pod's token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
 pub const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// An API server's address, and the sources of the credentials for it.
+/// An API server's address, and the sources of the credentials for that server.
 #[derive(Clone, Debug)]
 pub struct KubeEndpoint {
     /// The base URL of the API server.
     pub base: BaseUrl,
     /// The name in the server's certificate, if it differs from the host in the URL.
     pub name: Option<ServerName<'static>>,
-    /// The certificates to trust; `None` for the public roots.
+    /// The certificates to trust; `None` uses the public roots.
     pub roots: Option<CredentialSource>,
     /// The source of the bearer token.
     pub token: Option<CredentialSource>,
@@ -37,19 +38,19 @@ pub struct KubeEndpoint {
     pub identity: Option<(CredentialSource, CredentialSource)>,
 }
 
-/// The source of a credential: a given text, or a file that holds the text and may be replaced.
+/// The source of a credential: a given text, or a file whose content may be replaced.
 #[derive(Clone, Debug)]
 pub enum CredentialSource {
     /// The text itself.
     Given(Secret<String>),
-    /// A file; each [`read`](Self::read) reads it again.
+    /// The path of a file. Each [`read`](Self::read) reads it again.
     File(PathBuf),
 }
 
-/// The credentials of an endpoint, as read at one moment.
+/// The credentials of an endpoint at one moment.
 #[derive(Debug)]
 pub struct KubeCredentials {
-    /// The certificates to trust; `None` for the public roots.
+    /// The certificates to trust; `None` uses the public roots.
     pub roots: Option<Secret<String>>,
     /// The bearer token.
     pub token: Option<Secret<String>>,
@@ -57,23 +58,23 @@ pub struct KubeCredentials {
     pub identity: Option<(Secret<String>, Secret<String>)>,
 }
 
-/// The part of the URL before the path of every request.
+/// The part of the URL that precedes the path of every request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaseUrl {
     authority: Authority,
-    /// The first part of the path, without a slash at its end.
+    /// The first part of the path, without a trailing slash.
     prefix: String,
 }
 
 impl KubeEndpoint {
-    /// Creates the endpoint that Kubernetes gives each pod.
+    /// Creates the endpoint from the environment and the files of a pod.
     ///
     /// # Errors
-    /// An environment variable is missing, or they are not a host and port.
+    /// An environment variable is missing, or the variables do not form a host and a port.
     pub fn in_cluster(variable: impl Fn(&str) -> Option<String>, files: &Path) -> Result<Self, String> {
         let said = |name| variable(name).ok_or_else(|| format!("the environment variable {name} is not set"));
         let (host, port) = (said("KUBERNETES_SERVICE_HOST")?, said("KUBERNETES_SERVICE_PORT")?);
-        // The variable holds an IPv6 address bare.
+        // The variable contains an IPv6 address without brackets.
         let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
         let base = BaseUrl::parse(&format!("https://{host}:{port}"))
             .ok_or("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not a host and a port")?;
@@ -81,10 +82,10 @@ impl KubeEndpoint {
         Ok(Self { base, name: None, roots: file("ca.crt"), token: file("token"), identity: None })
     }
 
-    /// Reads all credentials now.
+    /// Reads all credentials.
     ///
     /// # Errors
-    /// The error names the file that cannot be read, and the reason.
+    /// A file cannot be read; the error names the file and the reason.
     pub fn read_credentials(&self) -> Result<KubeCredentials, String> {
         let read =
             |source: &Option<CredentialSource>| source.as_ref().map(CredentialSource::read).transpose();
@@ -99,7 +100,7 @@ impl KubeEndpoint {
 }
 
 impl CredentialSource {
-    /// Reads the credential now.
+    /// Reads the credential.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -116,7 +117,7 @@ impl KubeCredentials {
     /// Returns the `Authorization` header with the bearer token; `None` without a token.
     ///
     /// # Errors
-    /// The token is empty or does not fit a header.
+    /// The token is empty or cannot be sent in a header.
     pub fn authorization(&self) -> Result<Option<HeaderValue>, String> {
         let Some(token) = &self.token else { return Ok(None) };
         let token = token.expose().trim();
@@ -130,7 +131,7 @@ impl KubeCredentials {
         Ok(Some(value))
     }
 
-    /// Returns a hash of the certificates and keys. Use it only to detect that one was replaced.
+    /// Returns a hash of the certificates and keys. Use it only to detect a replaced certificate or key.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let identity = self.identity.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
@@ -141,7 +142,7 @@ impl KubeCredentials {
     /// Creates the TLS configuration from these credentials.
     ///
     /// # Errors
-    /// The error says which certificate or key is invalid.
+    /// A certificate or key is invalid; the error names it.
     pub fn tls(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -167,7 +168,7 @@ impl KubeCredentials {
     }
 }
 
-/// Parses the certificates of a PEM text; at least one is required. `whose` names their owner in the error.
+/// Parses the certificates in a PEM text, which must contain at least one. `whose` names their owner in the error.
 fn certificates(pem: &Secret<String>, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or_else(|| format!("{whose} is not a certificate in PEM"))
@@ -184,7 +185,7 @@ impl BaseUrl {
         self.authority.host()
     }
 
-    /// Parses an https URL, with or without a path. http is refused: every request carries a token.
+    /// Parses an https URL, with or without a path. Rejects http, because every request carries a token.
     pub fn parse(url: &str) -> Option<Self> {
         Self::parse_with_scheme(url, &Scheme::HTTPS)
     }

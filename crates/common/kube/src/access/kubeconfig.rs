@@ -1,8 +1,8 @@
 //! Reads a kubeconfig file: the current context, and the settings of its cluster and user.
 //!
-//! Settings that would run a program, ask for a password, impersonate a user, or skip the check of the server are refused by name.
-//! The agent runs unattended on a node: if it ignored such a setting, it would reach another server, or act as another user. Keys
-//! without effect on this (`preferences`, `extensions`) are ignored. Source: Kubernetes reference, kubeconfig (v1).
+//! Some settings are refused by name: settings that run a program, ask for a password, impersonate a user or skip the check of
+//! the server. The agent runs unattended on a node. If it ignored such a setting, it would reach another server or act as another
+//! user. Keys without such an effect (`preferences`, `extensions`) are ignored. Source: Kubernetes reference, kubeconfig (v1).
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::endpoint::{BaseUrl, CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
 
-/// Keys that are refused in a cluster; the next constant holds those of a user.
+/// The keys that are refused in a cluster. The next constant contains the keys that are refused in a user.
 const NOT_OF_A_CLUSTER: [&str; 2] = ["insecure-skip-tls-verify", "proxy-url"];
 const NOT_OF_A_USER: [&str; 8] =
     ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups", "as-user-extra"];
@@ -45,18 +45,18 @@ fn parse(text: &str, folder: &Path) -> Result<KubeEndpoint, String> {
     Ok(KubeEndpoint { token: user.token()?, identity: user.identity()?, ..endpoint })
 }
 
-/// A table of the file. Error messages name it by its path, never by its content.
+/// A table of the kubeconfig file. Error messages show its path, never its content.
 pub struct KubeconfigSection<'a> {
     /// The table's value.
     pub value: &'a Value,
     /// The path of the table, for error messages.
     pub path: String,
-    /// The folder of the file; relative paths in the file start there.
+    /// The folder of the kubeconfig file, where relative paths start.
     pub folder: &'a Path,
 }
 
 impl<'a> KubeconfigSection<'a> {
-    /// Returns the entry with this name in a list: the table that it holds under `key`.
+    /// Returns the entry with this name in a list: its table under `key`.
     pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<KubeconfigSection<'a>, String> {
         let path = format!("{list}[{name:?}].{key}");
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -66,13 +66,13 @@ impl<'a> KubeconfigSection<'a> {
         Ok(KubeconfigSection { value, path, folder: self.folder })
     }
 
-    /// Returns the message that a key is wrong: its path, and `what` is wrong.
+    /// Returns the error message for a wrong key: its path and `what`.
     pub fn error_at(&self, key: &str, what: &str) -> String {
         let dot = if self.path.is_empty() { "" } else { "." };
         format!("{}{dot}{key}: {what}", self.path)
     }
 
-    /// Returns the text of a key. `None` if it is absent or empty: Kubernetes treats both alike.
+    /// Returns the text of a key. `None` if the text is absent or empty, because Kubernetes treats both alike.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
         match self.value.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -89,7 +89,7 @@ impl<'a> KubeconfigSection<'a> {
         self.text(key)?.ok_or_else(|| self.error_at(key, "found nothing, expected text"))
     }
 
-    /// Returns `value`, the value of `key`, as a list of texts; empty if absent.
+    /// Returns `value`, the value of `key`, as a list of texts. An absent value gives an empty list.
     pub fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
         let expected = || self.error_at(key, "expected a list of texts");
         match value {
@@ -101,7 +101,7 @@ impl<'a> KubeconfigSection<'a> {
         }
     }
 
-    /// Refuses these keys if one of them has a value other than null, `false` or an empty text.
+    /// Rejects these keys. A key is allowed if its value is null, `false` or an empty text.
     pub fn refuse(&self, keys: &[&str], why: &str) -> Result<(), String> {
         let says = |key: &&&str| match self.value.get(**key) {
             None | Some(Value::Null | Value::Bool(false)) => false,
@@ -111,7 +111,7 @@ impl<'a> KubeconfigSection<'a> {
         keys.iter().find(says).map_or(Ok(()), |key| Err(self.error_at(key, why)))
     }
 
-    /// Returns the base64 text of `KEY-data`, decoded, or else the file that `KEY` names.
+    /// Returns the decoded base64 text of `KEY-data`, or otherwise the file in `KEY`.
     pub fn source(&self, key: &str) -> Result<Option<CredentialSource>, String> {
         let inline = format!("{key}-data");
         match self.text(&inline)? {
@@ -127,7 +127,7 @@ impl<'a> KubeconfigSection<'a> {
         Ok(self.text(key)?.map(|path| CredentialSource::File(self.folder.join(path))))
     }
 
-    /// Returns the name that the server's certificate must have, if it differs from the host.
+    /// Returns the expected name in the server's certificate, if it differs from the host.
     ///
     /// # Errors
     /// The text is not a DNS name or an address.
@@ -137,7 +137,7 @@ impl<'a> KubeconfigSection<'a> {
         name.map(Some).map_err(|_| self.error_at("tls-server-name", "expected a DNS name or an address"))
     }
 
-    /// Returns the source of the token: `tokenFile` before `token`, as in client-go.
+    /// Returns the source of the token. `tokenFile` has priority over `token`, as in client-go.
     pub fn token(&self) -> Result<Option<CredentialSource>, String> {
         let given = self.text("token")?.map(|token| CredentialSource::Given(Secret::new(token.to_owned())));
         Ok(self.file("tokenFile")?.or(given))
@@ -146,7 +146,7 @@ impl<'a> KubeconfigSection<'a> {
     /// Returns the sources of the client's certificate and key.
     ///
     /// # Errors
-    /// One of the two is there without the other.
+    /// One of the two is present without the other.
     pub fn identity(&self) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
         match (self.source("client-certificate")?, self.source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
@@ -157,7 +157,7 @@ impl<'a> KubeconfigSection<'a> {
     }
 }
 
-/// Decodes base64 that YAML may have broken into lines.
+/// Decodes base64 text. YAML may have split it into lines.
 fn decoded(data: &str) -> Option<Secret<String>> {
     let packed: String = data.split_ascii_whitespace().collect();
     String::from_utf8(BASE64_STANDARD.decode(packed).ok()?).ok().map(Secret::new)
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes a kubeconfig with these entries in its cluster and its user, among other contexts.
+    /// Parses a kubeconfig with these entries in its cluster and its user, and with other contexts.
     fn parsed(cluster: &Value, user: &Value) -> Result<KubeEndpoint, String> {
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "preferences": {}, "current-context": "mine",

@@ -1,8 +1,8 @@
-//! The API server's address and the credentials for it: those that Kubernetes gives each pod, or those of a kubeconfig.
+//! The API server's address and the client's credentials, from a pod's environment or from a kubeconfig.
 //!
-//! A [`KubeEndpoint`] names the sources; [`endpoint::KubeCredentials`] holds what was read from them at one moment. Nothing here opens
-//! a connection or keeps a clock; [`crate::transport`] does both, and reads the credentials again. Every file is a regular one of a
-//! bounded size (`core::file`), and no error message holds any content of a file.
+//! A [`KubeEndpoint`] names the sources. [`endpoint::KubeCredentials`] contains the credentials at one moment. This module opens
+//! no connection and reads no clock. [`crate::transport`] does both, and reads the credentials again. Every file must be a
+//! regular file of limited size (`core::file`). No error message contains content of a file.
 
 pub mod endpoint;
 pub mod kubeconfig;
@@ -14,19 +14,19 @@ use endpoint::{KubeEndpoint, POD_FILES};
 /// The source of the API server's address, its CA and the client's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeAccess {
-    /// The environment and files that Kubernetes gives each pod; token and CA are read again as they rotate.
+    /// The environment and files that Kubernetes gives each pod. The token and the CA are read again as they rotate.
     InCluster,
     /// The current context of a kubeconfig file.
     Kubeconfig(PathBuf),
 }
 
-/// The credentials for the API server cannot be read: a mistake in the configuration, not an outage.
+/// The error for unreadable credentials of the API server. It is a mistake in the configuration, not an outage.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {access}: {reason}")]
 pub struct KubeAccessError {
-    /// The source that was to be used.
+    /// The source that the client could not use.
     pub access: String,
-    /// The reason why it cannot be used.
+    /// The reason for which the source cannot be used.
     pub reason: String,
 }
 
@@ -41,10 +41,10 @@ impl KubeAccessError {
 }
 
 impl KubeEndpoint {
-    /// Reads the address and the sources of the credentials; sends no request.
+    /// Reads the address and the sources of the credentials, without sending a request.
     ///
     /// # Errors
-    /// The error names the part that is missing, wrong, or not supported.
+    /// A part of the access is missing, invalid or not supported; the error names it.
     pub(crate) fn of(access: &KubeAccess) -> Result<Self, String> {
         match access {
             KubeAccess::InCluster => Self::in_cluster(|name| std::env::var(name).ok(), Path::new(POD_FILES)),
