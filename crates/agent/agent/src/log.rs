@@ -1,12 +1,12 @@
-//! The log: JSON lines on standard error, which a thread of its own writes.
+//! The log: JSON lines on standard error. A thread of its own writes them.
 //!
-//! The reader of standard error may stall: a full disk behind the container runtime, a paused terminal. A pipe holds 64 KiB. After
-//! that each write waits, and a thread that waits there answers no client (the agent used to stop for good, SIGTERM and all, and a
-//! pod could fill the pipe). So only this thread writes. Other threads put a line into a queue; if the queue is full, the line is
-//! dropped and counted. The log reports the number of dropped lines as soon as the reader reads again.
+//! The reader of standard error may stall, for example because of a full disk or a paused terminal. A pipe holds 64 KiB; after
+//! that each write blocks. A blocked thread serves no client. Pods could fill the pipe, and the agent once stopped for good in
+//! this situation, even for SIGTERM. So only the log thread writes. Other threads put a line into a queue. If the queue is full,
+//! the line is dropped and counted. The log reports the number of dropped lines as soon as the reader continues.
 //!
-//! The queue is one run of bytes with a limit, not `tracing-appender`'s channel of lines: that one limits only the number of lines,
-//! allocates each, and cannot report when reading continues. While the reader keeps up, the queue holds nothing.
+//! The queue is one byte buffer with a limit. `tracing-appender`'s channel would limit only the number of lines, allocate each
+//! line, and not report when reading continues. While the reader keeps up, the queue is empty.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -25,32 +25,34 @@ use tracing_subscriber::{Registry, fmt as fmt_layer, reload};
 
 use crate::sandbox;
 
-/// The maximum number of waiting bytes: a pipe's worth, some 250 lines. The writing thread may hold as many again.
+/// The maximum number of waiting bytes: as much as a pipe holds, about 250 lines. The log thread may hold the same number again.
 const ROOM: usize = 64 * 1024;
 
-/// The maximum number of waiting lines, so that short lines cannot make a batch that takes long to count.
+/// The maximum number of waiting lines. Without it, a batch of short lines would take long to count.
 const LINES: usize = 1024;
 
-/// The capacity that is kept between batches, for occasional lines.
+/// The buffer capacity that is kept between batches, for occasional lines.
 const KEPT: usize = 4 * 1024;
 
 /// The interval at which [`AgentLog::finish`] checks whether the last lines are written, and the limits on its checks.
-/// It stops after ten checks of a pipe without a reader: half a second, which with `seawall_server::thread`'s `DRAIN` stays below 5
-/// s. If the pipe has a reader and the writing thread lacks only CPU, it stops after sixty.
+///
+/// If the pipe has no active reader, it stops after ten checks, which is 0.5 s. Together with `seawall_server::thread`'s `DRAIN`
+/// this stays below 5 s. If the reader is active and the log thread only lacks CPU, it stops after sixty checks.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS_UNREAD: usize = 10;
 const LOOKS: usize = 60;
 
-/// The time that [`print_error`] waits for the reader. No drain precedes it, and people learn of mistakes by it.
+/// The time for which [`print_error`] waits for the reader. It may be long: no drain precedes it, and users read these errors.
 const COMPLAINT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
-/// The pause before another try where standard error is non-blocking, because a process that shares it chose so.
+/// The pause before the next attempt if standard error is non-blocking. Another process that shares standard error may have set
+/// this.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// The prefix of the log targets of the product's own crates.
 const OWN: &str = "seawall_";
 
-/// The handle of the log: writes text, counts dropped lines, and waits for the last lines. Cheap to clone.
+/// The handle of the log. It writes text, counts dropped lines, and waits for the last lines. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentLog(Arc<Queue>);
 
@@ -58,26 +60,27 @@ pub(crate) struct AgentLog(Arc<Queue>);
 #[derive(Clone, Debug)]
 pub(crate) struct LogLevelHandle(reload::Handle<Targets, Lines>);
 
-/// The layers below the filter, which write the lines.
+/// The layers below the filter. They write the lines.
 type Lines = Layered<fmt_layer::Layer<Registry, JsonFields, Format<Json>, AgentLog>, Registry>;
 
 impl LogLevelHandle {
-    /// Sets the level from now on.
+    /// Sets the level of later events.
     pub(crate) fn set(&self, level: Level) {
-        // It fails only where there is no log any more.
+        // This fails only if the log no longer exists.
         let _ = self.0.reload(heard(level));
     }
 }
 
-/// Returns the filter for a level.
-/// The product's own events pass from this level on, events of libraries only from warnings on ([`AgentLog::subscriber`]).
+/// Returns the filter for a level. The product's own events pass from this level on. Events of libraries pass only from `warn` on
+/// ([`AgentLog::subscriber`]).
 fn heard(level: Level) -> Targets {
     Targets::new().with_default(level.min(Level::WARN)).with_target(OWN, level)
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// A lock, because lines come from every thread; it is held for the copy of one line, never while writing.
+    /// The waiting lines. A lock guards them, because every thread logs. It is held while one line is copied, never during a
+    /// write.
     waiting: Mutex<Waiting>,
     changed: Condvar,
     dropped: AtomicU64,
@@ -87,22 +90,22 @@ struct Queue {
 struct Waiting {
     bytes: Vec<u8>,
     lines: usize,
-    /// True if a batch has been taken and is not written yet.
+    /// True if the log thread has taken a batch and not yet written it.
     is_writing: bool,
 }
 
 impl AgentLog {
-    /// Starts the writing thread, and logs every panic and every `tracing` event that passes at this level.
+    /// Starts the log thread. From then on, it logs every panic and every `tracing` event that passes at this level.
     ///
     /// # Errors
-    /// The thread cannot be started, or there is a log already.
+    /// The thread cannot start, or a log already exists.
     pub(crate) fn start(level: Level) -> io::Result<(Self, LogLevelHandle)> {
         let log = Self(Arc::default());
         let writing = log.clone();
         std::thread::Builder::new().name("log".into()).spawn(move || writing.write_for_ever())?;
         let (subscriber, loudness) = log.subscriber(level);
         tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
-        // The usual hook writes to standard error itself: a panic would wait there for its reader instead of ending the thread.
+        // The default hook writes to standard error itself. A panicking thread would then wait for the reader instead of ending.
         std::panic::set_hook(Box::new(|panic| {
             let thread = std::thread::current();
             tracing::error!(thread = thread.name(), %panic, "a thread panicked");
@@ -110,31 +113,32 @@ impl AgentLog {
         Ok((log, loudness))
     }
 
-    /// Returns a subscriber that writes a line for each of the product's own events of this level.
-    /// Events of libraries are logged from warnings on. Below that, each library logs a dozen lines of each call to a cloud (41,600
-    /// of hyper's in five seconds were measured). A client that causes calls would fill the log and displace the lines that an
-    /// operator raised the level for.
+    /// Returns a subscriber that writes a line for each event of the product itself that passes at this level.
+    ///
+    /// Events of libraries are logged only from `warn` on. Below that level, libraries log a dozen lines for each call to a cloud
+    /// (measured: 41,600 lines of hyper in 5 s). A client that causes calls would fill the log and displace the lines for which
+    /// an operator raised the level.
     fn subscriber(&self, level: Level) -> (impl Subscriber + Send + Sync + 'static, LogLevelHandle) {
         let lines = fmt_layer::layer()
             .json()
             .with_writer(self.clone())
-            // It would complain about a line that cannot be written by a macro that panics when it cannot write.
+            // The internal error report uses a macro that panics if it cannot write.
             .log_internal_errors(false);
         let (heard, loudness) = reload::Layer::new(heard(level));
         (Registry::default().with(lines).with(heard), LogLevelHandle(loudness))
     }
 
-    /// Returns the number of lines dropped so far.
+    /// Returns the number of dropped lines so far.
     pub(crate) fn dropped_lines(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Writes text that is not an event: the error that ends the program.
+    /// Writes text that is not an event, such as the error that ends the program.
     pub(crate) fn write_text(&self, text: &str) {
         self.0.put(text.as_bytes());
     }
 
-    /// Waits until everything is written, but only for a limited time ([`LOOK`]).
+    /// Waits until all lines are written, but only for a limited time ([`LOOK`]).
     pub(crate) fn finish(&self) {
         let mut unread = 0;
         for _ in 0..LOOKS {
@@ -152,17 +156,17 @@ impl AgentLog {
     }
 
     fn write_for_ever(&self) {
-        // This thread is older than the sandbox, and what that gives up is each thread's own.
+        // This thread is older than the sandbox, and each thread must drop its own privileges.
         if let Err(error) = sandbox::drop_privileges(CapabilitySet::empty()) {
             tracing::error!(%error, "the log thread cannot give up privileges");
         }
         let mut told = 0;
         loop {
             let (batch, lines) = self.0.take();
-            // There is room for it now, and its place is behind the lines that waited: those dropped are younger.
+            // The queue has room now. The report comes after the taken lines, because the dropped lines are newer.
             told = self.tell(told);
             if write_all(&batch).is_err() {
-                // Nobody will ever read. To tell of that would be another line, for ever.
+                // The reader is gone for good. Logging this would only create another undeliverable line.
                 told += self.0.lose(lines as u64);
             }
             self.0.written();
@@ -171,7 +175,7 @@ impl AgentLog {
 }
 
 impl AgentLog {
-    /// Logs the number of dropped lines beyond `told`. Returns the number that is now reported.
+    /// Logs the number of dropped lines beyond `told`. Returns the total number that is now reported.
     fn tell(&self, told: u64) -> u64 {
         let dropped_in_all = self.dropped_lines();
         if let dropped @ 1.. = dropped_in_all - told {
@@ -186,7 +190,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a whole line, or counts it as dropped.
+    /// Queues a whole line, or drops and counts it.
     fn put(&self, line: &[u8]) {
         let mut waiting = self.waiting();
         if waiting.lines >= LINES || waiting.bytes.len() + line.len() > ROOM {
@@ -220,7 +224,7 @@ impl Queue {
     }
 }
 
-/// Writes to standard error without the lock of `std`, which a waiting write would keep from all other threads.
+/// Writes to standard error without `std`'s lock. A blocked write would otherwise hold that lock against all other threads.
 fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
     let stderr = io::stderr();
     while !bytes.is_empty() {
@@ -255,13 +259,12 @@ impl<'a> MakeWriter<'a> for AgentLog {
     }
 }
 
-/// Prints an error to standard error before there is a log.
-/// It waits for the reader for as long as a person at a terminal may need.
+/// Prints an error to standard error before the log exists. It waits for the reader as long as a user at a terminal may need.
 pub(crate) fn print_error(text: &str) {
-    // A pipe that is said to be writable takes as much as this without waiting (PIPE_BUF, pipe(7)).
+    // A pipe that is reported as writable accepts this number of bytes without blocking (PIPE_BUF, pipe(7)).
     const AT_ONCE: usize = 4096;
     for part in text.as_bytes().chunks(AT_ONCE) {
-        // Where standard error is closed, or nobody reads, there is nowhere left to complain.
+        // Standard error is closed or has no reader, so the error cannot be reported.
         if !is_writable(&COMPLAINT) || write_all(part).is_err() {
             return;
         }
@@ -270,7 +273,7 @@ pub(crate) fn print_error(text: &str) {
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// True if standard error accepts a write now, or within the time limit.
+/// True if standard error accepts a write now or within the time limit.
 fn is_writable(within: &Timespec) -> bool {
     let stderr = io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -281,7 +284,7 @@ fn is_writable(within: &Timespec) -> bool {
 mod tests {
     use super::*;
 
-    /// At `debug`, hyper alone used to log a line for nearly every step.
+    /// At `debug`, hyper alone once logged a line for nearly every step.
     #[test]
     fn below_a_warning_only_the_product_itself_is_heard() {
         for (level, lines) in [
@@ -291,7 +294,7 @@ mod tests {
             (Level::ERROR, &["own error", "rustls errs"]),
         ] {
             let log = AgentLog(Arc::default());
-            // Set while it runs, from the other end.
+            // The level is changed at run time, starting from a different level.
             let (subscriber, loudness) =
                 log.subscriber(if level == Level::DEBUG { Level::ERROR } else { Level::DEBUG });
             tracing::subscriber::with_default(subscriber, || {
@@ -328,6 +331,6 @@ mod tests {
         }
         assert_eq!((queue.waiting().lines, queue.dropped.load(Ordering::Relaxed)), (LINES, 35 + 2000 - 1024));
         queue.put(&[b'x'; ROOM + 1]);
-        assert_eq!(queue.waiting().lines, LINES, "a line is taken whole or not at all");
+        assert_eq!(queue.waiting().lines, LINES, "the queue takes a whole line or drops it");
     }
 }

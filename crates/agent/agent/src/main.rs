@@ -1,4 +1,4 @@
-//! `seawall-agent`, the node's metadata server. `main` dispatches the command of the command line.
+//! `seawall-agent`, the node's metadata server. `main` dispatches the commands of the command line.
 
 mod app;
 mod cli;
@@ -47,7 +47,7 @@ fn start(path: &Path) -> anyhow::Result<(LoadedConfig, AgentLog, LogLevelHandle)
     Ok((loaded, log, loudness))
 }
 
-/// Serves until a signal stops the agent. Then the last lines have a moment to be read; nothing waits longer for a reader.
+/// Serves until a signal stops the agent. Then waits a short time until the last log lines are written.
 fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> ExitCode {
     let result = app::serve(loaded, log, loudness);
     if let Err(error) = &result {
@@ -62,14 +62,14 @@ fn import(request: &import::ImportCommand) -> anyhow::Result<()> {
     tell((imported.remarks, imported.yaml))
 }
 
-/// Prints the remarks to standard error, and the text to standard output.
+/// Prints the remarks to standard error and the text to standard output.
 fn tell((remarks, text): (String, String)) -> anyhow::Result<()> {
     print_error(&remarks);
     say(&text)
 }
 
 fn say(text: &str) -> anyhow::Result<()> {
-    // A closed pipe (`| head`) is the reader's choice and no failure.
+    // A closed pipe (`| head`) is not a failure.
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),

@@ -1,29 +1,29 @@
-//! The limits that the machine sets for this process: memory and CPU. Read once, at the start.
+//! Detects the machine's limits for this process at the start: memory and CPU.
 //!
-//! `resource_limits` derives the caps from them, and the server's `cpu_pacer` paces by the CPU quota. A container's limits are those
-//! of its control group and of every group around it, whichever is smallest. A limit that cannot be read counts as no limit: a laptop
-//! has none, and a guess would refuse clients for nothing.
+//! `resource_limits` derives the caps from them, and the server's `cpu_pacer` paces by the CPU quota. The limits of a container's
+//! cgroup and of all its ancestors apply, and the smallest wins. If a limit cannot be read, there is no limit: a laptop has none,
+//! and a guess would refuse clients for no reason.
 
 use std::fs::File;
 use std::io::Read;
 
 use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, memory_limit};
 
-/// The largest file that is read.
-/// It is more than any of these files has: a node with thousands of mounts has a `mountinfo` of about a MiB.
+/// The maximum number of bytes that are read from a file. All of these files are shorter: on a node with thousands of mounts,
+/// `mountinfo` has about 1 MiB.
 const LONGEST: u64 = 4 << 20;
 
-/// The limits that were found.
+/// The detected limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DetectedMachine {
-    /// The bytes of memory beyond which the kernel kills the process.
+    /// The memory in bytes above which the kernel kills the process.
     pub(crate) memory: Option<u64>,
-    /// The cores of the CPU quota: 0.5 for Kubernetes' `500m`.
+    /// The CPU quota in cores: 0.5 for Kubernetes' `500m`.
     pub(crate) cores: Option<f64>,
 }
 
 impl DetectedMachine {
-    /// Returns the limits of this process.
+    /// Detects the limits of this process.
     pub(crate) fn detect() -> Self {
         Self::of(&read)
     }

@@ -1,9 +1,9 @@
-//! Wires the agent together: takes a configuration and runs an agent.
+//! Connects the parts of the agent: takes a configuration and runs an agent.
 //!
-//! Order: read the files that the configuration names, bind every socket, give up privileges, then serve. The main thread is the
-//! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of its own and sees of
-//! the control thread only the broker's snapshots. In `source-ip` and `kernel`, the watches of the API server have a thread and a
-//! runtime, too (`identity`).
+//! The start has a fixed order: read the files in the configuration, bind all sockets, drop privileges, then serve. The main
+//! thread is the control thread: its runtime runs leases, refreshes and the admin port. Each traffic thread has its own runtime,
+//! and reads only the broker's snapshots from the control thread. In `source-ip` and `kernel`, the API server's watches also have
+//! their own thread and runtime (`identity`).
 
 pub(crate) mod machine_limits;
 pub(crate) mod resource_limits;
@@ -58,13 +58,13 @@ use seawall_observe::pod_scan::PodCountGauge;
 use seawall_observe::readiness::Readiness;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
 
-/// The limit on open files that the agent requests: more than the caps need where memory sets no limit.
+/// The limit on open files that the agent requests. It exceeds what the caps need if memory sets no limit.
 const DESCRIPTORS: u64 = 65_536;
 
 /// Runs the agent until a signal stops it.
 ///
 /// # Errors
-/// An error that prevents the start: the identity file, a port in use, the kernel refusing the sandbox.
+/// The agent cannot start: for example, the identity file is invalid, a port is in use, or the kernel refuses the sandbox.
 pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> anyhow::Result<()> {
     let config = &loaded.config;
     let strategy = IdentityStrategy::load(&config.identity, &config.clouds)?;
@@ -74,7 +74,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let addresses: Vec<SocketAddr> = config.listen.iter().map(|listen| listen.address).collect();
     let listeners = listen::bind(&addresses, threads, room.shards_per_address)?;
     let control = control_runtime()?;
-    // Before anybody is told that the agent serves: a signal that comes right after must drain and not kill.
+    // Install the handlers before the agent reports that it serves. An early signal must drain the agent, not kill it.
     let signals = control.block_on(async { AgentSignals::new() }).context("cannot listen for signals")?;
     let doors = control.block_on(AdminListeners::open(config.admin, config.admin_socket.as_deref()))?;
     let clock = Clock::system();
@@ -127,10 +127,10 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     Ok(())
 }
 
-/// Checks the files that the configuration names, without serving. Returns warnings that would not prevent serving.
+/// Checks the files in the configuration, without serving. Returns warnings that would not prevent serving.
 ///
 /// # Errors
-/// Every mistake in the identity file; a file that cannot be read or used.
+/// The identity file has mistakes, or another file cannot be read or used.
 pub(crate) fn check(config: &AgentConfig) -> anyhow::Result<Vec<String>> {
     let control = control_runtime()?;
     let clouds = Clouds::start(&config.clouds, &Clock::system(), control.handle());
@@ -143,7 +143,7 @@ pub(crate) fn check(config: &AgentConfig) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Opens the redirect, in `kernel` identity.
+/// Opens the redirect if the identity strategy is `kernel`.
 fn capture(
     config: &AgentConfig,
     bound: &Listeners,
@@ -158,7 +158,7 @@ fn capture(
     )?)))
 }
 
-/// The bound addresses, each with the dialects of its listener.
+/// Returns the bound addresses, each with the dialects of its listener.
 fn spoken<'a>(
     config: &'a AgentConfig,
     bound: &'a Listeners,
@@ -166,8 +166,8 @@ fn spoken<'a>(
     bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]))
 }
 
-/// Lets pods come once the agent would serve them.
-/// It directs captured connections to this agent, then removes the node's startup taint.
+/// Admits pods once the agent can serve them. It directs captured connections to this agent, and then removes the node's startup
+/// taint.
 async fn open(
     capture: Option<Arc<RedirectHandle>>,
     cluster: Option<Arc<ClusterClient>>,
@@ -175,7 +175,7 @@ async fn open(
     stop: StopSignal,
 ) {
     const PAUSE: Duration = Duration::from_millis(500);
-    // Nobody waits for it where nothing is opened.
+    // There is nothing to open, so do not wait for readiness.
     if capture.is_none() && cluster.is_none() {
         return;
     }
@@ -185,7 +185,8 @@ async fn open(
     if let Some(capture) = &capture {
         capture.redirect_to_this_agent(&stop).await;
     }
-    // Beside each other: an API server that refuses to have the taint taken off must not keep this agent from succeeding one that died.
+    // Run both steps concurrently. If the API server refuses to remove the taint, this agent must still take over from a dead
+    // agent.
     let untaint = async {
         if let Some(cluster) = cluster {
             cluster.remove_startup_taint().await;
@@ -200,7 +201,7 @@ async fn open(
 }
 
 fn control_runtime() -> anyhow::Result<Runtime> {
-    // Name look-ups of upstream hosts run on blocking threads; each costs a stack.
+    // Name lookups of upstream hosts run on blocking threads. Few are allowed, because each costs a stack.
     Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
@@ -208,8 +209,8 @@ fn control_runtime() -> anyhow::Result<Runtime> {
         .context("cannot start a runtime")
 }
 
-/// Ends a runtime without waiting for its blocking threads.
-/// Dropping the runtime would wait for a name look-up, which takes half a minute where no name server answers.
+/// Ends a runtime without waiting for its blocking threads. Otherwise the drop would wait for a name lookup, which takes 30 s if
+/// no name server responds.
 fn shut_down_runtime(runtime: Runtime) {
     runtime.shutdown_background();
 }
@@ -231,8 +232,8 @@ fn announce(
     );
 }
 
-/// Serves the admin port until a signal (or the end of a traffic thread), then waits for the drain.
-/// A second signal ends the wait.
+/// Serves the admin port until a signal arrives or a traffic thread ends, and then waits for the drain. A second signal ends the
+/// wait.
 async fn control_thread(
     admin: Arc<AdminServer>,
     doors: AdminListeners,
@@ -262,14 +263,14 @@ async fn control_thread(
     }
 }
 
-/// The handles that stop the agent, and the redirect, which reports whether another agent has taken over.
+/// The handles that stop the agent, and the redirect, which reports a takeover by another agent.
 struct AgentShutdown {
     stopper: Stopper,
     stop: StopSignal,
     capture: Option<Arc<RedirectHandle>>,
 }
 
-/// The parts that are built once and shared.
+/// The parts that are created once and shared by all threads.
 struct AgentContext {
     clock: Clock,
     identity: Arc<IdentityService>,
@@ -321,7 +322,7 @@ impl AgentContext {
         Ok((parts, hearing))
     }
 
-    /// Starts a task that watches the redirect until the stop has begun.
+    /// Starts a task that monitors the redirect until shutdown begins.
     fn watch_capture(
         &self,
         control: &Runtime,
@@ -388,7 +389,7 @@ impl AgentContext {
         Arc::new(AdminServer::new(sources, own_clock))
     }
 
-    /// Starts tasks on the control thread that scan for pods that fetch too often, and for credentials that are not renewed.
+    /// Starts tasks on the control thread that scan for pods that fetch too often and for credentials that are not renewed.
     fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
         let mut found = |metric| PodCountGauge::registered(registry, metric);
@@ -421,7 +422,7 @@ impl AgentContext {
         };
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
-        // Made on the thread itself: what a connection holds never crosses threads.
+        // Create it on the traffic thread itself, because a connection's data never moves between threads.
         let serve = move || async move {
             let (lanes, speaks) =
                 (ListenerShards::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
@@ -451,7 +452,7 @@ impl AgentContext {
         each.map(|(address, listen)| (*address, clouds.probes(&listen.dialects))).collect()
     }
 
-    /// Returns the settings from which traffic threads build dialects under any configuration.
+    /// Returns the settings with which traffic threads build dialects under any configuration.
     fn dialect_setup(&self, config: &AgentConfig, stop: &StopSignal) -> AgentDialectSettings {
         AgentDialectSettings {
             spoken: config.listen.iter().map(|listen| listen.dialects.clone()).collect(),
@@ -463,7 +464,7 @@ impl AgentContext {
         }
     }
 
-    /// Returns every part that a reload changes.
+    /// Returns all parts of the agent that a reload changes.
     fn reload_targets(
         &self,
         orders: mpsc::Sender<SwapCommand>,
@@ -486,26 +487,26 @@ impl AgentContext {
     }
 }
 
-/// The inputs of a traffic thread while it runs.
+/// The inputs of a running traffic thread.
 struct ThreadInputs {
     stop: StopSignal,
     changes: UpdateReceiver<PodEntry>,
 }
 
-/// The settings of dialects that no reload changes.
+/// The dialect settings that a reload does not change.
 struct AgentDialectSettings {
     /// The dialects of each listener.
     spoken: Vec<Vec<DialectName>>,
     long_polls: Arc<PermitCounter>,
     upstream_permits: Arc<UpstreamPermits>,
-    /// The number of idle connections of a thread to a real server.
+    /// The maximum number of idle connections of one thread to a real server.
     idle: usize,
     room: ClientCaps,
     stop: StopSignal,
 }
 
 impl AgentDialectSettings {
-    /// Returns the builder of one thread's dialects, and the limits of one client, under this configuration and its clouds.
+    /// Returns the dialect builder of one thread, and the limits of one client, under this configuration and its clouds.
     fn dialects_for(
         &self,
         config: &AgentConfig,

@@ -1,83 +1,83 @@
-//! The caps on what clients may hold, so that clients can never cause the agent to be killed for its memory.
+//! Computes the caps for clients. With these caps, clients can never make the kernel kill the agent for its memory use.
 //!
-//! Every cap follows from the memory and the open files that the machine allows, unless the configuration names a smaller one. The
-//! caps are computed once and logged at the start.
+//! Each cap follows from the available memory and open files, unless the configuration sets a smaller one. The agent computes and
+//! logs the caps once, at the start.
 //!
-//! The argument: the kernel kills the process at its memory limit, and then no pod gets an answer. Clients can make the process hold
-//! connections, half heads, unread answers, and answers of the real server on their way. The sum of these fits beside the program
-//! itself. The server's `fairness` module shares each part among clients, so that no client can take the sum.
+//! At its memory limit the kernel kills the process, and then no pod gets a response. Clients can make the process hold
+//! connections, incomplete request heads, unread responses, and responses of the real server in transit. Together with the
+//! program itself, the sum of these caps fits into the memory limit. The server's `fairness` module divides each cap among
+//! clients, so that no client can take everything.
 
 use super::machine_limits::DetectedMachine;
 use crate::config;
 
-/// The memory of the program itself on a full node, the pages of its file included (benches/agent-memory: 10.9 MiB).
+/// The memory of the program itself on a full node, including the pages of its file (benches/agent-memory: 10.9 MiB).
 const PROGRAM: u64 = 12 << 20;
 
-/// The memory of a waiting connection.
-/// It takes 1.5 KiB of the kernel's slabs and as much of ours (measured with 2,000 on kernel 6.18, cgroup v1), and the bytes that lie
-/// unread in its socket.
+/// The memory of a waiting connection. It takes 1.5 KiB in the kernel and 1.5 KiB in the process (measured with 2,000 connections
+/// on kernel 6.18, cgroup v1). The rest is for unread bytes in the socket.
 const CONNECTION: u64 = 6 << 10;
 
-/// The memory of a request at the real server while its answer is on its way.
-/// It takes one window of the answer here, one in its connection's buffer, and the kernel's buffers (`upstream`).
+/// The memory of a request to the real server while its response is in transit. It includes one window of the response, one in
+/// the connection's buffer, and the kernel's buffers (`upstream`).
 const FORWARD: u64 = 32 << 10;
 
-/// The memory of a long poll: its future here, and in `conceal` a connection to the real server.
+/// The memory of a long poll: its future and, in `conceal`, a connection to the real server.
 const LONG_POLL: u64 = 12 << 10;
 
-/// The maximum number of connections where memory sets no limit.
+/// The maximum number of connections if memory sets no limit.
 const MOST_CONNECTIONS: u64 = 8192;
 
-/// The minimum number of connections. Fewer would refuse the pods of a quiet node.
+/// The minimum number of connections. A smaller number would refuse pods even on a quiet node.
 const LEAST_CONNECTIONS: u64 = 64;
 
-/// The maximum number of connections of one client, however much room there is: more than any healthy client opens.
+/// The maximum number of connections of one client. It is more than any healthy client opens.
 const MOST_PER_CALLER: u32 = 1024;
 
-/// The maximum number of bytes held for clients, where memory sets no limit: hundreds of the largest heads.
+/// The maximum number of bytes held for clients if memory sets no limit. It holds hundreds of the largest heads.
 const MOST_HELD: u64 = 8 << 20;
 
-/// The minimum number of bytes held for clients: a head of the largest size and an answer for each of a few clients.
+/// The minimum number of bytes held for clients. It holds the largest head and a response for each of a few clients.
 const LEAST_HELD: u64 = 512 << 10;
 
-/// The maximum number of listening sockets for each address, over which clients are spread (`listen`); a power of two.
+/// The maximum number of listening sockets per address, among which clients are distributed (`listen`). It is a power of two.
 const MOST_LANES: u64 = 256;
 
-/// Descriptors besides connections, listener shards and upstream requests.
-/// The admin port takes 32, the connections to the cloud and the API server 20; pollers, timers, signals and files take the rest.
+/// The number of descriptors for other purposes than connections, listener shards and upstream requests. The admin port takes 32.
+/// Connections to the cloud and the API server take 20. Pollers, timers, signals and files take the rest.
 const OTHER_DESCRIPTORS: u64 = 88;
 
 /// The caps in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ClientCaps {
-    /// The maximum number of open connections, all clients together.
+    /// The maximum number of open connections of all clients together.
     pub(crate) connections: u32,
-    /// The maximum number of open connections of one client, however few other clients there are.
+    /// The maximum number of open connections of one client, even if there are few other clients.
     pub(crate) connections_per_caller: u32,
-    /// The maximum number of bytes of half heads and unread answers, all clients together.
+    /// The maximum number of bytes in incomplete heads and unread responses, for all clients together.
     pub(crate) buffered_bytes: usize,
     /// The number of listening sockets for each address.
     pub(crate) shards_per_address: usize,
-    /// The maximum number of concurrent requests at the real metadata server.
+    /// The maximum number of concurrent requests to the real metadata server.
     pub(crate) upstream_requests: u32,
     /// The maximum number of concurrent long polls.
     pub(crate) long_polls: u32,
-    /// The cores of the CPU quota.
+    /// The CPU quota in cores.
     pub(crate) cores: Option<f64>,
 }
 
 impl ClientCaps {
-    /// Returns the caps within the limits of `machine` and `descriptors` open files.
+    /// Computes the caps from the machine's limits and the number of available descriptors.
     pub(crate) fn within(machine: &DetectedMachine, descriptors: u64, config: &config::AgentConfig) -> Self {
         let limits = &config.limits;
         let memory = machine.memory.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
         let lanes = lanes(descriptors, config.listen.len() as u64);
-        // Of `room`, half is for connections, a quarter for bytes held, an eighth for upstream requests and a sixteenth for long polls.
+        // Connections get half of `room`, held bytes a quarter, upstream requests an eighth, and long polls a sixteenth.
         let part = |part: u64, cost: u64| memory.map_or(u64::MAX, |room| (room / part / cost).max(4));
         let upstream_requests =
             u64::from(limits.upstream_requests).min(descriptors / 16).min(part(8, FORWARD)).max(1);
         let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
-        // A forward has a connection under way and may leave one that idles; a long poll in `conceal` has one.
+        // A forwarded request has an active connection and may leave an idle one. A long poll in `conceal` has one connection.
         let taken =
             lanes * config.listen.len() as u64 + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
         let open = descriptors.saturating_sub(taken).max(LEAST_CONNECTIONS / 4);
@@ -106,7 +106,7 @@ fn per_caller(limits: &config::LimitsConfig, connections: u32) -> u32 {
     limits.connections_per_pod.unwrap_or(MOST_PER_CALLER).min(connections)
 }
 
-/// Returns the number of shards per address: a power of two that takes at most an eighth of the descriptors.
+/// Returns the number of shards per address: a power of two. All shards together take at most an eighth of the descriptors.
 fn lanes(descriptors: u64, addresses: u64) -> u64 {
     let most = (descriptors / 8 / addresses.max(1)).clamp(1, MOST_LANES);
     1 << most.ilog2()

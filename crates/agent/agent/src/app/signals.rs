@@ -1,23 +1,25 @@
-//! The signals that the agent handles: those that stop it, the one that reloads its configuration, and those that it ignores.
+//! Handles signals: the signals that stop the agent, the signal that reloads its configuration, and the signals that it ignores.
 //!
-//! The first SIGTERM or SIGINT starts the drain (`app`), a second one ends the agent at once. Kubernetes sends SIGTERM, waits for the
-//! grace period and then kills; 5 s fits inside any grace period. The agent also handles signals whose default would end the process
-//! without a drain: it names them in the log and otherwise ignores them. `app` and `uninstall` read the signals.
+//! The first SIGTERM or SIGINT starts the drain (`app`). A second one ends the agent at once. Kubernetes sends SIGTERM, waits for
+//! the grace period and then kills the process. The drain takes at most 5 s, which fits into any usual grace period. Some other
+//! signals would end the process without a drain by default. The agent logs and ignores them. `app` and `uninstall` read the
+//! signals.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalAction {
-    /// Stops the agent. The value is the signal's name.
+    /// Stop the agent. The value is the signal's name.
     Terminate(&'static str),
-    /// Reads the configuration file again now.
+    /// Read the configuration file again now.
     Reload,
 }
 
-/// The streams of SIGTERM, SIGINT and SIGHUP, and of the signals that the agent ignores.
-/// It ignores SIGUSR1 and SIGUSR2, which make other servers read their files again, and SIGQUIT, which prints the threads of a Go
-/// program and would end this one. (The standard library ignores SIGPIPE.)
+/// The streams of SIGTERM, SIGINT and SIGHUP, and of the signals that the agent ignores: SIGUSR1, SIGUSR2 and SIGQUIT.
+///
+/// SIGUSR1 and SIGUSR2 make other servers reload their files. SIGQUIT prints the threads of a Go program. By default they would
+/// end this process. (The standard library already ignores SIGPIPE.)
 #[derive(Debug)]
 pub(crate) struct AgentSignals {
     terminate: Signal,
@@ -28,7 +30,7 @@ pub(crate) struct AgentSignals {
 }
 
 impl AgentSignals {
-    /// Installs handlers in place of the defaults, which would end the process at once.
+    /// Installs handlers that replace the default actions, which would end the process at once.
     ///
     /// # Errors
     /// The handlers cannot be installed.
@@ -42,7 +44,7 @@ impl AgentSignals {
         })
     }
 
-    /// Waits for the next signal that stops the agent, and returns its name.
+    /// Waits for the next signal that stops the agent. Returns the signal's name.
     pub(crate) async fn next_termination(&mut self) -> &'static str {
         loop {
             if let SignalAction::Terminate(signal) = self.next().await {

@@ -1,7 +1,7 @@
-//! Parses the command line: the command, and the flags of each command. The module runs no command.
+//! Parses the command line: the command and the flags of each command. The module does not run commands.
 //!
-//! A command takes only the flags that it names, each at most once unless it may be repeated. `--help` beside any command prints the
-//! help of that command.
+//! A command accepts only its own flags. Each flag may occur once, unless it is repeatable. `--help` together with any command
+//! prints the help of that command.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const ABOUT: &str = "\
 seawall-agent: answers the metadata requests of cloud SDKs for the pods of a Kubernetes node. Each node runs one agent.
 ";
 
-/// Each command with its help lines. The lines for `import` come from the tools.
+/// The commands, each with its help lines. The lines for `import` come from the tools.
 const COMMANDS: [(&str, &str); 9] = [
     (
         "",
@@ -84,7 +84,7 @@ Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
 ";
 
-/// Returns the help of one command, or of all commands if no command has this name.
+/// Returns the help of one command. If no command has this name, returns the help of all commands.
 pub(crate) fn help_text(command: &str) -> String {
     match command {
         "redirect" => redirect::HELP.to_owned(),
@@ -101,7 +101,7 @@ pub(crate) fn help_text(command: &str) -> String {
     }
 }
 
-/// The default path of the configuration file, without `--config`.
+/// The default path of the configuration file.
 const CONFIG: &str = "/etc/seawall/agent.yaml";
 
 pub(crate) enum AgentCommand {
@@ -116,7 +116,7 @@ pub(crate) enum AgentCommand {
     Print(String),
 }
 
-/// Parses a command line. On failure it returns the command that was named, and the error.
+/// Parses a command line. On failure it returns the given command and the error.
 pub(crate) fn parse_command(args: Vec<OsString>) -> Result<AgentCommand, (String, Error)> {
     let mut args = Parser::from_args(args);
     let mut before = Flags::default();
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// `config=x` and `-----config=x` used to be taken.
+    /// The parser once accepted `config=x` and `-----config=x`.
     #[test]
     fn nonsense_is_named() {
         for (args, named) in [

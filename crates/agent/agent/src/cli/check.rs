@@ -1,4 +1,4 @@
-//! `seawall-agent check`: prints every mistake of a configuration, and the effective configuration.
+//! `seawall-agent check`: prints all mistakes of a configuration, and the effective configuration.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use anyhow::Context;
 use crate::app;
 use crate::config::{self, AgentConfig, DownwardApi};
 
-/// Returns the remarks, and the effective configuration.
+/// Returns the remarks and the effective configuration.
 ///
 /// # Errors
-/// Every mistake in the configuration; a file or a credential of this machine that the configuration needs and that is wrong.
+/// The configuration has mistakes, or it needs a file or a credential that is invalid on this machine.
 pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     let config = AgentConfig::load(path)?;
     let remarks = app::check(&config).context(
@@ -20,11 +20,11 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     Ok((remarks.iter().map(|remark| format!("{remark}\n")).collect(), config::effective_yaml(&config)))
 }
 
-/// Checks the configuration alone, on a machine that is not the node.
-/// Findings about credentials and files would be about the wrong machine there.
+/// Checks only the configuration, on a machine other than the node. There, a check of files and credentials would concern the
+/// wrong machine.
 ///
 /// # Errors
-/// Every mistake in the configuration.
+/// The configuration has mistakes; the error lists all of them.
 pub(crate) fn check_offline(path: &Path) -> anyhow::Result<(String, String)> {
     let config = AgentConfig::load_for(path, &DownwardApi::from_env().or_placeholders())?;
     let remark = "seawall-agent: the configuration has no mistake; --offline does not check the files that it names, or credentials\n";

@@ -1,4 +1,4 @@
-//! Parses the words and flags of a command strictly: a command names the flags that it takes. The module knows no command.
+//! Parses the words and flags of a command strictly: each command declares its flags. The module does not know the commands.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,19 +12,19 @@ use lexopt::{Error, Parser, ValueExt};
 pub(super) struct Flags(Vec<(&'static str, OsString)>);
 
 impl Flags {
-    /// Reads the flags that a command takes. `takes` has their names.
-    /// A name ends with `=` if the flag has a value, and with `=*` if the flag may be repeated. Returns `None` if help is requested.
+    /// Reads the flags that a command accepts. `takes` contains their names. A name ends with `=` if the flag has a value, and
+    /// with `=*` if the flag may be repeated. Returns `None` if the user requests help.
     ///
     /// # Errors
-    /// Another flag, a word, or a flag without its value.
+    /// There is an unknown flag, an unexpected word, or a flag without its value.
     pub(super) fn read(args: &mut Parser, takes: &[&'static str]) -> Result<Option<Self>, Error> {
         Self::default().read_more(args, takes)
     }
 
-    /// Reads more flags in addition to these.
+    /// Reads more flags and adds them to these flags.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// There is an unknown flag, an unexpected word, or a flag without its value.
     pub(super) fn read_more(
         mut self,
         args: &mut Parser,
@@ -52,10 +52,10 @@ impl Flags {
         self.0.push((name, value));
     }
 
-    /// Returns every value of a flag.
+    /// Returns all values of a flag.
     ///
     /// # Errors
-    /// A value that is not `wanted`.
+    /// A value cannot be parsed; `wanted` describes the expected value.
     pub(super) fn all<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Vec<T>, Error> {
         let values = self.0.iter().filter(|(given, _)| *given == name);
         let parse = |(_, value): &(_, OsString)| {
@@ -68,21 +68,21 @@ impl Flags {
     /// Returns the value of a flag; `None` if the flag is absent.
     ///
     /// # Errors
-    /// It is not `wanted`.
+    /// The value cannot be parsed; `wanted` describes the expected value.
     pub(super) fn one<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Option<T>, Error> {
         Ok(self.all(name, wanted)?.pop())
     }
 
-    /// Returns the value of a flag that the command needs.
+    /// Returns the value of a required flag.
     ///
     /// # Errors
-    /// The value is not `wanted`, or the flag is missing.
+    /// The flag is missing or its value cannot be parsed; `wanted` describes the expected value.
     pub(super) fn required<T: FromStr>(&self, name: &str, wanted: &str) -> Result<T, Error> {
         let missing = || Error::Custom(format!("--{name} is missing: expected {wanted}").into());
         self.one(name, wanted)?.ok_or_else(missing)
     }
 
-    /// Returns the value of a flag that names a path.
+    /// Returns the path that is the value of a flag.
     pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
         self.0.iter().find(|(given, _)| *given == name).map(|(_, value)| value.into())
     }
@@ -92,7 +92,7 @@ impl Flags {
         self.0.iter().any(|(given, _)| *given == name)
     }
 
-    /// Returns the error for a value that is not `wanted`.
+    /// Returns the error for an invalid value; `wanted` describes the expected value.
     pub(super) fn invalid(&self, name: &str, wanted: &str) -> Error {
         let given =
             self.0.iter().rfind(|(given, _)| *given == name).map(|(_, value)| value.to_string_lossy());
@@ -100,7 +100,7 @@ impl Flags {
     }
 }
 
-/// Returns the next word of a command; `help` if `-h` or `--help` comes next.
+/// Returns the next word of a command. Returns `help` for `-h` or `--help`.
 pub(super) fn next_word(args: &mut Parser) -> Result<Option<String>, Error> {
     match args.next()? {
         Some(Short('h') | Long("help")) => Ok(Some("help".to_owned())),

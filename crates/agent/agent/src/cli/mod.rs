@@ -1,4 +1,4 @@
-//! The commands of the command line besides serving, one file for each. `main` dispatches them.
+//! The commands of the command line besides serving. Each command has a file, and `main` dispatches the commands.
 
 pub(crate) mod args;
 pub(crate) mod check;

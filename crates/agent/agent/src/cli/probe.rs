@@ -1,6 +1,6 @@
-//! Queries the agent that runs in this pod, for `probe` and `status`, at its admin port or its admin socket file.
+//! Queries the agent in this pod for `probe` and `status`, at its admin address or its admin socket file.
 //!
-//! It sends one request on a connection of its own, with a limit on time and on size. The answer is the agent's own text.
+//! It sends one request on a new connection, with a time limit and a size limit. The response is the agent's own text.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,19 +13,18 @@ use anyhow::Context;
 
 use crate::config::AdminEndpoint;
 
-/// The time limit: longer than readiness takes for a listener (2 s), shorter than a person waits.
+/// The time limit. It exceeds the readiness check of a listener (2 s), and it is shorter than the patience of a user.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The size limit: more than `/debug/pods` returns on the fullest node.
+/// The size limit. It exceeds the size of `/debug/pods` on the fullest node.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
-/// The question of a probe.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ProbeKind {
-    /// Checks that the agent would serve a pod now.
+    /// Checks that the agent can serve a pod now.
     Ready,
-    /// Checks that the agent runs at all.
-    /// A restart does not help an agent that is not ready because of other systems.
+    /// Checks only that the agent runs. If the agent is not ready because of other systems, a restart does not help.
     Live,
 }
 
@@ -38,26 +37,26 @@ impl ProbeKind {
     }
 }
 
-/// Probes the agent that runs with this configuration file.
+/// Probes the agent that uses this configuration file.
 ///
 /// # Errors
-/// The agent answers no, with the reason; or it does not answer.
+/// The probe fails, with the agent's reason, or the agent does not respond.
 pub(crate) fn probe(path: &Path, asked: ProbeKind) -> anyhow::Result<()> {
     let (status, body) = get(&AdminEndpoint::from_file(path)?, asked.path())?;
     anyhow::ensure!(status == 200, "{}", body.trim_end());
     Ok(())
 }
 
-/// Returns the status and the body of the answer for a path.
+/// Returns the status and the body of the response for a path.
 ///
 /// # Errors
-/// No process answers, or the answer is not an agent's.
+/// No process responds, or the response does not come from an agent.
 pub(super) fn get(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, String)> {
     let connected = match &door.socket {
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),
         None => TcpStream::connect_timeout(&door.admin, PATIENCE).map(OwnedFd::from),
     };
-    // Reading, writing and their timeouts are the same for both families of sockets.
+    // Reads, writes and timeouts work in the same manner on both families of sockets.
     let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
     let place = door.socket.as_ref().map_or(door.admin.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;

@@ -1,4 +1,4 @@
-//! `seawall-agent status`: prints the answers of the agent that runs in this pod, as text for people.
+//! `seawall-agent status`: prints the state of the agent in this pod as readable text.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::config::AdminEndpoint;
 /// Returns the output of `status`: readiness, the configuration in force, and each pod with its credentials.
 ///
 /// # Errors
-/// No process answers, or the answer is not an agent's.
+/// No process responds, or the response does not come from an agent.
 pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     let door = AdminEndpoint::from_file(path)?;
     let (_, ready) = get(&door, "/readyz")?;
@@ -29,7 +29,7 @@ pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Appends the configuration in force, and the refused one if another was refused since.
+/// Appends the configuration in force. Also appends a configuration that was refused since then.
 fn configuration(told: &Value, out: &mut String) {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let _ =
@@ -42,7 +42,7 @@ fn configuration(told: &Value, out: &mut String) {
     }
 }
 
-/// Appends a line for the pod, and one for each cloud at which it may have entitlements.
+/// Appends a line for the pod, and a line for each cloud at which the pod may have entitlements.
 fn describe(pod: &Value, out: &mut String) {
     let name = |key: &str| pod[key].as_str().unwrap_or("-").to_owned();
     let _ = writeln!(

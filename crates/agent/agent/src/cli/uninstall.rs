@@ -1,8 +1,8 @@
-//! `seawall-agent uninstall`: takes the agent out of a cluster. Called by `main` alone.
+//! `seawall-agent uninstall`: removes the agent from a cluster. Only `main` calls this module.
 //!
-//! The pods that `helm uninstall` creates run it (the chart's `uninstall-hook.yaml`), or an operator does. It runs one step at the API
-//! server (`cluster`'s `uninstall` has the order of steps and the reasons), or waits in a pod that has finished its step on its node.
-//! It knows nothing of the programs that are attached there; `redirect detach` detaches them.
+//! The pods of `helm uninstall` run this command (the chart's `uninstall-hook.yaml`), or an operator does. The command runs one
+//! step at the API server (`cluster`'s `uninstall` explains the order of the steps). With `idle` it waits in a pod that has
+//! finished its step on its node. It does not know the attached programs; `redirect detach` detaches them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ pub(crate) enum UninstallCommand {
     Idle,
 }
 
-/// The namespace and the API server of an uninstall step, and its time limit.
+/// The namespace, the API server and the time limit of an uninstall step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UninstallTarget {
     namespace: String,
@@ -54,7 +54,7 @@ pub(crate) struct UninstallTarget {
     timeout: Duration,
 }
 
-/// The default time limit: shorter than helm's own limit for a hook, which is five minutes.
+/// The default time limit. It is shorter than helm's own limit for a hook, which is five minutes.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The flags that set an [`UninstallTarget`].
@@ -64,7 +64,7 @@ impl UninstallCommand {
     /// Parses the words after `uninstall`.
     ///
     /// # Errors
-    /// The command is used wrongly.
+    /// The words are not a valid `uninstall` command.
     pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
         let step = next_word(&mut args)?.unwrap_or_else(|| "help".to_owned());
         let [namespace, kubeconfig, timeout] = SITE;
@@ -93,7 +93,7 @@ impl UninstallCommand {
 
 const NAME: &str = "the name of a Kubernetes object";
 
-/// A Kubernetes name, which is checked because it becomes a part of a path.
+/// A Kubernetes name. It becomes part of a path, so it must be checked.
 struct Name(String);
 
 impl FromStr for Name {
@@ -122,10 +122,10 @@ impl UninstallTarget {
     }
 }
 
-/// Runs the step. Returns the text to print.
+/// Runs the step and returns the text to print.
 ///
 /// # Errors
-/// The step did not finish in time, or failed.
+/// The step failed or did not finish in time.
 pub(crate) fn run(request: &UninstallCommand) -> anyhow::Result<String> {
     match request {
         UninstallCommand::Help => Ok(HELP.to_owned()),
@@ -147,8 +147,8 @@ fn runtime() -> anyhow::Result<Runtime> {
         .context("cannot start a runtime")
 }
 
-/// Deletes the agents. A node that does not answer keeps its agent's pod and is not an error here.
-/// The next step checks whether that node is clean. If it is not, the uninstall stops there.
+/// Deletes the agents. If a node does not respond, its agent's pod stays, and this is not an error. The next step checks whether
+/// that node is clean. If it is not clean, the uninstall stops there.
 async fn delete_agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Result<String> {
     match site.uninstaller()?.delete_agents(daemonset).await {
         Ok(()) => Ok("all agents are deleted\n".to_owned()),

@@ -1,17 +1,17 @@
-//! Addresses in the configuration, and their defaults.
+//! Defines the addresses in the configuration and their defaults.
 
 use std::net::SocketAddr;
 
 pub(super) const ADDRESS: &str = "an address and port such as 127.0.0.1:8988";
 pub(super) const OWN_ADDRESS: &str = "an address and port such as 127.0.0.1:8988 or node:0";
 
-/// Stands for the node's address in `listen`, so that one file serves all nodes.
+/// The placeholder for the node's address in `listen`. With it, one file serves all nodes.
 pub(super) const NODE: &str = "node";
 
 /// The default port of the admin address.
 pub(super) const ADMIN_PORT: u16 = 8989;
 
-/// Returns this port at the loopback address.
+/// Returns the loopback address with this port.
 pub(super) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }

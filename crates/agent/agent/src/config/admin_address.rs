@@ -1,6 +1,7 @@
-//! Finds the admin address of the agent that runs with a configuration file, for `probe` and `status`.
+//! Finds the admin address of the agent that uses a configuration file, for `probe` and `status`.
 //!
-//! A changed file that the agent refuses must not make the agent look dead, so this module ignores mistakes in other keys.
+//! If an operator changes the file and the agent refuses it, the agent must not look dead. So this module ignores mistakes in
+//! other keys.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use seawall_config::{Document, values};
 use super::addresses::{ADDRESS, ADMIN_PORT, loopback};
 use super::file::{ConfigFileError, read_text};
 
-/// The path of the admin socket in the manifests that have one, for a file that cannot be read or parsed.
+/// The path of the admin socket in the manifests that define one. It is used if the file cannot be read or parsed.
 const USUAL: &str = "/run/seawall/admin.sock";
 
-/// The two addresses of the admin server.
+/// The TCP address and the socket file of the admin server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AdminEndpoint {
     pub(crate) admin: SocketAddr,
@@ -21,7 +22,7 @@ pub(crate) struct AdminEndpoint {
 }
 
 impl AdminEndpoint {
-    /// Returns the addresses that a file names.
+    /// Returns the addresses in a configuration file.
     ///
     /// # Errors
     /// The file cannot be read, and the usual socket file does not exist.
@@ -33,7 +34,7 @@ impl AdminEndpoint {
         }
     }
 
-    /// Returns the usual addresses, if the usual socket file exists.
+    /// Returns the usual addresses if the usual socket file exists.
     fn usual() -> Option<Self> {
         let socket = PathBuf::from(USUAL);
         socket.exists().then(|| Self { admin: loopback(ADMIN_PORT), socket: Some(socket) })

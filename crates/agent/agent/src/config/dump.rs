@@ -1,15 +1,16 @@
-//! Writes the effective configuration as YAML, which `check` prints. Reading it back gives the same configuration.
+//! Writes the effective configuration as YAML, for `check`. Reading the output gives the same configuration.
 //!
-//! Each section serialises itself by serde. This module writes the tables, with JSON's scalars and lists, which are valid YAML.
+//! Each section serialises itself with serde. This module writes the tables. It writes scalars and lists as JSON, which is valid
+//! YAML.
 
 use std::fmt::Write;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// Returns every value in force as YAML, defaults included.
+/// Returns all values in force as YAML, including defaults.
 pub(crate) fn effective_yaml(config: &impl Serialize) -> String {
-    // What was read from text can be written as text.
+    // Serialisation cannot fail, because all values were parsed from text.
     yaml(&serde_json::to_value(config).unwrap_or_default())
 }
 
@@ -42,7 +43,7 @@ pub(super) fn count_or_auto<S: Serializer>(count: &Option<u32>, to: S) -> Result
     }
 }
 
-/// Serialises a level as the configuration names it.
+/// Serialises a log level by its name in the configuration.
 pub(super) fn level<S: Serializer>(level: &tracing::Level, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&level.as_str().to_lowercase())
 }

@@ -1,11 +1,11 @@
-//! Reads the text of a configuration file, and defines the errors of such files.
+//! Reads the text of a configuration file and defines the errors of such files.
 
 use std::path::{Path, PathBuf};
 
 use seawall_config::{ValidationErrors, values};
 use seawall_core::file;
 
-/// The reason for which a configuration cannot be used.
+/// The reason for which a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigFileError {
     #[error("cannot read the configuration {path}: {reason}")]
@@ -15,8 +15,8 @@ pub(crate) enum ConfigFileError {
 }
 
 impl ConfigFileError {
-    /// Returns the error without the file's content, which may contain anything.
-    /// Use it where people read the error who may not read the file.
+    /// Returns the error without the file's content, which may be secret. Use it if the reader of the error may not read the
+    /// file.
     pub(crate) fn redacted(&self) -> String {
         match self {
             Self::Unreadable { .. } => self.to_string(),

@@ -1,4 +1,4 @@
-//! The section `identity` in a whole configuration, with what each node adds to it.
+//! Tests the section `identity` within a whole configuration, with the values that differ on each node.
 
 use seawall_core::PodUid;
 

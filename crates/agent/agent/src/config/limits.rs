@@ -1,4 +1,4 @@
-//! The `limits` section: the limits on what clients may hold open, and for how long.
+//! The `limits` section: the maximum that clients may hold open, and for how long.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::dump::count_or_auto;
 
-/// The limits on what a pod may hold open, and for how long.
+/// The maximum that a pod may hold open, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LimitsConfig {
-    /// `None` means as many as memory and open files allow.
+    /// The maximum number of connections. `None` allows as many as memory and open files permit.
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections: Option<u32>,
-    /// `None` means a share of all connections.
+    /// The maximum number of connections per pod. `None` allows a share of all connections.
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections_per_pod: Option<u32>,
     #[serde(serialize_with = "span")]

@@ -1,9 +1,9 @@
-//! The configuration file: parses raw text to checked values, and reports every mistake at once.
+//! The configuration file: parses the text to checked values, and reports all mistakes at once.
 //!
-//! The values that this module returns need no further check. It knows YAML and ranges. It opens only the file itself and the files
-//! that the file names (`identity` opens the identity file), and resolves no names. Each cloud has its own section, which the cloud's
-//! crate reads. `default.yaml` is both the documentation and the source of `config-default`; a test keeps it equal to the defaults
-//! here.
+//! The values that this module returns need no further check. It knows YAML and value ranges. It opens only the configuration
+//! file and the files named there (`identity` opens the identity file). It resolves no host names. Each cloud's crate reads the
+//! cloud's own section. `default.yaml` is the documentation and the source of `config-default`. A test keeps it equal to the
+//! defaults here.
 
 mod addresses;
 mod admin_address;
@@ -32,7 +32,7 @@ pub(crate) use limits::LimitsConfig;
 pub(crate) use seawall_identity::config::IdentityConfig;
 pub(crate) use seawall_identity::downward_api::DownwardApi;
 
-/// The documented default, as `config-default` prints it.
+/// The documented defaults, as `config-default` prints them.
 pub(crate) const DEFAULT: &str = include_str!("default.yaml");
 
 /// A checked configuration.
@@ -41,7 +41,7 @@ pub(crate) const DEFAULT: &str = include_str!("default.yaml");
 pub(crate) struct AgentConfig {
     pub(crate) listen: Vec<ListenConfig>,
     pub(crate) admin: SocketAddr,
-    /// A socket file at which the admin server also answers, for processes inside the agent's pod.
+    /// The socket file at which the admin server also listens, for processes inside the agent's pod.
     pub(crate) admin_socket: Option<PathBuf>,
     pub(crate) identity: IdentityConfig,
     #[serde(flatten)]
@@ -53,15 +53,15 @@ pub(crate) struct AgentConfig {
     pub(crate) log_level: tracing::Level,
 }
 
-/// An address at which pods' requests arrive, and the dialects that answer there.
+/// An address for pods' requests, and the dialects of that address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ListenConfig {
     pub(crate) address: SocketAddr,
-    /// At least one dialect. If there are several, the path chooses.
+    /// The dialects, at least one. If there are several, the request path selects the dialect.
     pub(crate) dialects: Vec<DialectName>,
 }
 
-/// The number of threads that answer pods.
+/// The number of traffic threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ThreadCount {
     Auto,
@@ -69,10 +69,10 @@ pub(crate) enum ThreadCount {
 }
 
 impl AgentConfig {
-    /// Reads and checks a file; relative paths in it are relative to its folder.
+    /// Reads and checks a file. Relative paths in the file are relative to its folder.
     ///
     /// # Errors
-    /// The file cannot be read, or every mistake in it.
+    /// The file cannot be read or has mistakes; the error lists all of them.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigFileError> {
         Self::load_for(path, &DownwardApi::from_env())
     }
@@ -80,7 +80,7 @@ impl AgentConfig {
     /// Checks the text of this file.
     ///
     /// # Errors
-    /// Every mistake in it.
+    /// The text has mistakes; the error lists all of them.
     pub(crate) fn from_text(
         text: &str,
         path: &Path,
@@ -91,19 +91,18 @@ impl AgentConfig {
             .map_err(|mistakes| ConfigFileError::Invalid { path: path.into(), mistakes })
     }
 
-    /// Loads a file as [`Self::load`] does, with these values for the settings that the file leaves to each node.
+    /// Loads a file like [`Self::load`]. `downward` has the settings that differ on each node.
     ///
     /// # Errors
-    /// The file cannot be read, or every mistake in it.
+    /// The file cannot be read or has mistakes; the error lists all of them.
     pub(crate) fn load_for(path: &Path, downward: &DownwardApi) -> Result<Self, ConfigFileError> {
         Self::from_text(&read_text(path)?, path, downward)
     }
 
-    /// Checks a text.
-    /// Relative paths in it start at `base`. `downward` has the settings that the text leaves to each node.
+    /// Checks a text. Relative paths in it start at `base`. `downward` has the settings that differ on each node.
     ///
     /// # Errors
-    /// Every mistake.
+    /// The text has mistakes; the error lists all of them.
     pub(crate) fn parse(text: &str, base: &Path, downward: &DownwardApi) -> Result<Self, ValidationErrors> {
         let document = Document::parse(text)?;
         let config = Self::read(&document.root(), base, downward);
@@ -141,21 +140,21 @@ impl AgentConfig {
     }
 }
 
-/// The keys that moved to a cloud's section, each with its new place.
+/// The keys that moved to a cloud's section, each with its new name.
 const MOVED: [(&str, &str); 3] = [
     ("mode", "this key is now google.mode"),
     ("federate", "its keys are now in the section google itself"),
     ("conceal", "conceal.upstream is now google.upstreamUrl"),
 ];
 
-/// Rejects each key that moved, naming its new place. True if there was one.
+/// Rejects each moved key and names its new place. Returns true if there was one.
 fn refuse_old_keys(root: &DocumentTable<'_>) -> bool {
     MOVED.iter().filter(|(key, now)| root.reject_moved(key, now)).count() > 0
 }
 
 const LEVEL: &str = "error, warn, info or debug";
 
-/// Returns the addresses, each with the node that names its dialects, if there is one.
+/// Returns the listen addresses, each with the node that names its dialects, if present.
 fn addresses<'d>(
     node: &DocumentNode<'d>,
     downward: &DownwardApi,
@@ -178,7 +177,7 @@ fn addresses<'d>(
     all
 }
 
-/// Reads the admin address. It must differ from the addresses of `listen`, because one process cannot bind an address twice.
+/// Reads the admin address. It must differ from the addresses in `listen`, because a process cannot bind an address twice.
 fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
     let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(ADMIN_PORT));
     let is_taken = |own: &SocketAddr| {
@@ -206,7 +205,7 @@ fn address<'d>(
     Some((address?, Some(dialects)))
 }
 
-/// Reads an address of this machine, or a port at the node's address.
+/// Reads an address of this machine, or a port on the node's address.
 fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<SocketAddr> {
     let port = |text: &str| text.strip_prefix(NODE)?.strip_prefix(':')?.parse().ok();
     let read = |text: &str| match port(text) {
@@ -220,7 +219,7 @@ fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<Socket
     address
 }
 
-/// Returns the listener. Without a list it has the default dialects of all configured clouds.
+/// Returns a listener. If no dialects are listed, the listener has the default dialects of all configured clouds.
 fn listen(
     address: SocketAddr,
     dialects: Option<DocumentNode<'_>>,
@@ -244,7 +243,7 @@ fn log_level(text: &str) -> Option<tracing::Level> {
 }
 
 impl AgentConfig {
-    /// Returns the groups of system calls that this configuration needs in addition to the common ones.
+    /// Returns the optional system calls that this configuration needs.
     pub(crate) fn syscall_profile(&self) -> SyscallProfile {
         SyscallProfile {
             bpf_maps: matches!(self.identity, IdentityConfig::Kernel(_)),
@@ -254,9 +253,8 @@ impl AgentConfig {
 }
 
 impl ThreadCount {
-    /// Returns the number of threads to start.
-    /// `auto` queries the machine, which counts a CPU quota (cgroup v1 and v2) and affinity: one thread below two whole cores, else
-    /// two. More threads would only share the caches.
+    /// Returns the number of threads to start. For `auto`, the CPU quota (cgroup v1 and v2) and the CPU affinity decide: one
+    /// thread for less than two whole cores, and otherwise two. More threads would only compete for the caches.
     pub(crate) fn count(self) -> usize {
         match self {
             Self::Fixed(n) => n,
@@ -342,7 +340,7 @@ google:
         assert!(off.contains("a dialect of a cloud that has a section"), "{off}");
     }
 
-    /// AWS's section as `config-default` prints it, without the first `#` of each line.
+    /// Returns AWS's section as `config-default` prints it, without the first `#` of each line.
     fn documented_aws() -> String {
         let lines = DEFAULT.lines().skip_while(|line| *line != "# aws:");
         let section = lines.take_while(|line| line.starts_with("# "));
@@ -356,7 +354,7 @@ google:
         assert_eq!(with(&documented_aws()), with(least));
     }
 
-    /// Each block of the first screen is a configuration that works with only the node's name from the environment.
+    /// Each example block at the start of the file is a valid configuration. It needs only the node's name from the environment.
     #[test]
     fn the_examples_of_the_first_screen_are_valid() {
         let first_screen: Vec<_> = DEFAULT.lines().take_while(|line| line.starts_with('#')).collect();
@@ -377,7 +375,7 @@ google:
         assert_eq!(parse(DEFAULT).unwrap(), parse(LEAST).unwrap());
     }
 
-    /// The value `none` used to be called `off`, which is YAML's word for false.
+    /// The value `none` was once called `off`, which YAML reads as false.
     #[test]
     fn whether_system_calls_are_refused_is_read_in_plain_words() {
         for (text, expected) in
@@ -448,7 +446,7 @@ google:
     #[test]
     fn paths_start_at_the_files_folder() {
         let IdentityConfig::Static { file } = parse(LEAST).unwrap().identity else {
-            panic!("static is the default")
+            panic!("the default strategy is static")
         };
         assert_eq!(file, Path::new("/etc/seawall/pods.yaml"));
     }

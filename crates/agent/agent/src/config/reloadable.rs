@@ -1,8 +1,8 @@
-//! The keys that a reload may change while the agent runs, and the keys that need a restart.
+//! Defines the keys that a reload can change while the agent runs, and the keys that need a restart.
 //!
-//! If one changed key of a file needs a restart, the agent refuses the whole file. The configuration in force is one file or the
-//! other, never a mixture of both. Every key has a class, here or in its cloud's section. A key without a class needs a restart, and
-//! fails a test.
+//! If one changed key in a file needs a restart, the agent refuses the whole file. So the configuration in force always comes
+//! from one file, never from a mixture of two. Every key has a class, here or in its cloud's section. A key without a class needs
+//! a restart, and a test fails for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::AgentConfig;
 
-/// The keys outside the clouds' sections that need a restart. Each cloud's section classifies its own keys.
-/// The process takes sockets, threads, rights and everything that follows from the machine's memory once, before it gives up rights.
-/// The strategy that identifies pods is fixed, too, because it decides the client of each open connection.
+/// The keys outside the clouds' sections that need a restart. Each cloud's section classifies its own keys. The process takes its
+/// sockets, threads, privileges and memory limits once at the start, before it drops privileges. The identity strategy is also
+/// fixed, because it decides the client of each open connection.
 const OF_THE_PROCESS: &[&str] = &[
     "admin",
     "adminSocket",
@@ -35,7 +35,7 @@ const OF_THE_PROCESS: &[&str] = &[
     "threads",
 ];
 
-/// The keys that are reloaded. A name that ends with a dot stands for all keys below it.
+/// The keys that a reload can change. A name that ends with a dot stands for all keys below it.
 const RELOADED: &[&str] = &[
     "limits.connectionsPerPod",
     "limits.headerTimeout",
@@ -53,13 +53,13 @@ fn is_reloaded(key: &str) -> bool {
     }
 }
 
-/// True if an entry of a list stands for this key.
+/// True if an entry of a list matches this key.
 fn is_of(entry: &str, key: &str) -> bool {
     if entry.ends_with('.') { key.starts_with(entry) } else { key == entry }
 }
 
 impl AgentConfig {
-    /// Returns the keys whose values differ in `next`, in their order.
+    /// Returns the keys whose values differ in `next`, in the order of the configuration.
     pub(crate) fn changed_keys(&self, next: &Self) -> Vec<String> {
         let (before, after) = (leaves(self), leaves(next));
         let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -69,12 +69,12 @@ impl AgentConfig {
         keys.into_iter().filter(|key| set(&before, key) != set(&after, key)).cloned().collect()
     }
 
-    /// Returns the changed keys that need a restart, each with the reason if it is not the key's own.
-    /// `watched` has the annotations that the agent has watched since its start.
+    /// Returns the changed keys that need a restart, each with a reason if the reason depends on the new value. `watched` has the
+    /// annotations that the agent has watched since its start.
     pub(crate) fn keys_needing_restart(&self, next: &Self, watched: &[AnnotationKeys]) -> Vec<String> {
         let (before, after) = (self.clouds.names(), next.clouds.names());
         if before != after {
-            // What listeners speak, what is counted and what is heard of the cluster is by cloud.
+            // The listeners' dialects, the metrics and the watched annotations depend on the set of clouds.
             let toggled =
                 before.iter().chain(&after).filter(|name| before.contains(name) != after.contains(name));
             return toggled.map(|name| format!("{} (a cloud's whole section)", name.as_str())).collect();
@@ -90,7 +90,7 @@ impl AgentConfig {
     }
 }
 
-/// True if `watched` contains every annotation key of `wanted`.
+/// True if `watched` contains all annotation keys of `wanted`.
 fn covers(watched: &[AnnotationKeys], wanted: &[AnnotationKeys]) -> bool {
     let each: [fn(&AnnotationKeys) -> &'static [&'static str]; 3] =
         [|selection| selection.pod, |selection| selection.service_account, |selection| selection.namespace];
@@ -100,10 +100,10 @@ fn covers(watched: &[AnnotationKeys], wanted: &[AnnotationKeys]) -> bool {
     })
 }
 
-/// Returns each key with its value, as the configuration serialises it; null if the key is not set.
+/// Returns each key with its serialised value. The value is null if the key is not set.
 fn leaves(config: &AgentConfig) -> BTreeMap<String, Value> {
     let mut leaves = BTreeMap::new();
-    // What was read from text can be written as text.
+    // Serialisation cannot fail, because all values were parsed from text.
     collect(String::new(), serde_json::to_value(config).unwrap_or_default(), &mut leaves);
     leaves
 }
@@ -141,7 +141,7 @@ mod tests {
     const KERNEL: &str = "listen: [\"10.0.0.1:0\"]\nadminSocket: a\nidentity: { strategy: kernel, nodeName: n1, kubeconfig: k, startupTaint: a.b/c, \
         redirect: { kubepodsCgroup: a } }\n";
 
-    /// Configurations that together have all keys.
+    /// Returns configurations that together contain all keys.
     fn complete() -> Vec<AgentConfig> {
         let google = DEFAULT
             .replace("exchange: sts", "exchange: sts\n  proxy: http://p:1\n  caFile: c")
@@ -171,7 +171,7 @@ mod tests {
         let complete = complete();
         let mut keys: BTreeSet<String> =
             complete.iter().flat_map(|config| leaves(config).into_keys()).collect();
-        // A section that is not there.
+        // Ignore cloud sections that are absent.
         keys.retain(|key| CloudName::ALL.iter().all(|cloud| key != cloud.as_str()));
         let of_clouds = CloudName::ALL.iter().flat_map(|cloud| {
             let ReloadableKeys { reloadable: reloaded, needs_restart: of_the_process } =
@@ -182,10 +182,10 @@ mod tests {
         let all: Vec<String> = own.chain(of_clouds).collect();
         for key in &keys {
             let classes = all.iter().filter(|known| is_of(known, key)).count();
-            assert_eq!(classes, 1, "{key} is to stand in one of both lists");
+            assert_eq!(classes, 1, "{key} must be in exactly one of the lists");
         }
         for known in &all {
-            assert!(keys.iter().any(|key| is_of(known, key)), "there is no {known}");
+            assert!(keys.iter().any(|key| is_of(known, key)), "no configuration has the key {known}");
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
         assert!(needing(&by("irsa, kiam"), &by("irsa")).is_empty());
         let more = needing(&by("irsa"), &by("irsa, kiam"));
         assert!(more[0].starts_with("aws.roleSources ") && more.len() == 1, "{more:?}");
-        // A file says all that there is.
+        // A static identity file contains all annotations, so the agent watches none.
         let of_file = |sources| by(sources).replace("source-ip, nodeName: n1", "static, file: f");
         assert!(needing(&of_file("irsa"), &of_file("irsa, kiam")).is_empty());
     }

@@ -1,4 +1,4 @@
-//! The digest of a file's content, which distinguishes one version of the file from another.
+//! The digest of a file's content. It distinguishes versions of the file.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl Digest {
         Self(bytes)
     }
 
-    /// Returns the beginning of the digest as `sha256sum` writes it: enough to distinguish a person's files.
+    /// Returns the first characters of the digest as `sha256sum` prints it. They suffice to distinguish an operator's files.
     pub(crate) fn short(&self) -> String {
         self.0[..6].iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,16 +1,16 @@
 //! Decides when to read the configuration file again, by a `stat` once a second.
 //!
-//! The watcher polls instead of using inotify, on purpose:
-//! - A ConfigMap that is mounted as a folder changes by swapping a link beside the file. Other tools rename a file over it or write
-//!   into it, and the path may lead over links into other folders. An inotify watcher must watch all of these and follow their
-//!   changes; `stat` follows them by itself.
-//! - Watches count against a number per user that the node's other agents use up (`max_user_instances` is 128), and some file systems
-//!   report nothing.
-//! - A `stat` is one system call of some microseconds, beside a thread that wakes four times a second anyway.
+//! The watcher intentionally polls instead of using inotify:
+//! - In a mounted ConfigMap, a change swaps a link next to the file. Other tools rename a file over it or write into it, and the
+//!   path may contain links to other folders. An inotify watcher must watch all of these and follow their changes; `stat`
+//!   resolves them by itself.
+//! - Inotify instances count against a limit per user that the node's other agents use up (`max_user_instances` is 128). Some
+//!   file systems report nothing.
+//! - A `stat` is one system call of a few microseconds, on a thread that wakes four times a second anyway.
 //!
-//! The agent reads a file only after two successive `stat` calls found it the same. So it neither applies a half-written file nor
-//! reports it as a mistake. A change takes effect after one to two seconds, and the file was last changed at least a second ago,
-//! which is more than the granularity of file systems' clocks. So no later write can look the same.
+//! The agent reads a file only after two successive `stat` calls found it unchanged. So it neither applies a half-written file
+//! nor reports it as a mistake. A change takes effect after one to two seconds. The last write is then at least one second old,
+//! which exceeds the resolution of file systems' clocks. So a later write always changes the stamp.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,12 +19,12 @@ use std::time::Duration;
 /// The interval between two checks.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The identity of a file's version: device and inode, times and size. `None` if there is no file.
+/// The identity of a file's version: device, inode, times and size. `None` if the file does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileStamp(Option<[i64; 7]>);
 
 impl FileStamp {
-    /// Returns the stamp of the file at `path` now, over all links.
+    /// Returns the present stamp of the file at `path`. Follows all links.
     pub(super) fn at(path: &Path) -> Self {
         let told = std::fs::metadata(path).ok();
         Self(told.map(|told| {
@@ -42,22 +42,22 @@ impl FileStamp {
     }
 }
 
-/// The stamps of earlier checks.
+/// The stamps from earlier checks.
 #[derive(Debug, Default)]
 pub(super) struct FileWatcher {
-    /// The stamp with which the file was last read.
+    /// The stamp of the file when it was last read.
     read: Option<FileStamp>,
     last: Option<FileStamp>,
 }
 
 impl FileWatcher {
-    /// True if the file is to be read, given its current stamp.
+    /// True if the file must be read, given its current stamp.
     pub(super) fn should_read(&mut self, now: FileStamp) -> bool {
         let is_settled = self.last.replace(now) == Some(now);
         is_settled && self.read.replace(now) != Some(now)
     }
 
-    /// Forgets all stamps, so the file is read again once two checks find it the same.
+    /// Forgets all stamps. So the file is read again once two checks find it unchanged.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(
             [gone, gone].map(|now| looks.should_read(now)),
             [false, true],
-            "and one that stays away is read, and cannot be"
+            "a file that stays missing is read, and the read fails"
         );
         looks.reset();
         assert_eq!([gone, gone, gone].map(|now| looks.should_read(now)), [false, true, false]);
@@ -102,7 +102,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let write = |name: &str, text: &str| std::fs::write(at(name), text).unwrap();
         let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, at(name)).unwrap();
-        // As a kubelet mounts a ConfigMap: a link in the folder goes over a link that is swapped.
+        // A kubelet mounts a ConfigMap like this: the file is a link through a folder link that is swapped.
         for version in ["v1", "v2"] {
             std::fs::create_dir(at(version)).unwrap();
             write(&format!("{version}/agent.yaml"), "same");

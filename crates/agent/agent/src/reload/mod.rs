@@ -1,25 +1,28 @@
-//! Reloads the configuration while the agent runs: no connection ends, no request fails, and a bad file changes nothing.
+//! Reloads the configuration while the agent runs. No connection ends, no request fails, and a bad file changes nothing.
 //!
-//! The reloader runs on the control thread, and only it changes the configuration in force. It checks the file once a second
-//! ([`file_watch`]), and on SIGHUP. It applies a file as a whole or not at all. It refuses a file for one of these reasons:
+//! The reloader runs on the control thread, and only the reloader changes the configuration in force. It checks the file once a
+//! second ([`file_watch`]), and on SIGHUP. It applies a whole file or nothing. It refuses a file for one of these reasons:
 //! - The file has a mistake.
 //! - A changed key needs a restart ([`AgentConfig::keys_needing_restart`]).
-//! - A file that it names cannot be used.
+//! - A file named in the configuration cannot be used.
 //!
-//! Then the configuration in force stays. The log, an event (once for each content) and metrics ([`status`]) report the refusal.
+//! After a refusal, the old configuration stays in force. The log, an event (once for each content) and metrics ([`status`])
+//! report the refusal.
 //!
-//! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] has the argument):
-//! 1. Build the next clouds. They take over everything that the sections do not change (a broker with all its leases, keys of session
-//!    tokens, paces, counts).
-//! 2. Fetch the leases that must be fetched anew, while the old configuration answers.
-//! 3. Clear the pods' entitlements at the changed clouds, which are undecided for a moment.
-//! 4. Switch each traffic thread to the dialects of the next configuration.
-//! 5. Decide the pods' entitlements by the next configuration.
+//! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] gives the reasons):
+//! 1. Build the new clouds. They take over everything that the sections do not change: a broker with all its leases, session
+//!    token keys, rates, and counters.
+//! 2. Fetch the leases that the new configuration needs, while the old configuration still answers.
+//! 3. Clear the pods' entitlements at the changed clouds. For a moment they are undecided.
+//! 4. Switch each traffic thread to the dialects of the new configuration.
+//! 5. Decide the pods' entitlements under the new configuration.
 //!
-//! A file's removals take effect at the swap: at once if no lease must be fetched anew, and otherwise [`AHEAD`] later at most.
+//! If a file removes something, the removal takes effect at the swap: at once if no lease must be fetched, and otherwise at most
+//! [`AHEAD`] later.
 //!
-//! Reloads run one at a time: a file that changes meanwhile is read afterwards. A stop ends the checks. A reload that is under way is
-//! completed, because pods wait between its steps. The module knows no meanings of keys, and no pods.
+//! Reloads run one at a time: if the file changes during a reload, it is read afterwards. A shutdown ends the checks. A reload in
+//! progress is completed, because pods wait between its steps. The module does not know the meaning of keys, and it does not know
+//! pods.
 
 mod digest;
 mod file_watch;
@@ -53,13 +56,13 @@ use seawall_identity::entitlement_swap::{RefetchTasks, SwapCommand};
 pub(crate) use status::ReloadStatus;
 use status::{RefusedConfig, ReloadOutcome, format_time};
 
-/// The time limit to prefetch the credentials that pods hold and that must be fetched anew.
-/// It allows for a full node's credentials at the pace of a broker's start. Credentials that have not come by then are fetched on
-/// request, as at a first request.
+/// The time limit to prefetch credentials that pods hold and that the new configuration replaces. It is enough for all
+/// credentials of a full node at the initial rate of a broker. The agent fetches the remaining credentials when pods request
+/// them.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// The time limit for a traffic thread to take another configuration.
-/// It takes microseconds, and longer where the CPU quota is used up.
+/// The time limit for a traffic thread to switch to another configuration. The switch takes microseconds, or longer if the CPU
+/// quota is used up.
 const SPEAKING: Duration = Duration::from_secs(10);
 
 /// A configuration and the file from which it was read.
@@ -71,10 +74,10 @@ pub(crate) struct LoadedConfig {
 }
 
 impl LoadedConfig {
-    /// Reads and checks a file.
+    /// Reads and checks a configuration file.
     ///
     /// # Errors
-    /// The file cannot be read, or every mistake in it.
+    /// The file cannot be read or has mistakes; the error lists all of them.
     pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigFileError> {
         let text = config::read_text(path)?;
         let config = AgentConfig::from_text(&text, path, &DownwardApi::from_env())?;
@@ -82,11 +85,12 @@ impl LoadedConfig {
     }
 }
 
-/// Returns, for a configuration and its clouds, the builder of one thread's dialects and the limits of one client.
+/// The function that creates, from a configuration and its clouds, the dialect builder of one thread and the limits of one
+/// client.
 pub(crate) type ReloadDialectFn =
     Box<dyn Fn(&AgentConfig, &Arc<Clouds>) -> (BuildDialectsFn<PodEntry>, ClientLimits) + Send + Sync>;
 
-/// Every part of the agent that a reload changes.
+/// The parts of the agent that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) clouds: Arc<CurrentClouds>,
     pub(crate) orders: mpsc::Sender<SwapCommand>,
@@ -94,7 +98,7 @@ pub(crate) struct ReloadTargets {
     pub(crate) dialect_factory: ReloadDialectFn,
     pub(crate) log_level: LogLevelHandle,
     pub(crate) status: Arc<ReloadStatus>,
-    /// The client that reports a refused file as an event, besides the log.
+    /// The client that reports a refused file as a Kubernetes event, in addition to the log.
     pub(crate) cluster: Option<Arc<ClusterClient>>,
     pub(crate) clock: Clock,
     pub(crate) runtime: Handle,
@@ -109,7 +113,7 @@ pub(crate) struct Reloader {
     /// The annotations that the agent has watched since its start.
     watched: Vec<AnnotationKeys>,
     own_pod: Option<PodUid>,
-    /// The content that was refused last, and the message of its event until that is reported.
+    /// The content that was refused last. Also its event message, until the event is reported.
     refused: Option<(Digest, Option<String>)>,
 }
 
@@ -129,7 +133,7 @@ impl ReloadError {
         }
     }
 
-    /// Returns the reason as `check` prints it.
+    /// Returns the full reason, as `check` prints it.
     fn in_full(&self) -> String {
         match self {
             Self::Mistaken(error) => error.to_string(),
@@ -137,7 +141,7 @@ impl ReloadError {
         }
     }
 
-    /// Returns the reason for people who may not read the file.
+    /// Returns the reason for readers who may not read the file.
     fn in_short(&self) -> String {
         match self {
             Self::Mistaken(error) => error.redacted(),
@@ -153,7 +157,7 @@ impl ReloadError {
 }
 
 impl Reloader {
-    /// Returns a reloader for the configuration that was loaded at the start, which is in force.
+    /// Returns a reloader. The configuration that was loaded at the start is in force.
     pub(crate) fn new(loaded: LoadedConfig, reach: ReloadTargets) -> Self {
         let LoadedConfig { path, digest, config } = loaded;
         let (watched, own_pod) =
@@ -161,7 +165,7 @@ impl Reloader {
         Self { reach, path, digest, in_force: config, watched, own_pod, refused: None }
     }
 
-    /// Runs until the stop has begun.
+    /// Runs until shutdown begins.
     pub(crate) async fn run(mut self, asked: Arc<Notify>, mut stop: StopSignal) {
         let (clock, mut looks) = (self.reach.clock.clone(), FileWatcher::default());
         loop {
@@ -169,13 +173,13 @@ impl Reloader {
                 () = stop.wait() => return,
                 () = clock.sleep(file_watch::POLL_INTERVAL) => {
                     let path = self.path.clone();
-                    // A disk that does not answer has told nothing of the file.
+                    // If the disk does not respond, the check has no result.
                     if let Ok(seen) = disk::run_with_timeout(move || FileStamp::at(&path)).await && looks.should_read(seen) && !self.read(false).await {
                         looks.reset();
                     }
                 }
                 () = asked.notified() => {
-                    // Somebody says that it is whole. If it is not good, it may be so in a moment.
+                    // SIGHUP says that the file is complete. If the file has a mistake now, it may be correct in a moment.
                     if !self.read(true).await {
                         looks.reset();
                     }
@@ -185,9 +189,9 @@ impl Reloader {
         }
     }
 
-    /// Reads the file and applies or refuses it. False if the file is to be read again.
-    /// That is so if it could not be read in time, or if `is_asking` (a SIGHUP) and the file has a mistake. Such a mistake is not
-    /// reported yet; every other result is.
+    /// Reads the file and applies or refuses it. Returns false if the file must be read again. This happens if the read timed
+    /// out, or if the file has a mistake after a SIGHUP (`is_asking`). Such a mistake is not reported yet; every other result is
+    /// reported.
     async fn read(&mut self, is_asking: bool) -> bool {
         let path = self.path.clone();
         let loaded = match disk::run_with_timeout(move || load(path)).await {
@@ -220,7 +224,7 @@ impl Reloader {
         self.reach.status.clear_refusal();
     }
 
-    /// Applies a configuration, unless it is refused.
+    /// Applies a configuration or refuses it.
     async fn take(&mut self, next: LoadedConfig, is_asking: bool) -> Result<(), (Digest, ReloadError)> {
         let LoadedConfig { digest, config, .. } = next;
         if !is_asking && self.is_refused(digest) {
@@ -262,8 +266,8 @@ impl Reloader {
         self.reach.status.record_refused(outcome, RefusedConfig { digest, at, reason });
     }
 
-    /// Reports the refusal as an event on the agent's own pod, or on its node.
-    /// If there was no room for the event, the next check reports it again.
+    /// Reports the refusal as an event on the agent's own pod or on its node. If there was no room for the event, the next check
+    /// reports it again.
     fn report_refusal(&mut self) {
         let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster, &self.refused) else { return };
         let snapshot = cluster.pods().snapshot();
@@ -279,7 +283,7 @@ impl Reloader {
     }
 }
 
-/// Loads the file, or returns its mistakes and the digest that identifies the refused content.
+/// Loads the file. On failure it returns the mistakes and a digest that identifies the refused content.
 fn load(path: PathBuf) -> Result<LoadedConfig, (Digest, ConfigFileError)> {
     let text = config::read_text(&path).map_err(|error| (Digest::of(&error.to_string()), error))?;
     let digest = Digest::of(&text);
@@ -297,7 +301,7 @@ impl Reloader {
                 self.speak(next, &clouds.current()).await?;
             }
         } else {
-            // It reads the files that the sections name.
+            // This reads the files named in the sections.
             let (before, sections, those) = (clouds.current(), next.clouds.clone(), changed.clone());
             let (clock, runtime) = (clock.clone(), runtime.clone());
             let others =
@@ -332,7 +336,7 @@ impl Reloader {
             self.reach.clouds.replace(clouds);
             spoken.send(()).map_err(|()| anyhow::anyhow!(STOPPED))?;
         } else {
-            // The pods have what they had.
+            // The pods keep their old entitlements.
             drop(spoken);
         }
         is_made.await.context(STOPPED)?;
@@ -358,9 +362,8 @@ impl Reloader {
         Some(())
     }
 
-    /// Switches each thread to a configuration.
-    /// If a thread does not switch in time, all return to the configuration in force. Meanwhile no pod receives anything of a cloud
-    /// that changes.
+    /// Switches each thread to a configuration. If a thread does not switch in time, all threads return to the configuration in
+    /// force. Meanwhile pods receive no response from the changing clouds.
     async fn speak(&self, next: &AgentConfig, clouds: &Arc<Clouds>) -> anyhow::Result<()> {
         let ReloadTargets { threads, dialect_factory: speaking, clock, .. } = &self.reach;
         if told_all(threads, || speaking(next, clouds), clock).await {
@@ -374,11 +377,12 @@ impl Reloader {
     }
 }
 
-/// The error when the thread that keeps pods has ended.
+/// The error if the thread that keeps the pods has ended.
 const STOPPED: &str = "the agent is shutting down";
 
-/// Sends an update to each of these threads and waits until all have applied it, for [`SPEAKING`] at most. True if all have.
-/// A thread that has ended answers no client and is not waited for. A thread that is late takes its updates in their order.
+/// Sends an update to each of these threads and waits until all have applied it, for at most [`SPEAKING`]. Returns true if all
+/// have applied it. It does not wait for a thread that has ended, because such a thread serves no client. A slow thread applies
+/// its updates in order.
 async fn told_all(
     threads: &[mpsc::UnboundedSender<ThreadUpdate<PodEntry>>],
     speaks: impl Fn() -> (BuildDialectsFn<PodEntry>, ClientLimits),
@@ -404,7 +408,7 @@ mod tests {
 
     use super::*;
 
-    /// An ended thread was waited for without end, and the pods of a changed cloud were refused meanwhile.
+    /// The reloader once waited for an ended thread without limit. Meanwhile the pods of a changed cloud were refused.
     #[tokio::test]
     async fn a_thread_that_does_not_answer_is_given_up_and_one_that_has_ended_is_not_waited_for() {
         let (clock, hand) = Clock::manual();
@@ -419,7 +423,7 @@ mod tests {
         let mut told = Box::pin(told_all(&threads, speaks, &clock));
         tokio::select! {
             biased;
-            _ = &mut told => panic!("not before its time"),
+            _ = &mut told => panic!("the wait must not end before the time limit"),
             () = tokio::task::yield_now() => {}
         }
         hand.advance(SPEAKING);

@@ -1,4 +1,5 @@
-//! The reported state of the configuration: its digest, since when it is in force, and a refused file. Never its content.
+//! The reported state of the configuration: its digest, the time when it came into force, and a refused file. It never contains
+//! the content.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::digest::Digest;
 use seawall_observe::metrics::write::{counters, gauge, gauges};
 
-/// The outcome of a file that was read.
+/// The outcome of reading a changed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReloadOutcome {
     /// The file is in force.
@@ -19,7 +20,7 @@ pub(super) enum ReloadOutcome {
     Invalid,
     /// The file changes a key that needs a restart.
     NeedsRestart,
-    /// The file names a resource of this machine that could not be used.
+    /// The file needs a resource of this machine that cannot be used.
     ApplyFailed,
 }
 
@@ -41,11 +42,11 @@ impl ReloadOutcome {
 pub(super) struct RefusedConfig {
     pub(super) digest: Digest,
     pub(super) at: SystemTime,
-    /// The keys, and the values that were expected.
+    /// The keys and the expected values.
     pub(super) reason: String,
 }
 
-/// The state that is reported. The reloader writes it; the admin port reads it.
+/// The reported state. The reloader writes it, and the admin port reads it.
 #[derive(Debug)]
 pub(crate) struct ReloadStatus(Mutex<State>);
 
@@ -77,7 +78,7 @@ impl ReloadStatus {
         state.outcomes[outcome as usize] += 1;
     }
 
-    /// Records that the file is the one in force again.
+    /// Records that the file again contains the configuration in force.
     pub(super) fn clear_refusal(&self) {
         self.state().refused = None;
     }
@@ -122,13 +123,13 @@ impl ReloadStatus {
         counters(out, "seawall_config_reloads", help, outcomes)
     }
 
-    /// Locks the state. A scrape reads several values that belong together; the lock is held while they are copied.
+    /// Locks the state. A scrape reads several related values, and the lock is held while they are copied.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Formats an instant for people and tools, to the second.
+/// Formats a time for users and tools, to the second.
 pub(super) fn format_time(at: SystemTime) -> String {
     let at = jiff::Timestamp::try_from(at).unwrap_or_default();
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -1,19 +1,19 @@
-//! Gives up privileges before the process serves the first byte.
+//! Drops privileges before the process serves the first byte.
 //!
-//! Tokens live in this memory. A core dump or a debugger of the same user would copy them out. So the process is not dumpable
-//! (`prctl(2)`, PR_SET_DUMPABLE; this also makes `/proc/PID/mem` root's alone), and it can never gain privileges through a
-//! set-user-ID program (PR_SET_NO_NEW_PRIVS). The process needs its initial privileges (binding port 80, opening BPF maps) only for
-//! the start. So it drops all capabilities, except those that the redirect needs.
+//! The process keeps tokens in memory. A core dump or a debugger of the same user would copy them. So the process is not dumpable
+//! (`prctl(2)`, PR_SET_DUMPABLE), which also restricts `/proc/PID/mem` to root. It can never gain privileges through a
+//! set-user-ID program (PR_SET_NO_NEW_PRIVS). The process needs its initial privileges (binding port 80, opening BPF maps) only
+//! at the start. So it drops all capabilities, except those that the redirect needs.
 //!
 //! Last, it installs a list of its system calls and their permitted arguments ([`seccomp`], the list: [`syscalls`]). Code that an
-//! attacker brings into this process can use no other call: no program to start, no file to write, no namespace, no debugger, nothing
-//! for the kernel to load, no memory to make executable.
-//! - Calls that only such code makes end the process at once, whatever the price. An operator sees a container that ends by SIGSYS
+//! attacker injects into this process can make no other calls. So it can start no program, write no file, create no namespace,
+//! attach no debugger, load nothing into the kernel, and make no memory executable.
+//! - Some calls come only from an attacker's code. They end the process at once. An operator sees a container that ends by SIGSYS
 //!   (exit code 159), and the call's number in the kernel's log.
-//! - Any other call that is not on the list fails with EPERM, and the agent continues. A C library may need a call in a case that no
-//!   test reached. An agent that ended for that, on every node at once, would take more from pods than a refused call can give to an
-//!   attacker. The code that made the call reports it as any other failure ("os error 1"), and with `seccomp: log` the kernel names
-//!   each such call.
+//! - Every other call that is not on the list fails with EPERM, and the agent continues. A C library may need such a call in a
+//!   case that no test reached. An agent that ended for that reason could end on every node at once, which would harm pods more
+//!   than a refused call helps an attacker. The code that made the call reports an ordinary failure ("os error 1"). With
+//!   `seccomp: log`, the kernel's log names each such call.
 
 mod seccomp;
 mod syscalls;
@@ -30,11 +30,11 @@ pub(crate) use syscalls::SyscallProfile;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Seccomp {
-    /// The kernel refuses them.
+    /// The kernel refuses these calls.
     Enforce,
-    /// The kernel's log names them, and they are allowed. Use it to find the calls that one machine needs and others do not.
+    /// The kernel logs these calls and allows them. Use it to find calls that only some machines need.
     Log,
-    /// No list is installed, because some kernels have no filters.
+    /// No list is installed. Use it for kernels without seccomp filters.
     None,
 }
 
@@ -55,7 +55,7 @@ impl Seccomp {
     /// Installs the filter for all threads, present and future. Call it after [`harden_process`].
     ///
     /// # Errors
-    /// The kernel refused; serving without it would break a promise of THREAT-MODEL.md.
+    /// The kernel refused. Serving without the filter would break a promise of THREAT-MODEL.md.
     pub(crate) fn install(self, needs: SyscallProfile) -> anyhow::Result<()> {
         match self {
             Self::Enforce => seccomp::enforce(needs),
@@ -64,7 +64,7 @@ impl Seccomp {
         }
     }
 
-    /// Returns a warning for operators if calls are not refused.
+    /// Returns a warning for the operator if the kernel does not refuse calls.
     pub(crate) fn remark(self) -> Option<String> {
         (self != Self::Enforce).then(|| {
             format!("seccomp is {}: the kernel does not refuse system calls that the agent never makes. Set seccomp: enforce", self.as_str())
@@ -72,17 +72,18 @@ impl Seccomp {
     }
 }
 
-/// Drops privileges and makes the process not dumpable, for this thread and those that it starts from now on.
+/// Drops privileges and makes the process not dumpable. This applies to the calling thread and to the threads that it starts
+/// later.
 ///
 /// # Errors
-/// The kernel refused a step; serving without it would break a promise of THREAT-MODEL.md.
+/// The kernel refused a step. Serving without it would break a promise of THREAT-MODEL.md.
 pub(crate) fn harden_process(kept: CapabilitySet) -> io::Result<()> {
     drop_privileges(kept)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 
-/// Drops the privileges of this thread: all capabilities except `kept`, and the right to gain any again.
+/// Drops the privileges of the calling thread: all capabilities except `kept`, and the right to gain new ones.
 ///
 /// # Errors
 /// The kernel refused.
@@ -113,7 +114,7 @@ mod tests {
     const BECOMES: &str = "sandbox::tests::child_that_becomes_a_program";
     const MOVES: &str = "sandbox::tests::child_that_takes_another_root";
 
-    /// Runs in a process of its own, because a filter cannot be removed.
+    /// Runs a test in a process of its own, because a filter cannot be removed.
     fn child(test: &str) -> Output {
         let words = [test, "--exact", "--ignored", "--nocapture", "--test-threads=1"];
         Command::new(std::env::current_exe().unwrap()).args(words).output().unwrap()
@@ -160,7 +161,7 @@ mod tests {
         OpenOptions::new().write(true).create_new(true).open(&file).unwrap().sync_all().unwrap();
         std::fs::rename(&file, folder.path().join("kept")).unwrap();
         std::fs::remove_file(folder.path().join("kept")).unwrap();
-        // Late, as a thread that began before the filter.
+        // This simulates a thread that began before the filter and drops its privileges late.
         drop_privileges(CapabilitySet::empty()).unwrap();
         assert!(std::panic::catch_unwind(|| panic!("on purpose")).is_err());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -174,7 +175,7 @@ mod tests {
         let older = std::sync::Arc::new(std::sync::Barrier::new(2));
         let waits = older.clone();
         let path = file.path().to_owned();
-        // Older than the filter, and younger.
+        // One thread is older than the filter, another one is younger.
         let thread = std::thread::spawn(move || {
             waits.wait();
             waits.wait();
@@ -189,8 +190,8 @@ mod tests {
         for (what, refused) in [
             ("to write", written),
             ("to make a file", std::fs::File::create_new(file.path().with_extension("new")).map(drop)),
-            ("to remove one", std::fs::remove_file(file.path())),
-            ("a socket of a file's", UnixStream::connect("/no/such/socket").map(drop)),
+            ("to remove a file", std::fs::remove_file(file.path())),
+            ("a Unix socket", UnixStream::connect("/no/such/socket").map(drop)),
             (
                 "another protocol",
                 socket(AddressFamily::PACKET, SocketType::RAW, None).map(drop).map_err(Into::into),
@@ -201,7 +202,10 @@ mod tests {
             assert_eq!(refused.map_err(|error| error.raw_os_error()), Err(Some(nix::libc::EPERM)), "{what}");
         }
         UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        assert!(Seccomp::Enforce.install(SyscallProfile::default()).is_err(), "no filter after it");
+        assert!(
+            Seccomp::Enforce.install(SyscallProfile::default()).is_err(),
+            "a second filter must be refused"
+        );
     }
 
     #[test]

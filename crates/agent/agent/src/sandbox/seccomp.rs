@@ -1,8 +1,8 @@
 //! Compiles the list of `syscalls` to BPF programs for the kernel, and installs them.
 //!
-//! Only the sandbox calls it. It knows only one system call by name. Each program has one answer for the calls that it names, so
-//! there are three programs, of which the strictest answer counts (seccomp(2)). On kernels from 5.11 on, a call that is allowed
-//! whatever its arguments runs none of them: the kernel records it as one bit.
+//! Only the sandbox uses this module. The module knows just one system call by name. A program has one result for all calls that
+//! it names. So there are three programs, and the kernel applies the strictest result (seccomp(2)). Since 5.11 the kernel runs no
+//! program for calls that are allowed with any arguments: it records these calls as one bit each.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 /// Refuses calls that are not on the list, for every present and future thread. It cannot be undone.
 ///
 /// # Errors
-/// The kernel has no filters, or one of the threads has one of its own.
+/// The kernel has no seccomp filters, or a thread already has its own filter.
 pub(super) fn enforce(needs: SyscallProfile) -> anyhow::Result<()> {
     enforced(needs, std::env::consts::ARCH)?.iter().try_for_each(start)
 }
 
-/// Returns the programs in the order of installation. The list is last, because it refuses any further filter.
+/// Returns the programs in the order of installation. The program with the list is last, because it refuses further filters.
 fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfProgram; 3]> {
     let program = |calls: Vec<SyscallRule>, other, named| program(calls, other, named, architecture);
     let unknown = program(vec![(libc::SYS_clone3, &[])], SeccompAction::Allow, refusal(libc::ENOSYS))?;
@@ -34,10 +34,10 @@ fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfPro
     Ok([unknown, never, list])
 }
 
-/// Makes the kernel log the calls that would be refused, and refuses none.
+/// Makes the kernel log the calls that are not on the list, without refusing them.
 ///
 /// # Errors
-/// As [`enforce`].
+/// The kernel has no seccomp filters, or a thread already has its own filter.
 pub(super) fn log(needs: SyscallProfile) -> anyhow::Result<()> {
     let calls = needs.calls().collect();
     start(&program(calls, SeccompAction::Log, SeccompAction::Allow, std::env::consts::ARCH)?)
@@ -52,8 +52,8 @@ fn start(program: &BpfProgram) -> anyhow::Result<()> {
         .context("the kernel does not accept a seccomp filter; set `seccomp: none` to run without one")
 }
 
-/// Returns a program that answers `named` for these calls and `other` for all others.
-/// Calls of another architecture's kind (32 bits on a 64-bit machine) end the process.
+/// Returns a program with the result `named` for these calls and the result `other` for all other calls. Calls of another
+/// architecture (32 bits on a 64-bit machine) end the process.
 fn program(
     calls: Vec<SyscallRule>,
     other: SeccompAction,
@@ -82,7 +82,8 @@ fn condition(arguments: ArgFilters) -> anyhow::Result<SeccompRule> {
 }
 
 fn compared(place: u8, is: ArgFilter) -> anyhow::Result<Vec<SeccompCondition>> {
-    // The kernel reads 32 bits of most, whatever a caller leaves above them; where it reads 64, all are looked at.
+    // The kernel reads 32 bits of most arguments and ignores the bits above. Where it reads 64 bits, the filter checks all of
+    // them.
     let word = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Dword, op, value);
     let long = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Qword, op, value);
     let conditions: Result<Vec<_>, _> = match is {
@@ -102,10 +103,10 @@ mod tests {
     const ERRNO: u32 = 0x0005_0000;
     const KILL: u32 = 0x8000_0000;
 
-    /// The architectures (Linux, `include/uapi/linux/audit.h`: AUDIT_ARCH_*), by Rust's names.
+    /// The architectures by their Rust names (Linux, `include/uapi/linux/audit.h`: AUDIT_ARCH_*).
     const MACHINES: [(&str, u32); 2] = [("x86_64", 0xc000_003e), ("aarch64", 0xc000_00b7)];
 
-    /// Returns a program's answer. It runs the program as the kernel does: on `struct seccomp_data` in its byte order.
+    /// Returns a program's result. It runs the program as the kernel does, on `struct seccomp_data` in the kernel's byte order.
     fn run(program: &BpfProgram, machine: u32, call: libc::c_long, arguments: &[u64]) -> u32 {
         let mut data = Vec::new();
         data.extend(u32::try_from(call).unwrap().to_le_bytes());
@@ -133,8 +134,8 @@ mod tests {
         }
     }
 
-    /// Returns the kernel's answer after it runs all three programs, the last installed one first.
-    /// The strictest answer counts, and among equal ones the first.
+    /// Returns the result of all three programs. The kernel runs the last installed program first. It applies the strictest
+    /// result, and among equal results the first one.
     fn answer(
         needs: SyscallProfile,
         (name, machine): (&str, u32),
@@ -276,9 +277,9 @@ mod tests {
     #[test]
     fn calls_of_another_kind_of_machine_end_the_process() {
         let [program, ..] = enforced(ALL, "x86_64").unwrap();
-        // AUDIT_ARCH_I386, whose numbers mean other calls.
+        // On AUDIT_ARCH_I386, the same numbers mean other calls.
         assert_eq!(run(&program, 0x4000_0003, libc::SYS_read, &[]), KILL);
-        // x32's numbers are those of no list.
+        // The list contains no numbers of x32.
         assert_eq!(answer(ALL, MACHINES[0], libc::SYS_read | 0x4000_0000, &[]), EPERM);
     }
 

@@ -1,9 +1,9 @@
-//! The system calls that the serving agent makes, by name; the kernel refuses all others.
+//! Lists the system calls that the serving agent makes, by name. The kernel refuses all other calls.
 //!
-//! The list comes from the whole test suite under `strace`, built for glibc and for musl, and from reading the later calls of both
-//! libraries (name look-ups, a panic, the end). Numbers differ between architectures, names do not. x86-64 has some calls that newer
-//! architectures never had, and both C libraries still use them there. The module `seccomp` compiles the list to programs for the
-//! kernel.
+//! The list comes from running the whole test suite under `strace`, built for glibc and for musl. Reading both libraries added
+//! the calls that come late: name lookups, a panic, the exit. Numbers differ between architectures, names do not. x86-64 has some
+//! calls that newer architectures never had, and both C libraries still use them there. The module `seccomp` compiles the list to
+//! programs for the kernel.
 
 use nix::libc::{self, c_int, c_long};
 
@@ -12,19 +12,20 @@ use nix::libc::{self, c_int, c_long};
 pub(super) enum ArgFilter {
     /// The low 32 bits of the argument equal this value.
     Equal(u64),
-    /// The argument is none of these values.
+    /// The argument has none of these values.
     NoneOf(&'static [u64]),
-    /// Among the bits of the first value, exactly those of the second are set.
+    /// Of the bits in the first value, exactly the bits of the second value are set.
     Bits(u64, u64),
 }
 
-/// The conditions on a call's arguments, each with the argument's position (from 0). All must hold.
+/// The conditions on a call's arguments, each with the argument's position (from 0). The call must meet all of them.
 pub(super) type ArgFilters = &'static [(u8, ArgFilter)];
 
-/// A call, and the alternatives for its arguments. One alternative is enough; without any, all arguments are allowed.
+/// A call, and the alternatives for its arguments. One matching alternative is enough. Without alternatives, all arguments are
+/// allowed.
 pub(super) type SyscallRule = (c_long, &'static [ArgFilters]);
 
-/// The optional parts of the list that a configuration needs.
+/// The optional parts of the list, which depend on the configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SyscallProfile {
     /// True if the agent uses the redirect's BPF maps.
@@ -34,7 +35,7 @@ pub(crate) struct SyscallProfile {
 }
 
 impl SyscallProfile {
-    /// Returns all calls that are allowed.
+    /// Returns all allowed calls.
     pub(super) fn calls(self) -> impl Iterator<Item = SyscallRule> {
         let plain = ALWAYS.iter().chain(OLDER).map(|number| (*number, &[][..]));
         let maps = self.bpf_maps.then_some(MAPS).into_iter().flatten();
@@ -43,10 +44,10 @@ impl SyscallProfile {
     }
 }
 
-/// Calls that are allowed with any arguments.
-/// Their effect is limited by the descriptors that the process has open, and by its capabilities, which are none.
+/// The calls that are allowed with any arguments. The process's open descriptors and its empty set of capabilities limit their
+/// effect.
 const ALWAYS: &[c_long] = &[
-    // Connections, names, and the admin port, which may be opened late.
+    // Connections, name lookups, and the admin port, which may be opened late.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -67,7 +68,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_shutdown,
     libc::SYS_close,
     libc::SYS_fcntl,
-    // Waiting.
+    // Waiting for events and time.
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
@@ -78,7 +79,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_clock_gettime,
     libc::SYS_restart_syscall,
-    // Files that are read, and lists of control groups.
+    // Reading files and listing cgroups.
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
@@ -86,12 +87,12 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_getdents64,
     libc::SYS_lseek,
     libc::SYS_pread64,
-    // Memory; what makes it executable is below.
+    // Memory. The calls that could make memory executable are restricted below.
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
-    // Threads, signals and the end. A thread that is late gives up what it has: nothing can be gained by that any more.
+    // Threads, signals and the exit. Threads may drop capabilities late; they can no longer gain any.
     libc::SYS_capget,
     libc::SYS_capset,
     libc::SYS_set_robust_list,
@@ -106,16 +107,16 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // What the machine is, and chance.
+    // Information about the machine, and random numbers.
     libc::SYS_getrandom,
     libc::SYS_uname,
     libc::SYS_sysinfo,
-    // Answered with ENOSYS by a filter of its own: its arguments lie in memory, where no filter sees them, and C libraries then ask by
-    // `clone`.
+    // A separate filter answers this call with ENOSYS. Its arguments are in memory, where a filter cannot read them. C libraries
+    // then use `clone` instead.
     libc::SYS_clone3,
 ];
 
-/// Calls that exist on x86-64 alone.
+/// The calls that exist only on x86-64.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[c_long] =
     &[libc::SYS_poll, libc::SYS_epoll_wait, libc::SYS_stat, libc::SYS_lstat, libc::SYS_readlink];
@@ -123,20 +124,20 @@ const OLDER: &[c_long] =
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
-/// The flags of a file that is opened for reading: neither written nor created. (O_TMPFILE takes O_WRONLY or O_RDWR, too.)
+/// The flags to open a file for reading only. They exclude writing and creating. (O_TMPFILE needs O_WRONLY or O_RDWR, too.)
 const FOR_READING: ArgFilter =
     ArgFilter::Bits((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64, libc::O_RDONLY as u64);
 
-/// The flags of a file that is created anew, never one that existed.
+/// The flags to create a file that does not exist yet.
 const MADE_ANEW: ArgFilter = ArgFilter::Bits(
     (libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL) as u64,
     (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL) as u64,
 );
 
-/// The protection of memory that is not executable: nothing is loaded after the start.
+/// The protection of memory that is not executable. The agent loads no code after the start.
 const NOT_EXECUTABLE: ArgFilter = ArgFilter::Bits(libc::PROT_EXEC as u64, 0);
 
-/// The flags of a thread of this process, in the process's namespaces.
+/// The flags to create a thread of this process, in the process's own namespaces.
 const A_THREAD: ArgFilter =
     ArgFilter::Bits((libc::CLONE_THREAD | NAMESPACES) as u64, libc::CLONE_THREAD as u64);
 
@@ -156,16 +157,16 @@ const RAW: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_RAW as u64);
 const IPV4: ArgFilter = ArgFilter::Equal(libc::AF_INET as u64);
 const IPV6: ArgFilter = ArgFilter::Equal(libc::AF_INET6 as u64);
 
-/// The `ioctl` requests (Linux, `include/uapi/asm-generic/ioctls.h`). The library's constants differ in type between C libraries.
+/// The `ioctl` requests (Linux, `include/uapi/asm-generic/ioctls.h`). The constants of the C libraries differ in type.
 const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 const FIOCLEX: u64 = 0x5451;
 
-/// The `prctl` option (Linux, `include/uapi/linux/prctl.h`), which the library does not define.
+/// The `prctl` option (Linux, `include/uapi/linux/prctl.h`) that the library does not define.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
-/// Calls that are allowed with certain arguments only.
-/// Sockets of files are not among them: glibc uses one to query a cache of names, and works without it.
+/// The calls that are allowed with certain arguments only. Unix sockets are excluded: glibc uses one to query a name cache, and
+/// works without it.
 const IN_A_WAY: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, FOR_READING)]]),
     #[cfg(target_arch = "x86_64")]
@@ -178,7 +179,7 @@ const IN_A_WAY: &[SyscallRule] = &[
         &[
             &[(0, IPV4), (1, STREAM)],
             &[(0, IPV6), (1, STREAM)],
-            // Names are asked for by these, and which of the addresses found can be reached.
+            // DNS queries, and the check which of the found addresses can be reached.
             &[(0, IPV4), (1, DATAGRAM)],
             &[(0, IPV6), (1, DATAGRAM)],
             &[
@@ -188,7 +189,7 @@ const IN_A_WAY: &[SyscallRule] = &[
             ],
         ],
     ),
-    // What signals are told to each runtime by.
+    // Each runtime receives signals over this socket pair.
     (libc::SYS_socketpair, &[&[(0, ArgFilter::Equal(libc::AF_UNIX as u64)), (1, STREAM)]]),
     (
         libc::SYS_ioctl,
@@ -198,7 +199,7 @@ const IN_A_WAY: &[SyscallRule] = &[
             &[(1, ArgFilter::Equal(FIONREAD))],
         ],
     ),
-    // A thread's name, what it gives up, and what the kernel told the program at its start.
+    // The thread's name, dropping privileges, and the start data from the kernel.
     (
         libc::SYS_prctl,
         &[
@@ -207,16 +208,16 @@ const IN_A_WAY: &[SyscallRule] = &[
             &[(0, ArgFilter::Equal(PR_GET_AUXV))],
         ],
     ),
-    // The end that a program gives itself when it cannot go on.
+    // A program aborts itself with these calls.
     (libc::SYS_tgkill, &[&[(2, ArgFilter::Equal(libc::SIGABRT as u64))]]),
     (libc::SYS_tkill, &[&[(1, ArgFilter::Equal(libc::SIGABRT as u64))]]),
-    // What limits there are, and none is set.
+    // Reading resource limits, not setting them.
     (libc::SYS_prlimit64, &[&[(2, ArgFilter::Bits(u64::MAX, 0))]]),
 ];
 
-/// The `bpf` commands on open maps (Linux, `enum bpf_cmd` in `include/uapi/linux/bpf.h`).
-/// They are BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and BPF_MAP_GET_NEXT_KEY. The agent creates or opens no
-/// map, loads no program and attaches nothing.
+/// The `bpf` commands on open maps (Linux, `enum bpf_cmd` in `include/uapi/linux/bpf.h`): BPF_MAP_LOOKUP_ELEM,
+/// BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and BPF_MAP_GET_NEXT_KEY. The agent creates or opens no map, loads no program and
+/// attaches nothing.
 const MAP_COMMANDS: [u64; 4] = [1, 2, 3, 4];
 
 const MAPS: &[SyscallRule] = &[
@@ -229,17 +230,17 @@ const MAPS: &[SyscallRule] = &[
             &[(0, ArgFilter::Equal(MAP_COMMANDS[3]))],
         ],
     ),
-    // Agents write in turns.
+    // Agents take turns with a file lock.
     (libc::SYS_flock, &[]),
 ];
 
-/// The number of `renameat` (Linux, `include/uapi/asm-generic/unistd.h`), which the library does not define for glibc on aarch64.
+/// The number of `renameat` (Linux, `include/uapi/asm-generic/unistd.h`). The library does not define it for glibc on aarch64.
 #[cfg(target_arch = "aarch64")]
 const RENAMEAT: c_long = 38;
 #[cfg(not(target_arch = "aarch64"))]
 const RENAMEAT: c_long = libc::SYS_renameat;
 
-/// Calls for a file that is replaced as a whole.
+/// The calls that replace a whole file.
 const WRITING: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, MADE_ANEW)]]),
     #[cfg(target_arch = "x86_64")]
@@ -254,11 +255,10 @@ const WRITING: &[SyscallRule] = &[
     (libc::SYS_rename, &[]),
 ];
 
-/// Calls that the agent never makes, whatever its faults, and that an attacker makes first.
-/// They end the process, because an attacker then controls it. Other calls that are not on the list are refused, because they may
-/// come from a C library in a case that no test reached.
+/// The calls that the agent never makes, and that an attacker makes first. They end the process, because an attacker then
+/// controls it. Other calls that are not on the list only fail, because a C library may make them in a case that no test reached.
 pub(super) const FATAL_CALLS: &[SyscallRule] = &[
-    // Another program, another process.
+    // Another program or another process.
     (libc::SYS_execve, &[]),
     (libc::SYS_execveat, &[]),
     #[cfg(target_arch = "x86_64")]
@@ -272,7 +272,7 @@ pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     (libc::SYS_process_vm_writev, &[]),
     (libc::SYS_pidfd_getfd, &[]),
     (libc::SYS_kcmp, &[]),
-    // Other namespaces and roots.
+    // Other namespaces and root directories.
     (libc::SYS_unshare, &[]),
     (libc::SYS_setns, &[]),
     (libc::SYS_chroot, &[]),
@@ -288,7 +288,7 @@ pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     (libc::SYS_fsmount, &[]),
     (libc::SYS_name_to_handle_at, &[]),
     (libc::SYS_open_by_handle_at, &[]),
-    // Code in the kernel, and its large surfaces.
+    // Code in the kernel, and large parts of the kernel's interface.
     (libc::SYS_bpf, &[&[(0, ArgFilter::NoneOf(&MAP_COMMANDS))]]),
     (libc::SYS_init_module, &[]),
     (libc::SYS_finit_module, &[]),
@@ -308,7 +308,7 @@ pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     (libc::SYS_iopl, &[]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_ioperm, &[]),
-    // Somebody else, or the whole machine.
+    // Another user, or the whole machine.
     (libc::SYS_setuid, &[]),
     (libc::SYS_setgid, &[]),
     (libc::SYS_setresuid, &[]),

@@ -1,6 +1,6 @@
-//! The AWS part of the import, for both tools: the keys of the section `aws`, and how requests reach a node's agent.
+//! The AWS part of the import, for both tools: the keys of the section `aws`, and the rule that sends requests to a node's agent.
 //!
-//! Only the tools' tables use it; `mod.rs`, `config_builder` and `flags` know no key of any cloud.
+//! Only the tools' tables use this module. `mod.rs`, `config_builder` and `flags` know no cloud's keys.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use seawall_core::duration;
 use super::config_builder::ConfigBuilder;
 use super::flags::{ImportOption, RequiredSetting};
 
-/// The option for the region in which roles are assumed.
+/// The option for the region in which the agent assumes roles.
 pub(super) const REGION: ImportOption = ImportOption { name: "region", value: "REGION", key: "aws.region" };
 
-/// The option for the account of roles that are given by name.
+/// The option for the AWS account of roles that are given by name only.
 pub(super) const ACCOUNT: ImportOption =
     ImportOption { name: "account", value: "ACCOUNT", key: "aws.account" };
 
-/// The setting that every tool requires.
+/// The required AWS region. Every tool needs it.
 pub(super) const MUST_HAVE_REGION: RequiredSetting = RequiredSetting {
     is_open: |draft| !draft.has("aws.region"),
     sentence: "these flags do not name the AWS region: give --region REGION before `--`",
@@ -25,23 +25,23 @@ pub(super) const MUST_HAVE_REGION: RequiredSetting = RequiredSetting {
 const NO_ACCOUNT: &str = "these flags do not name the AWS account, which role names need: give --account ACCOUNT before `--`, or the flag for \
                           the base of role ARNs";
 
-/// Returns the requirement of an account. `is_open` reports whether the tool gives roles by name and no account is known.
+/// Returns the requirement to give an account. `is_open` returns true if the tool gives roles by name and the account is unknown.
 pub(super) const fn must_have_account(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
     RequiredSetting { is_open, sentence: NO_ACCOUNT }
 }
 
-/// True if the account of roles that are given by name is not known.
+/// True if the account of roles that are given by name is unknown.
 pub(super) fn is_account_open(draft: &ConfigBuilder) -> bool {
     !draft.has("aws.account") && !draft.has("aws.baseRoleArn")
 }
 
-/// Sets the defaults that both tools share and that differ from ours.
+/// Sets the defaults that both tools share and that differ from the agent's defaults.
 pub(super) fn begin(draft: &mut ConfigBuilder) {
     draft.set("identity.strategy", "source-ip");
     draft.set("aws.stsEndpoint", "global");
     draft.set("aws.session.duration", "1h");
     draft.set("aws.imds.httpTokens", "optional");
-    // Neither tool issues tokens of its own. `deploy/daemonset.yaml` mounts the folder.
+    // Neither tool issues session tokens. `deploy/daemonset.yaml` mounts the folder.
     draft.set("aws.imds.tokenKeyFile", "/var/lib/seawall/token-keys");
 }
 
@@ -63,12 +63,12 @@ pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
                 "if a role's maximum is shorter, the agent requests that maximum; a session of a chained role always lasts one hour",
             );
         }
-        // The configuration's reader says what is expected.
+        // An invalid value is passed on: the configuration's parser reports what it expects.
         None => draft.set("aws.session.duration", text),
     }
 }
 
-/// Adds a remark about the NAT rule that brings pods' requests to the agent, which no key sets. `to` is the port.
+/// Adds a remark about the NAT rule that sends pods' requests to the agent. No key sets this rule. `to` is the port.
 pub(super) fn redirect(draft: &mut ConfigBuilder, interface: &str, to: &str) {
     let (not, name) = interface.strip_prefix('!').map_or(("", interface), |name| ("! ", name.trim()));
     let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+:".contains(&b));

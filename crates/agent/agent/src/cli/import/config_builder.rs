@@ -1,4 +1,4 @@
-//! A configuration that is being built: keys, each with the flag that set it, and remarks on flags.
+//! Builds a configuration from keys, each with the flag that set it, and from remarks on flags.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,7 @@ pub(super) struct ConfigBuilder {
     remarks: Vec<Remark>,
     /// The last value of each flag that was given.
     given: HashMap<&'static str, String>,
-    /// The flag that is being read.
+    /// The flag that is being translated.
     flag: Option<&'static str>,
 }
 
@@ -26,7 +26,7 @@ struct Setting {
     flag: Option<&'static str>,
 }
 
-/// A remark on some flags.
+/// A remark on one or more flags.
 #[derive(Debug)]
 struct Remark {
     flags: Vec<&'static str>,
@@ -44,15 +44,14 @@ impl ConfigBuilder {
         }
     }
 
-    /// Runs `reading` for one flag, so that its keys and remarks carry that flag.
+    /// Runs `reading` for one flag, so that the keys and remarks that it adds are attributed to the flag.
     pub(super) fn for_flag(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
         self.flag = Some(flag);
         reading(self);
         self.flag = None;
     }
 
-    /// Sets a key, which is written with the names of its tables before it.
-    /// Adds a remark if an earlier flag set another value.
+    /// Sets a key, given with the names of its tables (`aws.region`). Adds a remark if an earlier flag set another value.
     pub(super) fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         let (value, flag) = (value.into(), self.flag);
         let before = self.settings.insert(key, Setting { value: value.clone(), flag });
@@ -71,7 +70,7 @@ impl ConfigBuilder {
         self.given.get(flag).map(String::as_str)
     }
 
-    /// Adds a remark on the flag that is being read, or on the whole configuration if there is none.
+    /// Adds a remark on the flag that is being translated. If there is none, the remark is on the whole configuration.
     pub(super) fn remark(&mut self, text: impl Into<Cow<'static, str>>) {
         let text = text.into();
         let at = self.remarks.iter().position(|remark| remark.text == text).unwrap_or(self.remarks.len());
@@ -83,7 +82,7 @@ impl ConfigBuilder {
         flags.extend(new);
     }
 
-    /// Returns the configuration as YAML, with the remarks before it.
+    /// Returns the configuration as YAML, preceded by the remarks as comments.
     pub(super) fn yaml(&self, title: &str) -> String {
         let mut out = format!(
             "# Translated from the flags of {title} by `seawall-agent import`. Run the agent on the node's network, with the name of the \
@@ -114,7 +113,7 @@ impl ConfigBuilder {
         })
     }
 
-    /// Explains mistakes in the written configuration by the flags that caused them.
+    /// Explains mistakes in the written configuration. Names the flags that caused them.
     pub(super) fn explain_errors(&self, mistakes: &ValidationErrors) -> Vec<String> {
         mistakes.0.iter().map(|mistake| self.blame_one(mistake)).collect()
     }
@@ -129,7 +128,7 @@ impl ConfigBuilder {
     }
 }
 
-/// Sets a value under a dotted key.
+/// Sets a value in a table, at a key with dots.
 fn put(table: &mut Map<String, Value>, key: &str, value: &Value) {
     let Some((first, rest)) = key.split_once('.') else {
         table.insert(key.to_owned(), value.clone());

@@ -1,22 +1,22 @@
-//! Parses command lines of other tools, given their known flags.
+//! Parses the command lines of other tools with the help of their known flags.
 //!
-//! The module knows how kingpin (KIAM) and pflag (kube2iam) write flags, and no flag by its name.
+//! The module knows the flag syntax of kingpin (KIAM) and pflag (kube2iam). It knows no flag by name.
 
 use super::config_builder::ConfigBuilder;
 
-/// A tool whose flags can be imported. Each tool has a file, and one line in `TOOLS`.
+/// A tool whose flags can be imported. Each tool has its own file and one line in `TOOLS`.
 #[derive(Debug)]
 pub(super) struct SourceTool {
     /// The tool's name on the command line.
     pub(super) word: &'static str,
-    /// The tool's name in sentences.
+    /// The tool's name for sentences.
     pub(super) title: &'static str,
-    /// Words that may stand between flags and have no meaning: the program and its subcommands.
+    /// The words between flags that have no meaning: the program and its subcommands.
     pub(super) words: &'static [&'static str],
     pub(super) flags: &'static [&'static [ToolFlag]],
-    /// The options for values that the tool detects while it runs; they stand before `--`.
+    /// The options for values that the tool detects at run time. They precede `--` on the command line.
     pub(super) options: &'static [ImportOption],
-    /// The settings that the options and flags must have provided.
+    /// The settings that the options and flags must provide.
     pub(super) required_settings: &'static [RequiredSetting],
     /// Sets the tool's defaults before the first flag.
     pub(super) begin: fn(&mut ConfigBuilder),
@@ -24,7 +24,7 @@ pub(super) struct SourceTool {
     pub(super) finish: fn(&mut ConfigBuilder),
 }
 
-/// An option of this program: it sets a key for which the tool has no flag.
+/// An option of `import`. It sets a key for which the tool has no flag.
 #[derive(Debug)]
 pub(super) struct ImportOption {
     pub(super) name: &'static str,
@@ -33,11 +33,11 @@ pub(super) struct ImportOption {
     pub(super) key: &'static str,
 }
 
-/// A setting that the flags may leave open and that must not be guessed.
+/// A setting that the flags may omit and that must not be guessed.
 #[derive(Debug)]
 pub(super) struct RequiredSetting {
     pub(super) is_open: fn(&ConfigBuilder) -> bool,
-    /// The error text, which says what to give.
+    /// The error text. It says what the user must give.
     pub(super) sentence: &'static str,
 }
 
@@ -51,15 +51,15 @@ pub(super) struct ToolFlag {
 
 #[derive(Debug)]
 enum FlagAction {
-    /// Sets keys from the flag's value.
+    /// The flag's value sets keys.
     Sets(fn(&str, &mut ConfigBuilder)),
-    /// Has no counterpart here. The text says what to do instead.
+    /// The flag has no equivalent. The text says what to do instead.
     Unsupported(&'static str),
-    /// Has an effect only together with other flags; the tool's `finish` handles it.
+    /// The flag has an effect only together with other flags. The tool's `finish` handles it.
     Deferred,
 }
 
-/// A flag that stands on a command line.
+/// A flag on a command line, with its value.
 #[derive(Debug)]
 pub(super) struct GivenFlag<'a> {
     pub(super) flag: &'static ToolFlag,
@@ -72,17 +72,17 @@ impl ToolFlag {
         Self { name, is_switch: false, means: FlagAction::Sets(sets) }
     }
 
-    /// Returns a flag that is on or off. `sets` receives `true` or `false`.
+    /// Returns a boolean flag. `sets` receives `true` or `false`.
     pub(super) const fn boolean(name: &'static str, sets: fn(&str, &mut ConfigBuilder)) -> Self {
         Self { name, is_switch: true, means: FlagAction::Sets(sets) }
     }
 
-    /// Returns a flag with a value that has no counterpart here.
+    /// Returns a flag with a value that has no equivalent. `instead` says what to do.
     pub(super) const fn unsupported(name: &'static str, instead: &'static str) -> Self {
         Self { name, is_switch: false, means: FlagAction::Unsupported(instead) }
     }
 
-    /// Returns a flag that is on or off and has no counterpart here.
+    /// Returns a boolean flag that has no equivalent. `instead` says what to do.
     pub(super) const fn unsupported_boolean(name: &'static str, instead: &'static str) -> Self {
         Self { name, is_switch: true, means: FlagAction::Unsupported(instead) }
     }
@@ -92,7 +92,7 @@ impl ToolFlag {
         Self { name, is_switch: false, means: FlagAction::Deferred }
     }
 
-    /// Returns a flag that is on or off and that the tool's `finish` reads.
+    /// Returns a boolean flag that the tool's `finish` reads.
     pub(super) const fn deferred_boolean(name: &'static str) -> Self {
         Self { name, is_switch: true, means: FlagAction::Deferred }
     }
@@ -111,7 +111,8 @@ impl ToolFlag {
 /// Returns the flags of a command line, in their order.
 ///
 /// # Errors
-/// Every flag that the tool does not have; if there is none, every other misplaced word.
+/// The tool does not have a flag; the error lists all such flags. If all flags are known, the error lists all other misplaced
+/// words.
 pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<GivenFlag<'a>>, Vec<String>> {
     let (mut given, mut unknown, mut misplaced) = (Vec::new(), Vec::new(), Vec::new());
     let mut rest = args.iter().map(String::as_str).peekable();
@@ -139,7 +140,7 @@ pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<Give
             None => misplaced.push(format!("--{}: expected a value", flag.name)),
         }
     }
-    // The value of a flag that nobody knows looks like a word without a place.
+    // Without this rule, the value of an unknown flag would be reported as a misplaced word.
     let mistakes = if unknown.is_empty() { misplaced } else { unknown };
     if mistakes.is_empty() { Ok(given) } else { Err(mistakes) }
 }
@@ -150,7 +151,7 @@ fn is_word(arg: &str, tool: &SourceTool) -> bool {
     tool.words.contains(&name)
 }
 
-/// Finds the flag with this name. The bool is true if the name turns the flag off (kingpin's `--no-`).
+/// Finds the flag with this name. The bool is true if the name turns the flag off (kingpin's prefix `--no-`).
 fn find(name: &str, tool: &SourceTool) -> Option<(&'static ToolFlag, bool)> {
     let of_name = |name: &str| tool.flags.iter().copied().flatten().find(|flag| flag.name == name);
     let off = || Some((of_name(name.strip_prefix("no-")?).filter(|flag| flag.is_switch)?, true));

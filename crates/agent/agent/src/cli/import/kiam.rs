@@ -1,4 +1,4 @@
-//! The flags of KIAM: of its agent and its server, which are two commands there and one program here.
+//! Defines the flags of KIAM's agent and server and their translation. KIAM has two programs where Seawall has one.
 
 use seawall_protocols::aws::Pattern;
 
@@ -18,12 +18,12 @@ pub(super) const KIAM: SourceTool = SourceTool {
     finish,
 };
 
-/// The remark on an unanchored expression. The agent refuses paths that lead to credentials, whatever an expression allows.
+/// The remark on an unanchored expression. The agent refuses paths that lead to credentials, even if an expression allows them.
 const UNANCHORED: &str = "KIAM matches part of a path, the agent matches the whole path; the translation has the same meaning. Narrow \
                           aws.imds.passthroughPaths to the paths that pods need. The agent never passes on credentials, and passes on \
                           user-data and managed-ssh-keys only for an expression that names them";
 
-/// The remark on user data: on most clusters it holds the credentials with which a node joins.
+/// The remark on user data. On most clusters it contains the credentials with which a node joins.
 const SECRET: &str = "it lets every pod read the user data, which holds the credentials with which nodes join the cluster. Remove it \
                       from aws.imds.passthroughPaths unless pods need it";
 
@@ -105,7 +105,7 @@ const BOTH: &[ToolFlag] = &[
     ),
 ];
 
-/// The flags with which KIAM's agent and server reach each other.
+/// The flags for the connection between KIAM's agent and server.
 const RELAY: &[ToolFlag] = &[
     relay("cert"),
     relay("key"),
@@ -134,7 +134,7 @@ const fn relay(name: &'static str) -> ToolFlag {
 const NODES: &str = "KIAM's servers assumed the pods' roles; now the role of each node must be allowed to assume them. To avoid that, let \
                      pods assume roles with their own tokens: aws.credentials.source: pod-token, or the role source irsa";
 
-/// Sets KIAM's own defaults, where they differ from ours.
+/// Sets KIAM's own defaults where they differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {
     aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
@@ -159,8 +159,8 @@ fn finish(draft: &mut ConfigBuilder) {
     }
 }
 
-/// Translates an expression for allowed paths.
-/// An expression that is anchored at both ends and has no alternatives matches whole paths already.
+/// Translates an expression for allowed paths. An expression that is anchored at both ends and has no alternatives already
+/// matches whole paths.
 fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
     if expression == "^$" {
         return;
@@ -168,7 +168,8 @@ fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
     if ["user-data", "managed-ssh-keys"].iter().any(|secret| expression.contains(secret)) {
         draft.remark(SECRET);
     }
-    // One that is none alone could be one between parentheses, and then another: its reader is left to refuse it.
+    // An invalid expression could become valid in parentheses, with another meaning. Pass it on, so that the configuration's
+    // parser rejects it.
     if Pattern::new(expression).is_err() {
         draft.set("aws.imds.passthroughPaths", vec![expression]);
         return;

@@ -1,4 +1,4 @@
-//! The flags of kube2iam.
+//! Defines the flags of kube2iam and their translation.
 
 use super::aws;
 use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
@@ -82,7 +82,7 @@ const NO_CLUSTER: &str = "sessions have tags for the pod, but none for the clust
 const NODE: &[ToolFlag] = &[
     ToolFlag::with_value("app-port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
     ToolFlag::with_value("node", |name, draft| {
-        // As it stands in a manifest, it is the name of a variable.
+        // In a manifest, the value can be a variable reference such as `$(NODE_NAME)`.
         if !name.is_empty() && !name.starts_with("$(") {
             draft.set("identity.nodeName", name);
         }
@@ -111,7 +111,7 @@ const REST: &[ToolFlag] = &[
             "trace" => "debug",
             as_ours => as_ours,
         };
-        // --verbose is stronger, wherever it stands.
+        // `--verbose` has priority, in any position.
         if draft.given("verbose") != Some("true") {
             draft.set("logLevel", level);
         }
@@ -159,20 +159,20 @@ fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     }
 }
 
-/// True if kube2iam queried the instance for the account, which must be given here.
+/// True if kube2iam read the account from the instance metadata. Then the import needs the account as an option.
 fn is_discovered(draft: &ConfigBuilder) -> bool {
     let flags = ["auto-discover-base-arn", "auto-discover-default-role"];
     flags.into_iter().any(|flag| draft.given(flag) == Some("true"))
 }
 
-/// Reports an annotation key that differs from the known one, which alone is read.
+/// Adds a remark if an annotation key differs from the only key that the agent reads.
 fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
     if key != known {
         draft.remark(format!("the agent reads only the annotation {known}: add it beside the existing one"));
     }
 }
 
-/// Sets kube2iam's own defaults, where they differ from ours.
+/// Sets kube2iam's own defaults where they differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {
     aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);

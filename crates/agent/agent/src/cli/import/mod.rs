@@ -1,9 +1,10 @@
 //! `seawall-agent import`: translates the command line of KIAM or kube2iam to an equivalent configuration.
 //!
-//! The printed configuration is valid: the configuration's own parser checks it first, and names a refused value by the flag that set
-//! it. Values that those tools detect while they run must be given as options, because a guess could be another account. For a flag
-//! without a counterpart, a remark says what to do instead. An unknown flag is refused, because its meaning would be lost. The tools'
-//! files and the file of their cloud know the keys and the required settings. Called by `main` alone.
+//! The printed configuration is valid. The configuration's own parser checks it first, and errors name the flag of an invalid
+//! value. KIAM and kube2iam detect some values at run time. These values must be given as options, because a guess could pick
+//! another account. For a flag without an equivalent, a remark says what to do instead. An unknown flag is an error, because the
+//! import would lose its meaning. Each tool's file and its cloud's file define the keys and the required settings. Only `main`
+//! calls this module.
 
 mod aws;
 mod config_builder;
@@ -31,20 +32,20 @@ const TOOLS: [&SourceTool; 2] = [&kiam::KIAM, &kube2iam::KUBE2IAM];
 #[derive(Debug)]
 pub(crate) struct ImportCommand {
     tool: &'static SourceTool,
-    /// The options that were given before `--`.
+    /// The options before `--`.
     own: Vec<(&'static ImportOption, String)>,
     flags: Vec<String>,
 }
 
-/// The configuration, and remarks on it.
+/// The translated configuration and the remarks on it.
 #[derive(Debug)]
 pub(crate) struct ImportedConfig {
-    /// The configuration. Its comments contain the remarks, too.
+    /// The configuration as YAML. Its comments also contain the remarks.
     pub(crate) yaml: String,
     pub(crate) remarks: String,
 }
 
-/// The mistakes that prevent a configuration, one per line.
+/// The mistakes that prevent the translation, one per line.
 #[derive(Debug)]
 pub(crate) struct ImportError(Vec<String>);
 
@@ -58,10 +59,10 @@ impl fmt::Display for ImportError {
 impl std::error::Error for ImportError {}
 
 impl ImportCommand {
-    /// Parses the words after `import`; `None` if help is requested.
+    /// Parses the words after `import`. Returns `None` if the user requests help.
     ///
     /// # Errors
-    /// The command is used wrongly.
+    /// The words are not a valid `import` command.
     pub(crate) fn parse(args: &mut Parser) -> Result<Option<Self>, Error> {
         let word = next_word(args)?.unwrap_or_default();
         if word == "help" {
@@ -69,7 +70,7 @@ impl ImportCommand {
         }
         let tool = TOOLS.into_iter().find(|tool| tool.word == word).ok_or_else(how_to_use)?;
         let args: Vec<OsString> = args.raw_args()?.collect();
-        // What stands behind `--` belongs to the other program.
+        // The words after `--` belong to the other tool.
         let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
         let (own, others) = args.split_at(end);
         let Some(own) = tool.read_own(own)? else { return Ok(None) };
@@ -80,7 +81,8 @@ impl ImportCommand {
 }
 
 impl SourceTool {
-    /// Reads the options before `--`, for values that this tool detects while it runs. Returns `None` if help is requested.
+    /// Reads the options before `--`, which give the values that this tool detects at run time. Returns `None` if the user
+    /// requests help.
     fn read_own(
         &'static self,
         args: &[OsString],
@@ -100,7 +102,7 @@ impl SourceTool {
     }
 }
 
-/// Returns the usage line of each tool, for the help.
+/// Returns the usage line of each tool for the help.
 pub(crate) fn usage() -> String {
     TOOLS.iter().fold(String::new(), |usage, tool| {
         let own = tool.options.iter().map(|own| format!(" [--{} {}]", own.name, own.value));
@@ -116,7 +118,7 @@ fn how_to_use() -> Error {
 /// Translates a tool's command line.
 ///
 /// # Errors
-/// Every flag that is unknown or has an invalid value; the settings that the flags leave open.
+/// A flag is unknown or has an invalid value, or a required setting is missing. The error lists all of them.
 pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportError> {
     let tool = request.tool;
     let given = flags::read(&request.flags, tool).map_err(ImportError)?;
@@ -128,7 +130,7 @@ pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportEr
         return Err(ImportError(open));
     }
     let yaml = draft.yaml(tool.title);
-    // Any name will do: each node's agent has its own from NODE_NAME.
+    // Any node name is valid here, because each node's agent reads its own name from NODE_NAME.
     AgentConfig::parse(&yaml, Path::new(""), &DownwardApi::for_node("node"))
         .map_err(|mistakes| ImportError(draft.explain_errors(&mistakes)))?;
     Ok(ImportedConfig { yaml, remarks: draft.remarks() })

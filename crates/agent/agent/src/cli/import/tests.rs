@@ -14,7 +14,7 @@ fn mistakes(line: &str) -> Vec<String> {
     import(&request(line).unwrap()).unwrap_err().0
 }
 
-/// What holds after an import, as `check` prints it.
+/// Returns the effective configuration after an import, as `check` prints it.
 fn effective(line: &str) -> String {
     let ImportedConfig { yaml, .. } = imported(line);
     crate::config::effective_yaml(
@@ -97,7 +97,7 @@ fn kube2iams_flags_mean_what_they_meant() {
     }
 }
 
-/// Those that would end the command or cannot be had as they are.
+/// Returns a valid value for a flag whose value cannot be arbitrary.
 fn example(flag: &str) -> &'static str {
     match flag {
         "role-base-arn" | "base-role-arn" => "arn:aws:iam::123456789012:role/",
@@ -117,7 +117,7 @@ fn example(flag: &str) -> &'static str {
 fn every_flag_is_understood_alone_and_what_comes_out_is_valid() {
     for (tool, line) in TOOLS.into_iter().zip([KIAM, KUBE2IAM]) {
         for flag in tool.flags.iter().copied().flatten() {
-            // Exactly one is right: a switch has no such value, and another flag needs one.
+            // Exactly one form is valid: a boolean flag does not accept this value, and any other flag requires one.
             let forms = [format!("--{}={}", flag.name, example(flag.name)), format!("--{}", flag.name)];
             let imported = forms.map(|form| import(&request(&format!("{line} {form}")).unwrap()));
             let ([Ok(imported), Err(error)] | [Err(error), Ok(imported)]) = imported else {
@@ -298,7 +298,7 @@ fn no_text_of_a_flag_leaves_its_place_in_the_file() {
         for (tool, line) in TOOLS.into_iter().zip([KIAM, KUBE2IAM]) {
             for flag in tool.flags.iter().copied().flatten() {
                 let flags = vec![format!("--{}={text}", flag.name)];
-                // Either is well: that it comes out valid, `import` has checked.
+                // The import may also fail. If it succeeds, `import` has checked that the result is valid.
                 if let Ok(imported) = import(&ImportCommand { flags, ..request(line).unwrap() }) {
                     assert!(!imported.yaml.contains("listen: [here]\n"), "{}", imported.yaml);
                 }
@@ -323,7 +323,7 @@ fn bad_use_is_told_apart_from_bad_flags() {
     }
 }
 
-/// The list was one of three places that named the tools.
+/// The tools were once listed in three places.
 #[test]
 fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is_told() {
     let (usage, told) = (usage(), request("").unwrap_err());
@@ -340,7 +340,7 @@ fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is
     }
 }
 
-/// Every tool was asked for a region of AWS's.
+/// The import once required an AWS region for every tool.
 #[test]
 fn what_must_be_told_is_the_tools_alone() {
     const NOTHING: SourceTool =
@@ -355,7 +355,7 @@ fn what_must_be_told_is_the_tools_alone() {
     }
 }
 
-/// What migration pages show: their first example, and the flags in their text.
+/// The migration pages: their first example and the flags in their text.
 const PAGES: [(&str, &str); 2] = [
     ("kiam", include_str!("../../../../../../docs/migrate-from-kiam.md")),
     ("kube2iam", include_str!("../../../../../../docs/migrate-from-kube2iam.md")),
@@ -376,7 +376,7 @@ fn the_migration_pages_name_only_flags_that_there_are() {
         assert_eq!(tool.word, word);
         let named = page.split('`').filter_map(|text| text.strip_prefix("--"));
         let named = named.map(|text| text.split('=').next().unwrap_or(text));
-        // Some stand for several, and some are ours.
+        // Ignore names with a wildcard and the import's own options.
         let is_own = |name: &str| name == "offline" || tool.options.iter().any(|own| own.name == name);
         let named: Vec<_> = named.filter(|name| !name.ends_with(['*', '…']) && !is_own(name)).collect();
         assert!(named.len() > 15, "{named:?}");

@@ -1,7 +1,7 @@
-//! `seawall-agent redirect`: lets an operator attach, inspect and detach the redirect. Called by `main` alone.
+//! `seawall-agent redirect`: lets an operator attach, inspect and detach the redirect. Only `main` calls this module.
 //!
-//! It runs one command and ends: it opens no listener, reads no configuration, and does not contact the serving agent. On purpose,
-//! attached programs stay when this process has ended.
+//! It runs one command and ends. It opens no listener, reads no configuration, and does not contact the serving agent. Attached
+//! programs intentionally stay after this process has ended.
 
 mod node_paths;
 mod print_rules;
@@ -70,7 +70,7 @@ impl RedirectCommand {
     /// Parses the words after `redirect`.
     ///
     /// # Errors
-    /// The command is used wrongly.
+    /// The words are not a valid `redirect` command.
     pub(crate) fn parse(mut args: Parser) -> Result<Self, Error> {
         let mut words: Vec<String> = next_word(&mut args)?.into_iter().collect();
         if words == ["print"] {
@@ -115,7 +115,7 @@ impl RedirectCommand {
     }
 }
 
-/// Runs the command. Returns the text to print.
+/// Runs the command and returns the text to print.
 ///
 /// # Errors
 /// The command failed, or `status` found the redirect incomplete.
@@ -141,7 +141,7 @@ fn attached(
         site = site.limit_conflict_check_to(outermost);
     }
     let outcome = attach(&pins, &site)?;
-    // After the programs: pods that it would cut off are with the agent by then.
+    // Load the drop rules after the programs. By then the affected pods already connect to the agent.
     if drop_rules {
         nft_rules::apply(&nft_rules::drop_rules())
             .context("the programs are attached, but the drop rules are not loaded")?;
@@ -167,7 +167,7 @@ fn told(places: &NodePaths) -> anyhow::Result<String> {
 fn detached(places: &NodePaths) -> anyhow::Result<String> {
     match places.pins() {
         Ok(pins) => detach(&pins)?,
-        // Nothing was ever pinned there, and a node on which the agent could not start is one to leave, too.
+        // Nothing was ever pinned there. The command must also succeed on a node where the agent could not start.
         Err(redirect::Error::NoBpffs { path }) => {
             return Ok(format!(
                 "no BPF file system is mounted at {}, so nothing is pinned there\n",
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// `print dnat-rules` was refused there with the advice to use it.
+    /// On such nodes `print dnat-rules` once failed with the advice to use `print dnat-rules`.
     #[test]
     fn the_dnat_rules_are_printed_where_there_are_no_groups_of_version_two() {
         let line = "print dnat-rules --cgroup-root /proc --node-address 10.0.0.1 --metadata-port 8988";

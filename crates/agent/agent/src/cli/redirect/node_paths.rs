@@ -1,4 +1,4 @@
-//! The paths of the control groups and the BPF file system of this node, from the command line.
+//! Reads the paths of this node's cgroups and BPF file system from the command line.
 
 use std::path::PathBuf;
 

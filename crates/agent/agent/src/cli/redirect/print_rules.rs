@@ -1,4 +1,4 @@
-//! `redirect print`: writes netfilter rules to the terminal or into a file.
+//! `seawall-agent redirect print`: writes netfilter rules to the terminal or to a file.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -41,7 +41,7 @@ impl RuleSet {
     }
 }
 
-/// Returns the agent's addresses and ports, to which the node's connections go.
+/// Returns the agent's addresses and ports, to which the rules send connections.
 fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
     let (metadata, containers) =
         (flags.one("metadata-port", "a port")?, flags.one("containers-port", "a port")?);
@@ -64,7 +64,7 @@ pub(super) fn print_or_write(rules: &str, output: Option<&Path>) -> anyhow::Resu
     Ok(format!("written: {}\n", file.display()))
 }
 
-/// Returns the DNAT rules, for nodes that may have no control groups of version 2 in which to find pods.
+/// Returns the DNAT rules. The node may lack cgroup v2; then the rules cannot match hostNetwork pods.
 fn dnat_rules(
     places: &NodePaths,
     agent: &AgentAddress,
