@@ -29,7 +29,7 @@ pub(crate) async fn remove_with_retries(link: &TimedKubeClient, node: &str, tain
         warn!(node, taint, reason = %failure, "cannot remove the startup taint from the node; the agent tries again");
         link.clock.sleep(pauses.delay_after(&failure)).await;
     }
-    info!(node, taint, "the startup taint is off the node; pods can start there");
+    info!(node, taint, "the agent removed the startup taint from the node; pods can start there");
 }
 
 /// Tries once to remove the taint, and returns whether the node had it. The patch fails if another client changes the taints

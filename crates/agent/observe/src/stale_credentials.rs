@@ -140,10 +140,7 @@ impl RenewalMonitor {
                 "credentials could not be renewed and are below their floor; each affected pod has an event"
             ),
             (true, _) if pods == 0 => {
-                tracing::info!(
-                    cloud = cloud.as_str(),
-                    "no pod has credentials any more whose remaining lifetime is below the floor"
-                );
+                tracing::info!(cloud = cloud.as_str(), "no pod has credentials below their floor any more");
             }
             _ => {}
         }

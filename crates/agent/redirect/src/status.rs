@@ -118,7 +118,7 @@ impl fmt::Display for HookStatus {
         }
         for LinkStatus { version, is_current_version: ours, is_attached: attached, program } in &self.links {
             let whose = if *ours { "this version" } else { "another version" };
-            let place = if *attached { "attached to the pods' group" } else { "ATTACHED TO NO POD" };
+            let place = if *attached { "attached to the pods' cgroup" } else { "ATTACHED TO NO POD" };
             writeln!(f, "{}: {place}, program {program}, {whose} ({version})", self.hook)?;
         }
         Ok(())

@@ -14,7 +14,7 @@ use crate::config::{self, AgentConfig, DownwardApi};
 pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     let config = AgentConfig::load(path)?;
     let remarks = app::check(&config).context(
-        "the configuration has no mistake, but this machine lacks something that it needs (`check --offline` checks the \
+        "the configuration has no mistake, but this machine lacks something that the configuration needs (`check --offline` checks the \
          configuration only)",
     )?;
     Ok((remarks.iter().map(|remark| format!("{remark}\n")).collect(), config::effective_yaml(&config)))

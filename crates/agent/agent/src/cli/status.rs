@@ -21,7 +21,7 @@ pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     let pods: Value = serde_json::from_str(&pods).context("/debug/pods")?;
     let mut text = ready;
     configuration(&pods["configuration"], &mut text);
-    let pods = pods["pods"].as_array().context("/debug/pods names no pods")?;
+    let pods = pods["pods"].as_array().context("/debug/pods has no list of pods")?;
     let _ = writeln!(text, "{} pod(s)", pods.len());
     for pod in pods {
         describe(pod, &mut text);

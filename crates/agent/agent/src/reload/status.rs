@@ -88,7 +88,7 @@ impl ReloadStatus {
         let state = self.state();
         let refused = state.refused.as_ref()?;
         Some(format!(
-            "the agent refused the changed configuration at {}; the one of {} stays in force: {}",
+            "the agent refused the changed configuration at {}; the configuration of {} stays in force: {}",
             format_time(refused.at),
             format_time(state.since),
             refused.reason

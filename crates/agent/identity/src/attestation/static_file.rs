@@ -145,7 +145,7 @@ fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAd
     if taken.insert(address) {
         return Some(address);
     }
-    place.reject("another address: an earlier pod in this file has this one");
+    place.reject("another address: an earlier pod in this file has this address");
     None
 }
 

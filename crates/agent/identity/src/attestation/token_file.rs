@@ -47,7 +47,7 @@ fn jwt(text: &Secret<String>) -> Result<Secret<String>, String> {
         return Err("is empty".into());
     }
     if parts.clone().count() != 3 || !parts.clone().all(is_part) {
-        return Err("does not hold a JSON Web Token (three base64url parts)".into());
+        return Err("does not contain a JSON Web Token (three base64url parts)".into());
     }
     Ok(Secret::new(text.to_owned()))
 }

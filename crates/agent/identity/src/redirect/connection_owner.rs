@@ -96,7 +96,7 @@ impl RecordTable {
         result
             .inspect_err(|error| {
                 if self.complaints.take(self.clock.now()).is_ok() {
-                    tracing::error!(%error, "cannot read the kernel's records of which pod opened which connection; the agent refuses connections without a record");
+                    tracing::error!(%error, "cannot read the kernel's connection records; the agent refuses connections without a record");
                 }
             })
             .ok()

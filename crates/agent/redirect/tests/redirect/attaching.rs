@@ -141,7 +141,7 @@ fn status_tells_what_was_captured_and_refused() {
     assert_eq!((counts.stored, counts.closed_early, counts.dropped, told.waiting), (3, 0, 0, 0));
     let text = told.to_string();
     for part in
-        ["connect4: attached to the pods' group", "this version", "1 captured", "1 refused", NODE6, "known"]
+        ["connect4: attached to the pods' cgroup", "this version", "1 captured", "1 refused", NODE6, "known"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }

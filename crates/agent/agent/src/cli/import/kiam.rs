@@ -97,7 +97,7 @@ const BOTH: &[ToolFlag] = &[
     ToolFlag::unsupported(
         "prometheus-listen-addr",
         "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). The same port shows pods and their roles \
-         (/debug/pods): set an address that is not loopback only behind a NetworkPolicy or a firewall",
+         (/debug/pods): set a non-loopback address only behind a NetworkPolicy or a firewall",
     ),
     ToolFlag::unsupported(
         "pprof-listen-addr",

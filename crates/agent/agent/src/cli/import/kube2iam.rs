@@ -76,7 +76,7 @@ const ROLES: &[ToolFlag] = &[
     }),
 ];
 
-const NO_CLUSTER: &str = "sessions have tags for the pod, but none for the cluster: change each policy that checks the cluster's tag \
+const NO_CLUSTER: &str = "sessions have tags for the pod, but no tag for the cluster: change each policy that checks the cluster's tag \
                           so that it checks a tag of the pod";
 
 const NODE: &[ToolFlag] = &[
@@ -101,7 +101,7 @@ const NODE: &[ToolFlag] = &[
     ),
 ];
 
-const TO_API: &str = "put the address, the CA and the token file into a kubeconfig and set identity.kubeconfig; in a pod nothing is needed";
+const TO_API: &str = "put the address, the CA and the token file into a kubeconfig and set identity.kubeconfig; inside a pod, no such setting is needed";
 
 const REST: &[ToolFlag] = &[
     ToolFlag::with_value("log-level", |level, draft| {
@@ -125,7 +125,7 @@ const REST: &[ToolFlag] = &[
     ToolFlag::unsupported(
         "metrics-port",
         "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). The same port shows pods and their roles \
-         (/debug/pods): set an address that is not loopback only behind a NetworkPolicy or a firewall",
+         (/debug/pods): set a non-loopback address only behind a NetworkPolicy or a firewall",
     ),
     ToolFlag::unsupported_boolean(
         "debug",
@@ -194,7 +194,7 @@ fn finish(draft: &mut ConfigBuilder) {
     if draft.given("namespace-restrictions") != Some("true") {
         draft.for_flag("namespace-restrictions", |draft| {
             draft.remark(
-                "it is off, so every namespace permits every role to its pods, whatever its annotation allowed-roles says; set \
+                "it is off, so the annotation allowed-roles of a namespace has no effect, and its pods may have every role; set \
                  aws.kube2iam.namespaceRestrictions: true to enforce that annotation",
             );
         });
