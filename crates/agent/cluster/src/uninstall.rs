@@ -49,7 +49,7 @@ pub enum UninstallError {
     Nodes {
         /// The names of the nodes, sorted.
         nodes: Vec<String>,
-        /// The time limit that passed.
+        /// The time limit in force.
         within: Duration,
     },
     /// The API server did not report the state.
@@ -57,7 +57,7 @@ pub enum UninstallError {
     Unknown {
         /// The last error from the API server.
         reason: String,
-        /// The time limit that passed.
+        /// The time limit in force.
         within: Duration,
     },
 }

@@ -82,7 +82,7 @@ pub struct RedirectConfig {
     pub bpffs: PathBuf,
     /// The mount point of the cgroup tree.
     pub cgroup_root: PathBuf,
-    /// The pods' cgroup below the tree's root; `None` is the usual location of kubelets.
+    /// The path of the pods' cgroup below the tree's root; `None` searches the usual locations.
     pub kubepods_cgroup: Option<PathBuf>,
 }
 
@@ -90,7 +90,7 @@ fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(node.as_str())
 }
 
-/// The strategy as the configuration file names it.
+/// The name of a strategy in the configuration file.
 #[derive(Clone, Copy, PartialEq)]
 enum StrategyName {
     Static,
@@ -112,7 +112,7 @@ impl StrategyName {
 }
 
 impl IdentityConfig {
-    /// Reads the section. `downward` fills in missing values; `listen` has each listener with its dialects.
+    /// Reads the section. `downward` provides missing values. `listen` contains each listener with its dialects.
     pub fn read(
         root: &DocumentTable<'_>,
         clouds: &CloudsConfig,

@@ -33,9 +33,9 @@ pub type SwapCommands = mpsc::Receiver<SwapCommand>;
 /// A command to the entitlement store.
 #[derive(Debug)]
 pub enum SwapCommand {
-    /// Computes the pods' entitlements at these clouds, and returns what must be fetched for them.
+    /// Computes the pods' entitlements at these clouds, and returns the credentials that must be fetched for them.
     Prepare(Arc<Clouds>, oneshot::Sender<RefetchTasks>),
-    /// Gives the pods these entitlements.
+    /// Swaps the pods' entitlements.
     Swap(EntitlementSwap),
 }
 

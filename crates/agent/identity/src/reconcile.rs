@@ -73,7 +73,7 @@ impl PodReconciler {
         let founded = snapshot.pods().filter_map(|record| Some((record, self.basis(snapshot, record)?)));
         self.known =
             founded.map(|(record, basis)| self.entry(find(&before, record), record, basis)).collect();
-        // Publish before closing: a pod whose connections end connects again at once.
+        // Publish first, and close afterwards: a client whose connection ends connects again at once.
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
             match find(&self.known, &was.record) {

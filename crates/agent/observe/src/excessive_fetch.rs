@@ -264,7 +264,7 @@ impl FetchMonitor {
 
 const UNKNOWN: &str = "unknown (its User-Agent is not in the agent's list)";
 
-/// Returns the advice for the report: either the lease is too short for the SDK, or the program does not keep its client.
+/// Returns the advice for the report: the lease is too short for the SDK, or the program does not reuse its client.
 fn fix(clients: &SdkProfiles, client: Option<&SdkProfile>, left: Duration) -> &'static str {
     match client {
         Some(client) if left < client.refresh_window => clients.lifetime_advice,

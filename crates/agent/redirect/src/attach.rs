@@ -219,8 +219,6 @@ fn attach_connect(
 /// Converts the library's error for an attachment without a link.
 ///
 /// Before Linux 5.7 the library attaches without links; [`prerequisites`] refuses such kernels.
-///
-/// Before 5.7 the library attaches without links; [`prerequisites`] refuses such kernels.
 fn not_a_link(error: aya::programs::links::LinkError) -> ProgramError {
     ProgramError::IOError(io::Error::other(error))
 }

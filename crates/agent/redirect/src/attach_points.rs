@@ -14,7 +14,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// All hooks in the order of attachment: Sockops comes first, so that each captured connection is recorded.
+    /// All hooks in the order of attachment. Sockops comes first, so that each captured connection is recorded.
     pub const ALL: [Self; 3] = [Self::Sockops, Self::Connect4, Self::Connect6];
 
     /// Returns the hook's name, which is also the start of its pins' names.

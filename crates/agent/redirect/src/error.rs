@@ -72,7 +72,7 @@ pub enum Error {
         map: &'static str,
         /// The sizes of its key and value in bytes.
         found: String,
-        /// The expected sizes of key and value.
+        /// The expected sizes of the key and the value in bytes.
         wanted: String,
     },
     /// The redirect is not attached, so there is nothing to read or write.
@@ -106,7 +106,7 @@ pub enum Error {
         /// The cause. Its text contains the verifier's log.
         source: Box<aya::programs::ProgramError>,
     },
-    /// The object could not be loaded, or its maps could not be created.
+    /// The eBPF object file could not be loaded, or its maps could not be created.
     #[error("cannot load the redirect's programs: {}", chain(.0))]
     Load(Box<aya::EbpfError>),
     /// A map could not be read or written.

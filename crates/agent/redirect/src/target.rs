@@ -1,4 +1,6 @@
-//! The target of captured connections and the location of pods, in the programs' format (`struct target` in `ebpf/capture.bpf.c`).
+//! The target of captured connections and the location of the pods' cgroups, in the programs' format.
+//!
+//! The format is `struct target` in `ebpf/capture.bpf.c`.
 //!
 //! This module does no I/O; [`crate::TargetMap`] writes the target.
 

@@ -20,7 +20,7 @@ use serde_saphyr::UserMessageFormatter;
 pub struct ValidationError {
     /// The place of the mistake: a path such as `pods[2].address`.
     pub path: String,
-    /// The value at that place, shortened.
+    /// The shortened value at that place.
     pub found: String,
     /// A description of the expected value.
     pub expected: String,

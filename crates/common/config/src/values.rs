@@ -102,7 +102,7 @@ pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
 /// Reads the text of a file that the configuration names.
 ///
 /// # Errors
-/// The error names the file that cannot be read, and the reason.
+/// The file cannot be read; the error names the file and the reason.
 pub fn read_named_file(path: &Path) -> anyhow::Result<String> {
     let text = file::read(path, MAX_FILE_BYTES)
         .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;

@@ -474,7 +474,7 @@ impl PodIndex {
         }
     }
 
-    /// Returns the next time at which a snapshot changes by time alone: a pod's end passes, or a pod counts as stuck.
+    /// Returns the next time at which a snapshot changes without an event: a pod's end passes, or a pod counts as stuck.
     pub(crate) fn next_change_at(&self, now: SystemTime) -> Option<SystemTime> {
         let ends = self.ends.values().copied();
         let stuck = self.setting_up.values().map(|since| *since + SETTING_UP);

@@ -1,4 +1,4 @@
-//! The state of the cluster watches as Prometheus metrics.
+//! Writes the state of the cluster watches as Prometheus metrics.
 
 use std::fmt;
 

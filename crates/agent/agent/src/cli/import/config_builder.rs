@@ -14,7 +14,7 @@ use crate::config;
 pub(super) struct ConfigBuilder {
     settings: BTreeMap<&'static str, Setting>,
     remarks: Vec<Remark>,
-    /// The last value of each flag that was given.
+    /// The last value of each given flag.
     given: HashMap<&'static str, String>,
     /// The flag that is being translated.
     flag: Option<&'static str>,
