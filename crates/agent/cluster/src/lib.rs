@@ -1,6 +1,6 @@
 //! The Kubernetes view of this node: its pods, their ServiceAccounts, and tokens that prove a pod's identity.
 //!
-//! Only this crate speaks to the API server, through `kube`. It says which pod has an address. It does not know clouds, pods'
+//! In the agent, only this crate speaks to the API server, through `kube`. It says which pod has an address. It does not know clouds, pods'
 //! HTTP requests or policy. The agent starts one [`ClusterClient`], which sends requests. It runs the [`WatchThread`] on a thread
 //! of its own. Traffic threads get a [`NodePods`] handle: an atomic pointer to an immutable [`PodSnapshot`]. The agent follows
 //! the snapshots ([`NodePods::newer_than`]) to prefetch credentials and to drop them.

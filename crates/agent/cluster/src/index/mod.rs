@@ -54,7 +54,7 @@ mod object_cache;
 
 use object_cache::{FetchTicket, ObjectCache};
 
-/// The time after its deletion time during which a pod still counts as live. The API server accepts the tokens of a deleted pod
+/// The time for which a pod still counts as live after its deletion time. The API server accepts the tokens of a deleted pod
 /// for the same time. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
 pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 
