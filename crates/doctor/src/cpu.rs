@@ -23,7 +23,7 @@ const PRESSURE: &str = "cpu.pressure";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "cpu",
-    about: "throttling of this control group for two seconds, its quota against the threads of its processes (GOMAXPROCS, nginx, Envoy), pressure",
+    about: "CPU throttling of this control group during two seconds, its CPU quota against the thread counts of its processes (GOMAXPROCS, nginx, Envoy), CPU pressure",
     findings: &[THROTTLING, WORKERS, PRESSURE],
     examine,
 };
@@ -93,7 +93,7 @@ fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFindin
     };
     let (window, ever) = worst.shares();
     let text = format!(
-        "a quota of {} ({}) stopped its threads in {} of {} periods during this check, for {:.2} s in total, and in {} of {} periods since the group began",
+        "a CPU quota of {} ({}) stopped the group's threads in {} of {} periods during this check, for {:.2} s in total, and in {} of {} periods since the group began",
         pluralize(worst.level.cores, "core"),
         worst.level.directory,
         worst.window.1,
@@ -113,7 +113,7 @@ fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFindin
     };
     found.with_status(
         status,
-        "when the quota of a period is used up, all threads stop until the next period: responses wait that long while the CPU looks idle",
+        "when the group has used up the quota of a period, all its threads stop until the next period: responses are late although the CPU is idle",
         "raise the CPU limit, or remove it and keep the request; or run at most as many threads at once as the quota has cores (cpu.workers)",
     )
 }
@@ -128,7 +128,7 @@ fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
         Err(why) => return DoctorFinding::unknown(WORKERS, why, FEWER),
     };
     let Some(quota) = groups.iter().map(|level| level.cores).min_by(f64::total_cmp) else {
-        return DoctorFinding::ok(WORKERS, "no CPU quota applies, so any number of threads fits".to_owned());
+        return DoctorFinding::ok(WORKERS, "no CPU quota applies, so any number of threads is fine".to_owned());
     };
     match crowd {
         GroupProcesses::Seen { parallel, unshown, hides } => {
@@ -182,7 +182,7 @@ const LOOK: &str =
 /// What it is set to is not known.
 fn untold(one: &ParallelThreads, quota: f64) -> DoctorFinding {
     let text = format!(
-        "{} has {} for a quota of {}",
+        "{} has {} on a quota of {}",
         one.what,
         pluralize(one.threads as f64, "thread"),
         pluralize(quota, "core")

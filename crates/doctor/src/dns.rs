@@ -30,7 +30,7 @@ const LOOKUP: &str = "dns.lookup";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "dns",
-    about: "ndots and search domains, whether each name server answers and how soon, and for each --lookup the questions that a lookup takes, asked on the wire",
+    about: "ndots and search domains; whether and how fast each name server responds; for each --lookup, the DNS questions that one lookup sends",
     findings: &[SEARCH, SERVERS, LOOKUP],
     examine,
 };
@@ -101,7 +101,7 @@ fn search(config: &ResolverConfig) -> DoctorFinding {
     let before = tried.iter().position(|tried| !tried.is_searched).unwrap_or(0);
     let questions = 2 * (before + 1);
     let text = format!(
-        "ndots:{} and {}: a name such as {FOREIGN} takes {questions} questions, A and AAAA for each tried name",
+        "ndots:{} and {}: the lookup of a name such as {FOREIGN} takes {questions} questions, A and AAAA for each tried name",
         config.ndots,
         domains(config)
     );
@@ -113,7 +113,7 @@ fn search(config: &ResolverConfig) -> DoctorFinding {
     }
     found.with_status(
         DoctorStatus::Warning,
-        format!("the resolver tries the name in every search domain first, so each lookup takes {} rounds, one after the other, and the first {before} fail", before + 1),
+        format!("the resolver tries the name in every search domain first, so each lookup takes {} rounds in sequence, and the first {before} fail", before + 1),
         fewer(FOREIGN),
     )
 }
@@ -126,8 +126,8 @@ fn domains(config: &ResolverConfig) -> String {
 fn fewer(name: &str) -> String {
     format!(
         "write the name with a final dot ({name}.), or set dnsConfig.options ndots to 1 (then services in other \
-         namespaces need full names, up to .svc.cluster.local); otherwise CoreDNS' autopath responds in one round, and \
-         a cache on the node shortens each round"
+         namespaces need full names, up to .svc.cluster.local). Otherwise use CoreDNS' autopath, which responds in one \
+         round, or a DNS cache on the node, which shortens each round"
     )
 }
 
@@ -237,7 +237,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
             };
             let lookups = if config.rotates { "each such lookup" } else { "every lookup" };
             let reason = format!(
-                "{which} does not respond: {lookups} waits {timeout} s for it before it asks again or asks the next server"
+                "{which} does not respond: {lookups} waits {timeout} s for that server, and then asks again or asks the next server"
             );
             found.with_status(DoctorStatus::Error, reason, if config.names_none { NAME_ONE } else { LOOK })
         }
@@ -257,7 +257,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
 const NAME_ONE: &str = "set a name server: nameserver ADDRESS in resolv.conf, or the pod's dnsPolicy";
 
 const LOOK: &str = "look at the server's pods: CPU (cpu.throttling there), restarts, network policies that forbid port \
-                    53, and ports.conntrack on the node. A cache on the node that asks over TCP avoids lost datagrams";
+                    53, and ports.conntrack on the node. A cache on the node that uses TCP avoids lost datagrams";
 
 const WAY: &str = "check the route (ip route get ADDRESS), network policies and firewalls for port 53, and that a \
                    server listens there";
@@ -284,7 +284,7 @@ fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
             (format!("{ip} is unreachable ({error}): a lookup goes on to the next server at once, and fails if there is none"), WAY)
         }
         None => (
-            "responses that are too long for UDP did not come over TCP: such a lookup goes on to the next server, and fails if there is none".to_owned(),
+            "the server gave no response over TCP, which long responses need: such a lookup goes on to the next server, and fails if there is none".to_owned(),
             TCP,
         ),
     }
@@ -331,7 +331,7 @@ fn shown(server: SocketAddr) -> String {
 fn tell(polled: &ServerPoll) -> String {
     let ServerPoll { server, .. } = polled;
     let took = polled.median().map_or_else(String::new, |median| {
-        format!(", A and AAAA of a name together in {:.1} ms at the median", median.as_secs_f64() * 1e3)
+        format!("; the median time for A and AAAA of a name was {:.1} ms", median.as_secs_f64() * 1e3)
     });
     let error = polled.error().map_or_else(String::new, |error| format!(" ({error})"));
     format!("{} answered {} of {} questions{took}{error}", shown(*server), polled.answered(), polled.asked())

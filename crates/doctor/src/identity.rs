@@ -32,7 +32,7 @@ const NODE: &str = "identity.node";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "identity",
-    about: "which metadata servers answer (Google's, AWS's, Azure's, containers'), as whom, how soon of ten times, how long credentials live against the SDKs' refresh windows, \
+    about: "which metadata servers respond (Google, AWS, Azure, container credentials), their identity and latency, the credentials' lifetime against the SDKs' refresh windows, \
             IMDSv2 and its hop limit, whether the node's own credentials are reachable",
     findings: &[SERVERS, LATENCY, PRINCIPAL, LIFE, TOKENS, NODE],
     examine,

@@ -27,7 +27,7 @@ const NAT: &str = "ports.nat";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "ports",
-    about: "ephemeral ports, their use towards one destination, TIME_WAIT, conntrack, NAT: the rates at which they end",
+    about: "the connection rates that exhaust ephemeral ports, TIME_WAIT sockets, the conntrack table and NAT ports; the ports in use to one destination",
     findings: &[RANGE, USE, WAITING, CONNTRACK, NAT],
     examine,
 };
@@ -244,7 +244,7 @@ fn advice(
         _ => false,
     };
     let ends = if is_reused {
-        "the kernel reuses ports in TIME_WAIT after a second, with a search".to_owned()
+        "the kernel searches for a free port and reuses ports in TIME_WAIT after a second".to_owned()
     } else {
         format!(
             "this side closes the connections, so the ports last for {:.0} new connections/s",
@@ -368,7 +368,7 @@ fn nat(look: &PortSnapshot) -> DoctorFinding {
     if ports < LEAST_NAT {
         return found;
     }
-    let reason = "this reaches the smallest NAT share that a cloud gives a node, and this machine cannot see its share";
+    let reason = "this is as many ports as the smallest NAT share that a cloud gives a node; this machine cannot see its own share";
     found.with_status(DoctorStatus::Unknown, reason, fix)
 }
 

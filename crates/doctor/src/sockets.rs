@@ -26,7 +26,7 @@ const SOFTNET: &str = "sockets.softnet";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "sockets",
-    about: "connections that listeners drop, waiting ones, segments sent again, open files against their limits, packets dropped from backlogs",
+    about: "connections that listeners drop or that wait for accept, retransmitted segments, open files against their limits, packets dropped from full backlogs",
     findings: &[LISTEN, BACKLOG, RETRANSMITS, FILES, SOFTNET],
     examine,
 };

@@ -105,7 +105,7 @@ fn in_turn(
     let mut all = Vec::new();
     for server in servers.iter().cycle().skip(first % servers.len().max(1)).take(servers.len()) {
         if left().is_zero() {
-            return Err(ProbeError::Absent("the time limit ended before the lookup did"));
+            return Err(ProbeError::Absent("the lookup did not end within the time limit"));
         }
         // What was cut once is asked for over TCP from then on.
         let over_tcp = config.over_tcp || all.iter().any(|heard: &DnsExchange| heard.tcp_lost > 0);
@@ -135,7 +135,7 @@ pub(super) fn lookup(config: &ResolverConfig, name: &str, looked: &ProbeResult<D
     let tried: Vec<_> = looked.rounds.iter().map(|round| format!("{}.", round.name)).collect();
     let sent = looked.sum(|heard| heard.sent);
     let text = format!(
-        "the lookup of {name} took {} in {} and {millis:.1} ms and found {} (tried: {})",
+        "the lookup of {name} took {} in {} and {millis:.1} ms, and found {} (tried: {})",
         pluralize(f64::from(sent), "question"),
         pluralize(rounds as f64, "round"),
         addresses(looked.sum(|heard| heard.addresses)),
@@ -177,7 +177,7 @@ fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     if lost > 0 {
         let (patience, timeout) = (PATIENCE.each.as_millis(), config.timeout.as_secs());
         let reason = format!(
-            "{} got no response within {patience} ms; the C library waits {timeout} s for each",
+            "{} got no response within {patience} ms; the C library waits {timeout} s for each response",
             pluralize(f64::from(lost), "question")
         );
         let fix = "see dns.servers; if only one of A and AAAA is lost, options single-request-reopen avoids conntrack's race";
@@ -206,7 +206,7 @@ fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     let rounds = looked.rounds.len();
     if looked.passed_over() > 0 {
         let reason = format!(
-            "{} first asked a server that failed, refused or was unreachable (or was unreachable over TCP), before the next server responded: each lookup does the same",
+            "{} first asked a server that failed, refused or was unreachable (perhaps only over TCP), and then the next server: each lookup does the same",
             pluralize(looked.passed_over() as f64, "round")
         );
         return Some((
@@ -216,7 +216,7 @@ fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     }
     if rounds > 1 {
         let reason = format!(
-            "{} of {rounds} rounds failed, one after the other, because of ndots:{} and {}",
+            "{} of {rounds} sequential rounds failed because of ndots:{} and {}",
             rounds - 1,
             config.ndots,
             domains(config)

@@ -270,7 +270,7 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
         let is_over = worst >= millis(Some(&server.sdk_timeout.least));
         return found.with_status(
             if is_over { DoctorStatus::Error } else { DoctorStatus::Warning },
-            format!("it is slow: {}; under load it will be slower", server.sdk_timeout.who),
+            format!("that server is slow: {}; under load it will be slower", server.sdk_timeout.who),
             "look at that server's CPU and at its own upstream requests",
         );
     }
@@ -278,7 +278,7 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
         return found;
     }
     let reason = match server.principal {
-        ServerPrincipal::Named(..) => "the time limit ended before enough requests for credentials",
+        ServerPrincipal::Named(..) => "the check ran out of time before it had sent enough requests for credentials",
         _ => "it did not name an identity, so the check requested no credentials",
     };
     found.with_status(
@@ -432,14 +432,14 @@ fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(
     let soon = who(&|window| whole.saturating_sub(window.seconds) < whole / CALM);
     let anew = "each call of these SDKs fetches new credentials and waits for them";
     if !ever.is_empty() {
-        let text = format!("the credentials' lifetime never exceeds these windows, so {anew}: {ever}");
+        let text = format!("the credentials' lifetime is at most as long as these refresh windows, so {anew}: {ever}");
         return Some((DoctorStatus::Error, text));
     }
     if !now.is_empty() {
-        return Some((DoctorStatus::Warning, format!("until the server renews them, {anew}: {now}")));
+        return Some((DoctorStatus::Warning, format!("until the server renews the credentials, {anew}: {now}")));
     }
     let text = format!(
-        "during more than four fifths of the credentials' lifetime, unless the server renews them earlier, {anew}: {soon}"
+        "unless the server renews the credentials early, {anew} during more than four fifths of their lifetime: {soon}"
     );
     (!soon.is_empty()).then_some((DoctorStatus::Warning, text))
 }
@@ -527,15 +527,15 @@ pub(super) fn node(server: &RespondingServer, is_pod: bool) -> DoctorFinding {
     }
     let is_compute = name.ends_with("-compute@developer.gserviceaccount.com");
     let own = match server.is_machines_own {
-        Some(true) => "knows data here that only the machine's own server knows",
-        Some(false) => "does not know here the data that only the machine's own server knows",
-        None => "gave no response about data that only the machine's own server knows",
+        Some(true) => "returns data that only the node's own metadata server has",
+        Some(false) => "does not return the data that only the node's own metadata server has",
+        None => "did not respond to a request for data that only the node's own metadata server has",
     };
     let found = DoctorFinding::ok(NODE, format!("{whose} {own}; its identity: {name}"));
     match server.is_machines_own {
         Some(false) if !is_compute => return found,
         None if !is_compute => {
-            let reason = "the request that identifies the node's own server got no response in time";
+            let reason = "the request that identifies the node's own metadata server got no response in time";
             return found.with_status(
                 DoctorStatus::Unknown,
                 reason,
@@ -546,8 +546,8 @@ pub(super) fn node(server: &RespondingServer, is_pod: bool) -> DoctorFinding {
     }
     found.with_status(
         DoctorStatus::Warning,
-        "this pod can reach the node's own server: code in the pod can read data about the node, and can act as the node if the server gives the node's credentials",
-        "block pods' access to it and give them their own identities (Google: Workload Identity; AWS: hop limit 1 with \
+        "this pod can reach the node's own metadata server: code in the pod can read data about the node, and can act as the node if that server issues the node's credentials",
+        "block pods' access to that server and give the pods their own identities (Google: Workload Identity; AWS: hop limit 1 with \
          EKS Pod Identity or IRSA; Azure: Workload Identity; or a metadata server for pods on the node), and use a \
          NetworkPolicy without 169.254.169.254",
     )

@@ -44,13 +44,13 @@ pub(super) const CONTAINERS_TIMEOUT: SdkTimeout = SdkTimeout {
 /// googleapis/google-cloud-cpp; googleapis/google-auth-library-python, `compute_engine/_metadata.py`; googleapis/gcp-metadata.
 pub(super) const GOOGLE_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
-    who: "Google's library for C++ gives its probe up after 1 s, those for Python and Node after 3 s",
+    who: "Google's library for C++ gives up its probe after 1 s; the libraries for Python and Node give up after 3 s",
 };
 
 /// Azure/azure-sdk-for-python, `azure-identity`; Azure/azure-sdk-for-go, `sdk/azidentity`.
 pub(super) const AZURE_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
-    who: "the probe of Azure's SDK for Python gives up after 300 ms, that for Go after 1 s",
+    who: "Azure's SDK for Python gives up its probe after 300 ms; the SDK for Go gives up after 1 s",
 };
 
 /// AWS's instance metadata: a session token, the listing and the document; some keep the token, or take none.

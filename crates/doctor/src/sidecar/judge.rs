@@ -92,7 +92,7 @@ fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
     };
     let total = sum(stats.workers.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
     let text = format!(
-        "listener {} has {all} open connections, of which worker {worker} has {most}; all workers accepted {total} since the start",
+        "listener {} has {all} open connections, and worker {worker} serves {most} of them; all workers accepted {total} since the start",
         shortened(listener)
     );
     let found = DoctorFinding::ok(SPREAD, text)

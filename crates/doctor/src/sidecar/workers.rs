@@ -93,7 +93,7 @@ fn listeners(files: &dyn HostFiles, process: &str, place: &HttpUrl) -> Vec<Strin
 const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may use; Istio: annotation proxy.istio.io/config with concurrency: N, which by \
                            default is the CPU limit of the sidecar, rounded up";
 
-const ONE: &str = "all connections of the pod go through one thread: its limit is one core, even if more CPU is free, and requests wait for it earlier than that";
+const ONE: &str = "all connections of the pod go through one thread, which can use at most one core: requests wait for that thread even while other cores are idle";
 
 /// Worker threads against the CPU that they may use.
 pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> DoctorFinding {
@@ -111,7 +111,7 @@ pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> Do
         Some(why) => found.with_status(DoctorStatus::Warning, why, CONCURRENCY),
         None if stalls > 0 => found.with_status(
             DoctorStatus::Warning,
-            "all requests of that worker waited as long",
+            "during a stall, all requests of that worker wait",
             "check whether its container is throttled (run the check cpu.throttling in that container), and look for filters that block (Lua, Wasm)",
         ),
         None => unseen(found, info.concurrency, cpu),
