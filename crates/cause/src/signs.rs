@@ -93,7 +93,7 @@ pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
 fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
     let over = case.over()?;
     let share = over.view.goodput() / case.known.limit;
-    Some((share, format!("goodput was {:.2} of the limit at an offered rate of {:.0}/s", share, over.rate())))
+    Some((share, format!("goodput was {:.2} times the limit at an offered rate of {:.0}/s", share, over.rate())))
 }
 
 /// Less than the limit, about it, or more comes through above it.
@@ -128,7 +128,7 @@ pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
     let loads = [case.over(), case.last_named("much over")];
     let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
     let seen = format!(
-        "the target closed new connections under {} of the requests above the limit and {} at half the limit",
+        "the target closed the new connections of {} of the requests above the limit and of {} at half the limit",
         percent(over),
         percent(base)
     );
@@ -188,7 +188,7 @@ pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     }
     let opened = view.watched.connections;
     let seen = format!(
-        "on two connections {ends:.0} of {:.0} requests lost their reused connection ({opened} opened)",
+        "on two connections, {ends:.0} of {:.0} requests lost their reused connection ({opened} opened)",
         view.count()
     );
     sign_present(ends >= 2.0, seen)
@@ -423,7 +423,7 @@ pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         holds,
         format!(
-            "late in the overload the fastest 20 % took at most {} and the slowest 7 % at least {}",
+            "late in the overload, the fastest 20 % of responses took at most {} and the slowest 7 % took at least {}",
             ms(fast),
             ms(slow)
         ),
@@ -524,7 +524,7 @@ pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
     Some((
         outcome(places),
         format!(
-            "{:.0}/s times {} each are {places:.2} requests served at once",
+            "{:.0} requests/s that take {} each mean {places:.2} concurrent requests",
             many.throughput(),
             ms(case.service_time())
         ),
@@ -591,7 +591,7 @@ pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
         () => 2,
     };
     let seen = format!(
-        "three bursts had {first:.0} then {second:.0} then {third:.0} requests admitted (a token bucket refills {bucket:.1} between bursts)"
+        "of three bursts the target admitted {first:.0}, then {second:.0}, then {third:.0} requests (a token bucket refills {bucket:.1} between bursts)"
     );
     Some((outcome, seen))
 }
@@ -610,7 +610,7 @@ pub fn comes_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
         return None;
     }
     let share = good / rest / case.known.limit;
-    let seen = format!("after the first refusal goodput was {share:.2} of the limit");
+    let seen = format!("after the first refusal, goodput was {share:.2} times the limit");
     Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
 }
 
@@ -671,7 +671,7 @@ pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         failed > 0.5,
         format!(
-            "with {held} idle connections open {} of the requests failed at 40 % of the limit",
+            "with {held} idle connections open, {} of the requests failed at 40 % of the limit",
             percent(failed)
         ),
     )
@@ -702,7 +702,7 @@ pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
         return None;
     }
     let seen = format!(
-        "with a new connection per request {} got no response; before {}",
+        "with a new connection per request, {} of the requests got no response; before, {} of them did",
         percent(after),
         percent(before)
     );
@@ -719,7 +719,7 @@ pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
     let after = races(case, &done.view) + done.view.count_where(|hit| hit.outcome.is_connection_closed());
     sign_present(
         after < 0.2 * before,
-        format!("with a new connection per request {after:.0} lost their connection; before {before:.0}"),
+        format!("with a new connection per request, {after:.0} requests lost their connection; before, {before:.0} did"),
     )
 }
 
@@ -742,7 +742,7 @@ pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     let share = done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
     sign_present(
         share < 0.01,
-        format!("from another source address {} of the requests found no free port", percent(share)),
+        format!("from another source address, {} of the requests found no free port", percent(share)),
     )
 }
 
@@ -752,7 +752,7 @@ pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let [before, after] = [case.base()?.view, done.view].map(|view| view.response_times().median());
     sign_present(
         after < 0.7 * before,
-        format!("without a DNS lookup p50 was {} instead of {}", ms(after), ms(before)),
+        format!("without a DNS lookup, p50 was {} instead of {}", ms(after), ms(before)),
     )
 }
 
@@ -766,7 +766,7 @@ pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
         (number(case.last_named("much over")?), number(case.last_named("twice as much over")?));
     let same = |one: f64, other: f64| one > 10.0 && (one - other).abs() <= 2.0;
     let seen =
-        format!("{:.0} requests got no response at one rate and {:.0} at twice that rate", one.0, other.0);
+        format!("{:.0} requests got no response at the first rate and {:.0} at twice that rate", one.0, other.0);
     sign_present(same(one.0, other.0), seen)
 }
 
@@ -779,7 +779,7 @@ pub fn few_connections_free(case: &DiagnosisInput<'_>) -> SignOutcome {
     let most = done.experiment.variation.connections.unwrap_or(0);
     sign_present(
         share < 0.1,
-        format!("on {most} connections {} of the sent requests timed out", percent(share)),
+        format!("on {most} connections, {} of the sent requests timed out", percent(share)),
     )
 }
 
