@@ -1,44 +1,44 @@
-//! The list of what can be planted: each plant's name, the cause that it is, its keys with their defaults.
+//! The table of faults: each fault's name, its cause class, and its parameters with their defaults.
 //!
-//! Reading, help, truth and drawing all follow this list. The causes' slugs are those of `find`; this crate does not know that one,
-//! the tool's tests compare the two.
+//! The parser, the help text, the ground truth and the random draw all use this table. The cause slugs are those of `find`. This crate
+//! does not depend on `find`; a test in the tool compares the slugs.
 
-/// Something that can be planted.
+/// A kind of fault that the server can inject.
 #[derive(Debug, PartialEq)]
 pub struct FaultKind {
-    /// As it is written.
+    /// The name in `--fault`, such as `pool`.
     pub name: &'static str,
-    /// The cause that `find` should name; none for what only disturbs others.
+    /// The cause that `find` should name; none for a mere disturbance such as `noise`.
     pub class: Option<&'static str>,
-    /// What it does, one sentence.
+    /// The help text.
     pub about: &'static str,
-    /// What can be said of it.
+    /// The parameters, in the order of the help text.
     pub keys: &'static [FaultParameter],
 }
 
-/// One thing that can be said of a plant.
+/// One parameter of a fault, such as `workers`.
 #[derive(Debug, PartialEq)]
 pub struct FaultParameter {
-    /// As it is written.
+    /// The name before `=`, such as `workers`.
     pub name: &'static str,
-    /// What kind of value it has.
+    /// The syntax and range of the value.
     pub form: ParameterForm,
-    /// The value when none is given, as it is written.
+    /// The default value as text, such as `40ms`.
     pub default: &'static str,
 }
 
-/// How a value is written. Within, each is a number: spans in seconds, words by their place in the list.
+/// The syntax of a value. Each value is stored as a number: durations in seconds, words as their index in the list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ParameterForm {
-    /// A number above 0, a second: 0.001 to 10,000,000.
+    /// A rate per second, from 0.001 to 10,000,000.
     Rate,
     /// A whole number in these bounds.
     Count(u32, u32),
     /// A number in these bounds.
     Number(f64, f64),
-    /// A duration up to an hour, such as `5ms`; 0 where the flag allows it.
+    /// A duration of at most an hour, such as `5ms`.
     Span {
-        /// Whether it may be 0, which then stands for none.
+        /// True if the duration may be 0, which turns the effect off.
         may_be_zero: bool,
     },
     /// One of these words.
@@ -46,17 +46,17 @@ pub enum ParameterForm {
 }
 
 impl FaultKind {
-    /// Everything that can be planted, in the order of `--help`.
+    /// All kinds of faults, in the order of `--help`.
     pub const ALL: &[Self] = ALL;
 
-    /// That of a name; a cause's slug is as good.
+    /// Finds a kind by its name or by the slug of its cause class.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         let by_class = || Self::with_class(name).next();
         ALL.iter().find(|kind| kind.name == name).or_else(by_class)
     }
 
-    /// Those that are this cause.
+    /// The kinds of faults with this cause class.
     pub fn with_class(class: &str) -> impl Iterator<Item = &'static Self> {
         ALL.iter().filter(move |kind| kind.class == Some(class))
     }
@@ -71,19 +71,19 @@ const SOME_OR_NONE: ParameterForm = ParameterForm::Span { may_be_zero: true };
 const STATUS: ParameterForm = ParameterForm::Count(400, 599);
 const CV: ParameterForm = ParameterForm::Number(0.0, 20.0);
 const WORKERS: ParameterForm = ParameterForm::Count(1, 10_000);
-/// Most requests that wait in a plant: what a queue holds is memory.
+/// The allowed queue lengths. The bound limits the memory of a queue.
 const QUEUE: ParameterForm = ParameterForm::Count(0, 100_000);
-/// Most bytes of a body: each kind of answer is kept whole.
+/// The largest body in bytes. The server keeps each kind of response in memory.
 pub const MOST_BODY: u32 = 1 << 20;
 const SHARE: ParameterForm = ParameterForm::Number(0.001, 0.999);
 const FACTOR: ParameterForm = ParameterForm::Number(1.0, 1_000.0);
 
-/// The defaults are the plants of table 2 of the study that `find` rests on: most can do 200/s.
+/// The faults. The defaults are from table 2 of the study behind `find`; most of them sustain 200 requests/s.
 const ALL: &[FaultKind] = &[
     FaultKind {
         name: "rate-limiter",
         class: Some("rate-limiter"),
-        about: "refuses what is beyond `rate`; `bucket` requests may come at once. With `window`, counts in windows of that length instead",
+        about: "refuses requests above `rate` per second and admits bursts of up to `bucket`. With `window`, counts requests in fixed windows of that length instead",
         keys: &[
             key("rate", ParameterForm::Rate, "200"),
             key("bucket", ParameterForm::Count(1, 10_000_000), "40"),
@@ -94,7 +94,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "hanging-limiter",
         class: Some("hanging-limiter"),
-        about: "as rate-limiter, but what is beyond gets no answer: its connection is closed after `hang`",
+        about: "like rate-limiter, but an excess request gets no response: the server closes its connection after `hang`",
         keys: &[
             key("rate", ParameterForm::Rate, "200"),
             key("bucket", ParameterForm::Count(1, 10_000_000), "20"),
@@ -104,7 +104,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "delaying-limiter",
         class: Some("delaying-limiter"),
-        about: "lets one through each 1/`rate`; `queue` may wait for that, the others are refused",
+        about: "a leaky bucket: passes one request every 1/`rate` seconds. Up to `queue` requests wait; the server refuses further ones",
         keys: &[
             key("rate", ParameterForm::Rate, "200"),
             key("queue", QUEUE, "100"),
@@ -114,7 +114,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "pool",
         class: Some("pool-saturation"),
-        about: "`workers`, each busy for `service` with a request; `queue` may wait. `cv` is service's deviation over its mean: 0 fixed, 1 exponential, else lognormal",
+        about: "`workers` serve one request each, for `service` per request. Up to `queue` requests wait. `cv` is the coefficient of variation of `service`: 0 fixed, 1 exponential, otherwise lognormal",
         keys: &[
             key("workers", WORKERS, "8"),
             key("service", SOME, "40ms"),
@@ -126,13 +126,13 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "cpu",
         class: Some("cpu-saturation"),
-        about: "one thread that computes for `work` of CPU time for each request, one after the other: real work",
+        about: "one thread uses `work` of real CPU time per request and serves one request at a time",
         keys: &[key("work", SOME, "2ms"), key("queue", QUEUE, "100000"), key("status", STATUS, "503")],
     },
     FaultKind {
         name: "concurrency-cap",
         class: Some("concurrency-cap"),
-        about: "`places` for requests at once, each taken for `service` and for as long as the plants after it take; without a place: refused",
+        about: "at most `places` concurrent requests. Each holds its place for `service` and for the time that later faults add. The server refuses further requests",
         keys: &[
             key("places", WORKERS, "10"),
             key("service", SOME_OR_NONE, "50ms"),
@@ -143,7 +143,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "connection-cap",
         class: Some("connection-cap"),
-        about: "`connections` at once, each request takes `service`. One more is closed, or with how=backlog not accepted: the kernel completes `backlog` + 1 that nobody reads",
+        about: "at most `connections` open connections; each request takes `service`. how=close: the server closes further connections. how=backlog: the server does not accept them; `backlog` + 1 of them wait in the kernel",
         keys: &[
             key("connections", ParameterForm::Count(1, 60_000), "20"),
             key("service", SOME_OR_NONE, "100ms"),
@@ -155,7 +155,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "quota",
         class: Some("cfs-throttling"),
-        about: "one thread, `work` of CPU time for each request, that may run for `share` of each `period` and stands still for the rest (in simulated time)",
+        about: "one thread with a simulated CPU quota: each request takes `work` of CPU time. The thread runs for at most `share` of each `period` and then stops until the next",
         keys: &[
             key("share", SHARE, "0.2"),
             key("work", SOME, "1ms"),
@@ -166,13 +166,13 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "churn",
         class: Some("churn-cost"),
-        about: "each new connection costs `cost`, one after the other, before its first request is looked at",
+        about: "each new connection takes `cost` before its first request is read; the server sets up one connection at a time",
         keys: &[key("cost", SOME, "5ms")],
     },
     FaultKind {
         name: "keep-alive",
         class: Some("keep-alive-race"),
-        about: "a connection serves `after` requests and is closed without notice: when the next has come (how=cut) or with the last answer (how=close). Closed, too, when idle for `idle`",
+        about: "closes a connection without notice after `after` requests: when the next request arrives (how=cut) or right after the last response (how=close). Also closes connections that are idle for `idle`",
         keys: &[
             key("after", ParameterForm::Count(0, 10_000_000), "100"),
             key("how", ParameterForm::Word(&["cut", "close"]), "cut"),
@@ -182,7 +182,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "timeout-chain",
         class: Some("timeout-chain"),
-        about: "something before a pool gives up on it after `timeout`, tries `tries` times and answers 504; what was given up is still worked on (late=done) or not (late=dropped)",
+        about: "a proxy before a pool: each try times out after `timeout`, and after `tries` tries the proxy responds 504. The pool finishes timed-out requests (late=done) or drops them (late=dropped)",
         keys: &[
             key("workers", WORKERS, "8"),
             key("service", SOME, "40ms"),
@@ -195,7 +195,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "pauses",
         class: Some("pauses"),
-        about: "everything stands still for `length` every `every`, off by up to half of `jitter` (a share of `every`)",
+        about: "the whole server stalls for `length` every `every`. Each stall begins early or late by up to half of `jitter`, a share of `every`",
         keys: &[
             key("length", SOME, "200ms"),
             key("every", SOME, "2s"),
@@ -205,7 +205,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "uneven",
         class: Some("uneven-balancing"),
-        about: "`servers` in turn, each a pool; one is `slow` times as slow and gets `weight` times as many. header=yes: answers name theirs in Server-Id",
+        about: "round robin over `servers` pools. One pool is `slow` times as slow and gets `weight` times as many requests. header=yes: each response names its server in Server-Id",
         keys: &[
             key("servers", ParameterForm::Count(2, 64), "3"),
             key("workers", WORKERS, "4"),
@@ -219,7 +219,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "bandwidth",
         class: Some("bandwidth"),
-        about: "all answers share a link of `rate` bytes a second; a body has `body` bytes",
+        about: "all responses share a link of `rate` bytes per second; a body has `body` bytes",
         keys: &[
             key("rate", ParameterForm::Number(1.0, 1e11), "2500000"),
             key("body", ParameterForm::Count(0, MOST_BODY), "10000"),
@@ -228,7 +228,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "dns",
         class: Some("dns"),
-        about: "a DNS server at UDP `port` (0: a free one) that says that every name is here, after `delay`; what is beyond `rate` questions a second (0: any) gets no answer. Ask it: attack -resolvers",
+        about: "a DNS server on UDP `port` (0: any free port) that resolves every name to this server after `delay`. Above `rate` questions per second (0: no limit) it does not respond. Use it with attack -resolvers",
         keys: &[
             key("port", ParameterForm::Count(0, 65_535), "0"),
             key("delay", SOME_OR_NONE, "200ms"),
@@ -238,49 +238,49 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "ports",
         class: Some("ports"),
-        about: "nothing of the server's: its clients run out of local ports by themselves (attack -requests-per-connection 1 from one -laddr in a small ip_local_port_range)",
+        about: "changes nothing in the server: the client runs out of local ports (attack -requests-per-connection 1 from one -laddr with a small ip_local_port_range)",
         keys: &[],
     },
     FaultKind {
         name: "noise",
         class: None,
-        about: "each answer comes later by a time of its own, `delay` on average, exponential",
+        about: "delays each response by an exponentially distributed time with mean `delay`",
         keys: &[key("delay", SOME, "1ms")],
     },
     FaultKind {
         name: "drift",
         class: None,
-        about: "all that works becomes slower and faster by `amplitude` (standard deviation, a share), remembering for `time`",
+        about: "the speed of all workers drifts at random: standard deviation `amplitude` (a share), correlation time `time`",
         keys: &[key("amplitude", ParameterForm::Number(0.001, 0.5), "0.05"), key("time", SOME, "30s")],
     },
     FaultKind {
         name: "bursts",
         class: None,
-        about: "load of its own takes `share` of all that works, for `length` every `every`",
+        about: "a noisy neighbour takes `share` of the workers' speed for `length` every `every`",
         keys: &[key("share", SHARE, "0.3"), key("length", SOME, "1s"), key("every", SOME, "15s")],
     },
     FaultKind {
         name: "warm-up",
         class: None,
-        about: "from the first request on, all that works does `share` of what it can, and nears all of it over `time`",
+        about: "workers start at `share` of their full speed at the first request and approach full speed with time constant `time`",
         keys: &[key("share", SHARE, "0.4"), key("time", SOME, "5s")],
     },
     FaultKind {
         name: "credits",
         class: None,
-        about: "all that works is `times` as fast as long as credits last: `amount` of them, one comes each second",
+        about: "workers are `times` as fast while CPU credits last. The server starts with `amount` of credits and earns 1 s of credits per second",
         keys: &[key("times", FACTOR, "2"), key("amount", SOME, "15s")],
     },
     FaultKind {
         name: "collapse",
         class: None,
-        about: "all that works is `factor` times as slow while requests wait for longer than `wait`",
+        about: "workers are `factor` times as slow while requests wait longer than `wait`",
         keys: &[key("factor", FACTOR, "1.5"), key("wait", SOME, "150ms")],
     },
     FaultKind {
         name: "metastable",
         class: None,
-        about: "as collapse, and stays so until nothing has come for `rest`",
+        about: "like collapse, but workers stay slow until no request arrives for `rest`",
         keys: &[key("factor", FACTOR, "1.5"), key("wait", SOME, "150ms"), key("rest", SOME, "3s")],
     },
 ];

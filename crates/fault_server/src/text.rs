@@ -65,7 +65,7 @@ pub enum FaultSyntaxError {
 
 fn names(all: impl Iterator<Item = &'static str>) -> String {
     let all: Vec<_> = all.collect();
-    if all.is_empty() { "no keys".to_owned() } else { all.join(", ") }
+    if all.is_empty() { "(no parameters)".to_owned() } else { all.join(", ") }
 }
 
 fn kind_keys(plant: &str) -> impl Iterator<Item = &'static str> {

@@ -89,7 +89,7 @@ fn listen(options: &FaultServerOptions) -> io::Result<TcpListener> {
     match most_backlog().filter(|most| is_planted && *most < backlog) {
         Some(most) => Err(io::Error::new(
             ErrorKind::InvalidInput,
-            format!("net.core.somaxconn limits the backlog of {backlog} to {most}: raise it"),
+            format!("the fault needs a backlog of {backlog}, but net.core.somaxconn limits it to {most}: raise net.core.somaxconn"),
         )),
         None => Ok(listener),
     }
