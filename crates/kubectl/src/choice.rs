@@ -240,7 +240,7 @@ impl Files {
         match names.len() {
             0 => format!("the kubeconfig has no {list}"),
             1..=20 => format!("expected one of {}", names.join(", ")),
-            more => format!("expected one of {more}, among them {}", names[..20].join(", ")),
+            more => format!("expected one of {more} names, such as {}", names[..20].join(", ")),
         }
     }
 

@@ -145,11 +145,11 @@ impl CredentialPlugin {
         let unread = |what: &str| self.wrong("command", what);
         // Not the reader's own words: they may repeat what they stumbled over.
         let said: ExecCredential =
-            serde_json::from_slice(text).map_err(|_| unread("wrote no ExecCredential in JSON"))?;
+            serde_json::from_slice(text).map_err(|_| unread("did not write an ExecCredential in JSON"))?;
         if said.kind != "ExecCredential" || said.version != self.version {
             return Err(unread(&format!("wrote something other than an ExecCredential of {}", self.version)));
         }
-        let status = said.status.ok_or_else(|| unread("wrote no status"))?;
+        let status = said.status.ok_or_else(|| unread("wrote an ExecCredential without a status"))?;
         let secret = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Secret::new);
         let token = secret(status.token);
         let identity = match (secret(status.chain), secret(status.key)) {

@@ -170,12 +170,12 @@ pub(crate) fn upgrade_request(path: &str) -> (BuildRequestResult, String) {
 fn agreed(headers: &HeaderMap, key: &str) -> Result<Version, String> {
     let accepted = headers.get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
     if accepted != Some(accept(key).as_bytes()) {
-        return Err("the WebSocket's Sec-WebSocket-Accept is wrong".into());
+        return Err("the server's Sec-WebSocket-Accept does not match the key of the request".into());
     }
     match headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(|name| name.to_str().ok()) {
         Some("v5.channel.k8s.io") => Ok(Version::Five),
         Some("v4.channel.k8s.io") => Ok(Version::Four),
-        _ => Err(format!("the WebSocket supports none of {}", PROTOCOLS.join(", "))),
+        _ => Err(format!("the server supports none of the WebSocket subprotocols {}", PROTOCOLS.join(", "))),
     }
 }
 

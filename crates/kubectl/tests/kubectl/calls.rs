@@ -317,12 +317,12 @@ async fn a_program_that_gives_no_credentials_is_named_and_nothing_of_its_word_is
     for (script, what) in [
         ("echo 5318008; exit 7", "ended with exit status: 7\ninstall it"),
         ("kill -9 $$", "ended with signal: 9"),
-        ("echo 5318008", "wrote no ExecCredential in JSON"),
+        ("echo 5318008", "did not write an ExecCredential in JSON"),
         (
             "echo '{\"kind\":\"5318008\",\"apiVersion\":\"v1\"}'",
             "wrote something other than an ExecCredential of",
         ),
-        (&credential(&Value::Null), "wrote no status"),
+        (&credential(&Value::Null), "wrote an ExecCredential without a status"),
         (&credential(&json!({})), "wrote neither a token nor a client's certificate"),
         (&credential(&json!({"clientKeyData": "5318008"})), "expected both"),
         (&credential(&json!({"token": "5318008", "expirationTimestamp": "soon"})), "not RFC 3339"),
