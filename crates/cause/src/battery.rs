@@ -1,7 +1,7 @@
-//! The experiments that there are: with which load and variation, what each costs, when it can be had at all.
+//! The available experiments: the load and variation of each, its cost, and the conditions for it.
 //!
-//! Loads and times are those of the study with real servers (causes-study.md, sections 3 and 9). Called by [`crate::inquiry`], which
-//! chooses by what each is expected to tell.
+//! Loads and durations are those of the study with real servers (causes-study.md, sections 3 and 9). [`crate::inquiry`] chooses among them
+//! by expected information.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing, Variation};
 use crate::signs;
 use crate::watched::ObservedOutcome;
 
-/// An experiment that may be tried.
+/// An experiment that the inquiry may choose.
 pub struct ExperimentPlan {
-    /// Its name: [`crate::odds::SignRule::experiment`].
+    /// The name, which [`crate::odds::SignRule::experiment`] uses.
     pub name: &'static str,
-    /// What is tried; none: it says nothing of this target.
+    /// Makes the experiment; none if it would say nothing about this target.
     make: fn(&DiagnosisInput<'_>) -> Option<Experiment>,
-    /// How often at most.
+    /// The most runs of this experiment.
     pub max_times: usize,
-    /// It does harm: what holds connections or overloads comes last.
+    /// True if the experiment overloads the target or holds its connections. Such experiments run last.
     pub is_harmful: bool,
 }
 
 impl ExperimentPlan {
-    /// What is tried; none: it says nothing of this target, or offers more in some second than the user lets it.
+    /// The experiment; none if it would say nothing about this target or would exceed `--max-rate`.
     #[must_use]
     pub fn experiment(&self, case: &DiagnosisInput<'_>) -> Option<Experiment> {
         (self.make)(case).filter(|experiment| !exceeds(experiment, case))
     }
 
-    /// Whether it would say something, and is not had because it offers more in some second than the user lets it.
+    /// Whether `--max-rate` alone rules out this experiment.
     #[must_use]
     pub fn is_barred(&self, case: &DiagnosisInput<'_>) -> bool {
         let is_bounded = case.known.max_rate.is_some() && case.base().is_some();
@@ -41,8 +41,7 @@ fn exceeds(experiment: &Experiment, case: &DiagnosisInput<'_>) -> bool {
     case.known.max_rate.is_some_and(|most| most_in_a_second(&experiment.load) > most)
 }
 
-/// The most requests that a load offers in any second, as far as its rate says so. Clients that send again at once may send all of theirs
-/// in one.
+/// The most requests that a load sends in any second. Clients without pauses may send all their requests in one second.
 #[must_use]
 pub fn most_in_a_second(load: &ExperimentLoad) -> f64 {
     match load {
@@ -55,7 +54,7 @@ pub fn most_in_a_second(load: &ExperimentLoad) -> f64 {
     }
 }
 
-/// Whether a load may offer all its requests of a second at its begin or its end: what comes before it and after it has to keep away.
+/// Whether a load may send many requests at its start or end, so that a pause must separate it from the loads before and after.
 #[must_use]
 pub fn is_bursty(load: &ExperimentLoad) -> bool {
     !matches!(load, ExperimentLoad::Rate { .. })
@@ -65,7 +64,7 @@ const fn plan(name: &'static str, make: fn(&DiagnosisInput<'_>) -> Option<Experi
     ExperimentPlan { name, make, max_times: 1, is_harmful: false }
 }
 
-/// What may be tried beside base, near and over, the harmless first.
+/// The optional experiments beside base, near and over, harmless ones first.
 pub static PLANS: &[ExperimentPlan] = &[
     plan("one client", one_client),
     plan("many clients", many_clients),
@@ -84,9 +83,9 @@ pub static PLANS: &[ExperimentPlan] = &[
     ExperimentPlan { is_harmful: true, ..plan("held connections", held) },
 ];
 
-/// Answers are waited for so long, in seconds: behind a queue of timeouts of 30 s the wait would be all that there is.
+/// The least time limit of a response, in seconds. Behind a queue of 30 s timeouts, a longer wait would fill the whole budget.
 const PATIENCE: f64 = 2.0;
-/// In flight beyond what is usual, as seconds of the rate: the ramp of a queue is plain by then.
+/// The most extra requests in flight, as seconds of the rate. By then the growth of a queue is plain.
 const DAMAGE: f64 = 0.7;
 
 fn patience(case: &DiagnosisInput<'_>) -> f64 {
@@ -101,17 +100,17 @@ fn seconds(time: f64) -> Duration {
     Duration::from_secs_f64((time * 1e3).round() / 1e3)
 }
 
-/// No load is at a higher rate, requests a second.
+/// The highest rate of a load, in requests per second.
 fn most(case: &DiagnosisInput<'_>) -> f64 {
     users(case).min(case.known.generator.unwrap_or(f64::INFINITY))
 }
 
-/// No second has more, requests: what the user lets be offered.
+/// The most requests in one second: `--max-rate`.
 fn users(case: &DiagnosisInput<'_>) -> f64 {
     case.known.max_rate.unwrap_or(f64::INFINITY)
 }
 
-/// By chance, where no second of that has more than the user lets be offered (five deviations of a Poisson count); else even.
+/// Poisson spacing, or constant spacing if a random second could exceed `--max-rate` (by five standard deviations).
 fn by_chance(case: &DiagnosisInput<'_>, rate: f64) -> RequestSpacing {
     if rate + 5.0 * rate.sqrt() + 5.0 > users(case) {
         RequestSpacing::Constant
@@ -120,7 +119,7 @@ fn by_chance(case: &DiagnosisInput<'_>, rate: f64) -> RequestSpacing {
     }
 }
 
-/// Rates to four digits: more are refused by the load engine, and mean nothing. No higher than may be.
+/// Rounds a rate to four digits, but not above `most`. The load engine refuses rates with more digits.
 fn rounded(rate: f64, most: f64) -> f64 {
     let rate = rate.min(most);
     let unit = 10f64.powf(rate.max(1e-6).log10().floor() - 3.0);
@@ -147,36 +146,37 @@ fn at(
     experiment(case, name, ExperimentLoad::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
 
-/// The same, with its patience but otherwise varied.
+/// The experiment with another variation but the same time limit.
 fn with(experiment: Experiment, mut variation: Variation) -> Experiment {
     variation.timeout = experiment.variation.timeout;
     Experiment { variation, ..experiment }
 }
 
-/// Long enough for so many requests, in seconds.
+/// The duration of this many requests at a share of the limit, in seconds, from `least` to twice that.
 fn long(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64 {
     (requests / (case.known.limit * share)).clamp(least, 2.0 * least)
 }
 
-/// Half the limit.
+/// The experiment at half the limit.
 #[must_use]
 pub fn base(case: &DiagnosisInput<'_>) -> Experiment {
     at(case, "base", 0.5, long(case, 0.5, 2.0, 60.0), RequestSpacing::Constant)
 }
 
-/// Just below it, at even distances: no bucket refuses there, and a cap does.
+/// The experiment at 90 % of the limit with constant spacing: a cap refuses requests there, and a token bucket does not.
 #[must_use]
 pub fn near(case: &DiagnosisInput<'_>) -> Experiment {
     at(case, "near", 0.9, long(case, 0.9, 1.5, 60.0), RequestSpacing::Constant)
 }
 
-/// Above it, by chance: at even distances a limiter without a bucket beats.
+/// The experiment at 150 % of the limit, with random spacing. With constant spacing, a limiter without a bucket would interfere with the
+/// pattern.
 #[must_use]
 pub fn over(case: &DiagnosisInput<'_>) -> Experiment {
     at(case, "over", 1.5, long(case, 1.5, 2.0, 60.0), RequestSpacing::Poisson)
 }
 
-/// Is it itself again?
+/// The recovery check: 40 % of the limit after an overload.
 #[must_use]
 pub fn recovery_check(case: &DiagnosisInput<'_>) -> Experiment {
     at(case, "again", 0.4, long(case, 0.4, 0.5, 12.0), RequestSpacing::Constant)
@@ -189,7 +189,7 @@ fn one_client(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 fn many_clients(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let places = case.in_flight_at_limit().ceil().clamp(1.0, 250.0);
     let all = 4 * places as usize + 4;
-    // Fewer than two of each are the begin of a crowd, and no throughput.
+    // With fewer than two requests per client, the load is only a burst and shows no throughput.
     let experiment = clients(case, "many clients", all);
     let least = ExperimentLoad::Clients { clients: all, lasts: seconds(0.0), requests: 2 * all as u64 };
     (most_in_a_second(&least) <= users(case)).then_some(experiment)
@@ -209,9 +209,9 @@ fn at_once(case: &DiagnosisInput<'_>) -> Option<Experiment> {
         return None;
     }
     let size = (places * 0.98).round().max(2.0);
-    // In between everybody must be gone, whichever way they were let through.
+    // The distance between bursts must be long enough for all requests to end, whether the target serves them concurrently or one by one.
     let every = (2.5 * case.service_time() + 1.5 * size / case.known.limit).max(0.02);
-    // So many of them begin in a second at most.
+    // At most this many bursts can start in one second under `--max-rate`.
     let begin = (users(case) / size).floor();
     let every = if begin < 1.0 { every } else { every.max(1.02 / begin) };
     let times = (2.5 / every).clamp(5.0, 20.0) as u64;
@@ -232,12 +232,12 @@ fn bursts(
 
 fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let places = case.in_flight_at_limit();
-    // With long tails places are free again when a bucket would have tokens (causes-study.md, section 3).
+    // With long-tailed service times, places become free as fast as a bucket gets tokens (causes-study.md, section 3).
     let spread = case.base_response_times().quantile(0.95) > 2.5 * case.service_time();
     if case.service_time() < 0.001 || spread || case.times_attempted("row of bursts") >= rows(places) {
         return None;
     }
-    // A cap begins to refuse far below what its places can carry: it may have several times as many as are under way then.
+    // A cap starts to refuse far below its capacity, so it may have several times as many places as there are requests in flight.
     let size = (3.0 * places + 20.0).ceil() as u64;
     let every = (0.6 * case.service_time() * 1e4).round() / 1e4;
     let load =
@@ -246,7 +246,7 @@ fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
 }
 
-/// Few places make few admissions, which chance decides.
+/// The number of rows. Few places admit few requests, so chance needs more rows to even out.
 fn rows(places: f64) -> usize {
     if places < 5.0 { 4 } else { 2 }
 }
@@ -268,11 +268,11 @@ fn another_source(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(with(experiment, Variation { another_source: true, ..Variation::NONE }))
 }
 
-/// Requests over two connections: few servers let one carry more than a thousand.
+/// The number of requests over two connections. Few servers allow more than a thousand requests per connection.
 const USES: f64 = 1_800.0;
-/// How long they are used, in seconds.
+/// The least and the longest duration, in seconds.
 const LONG: (f64, f64) = (4.0, 15.0);
-/// Failures that are expected where two are enough.
+/// The expected number of failures at which two failures are enough evidence.
 const HABIT: f64 = 4.0;
 
 fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
@@ -282,7 +282,7 @@ fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let (service, limit) = (case.service_time(), case.known.limit);
     let connections = Variation { connections: Some(2), ..Variation::NONE };
     let long = |rate: f64| (USES / rate).min(until_some_fail(case, rate));
-    // Two clients that never wait are too many for what serves but one or two at once.
+    // Two clients without pauses are too much load for a target that serves only one or two requests concurrently.
     let experiment = if users(case).is_finite() {
         let rate = (0.8 * limit).min(1.6 / service.max(1e-6));
         at(case, "two connections", rate / limit, long(rate), RequestSpacing::Constant)
@@ -296,26 +296,26 @@ fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(with(experiment, connections))
 }
 
-/// Four seconds, or as long as it takes until as many as tell a habit from chance should have failed of what fails seldom at any rate.
+/// Four seconds, or longer if failures are rare: until enough failures are expected to tell a habit from chance.
 fn until_some_fail(case: &DiagnosisInput<'_>, rate: f64) -> f64 {
     let (least, most) = LONG;
     let failures = rate * case.known.failure_share;
     if failures > 0.0 { (HABIT / failures).clamp(least, most) } else { least }
 }
 
-/// Connections that carry a request each and are idle for 0.6 s, twice: a middlebox or a server that forgets them meets the next.
+/// Bursts with 0.6 s of idle time between them, three in all. A server or middlebox that closes idle connections meets the next burst.
 fn idle(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     case.known.keep_alive.then(|| left_alone(case, "idle connections", 2, 0.6))
 }
 
-/// A few connections that are idle for so many seconds between two requests.
+/// Two bursts on a few connections, with this idle time between them, in seconds.
 #[must_use]
 pub fn idle_for(case: &DiagnosisInput<'_>, idle: f64) -> Experiment {
     left_alone(case, "idle for", 1, idle)
 }
 
 fn left_alone(case: &DiagnosisInput<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
-    // No more than are served at once: whoever waits is idle for less.
+    // The burst is no larger than the concurrent capacity, because a request that waits shortens the idle time.
     let size = (0.8 * case.in_flight_at_limit()).clamp(2.0, 8.0);
     let size = size.min((users(case) / (times + 1) as f64).max(1.0)) as u64;
     bursts(case, name, (size, times + 1), idle + case.service_time(), 0.0)
@@ -350,7 +350,7 @@ fn not_kept(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(with(experiment, Variation { keep_alive: Some(false), ..Variation::NONE }))
 }
 
-/// A large bucket is not empty after two seconds of little more than fills it.
+/// A stronger overload, because a little more than the fill rate does not empty a large bucket in two seconds.
 fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let over = case.last_named("over")?;
     let sound = over.view.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
@@ -360,16 +360,17 @@ fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     (sound && quick && may).then(|| at(case, "far over", FAR, 2.0, RequestSpacing::Poisson))
 }
 
-/// Most connections that anybody is asked for.
+/// The most connections of an experiment.
 const MOST_IN_FLIGHT: f64 = 6_000.0;
-/// Of the limit: a line is that of so much less load.
+/// The load of strong overloads, as a multiple of the limit.
 const FAR: f64 = 2.5;
-/// How long the last of a line waits, in seconds, and the least that is worth it: [`over`] lets a line of a second grow.
+/// The longest wait of the last request in the queue, in seconds, and the shortest that is worth the experiment. The queue of [`over`]
+/// grows to one second.
 const LINE: (f64, f64) = (1.8, 1.1);
-/// What is tried three times is given up after three times that, in seconds.
+/// The time limit for a proxy that tries three times, in seconds.
 const TRIED: f64 = 4.5;
 
-/// A line longer than that of [`over`], whose last are waited for: whoever gives up after more than a second, or tries again, is seen to.
+/// A longer queue than that of [`over`], with a long time limit. It shows proxies that give up after more than a second or that retry.
 fn long_line(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let waits = LINE.0.min(MOST_IN_FLIGHT / case.known.limit);
     let queues = matches!(signs::ramp(case), Some((1, _))) && !matches!(signs::one_time(case), Some((1, _)));
@@ -393,7 +394,8 @@ fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(with(experiment, Variation { held, ..Variation::NONE }))
 }
 
-/// More connections than a common backlog has room for, at one rate and at twice that: does as much hang?
+/// More connections than a common backlog holds, at one rate and at twice that rate. The number of hanging requests shows whether a cap
+/// causes them.
 #[must_use]
 pub fn much_over(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
     let rate = rounded((3.0 * case.known.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
@@ -412,7 +414,7 @@ pub fn much_over(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
     })
 }
 
-/// As fast over fewer connections than are served: a limiter hangs all the same.
+/// A high rate over fewer connections than the target serves. A rate limiter makes requests hang there, too; a connection cap does not.
 #[must_use]
 pub fn few_connections(case: &DiagnosisInput<'_>) -> Experiment {
     let few = (case.in_flight_at_limit() * 0.8).floor().max(1.0);

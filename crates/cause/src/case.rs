@@ -1,4 +1,5 @@
-//! What lies on the table: what the search found out, and what was tried. Finds experiments by name; every sign and size reads it.
+//! The input of a diagnosis: the results of the search and all experiments so far. It finds experiments by name. All signs and sizes read
+//! it.
 
 use crate::experiment::{Experiment, ExperimentLoad};
 use crate::inquiry::SearchFindings;
@@ -6,29 +7,29 @@ use crate::report::ExperimentRecord;
 use crate::view::{ExperimentStats, SortedSamples};
 use crate::watched::{ObservedOutcome, ObservedRequest};
 
-/// What is known, and what was tried.
+/// The results of the search and the experiments so far.
 #[derive(Debug, Clone, Copy)]
 pub struct DiagnosisInput<'a> {
-    /// What the search found out.
+    /// The results of the search.
     pub known: &'a SearchFindings,
-    /// What was tried, in order.
+    /// The experiments in order.
     pub tried: &'a [ExperimentRecord],
 }
 
-/// What a machine adds to an answer on its way, in seconds.
+/// The time that a machine itself adds to a response, in seconds.
 const MACHINE: f64 = 0.000_2;
 
-/// An experiment that came to something.
+/// A valid experiment that sent requests.
 #[derive(Debug, Clone, Copy)]
 pub struct ValidExperiment<'a> {
-    /// What was asked for.
+    /// The experiment.
     pub experiment: &'a Experiment,
-    /// What was seen.
+    /// The statistics of its requests.
     pub view: ExperimentStats<'a>,
 }
 
 impl ValidExperiment<'_> {
-    /// Requests a second that it was to send; 0 where it is no rate.
+    /// The intended requests per second; 0 for loads without a rate.
     #[must_use]
     pub fn rate(&self) -> f64 {
         match self.experiment.load {
@@ -38,8 +39,8 @@ impl ValidExperiment<'_> {
     }
 }
 
-/// Whether the target went away during it, though it was not too much: what was seen then is the word of nobody. A look after it says whether
-/// somebody is there again, and is read as it is.
+/// Whether the target went down during an experiment that was not an overload. Such an experiment is ignored. Recovery checks are never
+/// ignored.
 fn is_abandoned(tried: &ExperimentRecord, known: &SearchFindings) -> bool {
     let gentle = match tried.experiment.load {
         ExperimentLoad::Rate { rate, .. } => rate <= known.limit && tried.experiment.variation.held == 0,
@@ -50,7 +51,7 @@ fn is_abandoned(tried: &ExperimentRecord, known: &SearchFindings) -> bool {
 }
 
 impl<'a> DiagnosisInput<'a> {
-    /// All that came to something by this name, in order.
+    /// All valid experiments with this name, in order.
     pub fn experiments_named(
         &self,
         name: &'static str,
@@ -66,14 +67,14 @@ impl<'a> DiagnosisInput<'a> {
         })
     }
 
-    /// The last of them.
+    /// The last valid experiment with this name.
     #[must_use]
     pub fn last_named(&self, name: &'static str) -> Option<ValidExperiment<'a>> {
         self.experiments_named(name).last()
     }
 
-    /// Which experiment was the last of which anything was answered well, where nobody is there any more: nobody was there after it, and a
-    /// rest has not changed that. Nothing says so of a target that has never answered.
+    /// The index of the last experiment with a good response, if the target is down. The target counts as down after two failed recovery
+    /// checks with a pause in between. A target that never answered gives none.
     #[must_use]
     pub fn last_answered(&self) -> Option<usize> {
         let view = |tried: &'a ExperimentRecord| {
@@ -87,42 +88,44 @@ impl<'a> DiagnosisInput<'a> {
         (deserted > 1).then(|| self.tried.iter().rposition(answered)).flatten()
     }
 
-    /// Half the limit.
+    /// The last experiment at half the limit.
     #[must_use]
     pub fn base(&self) -> Option<ValidExperiment<'a>> {
         self.last_named("base")
     }
 
-    /// The strongest overload that was tried.
+    /// The strongest overload experiment.
     #[must_use]
     pub fn over(&self) -> Option<ValidExperiment<'a>> {
         self.last_named("far over").or_else(|| self.last_named("over"))
     }
 
-    /// How often it was asked for.
+    /// The number of attempts at an experiment.
     #[must_use]
     pub fn times_attempted(&self, name: &str) -> usize {
         self.tried.iter().filter(|tried| tried.experiment.name == name).count()
     }
 
-    /// Why it could not be carried out.
+    /// The reason why an experiment was impossible.
     #[must_use]
     pub fn why_impossible(&self, name: &str) -> Option<&'a str> {
         let mut tried = self.tried.iter().filter(|tried| tried.experiment.name == name);
         tried.find_map(|tried| tried.observation.impossible.as_deref())
     }
 
-    /// Response times of good answers at half the limit.
+    /// The response times of good responses at half the limit.
     #[must_use]
     pub fn base_response_times(&self) -> SortedSamples {
         self.base().map_or(SortedSamples::of(std::iter::empty()), |base| base.view.response_times())
     }
 
-    /// Response time with next to nothing to do, in seconds: the mean, but what disturbed a trial or lies in a long tail must not
-    /// make a core a pool (1.45 medians is the mean of an exponential service), nor must a queue of clients.
+    /// The response time at very low load, in seconds.
+    ///
+    /// It is the mean, but at most 1.45 medians, which is the mean of an exponential distribution. So a disturbed trial, a long tail or a
+    /// queue of clients does not make one core look like a pool.
     #[must_use]
     pub fn service_time(&self) -> f64 {
-        // From the instant when it was sent: looking up and connecting keep no worker busy.
+        // The time counts from sending the request, because lookups and connects keep no worker busy.
         let times = |done: ValidExperiment<'_>| {
             SortedSamples::of(done.view.good().map(ObservedRequest::service_time))
         };
@@ -135,8 +138,9 @@ impl<'a> DiagnosisInput<'a> {
         base.mean().min(1.45 * base.median()).min(alone)
     }
 
-    /// That, without what the way to the server and the machine take: they keep no worker busy. A connect is a round trip;
-    /// of the few that are opened where connections are kept, the first comes upon whatever still sleeps.
+    /// The service time without the network round trip and the machine's overhead, in seconds.
+    ///
+    /// A connect takes one round trip. The 25 % quantile of the connects counts, because the first connects may wake sleeping parts.
     #[must_use]
     pub fn work_time(&self) -> f64 {
         let trip = self.base().map_or(0.0, |base| {
@@ -146,7 +150,7 @@ impl<'a> DiagnosisInput<'a> {
         (service - trip - MACHINE).max(service / 2.0)
     }
 
-    /// Requests that are under way at the limit without any queue: its rate by the response time (Little).
+    /// The mean number of requests in flight at the limit without a queue: rate times response time (Little's law).
     #[must_use]
     pub fn in_flight_at_limit(&self) -> f64 {
         self.known.limit * self.service_time()

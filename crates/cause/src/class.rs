@@ -1,50 +1,50 @@
-//! The causes that are told apart. Their slugs are an interface: scripts read them.
+//! The classes of causes. Their slugs are an interface for scripts.
 
 use std::fmt;
 
-/// Why a target can do no more.
+/// A reason why a target reaches its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CauseClass {
-    /// Refuses what is beyond a rate, or beyond a number in a window of time.
+    /// The target refuses requests above a rate or above a number per time window.
     RateLimiter,
-    /// Lets what is beyond a rate hang.
+    /// The target lets requests above a rate hang.
     HangingLimiter,
-    /// Delays what is beyond a rate.
+    /// The target delays requests above a rate.
     DelayingLimiter,
-    /// A core, or a worker, is busy all the time.
+    /// One CPU core or one worker is always busy.
     CpuSaturation,
-    /// A fixed number of workers are.
+    /// All workers of a fixed pool are busy.
     PoolSaturation,
-    /// Refuses what is beyond a number of requests at once.
+    /// The target refuses requests above a number of concurrent requests.
     ConcurrencyCap,
-    /// Takes a fixed number of connections, or as many as its backlog has room for.
+    /// The target serves a fixed number of connections; further ones wait in its backlog or are closed.
     ConnectionCap,
-    /// A CPU quota stops it in each period of 100 ms.
+    /// A CPU quota stops the target in each period of 100 ms.
     CfsThrottling,
-    /// New connections are what costs.
+    /// The cost of new connections is the limit.
     ChurnCost,
-    /// Closes idle or used connections while requests are under way to them.
+    /// The target closes idle or reused connections while requests are on their way.
     KeepAliveRace,
-    /// Something between gives up first, or tries again.
+    /// A proxy in between gives up first or retries.
     TimeoutChain,
-    /// Stands still now and then.
+    /// The target stalls now and then.
     Pauses,
-    /// One of several servers gets more than it can do.
+    /// One of several servers gets more requests than it can serve.
     UnevenBalancing,
-    /// Looking the name up.
+    /// The DNS lookup of the target's name is slow or fails.
     Dns,
-    /// No local port is left.
+    /// The client has no free local port.
     Ports,
-    /// Bytes a second.
+    /// The network bandwidth is the limit.
     Bandwidth,
-    /// Not the target: what sends the load.
+    /// The load generator, not the target, is the limit.
     Generator,
-    /// None of these, or nothing that can be said.
+    /// Another cause, or no evidence for any cause.
     Unknown,
 }
 
 impl CauseClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 18] = [
         Self::RateLimiter,
         Self::HangingLimiter,
@@ -66,7 +66,7 @@ impl CauseClass {
         Self::Unknown,
     ];
 
-    /// As in reports and in `--help`.
+    /// The name in reports and in `--help`.
     #[must_use]
     pub fn slug(self) -> &'static str {
         match self {

@@ -1,86 +1,87 @@
-//! What is tried out to tell causes apart: a load, and what is different about it from the load of the search.
+//! Experiments that tell causes apart: a load and its differences from the load of the search.
 
 use std::time::Duration;
 
-/// What to do.
+/// An experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
-    /// For whoever reads the report: "row of bursts".
+    /// The name in the report, such as "row of bursts".
     pub name: &'static str,
-    /// What is sent.
+    /// The load to send.
     pub load: ExperimentLoad,
-    /// In what it differs from what the search sent.
+    /// The differences from the load of the search.
     pub variation: Variation,
-    /// Sending ends early once so many requests are without an answer: more of them would say nothing more.
+    /// The most requests in flight. Sending stops early at this number, because more requests would show nothing new.
     pub most_in_flight: usize,
-    /// How long what is outstanding at the end of the load is waited for; then it is closed, and is [`crate::watched::ObservedOutcome::Unanswered`].
+    /// The time to wait for outstanding requests after the load. Then they are closed and count as
+    /// [`crate::watched::ObservedOutcome::Unanswered`].
     pub drain: Duration,
 }
 
-/// Requests, and when.
+/// A kind of load with its schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExperimentLoad {
-    /// At a rate.
+    /// A load at a rate.
     Rate {
-        /// Requests a second.
+        /// The requests per second.
         rate: f64,
-        /// For how long.
+        /// The duration.
         lasts: Duration,
-        /// How they are spaced.
+        /// The spacing of the requests.
         spacing: RequestSpacing,
     },
-    /// From clients each of which sends again as soon as it has its answer.
+    /// A load from clients. Each client sends its next request as soon as it has a response.
     Clients {
-        /// How many.
+        /// The number of clients.
         clients: usize,
-        /// For how long at most.
+        /// The longest duration.
         lasts: Duration,
-        /// How many requests at most: against a target that refuses, clients without a bound send as fast as they can.
+        /// The most requests. Without this limit, clients would send as fast as possible to a target that refuses requests.
         requests: u64,
     },
-    /// So many at one instant, again and again. Nothing is sent before the first for [`ExperimentLoad::Bursts::quiet`].
+    /// Bursts of simultaneous requests. Nothing is sent for [`ExperimentLoad::Bursts::quiet`] before the first burst.
     Bursts {
-        /// Requests of each.
+        /// The requests of one burst.
         size: u64,
-        /// How many.
+        /// The number of bursts.
         times: u64,
-        /// From the begin of one to the begin of the next.
+        /// The time from the start of one burst to the start of the next.
         every: Duration,
-        /// Silence before the first.
+        /// The silence before the first burst.
         quiet: Duration,
     },
 }
 
-/// How the requests of a rate are spaced.
+/// The spacing of the requests at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestSpacing {
-    /// At equal distances.
+    /// Equal distances.
     Constant,
-    /// By chance, as those of many users are.
+    /// Random distances, like those of many independent users.
     Poisson,
 }
 
-/// In what an experiment differs. [`Variation::NONE`] is what the search sent.
+/// The differences between an experiment and the load of the search. [`Variation::NONE`] has no difference.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Variation {
-    /// Whether connections are used again; none leaves it as it is.
+    /// Turns connection reuse on or off; none leaves the setting of the search.
     pub keep_alive: Option<bool>,
-    /// Most connections; none leaves it as it is.
+    /// The most connections; none leaves the setting of the search.
     pub connections: Option<usize>,
-    /// Connections that are opened before the load and carry nothing, until it is over.
+    /// The number of idle connections that stay open during the load.
     pub held: usize,
-    /// HEAD in place of the method, where that is GET.
+    /// True to send HEAD instead of GET.
     pub head: bool,
-    /// From another source address.
+    /// True to send from another source address.
     pub another_source: bool,
-    /// To the address that the name has, without looking it up.
+    /// True to use the address of the name without a DNS lookup.
     pub literal: bool,
-    /// How long an answer may take; none leaves it as it is.
+    /// The time limit of a response; none leaves the setting of the search.
     pub timeout: Option<Duration>,
 }
 
 impl Variation {
-    /// Nothing is different.
+    /// No difference from the load of the search.
     pub const NONE: Self = Self {
         keep_alive: None,
         connections: None,

@@ -1,6 +1,8 @@
-//! The inquiry: base, near, over; then what is expected to tell most for its time, the harmless first; after each overload, whether
-//! the target is itself again. Says what it wants next ([`Inquiry::next_step`]) and is told what came of it; between the two it does
-//! nothing, and [`Inquiry::report`] says at any moment what is known.
+//! The inquiry chooses the experiments. It starts with base, near and over. Then it runs the experiment with the most expected information
+//! per second, harmless ones first. After each overload, it checks that the target has recovered.
+//!
+//! The caller asks for a step with [`Inquiry::next_step`], carries it out and records the result. [`Inquiry::report`] gives the current
+//! result at any time.
 
 use std::time::Duration;
 
@@ -16,87 +18,87 @@ use crate::view::ExperimentStats;
 use crate::watched::{ExperimentObservation, ObservedOutcome};
 use crate::words::{self, TargetCondition};
 
-/// What the search has found out.
+/// The results of the search that the inquiry starts from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchFindings {
-    /// The rate at which it breaks, requests a second.
+    /// The rate at which the target breaks, in requests per second.
     pub limit: f64,
-    /// Mean response time with next to nothing to do, in seconds.
+    /// The mean response time at very low load, in seconds.
     pub service: f64,
-    /// How long an answer may take, in seconds.
+    /// The time limit for a response, in seconds.
     pub timeout: f64,
-    /// The share of requests that fails at any rate, where that is what was found; else 0.
+    /// The share of requests that fail at any rate, if the search found such failures; otherwise 0.
     pub failure_share: f64,
-    /// Connections are used again.
+    /// True if connections are reused.
     pub keep_alive: bool,
-    /// Requests go over TLS.
+    /// True if requests use TLS.
     pub tls: bool,
-    /// The target is a name, and no address.
+    /// True if the target is a host name rather than an address.
     pub target_is_name: bool,
-    /// No second may have more requests: `--max-rate`.
+    /// The most requests in any second: `--max-rate`.
     pub max_rate: Option<f64>,
-    /// No rate may be higher, requests a second: what the generator can send.
+    /// The highest rate that the generator can send, in requests per second.
     pub generator: Option<f64>,
-    /// How long the inquiry may take, with its waits; base, near and over are tried in any case.
+    /// The time limit of the inquiry, including pauses. Base, near and over run even if the time is over.
     pub budget: Duration,
 }
 
-/// What is to be done next.
+/// The next step of an inquiry.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InquiryStep {
-    /// Carry this out.
+    /// Run this experiment.
     RunExperiment(Experiment),
-    /// Send nothing.
+    /// Send nothing for this time.
     Pause(Duration),
-    /// Nothing: what can be told is told.
+    /// The inquiry has finished; its report is complete.
     Finished,
 }
 
-/// Trials in a row that cannot be believed are the generator's doing.
+/// The number of consecutive invalid experiments after which the generator is the cause.
 const INVALID: usize = 3;
-/// Fewer bits than this are not worth a second of load.
+/// The least expected information, in bits per second of load, of an experiment that is worth running.
 const WORTH: f64 = 0.1;
-/// What is to be tried next is chosen by signs that are believed only so much: an inquiry that is sure too early learns nothing.
+/// The weight of the signs in the choice of the next experiment. Less than 1 keeps the inquiry from becoming sure too early.
 const TRUST: f64 = 0.7;
-/// How often what is not known of an idle time is halved: from 0.1 ms and 0.6 s, by their geometric mean, to a seventh more at most.
+/// The most bisections of the idle time. From 0.1 ms and 0.6 s, with geometric means, they narrow the time to within a seventh.
 const HALVINGS: usize = 6;
-/// What a trial costs beside its load, in seconds.
+/// The overhead of an experiment beside its load, in seconds.
 const BESIDE: f64 = 0.6;
 
-/// Whether the target is itself again.
+/// Whether the target has recovered from an overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecoveryState {
-    /// As far as anybody knows.
+    /// The target works, as far as the inquiry knows.
     Calm,
-    /// The last experiment was an overload: somebody must look.
+    /// The last experiment was an overload: a recovery check must follow.
     Look,
-    /// It is not: it is left in peace for a while.
+    /// The target has not recovered: a pause must follow.
     Rest,
 }
 
-/// An inquiry under way: asked what it wants next, told what came of it.
+/// An inquiry in progress. The caller asks it for steps and records their results.
 #[derive(Debug, Clone)]
 pub struct Inquiry {
     known: SearchFindings,
     report: DiagnosisReport,
-    /// Nothing more is wanted.
+    /// True if the inquiry has finished.
     is_over: bool,
     pending: Option<InquiryStep>,
-    /// Seconds so far.
+    /// The seconds spent so far.
     spent: f64,
-    /// Trials in a row that cannot be believed.
+    /// The number of consecutive invalid experiments.
     invalid: usize,
     recovery: RecoveryState,
-    /// How often it was not.
+    /// The number of failed recovery checks.
     degraded: usize,
-    /// Base was asked again.
+    /// True if the base experiment was repeated.
     repeated: bool,
-    /// What is carried out when the second before it has nothing in it.
+    /// The experiment that runs after the current pause.
     put_off: Option<Experiment>,
 }
 
 impl Inquiry {
-    /// One that has not begun.
+    /// Creates an inquiry that has run no experiment.
     #[must_use]
     pub fn new(known: SearchFindings) -> Self {
         Self {
@@ -113,13 +115,13 @@ impl Inquiry {
         }
     }
 
-    /// What is known beforehand.
+    /// The results of the search.
     #[must_use]
     pub fn known(&self) -> &SearchFindings {
         &self.known
     }
 
-    /// What is to be done next; the same again until it was told what came of it.
+    /// The next step. The result stays the same until the caller records that step.
     pub fn next_step(&mut self) -> InquiryStep {
         if self.is_over {
             return InquiryStep::Finished;
@@ -136,7 +138,7 @@ impl Inquiry {
         }
     }
 
-    /// An experiment was carried out, or could not be: then it is not asked for again.
+    /// Records the result of an experiment. An impossible experiment is recorded, too, so that the inquiry does not choose it again.
     pub fn record_experiment(&mut self, experiment: &Experiment, watched: ExperimentObservation) {
         self.pending = None;
         let (interrupted, invalid) = (watched.interrupted, watched.invalid.is_some());
@@ -150,7 +152,7 @@ impl Inquiry {
             summary: says,
         });
         self.count_invalid(experiment, invalid);
-        // What cannot be believed was sent all the same.
+        // An invalid experiment has sent its load, too.
         if ran && overloads(experiment, &self.known) {
             self.recovery = RecoveryState::Look;
         } else if ran && !invalid {
@@ -162,14 +164,14 @@ impl Inquiry {
             self.recovery = RecoveryState::Look;
         }
         self.conclude();
-        // Without base nothing can be held against anything, without a look nobody knows what an overload has left behind.
+        // Without base, no experiment has a reference. Without a recovery check, the state of the target is unknown.
         let blind = !ran && matches!(experiment.name, "base" | "again");
         if interrupted || blind || self.invalid >= INVALID {
             self.end();
         }
     }
 
-    /// A look between two overloads of which neither can be believed says nothing for either.
+    /// Counts consecutive invalid experiments. A valid recovery check between two invalid overloads does not reset the count.
     fn count_invalid(&mut self, experiment: &Experiment, invalid: bool) {
         if invalid {
             self.invalid += 1;
@@ -178,7 +180,7 @@ impl Inquiry {
         }
     }
 
-    /// Nothing was sent for that long; `goes_on` is false if somebody wants everything to end.
+    /// Records a pause; `goes_on` is false if the user interrupted it.
     pub fn record_pause(&mut self, time: Duration, goes_on: bool) {
         self.spent += time.as_secs_f64();
         self.pending = self.put_off.take().map(InquiryStep::RunExperiment);
@@ -190,7 +192,7 @@ impl Inquiry {
         }
     }
 
-    /// What is known now.
+    /// The current result.
     #[must_use]
     pub fn report(&self) -> &DiagnosisReport {
         &self.report
@@ -225,7 +227,7 @@ impl Inquiry {
         Some(InquiryStep::RunExperiment(next))
     }
 
-    /// Whether it and what was tried last may have more in one second together than the user lets be offered.
+    /// Whether this experiment and the last one together may exceed `--max-rate` in one second, so that a pause must separate them.
     fn has_to_keep_away(&self, next: &Experiment) -> bool {
         let last = self.report.experiments.last().filter(|last| last.observation.impossible.is_none());
         let crowded = |last: &ExperimentRecord| {
@@ -234,15 +236,16 @@ impl Inquiry {
         self.known.max_rate.is_some() && last.is_some_and(crowded)
     }
 
-    /// Where this machine lacks ports, they say the more the less is known of the target: whether another address has some comes first.
+    /// The experiment from another source address, if this machine lacks ports. It runs early, because missing ports hide the target's
+    /// behaviour.
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source")?;
         plan.experiment(&case).filter(|_| case.times_attempted(plan.name) < plan.max_times)
     }
 
-    /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path
-    /// looks like a cap.
+    /// Whether a request succeeded at half the limit. Without one, other experiments have no reference, and a wrong URL path looks like a
+    /// concurrency cap.
     fn has_calm(&self) -> bool {
         self.case().base().is_some_and(|base| base.view.good().next().is_some())
     }
@@ -252,7 +255,7 @@ impl Inquiry {
         opening || self.spent + load_seconds(next) <= self.known.budget.as_secs_f64()
     }
 
-    /// Base once more, where it was disturbed: then one client alone was far quicker.
+    /// Repeats base once if it was disturbed, that is, if one client alone was far faster.
     fn repetition(&mut self) -> Option<Experiment> {
         let case = self.case();
         let alone = case.last_named("one client")?.view.response_times();
@@ -271,14 +274,15 @@ impl Inquiry {
             ("near", battery::near),
             ("over", battery::over),
         ];
-        // What cannot be believed is tried again; what cannot be carried out, or has come to nothing, is gone without.
+        // An invalid experiment is repeated. An impossible or empty one is not.
         let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
         let due = |name: &str| last(name).is_none_or(|tried| tried.observation.invalid.is_some());
         let next = makes.into_iter().find(|(name, _)| case.last_named(name).is_none() && due(name));
         next.map(|(_, make)| make(&case))
     }
 
-    /// What was seen once, too seldom to say so, is looked for: it may be a second cause.
+    /// An experiment that looks again for stalls or closed connections, if they were seen too rarely for a verdict. They may be a second
+    /// cause.
     fn suspicion(&self) -> Option<Experiment> {
         let case = self.case();
         let still = case.times_attempted("long base") == 0
@@ -292,13 +296,13 @@ impl Inquiry {
         next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
     }
 
-    /// Whether the signs of such an experiment say so already.
+    /// Whether a sign of this experiment is already present.
     fn shown(&self, by: &str) -> bool {
         let rules = RULES.iter().filter(|rule| rule.experiment == by && rule.outcomes() == 2);
         rules.filter_map(|rule| (rule.read)(&self.case())).any(|(outcome, _)| outcome == 1)
     }
 
-    /// What is expected to tell most for its time; what does harm only when nothing harmless is worth it.
+    /// The experiment with the most expected information per second. A harmful one is chosen only if no harmless one is worth running.
     fn choose(&self) -> Option<Experiment> {
         let case = self.case();
         let odds = CausePosterior::new(&odds::read_signs(&case), TRUST);
@@ -316,7 +320,8 @@ impl Inquiry {
             .or_else(|| self.bisect())
     }
 
-    /// A race of kept connections shows at no rate as long as none of them is old: it may lie beside any cause.
+    /// An experiment with old connections, if none ran yet. A keep-alive race shows only on old connections and can accompany any other
+    /// cause.
     fn last_look(&self) -> Option<Experiment> {
         let case = self.case();
         let old = ["two connections", "idle connections"];
@@ -325,7 +330,7 @@ impl Inquiry {
         plans.find_map(|plan| plan.experiment(&case).filter(|next| self.affords(next)))
     }
 
-    /// Halves what is not known of the time after which idle connections are closed, where a race was seen.
+    /// Bisects the idle time after which the target closes connections, if a keep-alive race was found.
     fn bisect(&self) -> Option<Experiment> {
         let case = self.case();
         let raced = self.report.causes.iter().any(|cause| cause.class == CauseClass::KeepAliveRace);
@@ -336,18 +341,18 @@ impl Inquiry {
             .filter(|next| self.affords(next))
     }
 
-    /// Bits for a second; none where it cannot be had.
+    /// The expected information of an experiment in bits per second; none if the experiment is not possible.
     fn worth(&self, plan: &ExperimentPlan, odds: &CausePosterior) -> Option<f64> {
         let experiment = plan.experiment(&self.case()).filter(|experiment| self.affords(experiment))?;
         let rules = RULES.iter().filter(|rule| shows(plan.name, rule.experiment));
         let told: f64 = rules.map(|rule| odds.expected_information(rule)).sum();
-        // Again says less than the first time.
+        // A repetition shows less than the first run.
         let again = 1.0 + self.case().times_attempted(plan.name) as f64;
         Some(told / again / (load_seconds(&experiment) + BESIDE))
     }
 
-    /// How many connections there may be where requests hang: a cap that lies far above a limiter shows at no lower rate. The last of
-    /// all, because it is the heaviest.
+    /// Experiments that find the connection cap if requests hang. A cap far above a limiter shows only at a higher rate. They run last,
+    /// because they are the heaviest.
     fn settle(&self, odds: &CausePosterior) -> Option<Experiment> {
         let case = self.case();
         let hang = case.over().is_some_and(|over| over.view.share_where(|hit| hit.outcome.hangs()) > 0.05);
@@ -360,13 +365,13 @@ impl Inquiry {
         }
         let few = capped.then(|| battery::few_connections(&case));
         let much = [battery::much_over(&case, false), battery::much_over(&case, true)];
-        // One without the other says nothing.
+        // Both rates are needed: one alone shows nothing.
         let much = much.into_iter().flatten().filter(|_| battery::much_over(&case, true).is_some());
         let next = few.into_iter().chain(much).find(|next| case.times_attempted(next.name) == 0);
         next.filter(|next| self.affords(next))
     }
 
-    /// Whether it was itself again after an overload.
+    /// Learns from a recovery check whether the target has recovered.
     fn learn_again(&mut self) {
         let case = self.case();
         let failed = case.last_named("again").is_some_and(|again| is_degraded(&again.view, &case));
@@ -377,12 +382,12 @@ impl Inquiry {
         self.degraded += 1;
         self.recovery = RecoveryState::Rest;
         if self.degraded > 2 {
-            // Whatever is tried now would be seen in the light of that overload.
+            // The overload would distort every further experiment.
             self.is_over = true;
         }
     }
 
-    /// Whether nobody was there in the last experiment, and somebody was before.
+    /// Whether the target was down in the last experiment but answered before.
     fn is_deserted(&self) -> bool {
         let last = self.report.experiments.last().map(|last| ExperimentStats::new(&last.observation));
         let was_there = self
@@ -393,7 +398,7 @@ impl Inquiry {
         was_there && last.is_some_and(|last| last.is_down() || last.is_down_at_end())
     }
 
-    /// Everything that can be said now: of a target that is gone, what was seen before.
+    /// Updates the report. If the target has gone down, only earlier observations count.
     fn conclude(&mut self) {
         let gone = self.case().last_answered();
         let before = gone.map(|last| before_it_went(&self.report.experiments, last));
@@ -438,15 +443,16 @@ impl Inquiry {
     }
 }
 
-/// Silence after an overload that the target is not done with. What is left of it is worked off in backlog / (limit - load), and no
-/// more than 0.7 s of the rate were let in: three times that, and more.
+/// The pause after an overload from which the target has not recovered. The backlog clears in backlog / (limit - load). At most 0.7 s of
+/// the rate were admitted, so 3 s is more than three times that.
 const REST: Duration = Duration::from_secs(3);
-/// Silence between two loads of which one may offer all its requests at once, where no second may have more than so many.
+/// The pause between two bursty loads, so that no second exceeds `--max-rate`.
 const APART: Duration = Duration::from_secs(1);
-/// Above this rate, in requests a second, twice as much as much is no load that an inquiry may offer.
+/// The highest rate, in requests per second, for which the inquiry offers twice the "much over" load.
 const MOST_FOR_COUNT: f64 = 600.0;
 
-/// What was seen before the target went: up to the experiment in which it answered last, and of that what had ended by then.
+/// The observations before the target went down: all experiments up to the last answered one, and from that one the requests that had ended
+/// by the last good response.
 fn before_it_went(tried: &[ExperimentRecord], last: usize) -> Vec<ExperimentRecord> {
     let mut before = tried.get(..=last).unwrap_or(tried).to_vec();
     if let Some(last) = before.last_mut() {
@@ -461,9 +467,9 @@ fn before_it_went(tried: &[ExperimentRecord], last: usize) -> Vec<ExperimentReco
     before
 }
 
-/// Most good answers are gone, or far slower than they were.
+/// Whether most good responses are missing or far slower than before.
 fn is_degraded(view: &ExperimentStats<'_>, case: &DiagnosisInput<'_>) -> bool {
-    // Ports that this machine lacks are not the target's.
+    // Missing local ports are a fault of this machine, not of the target.
     let failed =
         view.share_where(|hit| !matches!(hit.outcome, ObservedOutcome::Good | ObservedOutcome::NoPort));
     let before =
@@ -477,12 +483,12 @@ fn overloads(experiment: &Experiment, known: &SearchFindings) -> bool {
         || experiment.variation.held > 0
 }
 
-/// Whether an experiment shows a sign: stands in place of what it strengthens, too.
+/// Whether an experiment shows a sign of `by`. The stronger "far over" also shows the signs of "over".
 fn shows(plan: &str, by: &str) -> bool {
     plan == by || plan == "far over" && by == "over"
 }
 
-/// Seconds of load.
+/// The duration of an experiment's load, in seconds.
 #[must_use]
 pub fn load_seconds(experiment: &Experiment) -> f64 {
     match experiment.load {

@@ -1,10 +1,14 @@
-//! Why a target breaks at the rate at which it does.
+//! Finds the reason why a target breaks at its limit.
 //!
-//! Knows signs and probabilities, and no socket, thread or clock: what it wants tried it says as an [`experiment::Experiment`], what
-//! came of it it is told as [`watched::ExperimentObservation`], request by request. [`inquiry::Inquiry`] is the procedure, [`battery`] the
-//! experiments that there are, [`view`] figures of one, [`signs`] what they show, [`odds`] what that comes to, [`sizes`] how large a
-//! cause is and [`words`] what is said of it. [`class`] has the causes that it tells apart, [`report`] what it says of them. Called
-//! by `lab`, which carries experiments out, and by the tool, which shows the report.
+//! This crate works with signs and probabilities and has no sockets, threads or clocks. It describes each test as an
+//! [`experiment::Experiment`] and reads the result as [`watched::ExperimentObservation`], request by request.
+//!
+//! - [`inquiry::Inquiry`] chooses the experiments of [`battery`].
+//! - [`view`] computes statistics of one experiment, and [`signs`] interprets them.
+//! - [`odds`] turns signs into probabilities of the causes in [`class`].
+//! - [`sizes`] estimates how large a cause is, and [`words`] writes the texts of the [`report`].
+//!
+//! The crate `lab` runs the experiments, and the tool shows the report.
 
 pub mod battery;
 pub mod case;

@@ -1,8 +1,8 @@
-//! How likely each sign is under each cause, and what signs come to.
+//! The probability of each sign under each cause, and the posterior probability of the causes.
 //!
-//! The table follows the study of real servers (120 targets drawn at random, eight of a class): n of 8 is written as about
-//! (n + 0.5) / 9, so that no sign ever settles a question alone. Signs that say the same thing in two ways weigh less
-//! ([`SignRule::weight`]). A hypothesis is one cause or two: of two a sign is seen if either shows it, and calm only if both are.
+//! The table follows the study of real servers: 120 targets drawn at random, eight per class. A sign in n of 8 targets gets about (n + 0.5)
+//! / 9, so that no sign alone decides. Signs that overlap have less weight ([`SignRule::weight`]). A hypothesis is one cause or two. With
+//! two causes, a sign is present if either cause shows it.
 
 use crate::case::DiagnosisInput;
 use crate::class::CauseClass;
@@ -13,30 +13,30 @@ use CauseClass::{
     Unknown,
 };
 
-/// A sign, by which experiment it is seen, and how likely it is.
+/// A sign with its experiment and its probabilities.
 pub struct SignRule {
-    /// The experiment.
+    /// The name of the experiment that shows the sign.
     pub experiment: &'static str,
-    /// What it says.
+    /// The function that reads the sign.
     pub read: fn(&DiagnosisInput<'_>) -> SignOutcome,
-    /// How much its word counts: less than 1 where others say the same.
+    /// The weight of the sign; below 1 if other signs overlap with it.
     pub weight: f64,
-    /// How two causes show it together.
+    /// The rule that combines the probabilities of two causes.
     pub joint: SignCombination,
-    /// Chances of the outcomes from the second on, under causes that are not named below; the first has what is left.
+    /// The probabilities of outcome 1 and higher under causes that `class_chances` does not list. Outcome 0 has the rest.
     pub default_chances: &'static [f64],
-    /// Under these.
+    /// The probabilities of outcome 1 and higher under the listed causes.
     pub class_chances: &'static [(CauseClass, &'static [f64])],
 }
 
-/// How two causes at once show a sign.
+/// The rule that combines the probabilities of a sign under two simultaneous causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignCombination {
-    /// Either shows it.
+    /// The sign is present if either cause shows it.
     Either,
-    /// Only both together do: one disturbs it.
+    /// The sign is present only if both causes show it, because one of them disturbs it.
     Both,
-    /// It is the one's or the other's.
+    /// The sign follows one of the two causes, each with the same probability.
     Mixed,
 }
 
@@ -65,13 +65,13 @@ impl SignRule {
         Self { joint, ..self }
     }
 
-    /// How many outcomes there are.
+    /// The number of outcomes.
     #[must_use]
     pub fn outcomes(&self) -> usize {
         self.default_chances.len() + 1
     }
 
-    /// The chance of an outcome under a cause.
+    /// The probability of an outcome under a cause.
     #[must_use]
     pub fn chance(&self, outcome: usize, class: CauseClass) -> f64 {
         let named = self.class_chances.iter().find(|(under, _)| *under == class);
@@ -92,7 +92,7 @@ impl SignRule {
     }
 }
 
-/// All signs.
+/// All signs with their probabilities.
 pub static RULES: &[SignRule] = &[
     either(
         "near",
@@ -129,7 +129,7 @@ pub static RULES: &[SignRule] = &[
     either(
         "over",
         signs::refuses_by_what_is_under_way,
-        // By chance, nearly, and surely: from seeds 1 to 59 of simulated targets.
+        // The outcomes are chance, likely and almost certain. The probabilities come from seeds 1 to 59 of the simulated targets.
         &[0.25, 0.4],
         &[
             (RateLimiter, &[0.05, 0.03]),
@@ -138,7 +138,7 @@ pub static RULES: &[SignRule] = &[
             (DelayingLimiter, &[0.4, 0.5]),
         ],
     )
-    // What comes through once something is refused says a part of the same.
+    // The sign of goodput after a refusal overlaps with this one.
     .weighs(0.8)
     .joint(SignCombination::Mixed),
     either(
@@ -210,7 +210,7 @@ pub static RULES: &[SignRule] = &[
     either("over", signs::cuts_over, &[0.01], &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])]),
     either("base", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
     either("two connections", signs::two_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),
-    // Half of those that were drawn close by requests, and not by time.
+    // Half of the drawn targets close connections by the number of requests, not by idle time.
     either("idle connections", signs::idle_connections, &[0.004], &[(KeepAliveRace, &[0.5])]),
     either(
         "long base",
@@ -225,7 +225,7 @@ pub static RULES: &[SignRule] = &[
         &[(CfsThrottling, &[0.88]), (Dns, &[0.2]), (Pauses, &[0.25]), (RateLimiter, &[0.12])],
     )
     .weighs(0.8),
-    // Beside that it says little; without it much.
+    // This sign adds little when the sign above is present, and much when it is absent.
     either("base", signs::stopped_by_quota, &[0.003], &[(CfsThrottling, &[0.3]), (Pauses, &[0.01])])
         .weighs(0.7),
     either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
@@ -246,7 +246,7 @@ pub static RULES: &[SignRule] = &[
             (UnevenBalancing, &[0.01, 0.001]),
         ],
     )
-    // What many clients have served at once says the same.
+    // The sign of many clients overlaps with this one.
     .weighs(0.7),
     either("over", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
     either(
@@ -256,7 +256,7 @@ pub static RULES: &[SignRule] = &[
         &[(ConnectionCap, &[0.35]), (PoolSaturation, &[0.05]), (CpuSaturation, &[0.05])],
     )
     .weighs(0.7),
-    // Not of who gives up after more than a second, or after more than one try, which takes longer than answers are waited for.
+    // Proxies that give up after more than a second, or after several tries, do not show this sign: the experiment ends earlier.
     either("over", signs::one_time, &[0.003], &[(TimeoutChain, &[0.7])]),
     either("long line", signs::one_time_in_line, &[0.003], &[(TimeoutChain, &[0.9])]),
     either("over", signs::share_ramps, &[0.02], &[(UnevenBalancing, &[0.93]), (Pauses, &[0.1])]),
@@ -295,7 +295,7 @@ pub static RULES: &[SignRule] = &[
     either(
         "row of bursts",
         signs::rows_of_bursts,
-        // The outcome before these is that places are taken.
+        // Outcome 0 means that the places are still taken.
         &[0.1, 0.7],
         &[
             (RateLimiter, &[0.75, 0.22]),
@@ -312,7 +312,7 @@ pub static RULES: &[SignRule] = &[
         &[0.02],
         &[(ConnectionCap, &[0.94]), (PoolSaturation, &[0.25]), (CpuSaturation, &[0.05])],
     )
-    // A cap far above what is offered stops nothing below it.
+    // A cap far above the offered load has no effect at that load.
     .joint(SignCombination::Mixed),
     either(
         "connections kept",
@@ -321,7 +321,7 @@ pub static RULES: &[SignRule] = &[
         &[(ChurnCost, &[0.93]), (Dns, &[0.8]), (Ports, &[0.6])],
     ),
     either("connections not kept", signs::closing_frees, &[0.03], &[(ConnectionCap, &[0.9])])
-        // A cap far above what is offered stops nothing below it.
+        // A cap far above the offered load has no effect at that load.
         .joint(SignCombination::Mixed),
     either("connections not kept", signs::closing_mends, &[0.2], &[(KeepAliveRace, &[0.92])]),
     either(
@@ -339,22 +339,22 @@ pub static RULES: &[SignRule] = &[
         &[0.1],
         &[(ConnectionCap, &[0.9]), (HangingLimiter, &[0.4])],
     )
-    // A cap far above what is offered stops nothing below it.
+    // A cap far above the offered load has no effect at that load.
     .joint(SignCombination::Mixed),
 ];
 
 /// A sign that was read.
 #[derive(Clone)]
 pub struct ObservedSign {
-    /// Which.
+    /// The rule of the sign.
     pub rule: &'static SignRule,
-    /// What came of it.
+    /// The outcome.
     pub outcome: usize,
-    /// In words.
+    /// The description for the report.
     pub seen: String,
 }
 
-/// Reads every sign that can be read.
+/// Reads every sign that has an outcome.
 #[must_use]
 pub fn read_signs(case: &DiagnosisInput<'_>) -> Vec<ObservedSign> {
     let read = RULES
@@ -363,31 +363,31 @@ pub fn read_signs(case: &DiagnosisInput<'_>) -> Vec<ObservedSign> {
     read.collect()
 }
 
-/// Two causes at once are so much rarer than one, all pairs together.
+/// The prior of all pairs of causes together, relative to single causes.
 const PAIRS: f64 = 0.5;
-/// Nothing that is less likely leads.
+/// The least probability of a leading cause.
 const LEADS: f64 = 0.25;
-/// Two are named when their being two is at least so likely.
+/// The probability of a second cause from which the report names two causes.
 const TWO: f64 = 0.45;
-/// However clear the signs are, this much is left for what nobody thought of.
+/// The probability that always remains for causes outside the table.
 const DOUBT: f64 = 0.02;
 
-/// Causes that signs are held against: all but the generator, which the load engine itself names.
+/// The causes that compete: all except the generator, which the load engine reports itself.
 pub fn classes() -> impl Iterator<Item = CauseClass> + Clone {
     CauseClass::ALL.into_iter().filter(|class| *class != CauseClass::Generator)
 }
 
-/// Probabilities of causes, alone and two at a time.
+/// The probabilities of causes, alone and in pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CausePosterior {
-    /// Of each cause, whether it is alone or not.
+    /// The probability of each cause, alone or in a pair.
     pub marginals: Vec<(CauseClass, f64)>,
-    /// Of each pair.
+    /// The probability of each pair.
     pairs: Vec<([CauseClass; 2], f64)>,
 }
 
 impl CausePosterior {
-    /// What the signs come to. Their sum is raised to `trust`: less than 1 believes them less.
+    /// Computes the posterior from the signs. Values of `trust` below 1 give the signs less weight.
     #[must_use]
     pub fn new(readings: &[ObservedSign], trust: f64) -> Self {
         let log = |chance: &dyn Fn(&ObservedSign) -> f64| {
@@ -425,19 +425,19 @@ impl CausePosterior {
         odds
     }
 
-    /// The likeliest.
+    /// The most probable cause; [`CauseClass::Unknown`] if none is probable enough.
     #[must_use]
     pub fn leading(&self) -> CauseClass {
         self.marginals.first().filter(|(_, p)| *p > LEADS).map_or(Unknown, |(class, _)| *class)
     }
 
-    /// Of a cause.
+    /// The probability of a cause.
     #[must_use]
     pub fn probability(&self, class: CauseClass) -> f64 {
         self.marginals.iter().find(|(of, _)| *of == class).map_or(0.0, |(_, p)| *p)
     }
 
-    /// The causes that hold: the likeliest, and one beside it where that it is alone is far less likely than that it is not.
+    /// The causes to report: the most probable one, and a second one if the leading cause is probably not alone.
     #[must_use]
     pub fn causes(&self) -> Vec<(CauseClass, f64)> {
         let leading = self.leading();
@@ -461,7 +461,7 @@ impl CausePosterior {
         std::iter::once(first).chain(second.copied()).collect()
     }
 
-    /// Bits that an experiment's sign is expected to tell.
+    /// The expected information of a sign, in bits.
     #[must_use]
     pub fn expected_information(&self, rule: &SignRule) -> f64 {
         let total: f64 = self.marginals.iter().map(|(_, p)| p).sum();

@@ -1,98 +1,97 @@
-//! What is said of the cause: data for whoever shows it.
+//! The report of a diagnosis, as data for its display.
 
 use crate::class::CauseClass;
 use crate::experiment::Experiment;
 use crate::watched::ExperimentObservation;
 
-/// Everything.
+/// The report of a diagnosis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DiagnosisReport {
-    /// The causes: the likeliest first; two where two hold at once. Never empty at the end: [`CauseClass::Unknown`] is one.
+    /// The one or two causes, the most probable first. A finished report has at least one cause, which may be [`CauseClass::Unknown`].
     pub causes: Vec<DiagnosedCause>,
-    /// Causes that fit as well, and what would tell.
+    /// Causes that fit equally well, with a way to tell them apart.
     pub ties: Vec<CauseTie>,
-    /// Causes that do not hold, and why.
+    /// The excluded causes with reasons.
     pub excluded: Vec<ExcludedCause>,
-    /// Causes of which nothing can be said, and why.
+    /// The causes without a verdict, with reasons.
     pub untested: Vec<UndecidedCause>,
-    /// The last experiment of which anything was answered, where the target answers nothing any more: what came after it, or at its end, is no
-    /// sign of any cause.
+    /// The last experiment with a response, if the target has stopped answering. Later observations say nothing about causes.
     pub down_since: Option<&'static str>,
-    /// What was tried, in order.
+    /// The experiments in order.
     pub experiments: Vec<ExperimentRecord>,
 }
 
-/// A cause.
+/// A cause that the diagnosis names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiagnosedCause {
-    /// Which.
+    /// The class of the cause.
     pub class: CauseClass,
-    /// Its probability, between 0 and 1.
+    /// The probability, between 0 and 1.
     pub confidence: f64,
-    /// What speaks for it, the strongest first.
+    /// The evidence for the cause, the strongest first.
     pub evidence: Vec<CauseEvidence>,
-    /// What is known of its size: bucket, places, seconds.
+    /// The estimated sizes, such as bucket, places or seconds.
     pub figures: Vec<CauseFigure>,
 }
 
-/// A sign.
+/// A sign that supports a cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CauseEvidence {
-    /// What was seen, in words with its figures: "the second of two bursts admitted 2 of 18".
+    /// The observation with its numbers, such as "at 300/s the target refused 33 % of the requests at once".
     pub observation: String,
-    /// By which experiment.
+    /// The name of the experiment.
     pub experiment: &'static str,
-    /// How much likelier it is under this cause than under the next best.
+    /// The likelihood of the sign under this cause, divided by that under the next most probable cause.
     pub likelihood_ratio: f64,
 }
 
-/// A figure of a cause.
+/// An estimated size of a cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CauseFigure {
-    /// What: "bucket", "fill", "workers", "places", "connections", "gives up after".
+    /// The name, such as "bucket", "fill", "workers", "places", "connections" or "gives up after".
     pub name: &'static str,
-    /// How much.
+    /// The value.
     pub value: f64,
-    /// In which unit: "requests", "requests/s", "s", "".
+    /// The unit, such as "requests", "requests/s", "s" or "".
     pub unit: &'static str,
 }
 
-/// Causes that cannot be told apart from here.
+/// Causes that the experiments cannot tell apart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CauseTie {
-    /// They.
+    /// The causes.
     pub between: Vec<CauseClass>,
-    /// What would tell: "look at --server-cgroup on the server".
+    /// A way to tell the causes apart, such as "look at the server's CPU under load (--server-cgroup)".
     pub how_to_tell: String,
 }
 
-/// A cause that does not hold.
+/// An excluded cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExcludedCause {
-    /// Which.
+    /// The class of the cause.
     pub class: CauseClass,
-    /// How it was excluded, in words.
+    /// The observation that excludes the cause.
     pub reason: String,
 }
 
-/// A cause of which nothing can be said.
+/// A cause without a verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UndecidedCause {
-    /// Which.
+    /// The class of the cause.
     pub class: CauseClass,
-    /// Why, in words.
+    /// The reason why there is no verdict.
     pub reason: String,
     /// True if `--max-rate` ruled out the experiments that would decide.
     pub needs_higher_max_rate: bool,
 }
 
-/// An experiment, and what was seen of it.
+/// An experiment with its observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentRecord {
-    /// What was asked for.
+    /// The experiment.
     pub experiment: Experiment,
-    /// What came of it.
+    /// The observation.
     pub observation: ExperimentObservation,
-    /// What it says, in words.
+    /// The summary in one line.
     pub summary: String,
 }

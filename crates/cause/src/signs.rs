@@ -1,14 +1,15 @@
-//! Signs: what of an experiment speaks for a cause. Each is a pure function from what was seen to an outcome and its words.
+//! Signs: observations that support or contradict a cause. Each sign is a pure function from the experiments to an outcome and a
+//! description.
 //!
-//! Thresholds are those of the study with real servers; [`crate::odds`] says how likely each outcome is under each cause. A sign
-//! that cannot be read (nothing was tried that shows it) has no outcome, and says nothing.
+//! The thresholds are from the study with real servers. [`crate::odds`] has the probability of each outcome under each cause. A sign has no
+//! outcome if no experiment shows it.
 
 use crate::case::DiagnosisInput;
 use crate::sizes;
 use crate::view::{ExperimentStats, SortedSamples, Stall, answers_phase_coherence, phase_coherence, stalls};
 use crate::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 
-/// A sign's outcome, and what was seen in words. Of two outcomes 1 is that the sign is there.
+/// The outcome of a sign and its description; no value if the sign cannot be read. Outcome 1 of two means that the sign is present.
 pub type SignOutcome = Option<(usize, String)>;
 
 fn sign_present(holds: bool, seen: String) -> SignOutcome {
@@ -25,12 +26,12 @@ fn percent(share: f64) -> String {
     format!("{:.places$} %", unsigned(share) * 100.0)
 }
 
-/// Nothing has no sign: the sum of no numbers is -0.
+/// Turns -0.0, the sum of an empty iterator, into 0.0.
 fn unsigned(number: f64) -> f64 {
     number + 0.0
 }
 
-/// Share of requests that were refused with a status, and much faster than an answer.
+/// The share of requests that the target refused with a status, or 0 if refusals were not much faster than good responses.
 fn refused(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     let refusals = SortedSamples::of(
         view.hits.iter().filter(|hit| hit.outcome.is_status()).map(ObservedRequest::service_time),
@@ -39,10 +40,10 @@ fn refused(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     if fast { view.share_where(|hit| hit.outcome.is_status()) } else { 0.0 }
 }
 
-/// Refusals below the limit, at even distances: no bucket runs dry there.
+/// Sign: the target refuses requests below the limit at a constant rate. A rate limiter does not, because its bucket never runs dry there.
 pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     let near = case.last_named("near")?.view;
-    // After a stall all come at once, and a bucket runs dry by that.
+    // After a stall, all delayed requests arrive at once. Such a burst can empty a bucket, so requests near a stall do not count.
     let [teeth, gaps] = stalls(&near);
     let stalled = |hit: &ObservedRequest| {
         let near = |stall: &Stall| hit.due > stall.began - 0.02 && hit.due < stall.began + 2.0 * stall.length;
@@ -56,7 +57,7 @@ pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// Fast refusals above the limit.
+/// Sign: the target refuses requests above the limit quickly.
 pub fn over_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?;
     let share = refused(case, &over.view);
@@ -66,13 +67,13 @@ pub fn over_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// Whoever is answered is answered as fast as ever.
+/// Whether p95 of the good responses is nearly the same as at half the limit.
 fn is_flat(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> bool {
     let times = view.response_times();
     times.count() > 0 && times.quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005
 }
 
-/// Good answers above the limit are no slower.
+/// Sign: good responses above the limit are as fast as at half the limit.
 pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (over, base) = (case.over()?.view, case.base_response_times());
     let (now, before) = (over.response_times().quantile(0.95), base.quantile(0.95));
@@ -82,7 +83,7 @@ pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// They are slower and slower.
+/// Sign: response times grow throughout the overload.
 pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.over()?.view.last_third().response_times();
     let (median, service) = (last.median(), case.service_time());
@@ -96,13 +97,13 @@ fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
     Some((share, format!("goodput was {:.2} times the limit at an offered rate of {:.0}/s", share, over.rate())))
 }
 
-/// Less than the limit, about it, or more comes through above it.
+/// Sign: goodput above the limit is below the limit, about the limit, or above it.
 pub fn comes_through(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (share, seen) = goodput(case)?;
     Some((usize::from(share >= 0.97) + usize::from(share > 1.05), seen))
 }
 
-/// Requests hang while others are answered as ever.
+/// Sign: requests above the limit hang while the other requests are as fast as before.
 pub fn hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     let share = over.share_where(|hit| hit.outcome.hangs());
@@ -114,7 +115,7 @@ fn cut(view: &ExperimentStats<'_>) -> f64 {
     view.share_where(|hit| hit.outcome.is_connection_closed())
 }
 
-/// Connections that were closed before they carried anything.
+/// The share of requests whose connection was closed before it had carried any request.
 fn cut_new(view: &ExperimentStats<'_>) -> f64 {
     view.share_where(|hit| {
         hit.outcome.is_connection_closed()
@@ -122,7 +123,7 @@ fn cut_new(view: &ExperimentStats<'_>) -> f64 {
     })
 }
 
-/// New connections are closed above the limit, and not below.
+/// Sign: the target closes new connections above the limit but not at half the limit.
 pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
     let base = cut_new(&case.base()?.view);
     let loads = [case.over(), case.last_named("much over")];
@@ -135,7 +136,8 @@ pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(over > 0.03 && base < (over / 8.0).max(0.005), seen)
 }
 
-/// Connections carry more than one request each. A server that closes each without a word is no race (uWSGI's http-socket).
+/// Whether connections carry more than one request each. A server that closes each connection without notice, such as uWSGI's http-socket,
+/// has no keep-alive race.
 fn are_kept(case: &DiagnosisInput<'_>) -> bool {
     let valid = case.tried.iter().filter(|tried| tried.observation.invalid.is_none());
     let views = valid.map(|tried| ExperimentStats::new(&tried.observation));
@@ -146,7 +148,7 @@ fn are_kept(case: &DiagnosisInput<'_>) -> bool {
         > 2
 }
 
-/// Cuts and silent resends where connections are used again.
+/// The number of requests that lost a reused connection, with the silently retried ones.
 fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     if !are_kept(case) {
         return 0.0;
@@ -158,7 +160,7 @@ fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     (lost + view.watched.retried as f64).min(view.count())
 }
 
-/// Used connections are closed under requests at every rate alike.
+/// Sign: the target closes reused connections under requests at the same share at every rate.
 pub fn cuts_alike(case: &DiagnosisInput<'_>) -> SignOutcome {
     let calm = [case.base(), case.last_named("near"), case.last_named("long base")];
     let (mut ends, mut requests) = (0.0, 0.0_f64);
@@ -174,12 +176,13 @@ pub fn cuts_alike(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(ends >= 2.0 && alike, seen)
 }
 
-/// Requests over connections that were used before, or idle before, that met a closed one.
+/// The number of requests in the named experiment that lost a reused connection.
 fn raced(case: &DiagnosisInput<'_>, name: &'static str) -> f64 {
     case.last_named(name).map_or(0.0, |done| races(case, &done.view))
 }
 
-/// Two connections, each used again and again, are closed. Says nothing against one that is closed by time.
+/// Sign: requests on two heavily reused connections lose their connection. No loss does not contradict a server that closes idle
+/// connections.
 pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     let view = case.last_named("two connections")?.view;
     let ends = races(case, &view);
@@ -194,7 +197,8 @@ pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(ends >= 2.0, seen)
 }
 
-/// Connections that were idle for a while are closed. Says nothing against one that is closed after so many requests.
+/// Sign: requests on idle connections lose their connection. No loss does not contradict a server that closes connections after a number of
+/// requests.
 pub fn idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("idle connections")?;
     let ends = races(case, &done.view);
@@ -208,15 +212,18 @@ pub fn idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(ends >= 2.0, seen)
 }
 
-/// A CPU quota's period, in seconds, unless somebody has set another one (`cpu.max`, kernel documentation of cgroup v2).
+/// The default period of a CPU quota, in seconds (`cpu.max`, kernel documentation of cgroup v2).
 const PERIOD: f64 = 0.1;
-/// So many standstills at least tell whether they end with a quota's periods: of fewer chance alone is in step (1 in 170 of these).
+/// The least number of stalls that shows whether stalls end with the quota's periods. With this number, chance alone is in step once in 170
+/// cases.
 const STILL: usize = 8;
-/// From here on they do.
+/// The phase coherence from which stalls count as in step with the period.
 const IN_STEP: f64 = 0.8;
 
-/// Whether what stands still goes on whenever a CPU quota's period ends. What pauses at distances of its own that are all one
-/// multiple of it does so, too, and is no quota's: that stops a target in each period with as much to do, or in some by chance.
+/// Whether stalls end when a period of the CPU quota ends.
+///
+/// Stalls at a regular distance that is a multiple of the period also end in step. They are pauses, not throttling: a quota stops the
+/// target in each busy period or in random ones.
 fn is_throttled(case: &DiagnosisInput<'_>) -> bool {
     let loads =
         ["base", "near", "long base", "over"].into_iter().flat_map(|name| case.experiments_named(name));
@@ -237,7 +244,7 @@ fn is_throttled(case: &DiagnosisInput<'_>) -> bool {
     })
 }
 
-/// What stands still ends with a CPU quota's periods.
+/// Sign: stalls end with the periods of a CPU quota.
 pub fn stopped_by_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     let holds = is_throttled(case);
@@ -245,14 +252,14 @@ pub fn stopped_by_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(holds, format!("stalls were {not}in step with a 100 ms period"))
 }
 
-/// How long everything stood still, the one in the middle, in seconds; 0 where nothing did.
+/// The median length of the stalls in seconds; 0 without a stall.
 #[must_use]
 pub fn still_for(case: &DiagnosisInput<'_>) -> f64 {
     let [teeth, gaps] = still(case);
     if teeth.all.count() > 0 { teeth.all.median() } else { gaps.all.median() }
 }
 
-/// Everything stands still for one length of time, below the limit already. What a CPU quota stops says nothing of pauses.
+/// Sign: the target stalls for a constant time, even below the limit. The sign has no outcome if a CPU quota causes the stalls.
 pub fn stands_still(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     if is_throttled(case) {
@@ -274,22 +281,22 @@ fn alike(stalls: &SortedSamples, least: usize) -> bool {
     stalls.count() >= least && stalls.share_near_median(0.3, 0.01) > 0.75
 }
 
-/// Lengths of stalls.
+/// Lengths of stalls, in seconds.
 struct StallLengths {
-    /// At half the limit.
+    /// Stalls at half the limit.
     base: SortedSamples,
-    /// Near it, too.
+    /// Stalls at half the limit, near the limit, and above the limit if no queue grows there.
     all: SortedSamples,
 }
 
-/// Stalls below the limit, in both ways of seeing them.
+/// The lengths of stalls, found by each of the two methods of [`stalls`].
 fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
     let calm: Vec<_> = case
         .experiments_named("base")
         .chain(case.experiments_named("long base"))
         .map(|done| stalls(&done.view))
         .collect();
-    // Above the limit, too, where nothing queues there: what stands still does so at any rate.
+    // Without a queue, the overload also shows pauses: they occur at any rate.
     let queues = ramp(case).is_some_and(|(outcome, _)| outcome == 1);
     let over =
         ["over", "far over"].into_iter().filter(|_| !queues).flat_map(|name| case.experiments_named(name));
@@ -306,14 +313,14 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
     })
 }
 
-/// Something stood still, but too seldom to say so.
+/// Whether a stall was seen at or below 90 % of the limit, even if too rarely for the sign.
 #[must_use]
 pub fn stood_still_once(case: &DiagnosisInput<'_>) -> bool {
     let calm = case.experiments_named("base").chain(case.experiments_named("near"));
     calm.flat_map(|done| stalls(&done.view)).any(|stalls| !stalls.is_empty())
 }
 
-/// Some connection was closed under a request, whatever the rate.
+/// Whether a reused connection was closed under a request at any rate.
 #[must_use]
 pub fn raced_once(case: &DiagnosisInput<'_>) -> bool {
     ["base", "near", "over"]
@@ -322,10 +329,10 @@ pub fn raced_once(case: &DiagnosisInput<'_>) -> bool {
         .any(|done| races(case, &done.view) > 0.0)
 }
 
-/// Answers come in step with a CPU quota's period.
+/// Sign: responses come in step with the period of a CPU quota.
 pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     let loads = [case.last_named("near"), case.over()];
-    // With fewer answers chance alone is in step (causes-study.md, section 5).
+    // With fewer responses, chance alone is in step (causes-study.md, section 5).
     let loads = loads.iter().flatten().filter(|done| done.view.good().count() >= 60 && done.rate() > 25.0);
     let strength = loads.map(|done| answers_phase_coherence(&done.view, PERIOD)).reduce(f64::max)?;
     let not = if strength > 0.3 { "" } else { "not " };
@@ -335,7 +342,7 @@ pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// Looking the name up is much of the time that requests take.
+/// Sign: DNS lookups take a large part of the response time.
 pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
     let [base, over] = [case.base()?.view, case.over()?.view];
     let share = |view: &ExperimentStats<'_>| {
@@ -353,14 +360,16 @@ pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(calm > 0.3 || busy > 0.5, seen)
 }
 
-/// So little is carried at the limit that no link is full of it: 2 Mbit/s.
+/// Sign: response bodies at the limit need less than 2 Mbit/s, which fills no link.
 pub fn few_bytes(case: &DiagnosisInput<'_>) -> SignOutcome {
     let bytes = case.base()?.view.mean_bytes() * case.known.limit;
     sign_present(bytes < 250e3, format!("at the limit response bodies take {:.0} kB/s", bytes / 1e3))
 }
 
-/// TLS handshakes, or connects, take longer and longer. The kernel opens connections for a server that takes its time for each only
-/// then: where none is kept and none is for TLS, calm connects exclude no cost of theirs.
+/// Sign: TLS handshakes or connects become slower above the limit.
+///
+/// Without keep-alive and without TLS, an unchanged connect time proves nothing: the kernel completes connects even if the server is slow
+/// to accept. The sign then has no outcome.
 pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (base, over) = (case.base()?.view, case.over()?.view.last_third());
     let opening = |carrier: RequestConnection| carrier.tls.unwrap_or(0.0) + carrier.connect % 1.0;
@@ -371,14 +380,14 @@ pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
         ms(before),
         ms(after)
     );
-    // Connections that are kept cost nothing at the limit: those that a queue makes necessary come after it.
+    // With keep-alive, connections cost nothing at the limit. New connections that a queue causes come after the limit.
     let opens = base.watched.connections as f64 > 0.3 * base.count();
     let grow = opens && after > 3.0 * before + 0.005;
     let hidden = !case.known.keep_alive && !case.known.tls;
     (grow || !hidden).then_some((usize::from(grow), seen))
 }
 
-/// Connects that took whole seconds: the kernel asked again.
+/// Sign: connects took whole seconds, because the kernel retransmitted the SYN.
 pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     let late = |carrier: &RequestConnection| {
@@ -390,12 +399,12 @@ pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(late >= 2 || none >= 2.0, seen)
 }
 
-/// Failures with a status of a gateway, all after the same time.
+/// Sign: requests above the limit fail with a gateway's status after a constant time.
 pub fn one_time(case: &DiagnosisInput<'_>) -> SignOutcome {
     gave_up(&case.over()?.view)
 }
 
-/// The same in a line that is longer.
+/// Sign: requests in a long queue fail with a gateway's status after a constant time.
 pub fn one_time_in_line(case: &DiagnosisInput<'_>) -> SignOutcome {
     gave_up(&case.last_named("long line")?.view)
 }
@@ -414,7 +423,7 @@ fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
     sign_present(times.count() >= 8 && times.share_near_median(0.03, 0.005) > 0.8, seen)
 }
 
-/// Some answers are as fast as ever, others slower and slower.
+/// Sign: late in the overload, some responses stay fast while others become slower and slower.
 pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.over()?.view.last_third().response_times();
     let (base, service) = (case.base_response_times(), case.service_time());
@@ -430,7 +439,7 @@ pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// This machine has no port left.
+/// Sign: this machine has no free local port.
 pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     let loads = [case.base(), case.last_named("near"), case.over()];
@@ -442,7 +451,7 @@ pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(share > 0.01, format!("{} of the requests found no free local port", percent(share)))
 }
 
-/// The name has no address.
+/// Sign: the name of the target does not resolve.
 pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
     let share = case.over()?.view.share_where(|hit| hit.outcome == ObservedOutcome::NoName);
     sign_present(
@@ -451,18 +460,18 @@ pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// One client that asks again at once is answered slowly: answers are spaced.
+/// Sign: one client without pauses gets one response per limit interval, although the target is idle: a limiter spaces the responses.
 pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
     let times = case.last_named("one client")?.view.response_times();
     let base = case.base_response_times();
     let service = base.mean().min(1.45 * base.median());
-    // Where an answer takes as long as the distance, there is nothing to be seen (causes-study.md, section 3).
+    // A delay cannot be seen if a response takes about as long as the distance between responses (causes-study.md, section 3).
     if times.count() < 5 || case.known.limit * service > 0.5 {
         return None;
     }
-    // Most answers: a quota makes some of them late.
+    // The median, because a CPU quota delays only some responses.
     let (middle, distance) = (times.median(), 1.0 / case.known.limit);
-    // What is no more than a machine's jitter is no wait, but the distance itself may be as short as that.
+    // A delay within the machine's jitter does not count, unless the distance itself is that short.
     let waits = middle > 1.7 * service + (0.2 * distance).min(0.000_5);
     let holds = waits && (0.75..1.35).contains(&(middle / distance));
     sign_present(
@@ -475,7 +484,7 @@ pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// As many at once as there are places: do they wait for one another?
+/// Sign: requests that arrive together, as many as the target serves concurrently, wait for one another.
 pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("all places at once")?;
     let crate::experiment::ExperimentLoad::Bursts { size, .. } = done.experiment.load else { return None };
@@ -485,9 +494,9 @@ pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (times, base) = (SortedSamples::of(all), case.base_response_times());
     let (size, mean, service) = (size as f64, times.mean(), base.mean());
     let share = 0.5 * (size - 1.0) / size;
-    // Halfway between all at once and one after another; what lies too near to that for chance says nothing.
+    // The middle between concurrent and sequential service. A mean close to that middle has no outcome.
     let middle = service * (1.0 + 0.5 * share + 0.03);
-    // What bursts vary by is what is asked: chance is what base varies by.
+    // The standard error comes from the base load, because the spread of the bursts is what this sign measures.
     let more = (1.0 + base.count() as f64 / times.count().max(1) as f64).sqrt();
     if (mean - middle).abs() < base.standard_error() * more {
         return None;
@@ -503,20 +512,20 @@ pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// Between a quota and a core, a core and more, more and a pool (the study's one core: 0.82 to 1.10). What the way adds to an answer
-/// makes the count larger, never smaller: a pool of two is two at least, and what is well below two is one.
+/// Bounds between a CPU quota, one core, more than one core, and a pool. The study measured 0.82 to 1.10 for one core. Network time can
+/// only increase the number, so a pool of two is at least two.
 const SERVED: [f64; 4] = [0.55, 0.8, 1.25, 1.75];
 
-/// How many are served at once: less than a core's worth, one, or more.
+/// Sign: how many requests the target serves concurrently: less than one core's worth, one, or more.
 pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
     let many = case.last_named("many clients")?.view;
-    // Of what is refused nothing is served: the rest is a burst, and no throughput.
+    // With many refusals, the good responses come from a burst and do not show the throughput.
     if many.good().count() < 10 || many.share_where(|hit| hit.outcome.is_status()) > 0.2 {
         return None;
     }
     let places = many.throughput() * case.work_time();
     let outcome = |places: f64| SERVED.iter().filter(|bound| places >= **bound).count();
-    // Where the machine may take half of an answer's time, it is not known how much of that is work.
+    // If up to half of the response time may be the machine's, the work time is uncertain. Both estimates must then agree.
     let most = many.throughput() * case.service_time();
     if case.work_time() <= 0.5 * case.service_time() && outcome(places) != outcome(most) {
         return None;
@@ -531,11 +540,11 @@ pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
     ))
 }
 
-/// Requests under way at the limit, where it is less than what anybody is busy with: who works them off one after another has one, a
-/// cap of two first refuses where 0.046 are under way (Erlang's formula, one in a thousand).
+/// Bounds on the requests in flight at the limit below which workers are hardly busy. One sequential worker has about 1. A cap of two
+/// refuses one request in a thousand at 0.046 (Erlang B).
 const BUSY: [f64; 2] = [0.55, 0.04];
 
-/// Whether anybody can be busy at the limit: with one request after another, with a second one beside the first, or not at all.
+/// Sign: whether the requests in flight at the limit can keep one worker, only a small cap, or nothing busy.
 pub fn hardly_busy(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     let places = case.in_flight_at_limit();
@@ -543,20 +552,20 @@ pub fn hardly_busy(case: &DiagnosisInput<'_>) -> SignOutcome {
     Some((outcome, format!("at the limit the target has {places:.2} requests in flight on average")))
 }
 
-/// Requests admitted in each of three bursts, and what a bucket would have given in the second.
+/// The requests that were admitted in each of three bursts, and the requests that a token bucket would have admitted.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BurstAdmissions {
-    /// Of the bursts, by their place in the row.
+    /// The admitted requests of the first, second and third burst.
     pub good: [f64; 3],
-    /// A bucket's share of the second, and of the third.
+    /// The tokens that a bucket gains between two bursts.
     pub bucket: f64,
-    /// Refused in the first.
+    /// The refused requests of the first burst.
     pub refused: f64,
-    /// Rows.
+    /// The number of rows of three bursts.
     pub rows: f64,
 }
 
-/// Counts rows of bursts.
+/// Sums the admitted and refused requests over all rows of bursts.
 #[must_use]
 pub fn admitted(case: &DiagnosisInput<'_>) -> BurstAdmissions {
     let mut admitted = BurstAdmissions::default();
@@ -575,8 +584,8 @@ pub fn admitted(case: &DiagnosisInput<'_>) -> BurstAdmissions {
     admitted
 }
 
-/// Of three bursts, 0.6 response times apart: does the second find tokens that have come, or places that are still taken? In the third
-/// places are free again, all of them, and a window is not over yet.
+/// Sign: whether the second of three bursts finds new tokens or occupied places. The bursts are 0.6 response times apart. At the third
+/// burst all places are free again, but a time window has not ended yet.
 pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let BurstAdmissions { good: [first, second, third], bucket, refused, rows } = admitted(case);
     if rows == 0.0 {
@@ -596,8 +605,8 @@ pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
     Some((outcome, seen))
 }
 
-/// Once something is refused: less than the limit comes through, the limit, or more. A bucket gives what fills it; what a cap lets
-/// through grows with what is offered, and where it begins to refuse lies far below.
+/// Sign: goodput after the first refusal is below the limit, about the limit, or above it. A bucket admits its fill rate. A cap admits more
+/// under a higher load and starts to refuse far below its capacity.
 pub fn comes_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?;
     if refused(case, &over.view) < 0.02 {
@@ -614,19 +623,19 @@ pub fn comes_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
     Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
 }
 
-/// How sure it must be that more was under way when something was refused than when something was let through: not at all, and very.
+/// Bounds on the probability that more requests were in flight at a refusal than at an admission: likely and almost certain.
 const MORE_UNDER_WAY: [f64; 2] = [0.8, 0.93];
-/// So many of each say so.
+/// The largest sample of each kind.
 const SAMPLE: usize = 200;
 
-/// Whether refusals go by what is under way: a cap refuses when its places are taken and never else, a bucket goes by what came before,
-/// however quickly that was answered.
+/// Sign: whether refusals depend on the requests in flight. A cap refuses exactly when its places are taken. A bucket refuses by the
+/// earlier arrivals, however quickly they were served.
 pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     if refused(case, &over) < 0.02 {
         return None;
     }
-    // Of what is let through one is under way when it is sent: itself.
+    // An admitted request is itself in flight when it is sent, so it does not count.
     let at = |good: bool| {
         let hits: Vec<_> = over
             .hits
@@ -641,7 +650,7 @@ pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
     if through.len() < 20 || not.len() < 10 {
         return None;
     }
-    // Mann and Whitney's statistic: the chance that one of the refused had more beside it than one of the others.
+    // The Mann–Whitney statistic: the probability that more requests were in flight at a refusal than at an admission.
     let wins = |one: f64, other: f64| {
         if one > other {
             1.0
@@ -661,7 +670,7 @@ pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
     Some((outcome, seen))
 }
 
-/// Connections that carry nothing are in the way.
+/// Sign: idle connections make other requests fail.
 pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("held connections")?;
     let failed = done.view.share_where(|hit| {
@@ -677,7 +686,7 @@ pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// What is better, of two experiments: goodput by a quarter, or the median by far.
+/// Whether the second experiment did better than the first: `by` times the goodput, or a far lower median.
 fn lifts(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> (bool, String) {
     let (x, y) = (before.goodput(), after.goodput());
     let (p, q) = (before.response_times().median(), after.response_times().median());
@@ -686,14 +695,14 @@ fn lifts(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> 
     (holds, format!("goodput {y:.0}/s and p50 {} instead of {x:.0}/s and {}", ms(q), ms(p)))
 }
 
-/// Connections that are kept lift the limit.
+/// Sign: keep-alive raises the limit.
 pub fn keeping_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("connections kept")?;
     let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.2);
     sign_present(holds, format!("with keep-alive: {seen}"))
 }
 
-/// With a new connection for each request nothing hangs any more.
+/// Sign: requests no longer hang when each request opens a new connection.
 pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("connections not kept")?;
     let [before, after] =
@@ -709,7 +718,7 @@ pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(after < 0.2 * before, seen)
 }
 
-/// With a new connection for each request none is cut.
+/// Sign: requests no longer lose their connection when each request opens a new connection.
 pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("connections not kept")?;
     let before = races(case, &case.base()?.view).max(races(case, &case.over()?.view));
@@ -723,10 +732,10 @@ pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// Answers without bodies lift the limit.
+/// Sign: responses without bodies (HEAD) raise the limit.
 pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("head")?;
-    // A server may refuse HEAD: then nothing was learnt.
+    // If the server refuses HEAD, the experiment shows nothing.
     let unknown =
         done.view.share_where(|hit| matches!(hit.outcome, ObservedOutcome::Status(400 | 404 | 405 | 501)));
     if unknown > 0.5 {
@@ -736,7 +745,7 @@ pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(holds, format!("with HEAD: {seen}"))
 }
 
-/// From another address there are ports.
+/// Sign: another source address has free ports.
 pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("another source")?;
     let share = done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
@@ -746,7 +755,7 @@ pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// Without a lookup it is fast.
+/// Sign: requests are faster without the DNS lookup.
 pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("address in place of name")?;
     let [before, after] = [case.base()?.view, done.view].map(|view| view.response_times().median());
@@ -756,7 +765,7 @@ pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// A number of hanging requests, or of connections, that does not depend on the rate.
+/// Sign: the number of hanging requests is the same at one rate and at twice that rate.
 pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let number = |done: crate::case::ValidExperiment<'_>| {
         let hang = done.view.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
@@ -770,7 +779,7 @@ pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(same(one.0, other.0), seen)
 }
 
-/// Over a few connections nothing hangs.
+/// Sign: requests on a few connections do not hang.
 pub fn few_connections_free(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("few connections")?;
     let sent = |hit: &ObservedRequest| hit.sent.is_some();

@@ -1,4 +1,5 @@
-//! How large a cause is: bucket and fill, places, connections, times. Pure functions of what was tried, called for causes that are named.
+//! Estimates how large a cause is, such as its bucket, places, connections or times. These are pure functions of the experiments, called
+//! for the named causes.
 
 use crate::case::{DiagnosisInput, ValidExperiment};
 use crate::class::CauseClass;
@@ -7,7 +8,7 @@ use crate::report::CauseFigure;
 use crate::view::{ExperimentStats, SortedSamples, stalls};
 use crate::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 
-/// What is known of the size of a cause.
+/// Estimates the sizes of a cause from the experiments.
 #[must_use]
 pub fn estimate_sizes(class: CauseClass, case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     match class {
@@ -44,7 +45,7 @@ fn goodput(case: &DiagnosisInput<'_>) -> Option<f64> {
     case.over().map(|over| over.view.goodput())
 }
 
-/// When the first request failed, and how many were admitted by then.
+/// The time of the first refused or hanging request, and the number of requests before it.
 fn first_failure(done: &ValidExperiment<'_>) -> Option<(f64, f64)> {
     let at = done.view.hits.iter().position(|hit| hit.outcome.is_status() || hit.outcome.hangs())?;
     let due = done.view.hits.get(at)?.due;
@@ -56,9 +57,9 @@ fn bucket(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some((time, admitted)) = first_failure(&over) else { return Vec::new() };
     let span = over.view.span();
     let later = over.view.good().filter(|hit| hit.due > time).count() as f64;
-    // Too short a rest says less of the rate than the search has.
+    // If the load lasted too short after the first failure, the limit of the search is a better estimate of the fill rate.
     let fill = if span - time > 0.5 { later / (span - time) } else { case.known.limit };
-    // Who lets nobody through any more fills nothing.
+    // A target that admits nothing more has no fill rate.
     if fill <= 0.0 {
         return Vec::new();
     }
@@ -76,7 +77,7 @@ fn workers(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     figure("workers", Some(workers.round().max(1.0)), "")
 }
 
-/// Requests that wait before one is refused.
+/// The number of requests that wait in the queue before the target refuses one.
 fn queue(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some(over) = case.over() else { return Vec::new() };
     let refused = over.view.hits.iter().filter(|hit| hit.outcome.is_status()).filter_map(|hit| hit.sent);
@@ -89,14 +90,14 @@ fn cap(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some(over) = case.over() else { return Vec::new() };
     let refused = over.view.hits.iter().filter(|hit| hit.outcome.is_status()).filter_map(|hit| hit.sent);
     let places = SortedSamples::of(refused.take(200).map(|at| over.view.in_flight_at(at))).median();
-    // By Erlang's formula one in a thousand is refused at 0.31 of what ten places carry; more places come closer.
+    // By Erlang B, ten places refuse one request in a thousand at 0.31 of their capacity; with more places this share rises.
     let places_figure = figure("places", (places > 0.0).then_some(places), "requests");
     let safe = one_in_a_thousand(places.round().max(1.0)) / case.service_time().max(1e-6);
     [places_figure, figure("one in a thousand refused at", (places > 0.0).then_some(safe), "requests/s")]
         .concat()
 }
 
-/// The load, in requests under way, of which so many places refuse one in a thousand (Erlang's formula B, 1917, by its recursion).
+/// The load, as mean requests in flight, at which this many places refuse one request in a thousand (Erlang B, 1917, by its recursion).
 #[must_use]
 pub fn one_in_a_thousand(places: f64) -> f64 {
     let refuses = |load: f64| (1..=places as u32).fold(1.0, |b, n| load * b / (f64::from(n) + load * b));
@@ -120,7 +121,8 @@ fn connections(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         numbers.dedup();
         numbers.len() as f64
     };
-    // Of those that close, how many stood when one more was closed; of those that do not read, how many were read.
+    // If the target closes connections: the number that were open when it closed one more. Otherwise: the number of connections that got
+    // good responses.
     let cut =
         over.view.hits.iter().filter(|hit| hit.outcome.is_connection_closed()).filter_map(|hit| hit.sent);
     let at_cut = SortedSamples::of(cut.take(100).map(|at| over.view.in_flight_at(at)));
@@ -128,7 +130,7 @@ fn connections(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     [figure("connections", (most > 0.0).then_some(most), ""), unread(case)].concat()
 }
 
-/// Connections that stand and that nobody reads; a backlog has room for one more than it was told.
+/// The number of open connections that the target never reads. A backlog has room for one connection more than configured.
 fn unread(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let hang =
         |done: ValidExperiment<'_>| done.view.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
@@ -154,17 +156,18 @@ fn handshake(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     figure(name, case.base().map(|base| opening(base.view)).filter(|time| *time > 0.0), "s")
 }
 
-/// How long connections of bursts have nothing to carry, in seconds; none of other loads.
+/// The idle time of connections between bursts, in seconds; none for other loads.
 #[must_use]
 pub fn idle_time(done: &ValidExperiment<'_>) -> Option<f64> {
     let ExperimentLoad::Bursts { every, .. } = done.experiment.load else { return None };
     Some((every.as_secs_f64() - done.view.response_times().median()).max(0.0))
 }
 
-/// A connection is closed under a request at about the time that others have just outlived: no earlier than this share of it.
+/// A close counts as a close by time if the idle time was at least this share of the longest idle time that a connection survived.
 const JUST: f64 = 0.8;
 
-/// Seconds without a request that connections have outlived, and the least that none has; none where they are not closed by time.
+/// The longest idle time that connections survived and the shortest that closed one, in seconds; none if idle time does not close
+/// connections.
 #[must_use]
 pub fn idle_between(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     let names = ["base", "near", "over", "two connections", "idle connections", "idle for"];
@@ -200,10 +203,10 @@ pub fn idle_between(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     closed.is_finite().then_some((alive.min(closed), alive.max(closed)))
 }
 
-/// How much further apart the two may lie that are told as one.
+/// The largest ratio of the two idle times at which the report gives one time.
 pub const IDLE_APART: f64 = 1.2;
 
-/// After how many requests, or how long without one, a connection is closed.
+/// The number of requests or the idle time after which the target closes a connection.
 fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let all =
         ["base", "near", "over", "two connections"].into_iter().filter_map(|name| case.last_named(name));
@@ -237,7 +240,7 @@ fn chain(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         let times = SortedSamples::of(late.map(ObservedRequest::response_time));
         (times.count() > 0).then(|| (view.response_times().quantile(1.0), times.median()))
     };
-    // What is answered took no more than one try: the slowest good answer is at least as late as that one's end.
+    // A good response took at most one try, so the slowest good response estimates the length of one try.
     let Some((slowest, time)) = given_up(case.over()).or_else(|| given_up(case.last_named("long line")))
     else {
         return Vec::new();

@@ -1,15 +1,15 @@
-//! What experiments are carried out on: a server, over sessions of the load engine, or a simulated one.
+//! The target of experiments: a server behind sessions of the load engine, or a simulated one.
 
 use std::time::Duration;
 
 use crate::experiment::Experiment;
 use crate::watched::ExperimentObservation;
 
-/// Carries out what is asked for, one thing after the other.
+/// A target that runs experiments, one at a time.
 pub trait ExperimentTarget {
-    /// Carries out this experiment and says what was seen of it.
+    /// Runs an experiment and returns its observation.
     fn run_experiment(&mut self, experiment: &Experiment) -> ExperimentObservation;
 
-    /// Sends nothing for that long; `false` if somebody wants everything to end.
+    /// Sends nothing for this time; returns `false` if the user interrupted the pause.
     fn pause(&mut self, time: Duration) -> bool;
 }

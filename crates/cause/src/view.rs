@@ -1,28 +1,28 @@
-//! Figures of one experiment: shares, quantiles, rates, what was in flight. Pure functions of what was seen; [`crate::signs`] says
-//! what they mean.
+//! Statistics of one experiment: shares, quantiles, rates, requests in flight. These are pure functions of the observation;
+//! [`crate::signs`] interprets them.
 
 use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
 
-/// Requests in a row that nobody answered.
+/// The number of consecutive unanswered requests that shows that the target is down.
 const LEFT: usize = 5;
 
-/// What was seen of an experiment, as figures.
+/// Statistics of one experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct ExperimentStats<'a> {
-    /// The requests.
+    /// The requests, or a part of them.
     pub hits: &'a [ObservedRequest],
-    /// Everything.
+    /// The whole observation.
     pub watched: &'a ExperimentObservation,
 }
 
 impl<'a> ExperimentStats<'a> {
-    /// Of that.
+    /// Statistics of all requests of an observation.
     #[must_use]
     pub fn new(watched: &'a ExperimentObservation) -> Self {
         Self { hits: &watched.requests, watched }
     }
 
-    /// Whether nobody was there; or somebody before it who has nobody to ask, and says so.
+    /// Whether every request found the target unreachable or got a 5xx status, which a proxy sends if its upstream is down.
     #[must_use]
     pub fn is_down(&self) -> bool {
         let deserted = |hit: &ObservedRequest| {
@@ -31,7 +31,7 @@ impl<'a> ExperimentStats<'a> {
         !self.hits.is_empty() && self.hits.iter().all(deserted)
     }
 
-    /// Whether nobody was there at its end: in the last fifth of it, if that is more than chance.
+    /// Whether the target was unreachable in the last fifth of the requests, given enough requests.
     #[must_use]
     pub fn is_down_at_end(&self) -> bool {
         let end = self.hits.get(self.hits.len() * 4 / 5..).unwrap_or_default();
@@ -40,47 +40,47 @@ impl<'a> ExperimentStats<'a> {
             && end.iter().all(|hit| hit.outcome.is_unreachable())
     }
 
-    /// How many requests there are.
+    /// The number of requests.
     #[must_use]
     pub fn count(&self) -> f64 {
         self.hits.len() as f64
     }
 
-    /// Of the last third of the load.
+    /// Statistics of the last third of the requests.
     #[must_use]
     pub fn last_third(&self) -> ExperimentStats<'a> {
         ExperimentStats { hits: &self.hits[self.hits.len() * 2 / 3..], watched: self.watched }
     }
 
-    /// Seconds from the first request to the last, and one distance more.
+    /// The seconds from the first request to one interval after the last.
     #[must_use]
     pub fn span(&self) -> f64 {
         let (Some(first), Some(last)) = (self.hits.first(), self.hits.last()) else { return 0.0 };
         (last.due - first.due) * (1.0 + 1.0 / (self.count() - 1.0).max(1.0))
     }
 
-    /// Share of requests of which this holds; 0 where there is none.
+    /// The share of requests that match the predicate; 0 without requests.
     pub fn share_where(&self, holds: impl Fn(&ObservedRequest) -> bool) -> f64 {
         self.count_where(holds) / self.count().max(1.0)
     }
 
-    /// How many of which this holds.
+    /// The number of requests that match the predicate.
     pub fn count_where(&self, holds: impl Fn(&ObservedRequest) -> bool) -> f64 {
         self.hits.iter().filter(|hit| holds(hit)).count() as f64
     }
 
-    /// Good answers.
+    /// The requests with good responses.
     pub fn good(&self) -> impl Iterator<Item = &'a ObservedRequest> + use<'a> {
         self.hits.iter().filter(|hit| hit.outcome == ObservedOutcome::Good)
     }
 
-    /// Response times of good answers, sorted, in seconds.
+    /// The sorted response times of good responses, in seconds.
     #[must_use]
     pub fn response_times(&self) -> SortedSamples {
         SortedSamples::of(self.good().map(ObservedRequest::response_time))
     }
 
-    /// Good answers a second that came while load was sent.
+    /// The good responses per second that came while load was sent.
     #[must_use]
     pub fn goodput(&self) -> f64 {
         let (span, first) = (self.span(), self.hits.first().map_or(0.0, |hit| hit.due));
@@ -91,7 +91,7 @@ impl<'a> ExperimentStats<'a> {
         }
     }
 
-    /// Good answers a second of clients that send again and again: until the last answer.
+    /// The good responses per second from the first to the last response, for a load from clients without pauses.
     #[must_use]
     pub fn throughput(&self) -> f64 {
         let first = self.good().map(|hit| hit.end).fold(f64::INFINITY, f64::min);
@@ -100,23 +100,23 @@ impl<'a> ExperimentStats<'a> {
         if good < 2.0 || last <= first { 0.0 } else { (good - 1.0) / (last - first) }
     }
 
-    /// Carriers of requests, whatever became of those.
+    /// The connections of the requests, one per request, for any outcome.
     pub fn connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
         self.hits.iter().filter_map(|hit| hit.carrying_connection)
     }
 
-    /// Those that the request opened.
+    /// The connections that a request opened.
     pub fn opened_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
         self.connections().filter(|carrier| carrier.earlier_requests_on_connection == 0)
     }
 
-    /// Good requests under way at an instant.
+    /// The number of successful requests in flight at an instant.
     #[must_use]
     pub fn in_flight_at(&self, at: f64) -> f64 {
         self.good().filter(|hit| hit.sent.is_some_and(|sent| sent <= at) && hit.end > at).count() as f64
     }
 
-    /// Mean bytes of a good answer's body.
+    /// The mean body size of good responses, in bytes.
     #[must_use]
     pub fn mean_bytes(&self) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0_f64);
@@ -128,12 +128,12 @@ impl<'a> ExperimentStats<'a> {
     }
 }
 
-/// Numbers in order.
+/// A sorted list of finite numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SortedSamples(Vec<f64>);
 
 impl SortedSamples {
-    /// These.
+    /// Sorts the finite ones of these numbers.
     #[must_use]
     pub fn of(numbers: impl Iterator<Item = f64>) -> Self {
         let mut numbers: Vec<_> = numbers.filter(|number| number.is_finite()).collect();
@@ -141,26 +141,26 @@ impl SortedSamples {
         Self(numbers)
     }
 
-    /// How many.
+    /// The number of samples.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// A quantile, by rank; 0 where there is nothing.
+    /// A quantile by rank; 0 without samples.
     #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = (self.0.len() as f64 * share) as usize;
         self.0.get(rank.min(self.0.len().saturating_sub(1))).copied().unwrap_or(0.0)
     }
 
-    /// The one in the middle.
+    /// The median; 0 without samples.
     #[must_use]
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 
-    /// The standard error of the mean; infinite where there are too few.
+    /// The standard error of the mean; infinite with fewer than three samples.
     #[must_use]
     pub fn standard_error(&self) -> f64 {
         let (mean, count) = (self.mean(), self.0.len() as f64);
@@ -171,13 +171,13 @@ impl SortedSamples {
         (squares / (count - 1.0) / count).sqrt()
     }
 
-    /// The mean; 0 where there is nothing.
+    /// The mean; 0 without samples.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / (self.0.len() as f64).max(1.0)
     }
 
-    /// Share within this share of the middle one, or this many seconds.
+    /// The share of samples within this share of the median, or within `least`, whichever is wider.
     #[must_use]
     pub fn share_near_median(&self, share: f64, least: f64) -> f64 {
         let middle = self.median();
@@ -188,51 +188,53 @@ impl SortedSamples {
 }
 
 impl ObservedOutcome {
-    /// Somebody answered, well or not.
+    /// Whether a response came, with any status.
     #[must_use]
     pub fn is_answer(self) -> bool {
         self == Self::Good || self.is_status()
     }
 
-    /// Nobody is there: no connection stood, or nothing came of it.
+    /// Whether the target was unreachable: no connection, or a connection without a response.
     #[must_use]
     pub fn is_unreachable(self) -> bool {
         matches!(self, Self::Refused | Self::Unconnected | Self::Cut | Self::Failed)
     }
 
-    /// An answer with a status that is none.
+    /// Whether the response had a status that is not good.
     #[must_use]
     pub fn is_status(self) -> bool {
         matches!(self, Self::Status(_))
     }
 
-    /// Nothing came, however long it was waited for.
+    /// Whether no response or no connection came in time.
     #[must_use]
     pub fn hangs(self) -> bool {
         matches!(self, Self::TimedOut | Self::Unanswered | Self::Unconnected)
     }
 
-    /// The connection was refused, closed or reset.
+    /// Whether the target refused, closed or reset the connection.
     #[must_use]
     pub fn is_connection_closed(self) -> bool {
         matches!(self, Self::Cut | Self::Refused)
     }
 }
 
-/// Where everything stood still: requests due at different times ended together.
+/// A time in which the target served nothing: requests that were due at different times ended together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stall {
-    /// When it began, in seconds since the first request was due.
+    /// The beginning, in seconds since the first request was due.
     pub began: f64,
-    /// Seconds.
+    /// The length in seconds.
     pub length: f64,
 }
 
-/// A stall is no shorter than this, in seconds: a machine has hiccups of 5 to 20 ms.
+/// The shortest stall, in seconds. Shorter ones can be hiccups of the machine, which take 5 to 20 ms.
 const LEAST_STALL: f64 = 0.03;
 
-/// Stalls, in order, in two ways of seeing them: answers that are late by less and less, which needs service that varies little,
-/// and a gap in answers and then all of them at once, which needs many requests.
+/// The stalls in order, found by two methods.
+///
+/// The first looks for a run of responses that are less and less late; the service time must vary little. The second looks for a gap in the
+/// responses followed by many at once; the rate must be high.
 #[must_use]
 pub fn stalls(view: &ExperimentStats<'_>) -> [Vec<Stall>; 2] {
     [teeth(view), gaps(view)].map(|mut stalls| {
@@ -241,7 +243,8 @@ pub fn stalls(view: &ExperimentStats<'_>) -> [Vec<Stall>; 2] {
     })
 }
 
-/// Whether it was the generator that stood still: it came late to what was due meanwhile. A connection that is waited for is no lag of its.
+/// Whether the generator itself stalled, so that it sent the requests of that time late. Waiting for a connection does not count as the
+/// generator's delay.
 fn is_generators(stall: &Stall, view: &ExperimentStats<'_>) -> bool {
     let during = |hit: &&ObservedRequest| (stall.began..stall.began + stall.length).contains(&hit.due);
     view.hits.iter().filter(during).any(|hit| hit.lag > 0.5 * stall.length)
@@ -251,11 +254,11 @@ fn answered(hit: &ObservedRequest) -> bool {
     hit.outcome.is_answer()
 }
 
-/// What is slow by itself is no stall: all that was due in one waits for its end, and the earlier, the longer.
+/// Finds stalls by runs of late responses: all requests that are due in a stall wait for its end, and the earlier ones wait longer.
 fn teeth(view: &ExperimentStats<'_>) -> Vec<Stall> {
     let times = view.response_times();
     let (usual, steady) = (times.median(), times.quantile(0.8) < 1.6 * times.median() + 0.002);
-    // What service varies by makes queues that look alike: a stall is far beyond it, and no share of the usual.
+    // Variable service times cause queues that look alike, so a stall must be far longer than that variation.
     let varies = times.quantile(0.6) - times.quantile(0.4);
     let least = usual + LEAST_STALL.max(0.3 * usual).max(18.0 * varies);
     let slow = |hit: &ObservedRequest| answered(hit) && hit.response_time() > least;
@@ -269,14 +272,14 @@ fn tooth(run: &[ObservedRequest], usual: f64, steady: bool) -> Option<Stall> {
     let length = run.iter().map(|hit| hit.response_time()).fold(0.0, f64::max) - usual;
     let (due, end) = (last.due - first.due, (last.end - first.end).abs());
     let falls = run.windows(2).all(|pair| pair[1].response_time() < pair[0].response_time() + 0.2 * length);
-    // Two are enough where service is steady and both end at one instant.
+    // Two requests are enough if service is steady and both end at the same time.
     let together = steady && run.len() == 2 && due > 0.25 * length && end < 0.1 * due + 0.003;
     let whole = run.len() >= 3 && due > 0.4 * length && end < 0.6 * due + 0.004;
     let from_above = first.response_time() - usual > 0.7 * length;
     (falls && (whole || together) && from_above).then_some(Stall { began: first.due, length })
 }
 
-/// So many requests at least fall into a gap between answers that is no chance.
+/// The least number of expected responses in a gap that is not random.
 const GAP: f64 = 6.0;
 
 fn gaps(view: &ExperimentStats<'_>) -> Vec<Stall> {
@@ -291,13 +294,13 @@ fn gaps(view: &ExperimentStats<'_>) -> Vec<Stall> {
     ends.windows(2).enumerate().filter_map(stall).collect()
 }
 
-/// How much answers come in step with a period, from 0 to 1.
+/// How closely good responses follow a period, from 0 to 1.
 #[must_use]
 pub fn answers_phase_coherence(view: &ExperimentStats<'_>, period: f64) -> f64 {
     phase_coherence(view.good().map(|hit| hit.end), period)
 }
 
-/// How much instants are in step with a period, from 0 to 1 (Rayleigh's statistic).
+/// How closely instants follow a period, from 0 to 1 (Rayleigh's statistic).
 #[must_use]
 pub fn phase_coherence(instants: impl Iterator<Item = f64>, period: f64) -> f64 {
     let (mut sine, mut cosine, mut count) = (0.0, 0.0, 0.0_f64);

@@ -1,99 +1,99 @@
-//! What was seen of an experiment, request by request. Times are in seconds since the first request was due.
+//! The observation of an experiment, request by request. Times are in seconds since the first request was due.
 
 use std::time::Duration;
 
-/// Everything.
+/// The observation of an experiment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExperimentObservation {
-    /// Requests whose outcome is known, in the order in which they were due. Those that were not sent are not among them.
+    /// The requests with a known outcome, in the order in which they were due. Unsent requests are not included.
     pub requests: Vec<ObservedRequest>,
-    /// Connections that were opened during it.
+    /// The number of connections opened during the experiment.
     pub connections: u64,
-    /// Requests that were sent again, silently, because the server had closed an idle connection.
+    /// The requests that the client silently retried because the server had closed an idle connection.
     pub retried: u64,
-    /// Name lookups: how long each took, in seconds.
+    /// The duration of each DNS lookup, in seconds.
     pub lookups: Vec<f64>,
-    /// Held connections ([`crate::experiment::Variation::held`]) that stood when the load was over.
+    /// The held connections ([`crate::experiment::Variation::held`]) that were still open at the end of the load.
     pub held: usize,
-    /// Everything together, with the wait for what was outstanding.
+    /// The duration of the experiment, including the wait for outstanding requests.
     pub took: Duration,
-    /// Why nothing of it can be believed: the generator's fault, in words.
+    /// The fault of the generator that makes the observation invalid.
     pub invalid: Option<String>,
-    /// Why it could not be carried out at all, in words: this machine has no second address, the target is no name.
+    /// The reason why the experiment was impossible, such as a machine without a second address.
     pub impossible: Option<String>,
-    /// Somebody wants everything to end.
+    /// True if the user interrupted the experiment.
     pub interrupted: bool,
 }
 
-/// One request.
+/// One request of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ObservedRequest {
-    /// When it was to be sent.
+    /// The time when the request was due.
     pub due: f64,
-    /// When it was; none if it never had a connection.
+    /// The time when the request was sent; none if it never had a connection.
     pub sent: Option<f64>,
-    /// How long it was due before the generator came to send it: that it came so late is nothing of the target's.
+    /// The generator's own delay before it handled the request, in seconds. The target did not cause this delay.
     pub lag: f64,
-    /// When it ended, well or badly.
+    /// The time when the request ended, with success or failure.
     pub end: f64,
-    /// What became of it.
+    /// The outcome of the request.
     pub outcome: ObservedOutcome,
-    /// Bytes of the answer's body.
+    /// The size of the response body in bytes.
     pub bytes: u64,
-    /// What carried it; none if nothing did.
+    /// The connection that carried the request, if any.
     pub carrying_connection: Option<RequestConnection>,
 }
 
-/// The connection of a request when it took it on.
+/// The state of a connection when it took on a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RequestConnection {
-    /// Its number, unique in the experiment.
+    /// The number of the connection, unique in the experiment.
     pub number: u64,
-    /// Requests that it was given before.
+    /// The number of earlier requests on the connection.
     pub earlier_requests_on_connection: u64,
-    /// How long it had nothing to carry, in seconds.
+    /// The idle time of the connection before the request, in seconds.
     pub idle: f64,
-    /// How long connecting its socket took, in seconds.
+    /// The duration of the TCP connect, in seconds.
     pub connect: f64,
-    /// How long its TLS handshake took, in seconds; none without TLS.
+    /// The duration of the TLS handshake, in seconds; none without TLS.
     pub tls: Option<f64>,
-    /// From the first byte of the request to the first of the answer, in seconds; none if there was none.
+    /// The time from the first byte of the request to the first byte of the response, in seconds; none without a response.
     pub first_byte: Option<f64>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObservedOutcome {
-    /// A good answer.
+    /// A good response.
     Good,
-    /// An answer with a status that is none.
+    /// A response with a status that is not good.
     Status(u16),
-    /// It was sent, and no answer came in its time.
+    /// The request was sent but got no response in time.
     TimedOut,
-    /// The experiment ended first.
+    /// The experiment ended before the response came.
     Unanswered,
-    /// No connection stood in its time.
+    /// No connection was established in time.
     Unconnected,
-    /// The connection was refused.
+    /// The target refused the connection.
     Refused,
-    /// The connection was closed or reset under it.
+    /// The target closed or reset the connection during the request.
     Cut,
-    /// This machine has no port left for a connection.
+    /// This machine had no free local port.
     NoPort,
-    /// The name has no address, or nobody said which.
+    /// The name did not resolve.
     NoName,
-    /// Anything else that is no answer.
+    /// Another failure without a response.
     Failed,
 }
 
 impl ObservedRequest {
-    /// From the instant when it was due, in seconds.
+    /// The time from when the request was due to its end, in seconds.
     #[must_use]
     pub fn response_time(&self) -> f64 {
         self.end - self.due
     }
 
-    /// From the instant when it was sent: without lookup, connect and handshake, in seconds.
+    /// The time from sending the request to its end, in seconds: without lookup, connect and handshake.
     #[must_use]
     pub fn service_time(&self) -> f64 {
         self.end - self.sent.unwrap_or(self.due)

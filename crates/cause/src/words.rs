@@ -1,4 +1,4 @@
-//! What is said of causes: evidence, ties with what would tell, exclusions, what was not tested. Decides nothing.
+//! The texts about causes: evidence, ties with the means to decide them, exclusions, causes without a test. This module decides nothing.
 
 use crate::battery::PLANS;
 use crate::case::DiagnosisInput;
@@ -13,7 +13,7 @@ use crate::sizes;
 use crate::view::ExperimentStats;
 use crate::watched::{ExperimentObservation, ObservedOutcome};
 
-/// What an experiment says, in words.
+/// Summarises an experiment in one line.
 #[must_use]
 pub fn says(experiment: &Experiment, watched: &ExperimentObservation) -> String {
     if let Some(why) = watched.impossible.as_ref().or(watched.invalid.as_ref()) {
@@ -32,10 +32,10 @@ pub fn says(experiment: &Experiment, watched: &ExperimentObservation) -> String 
     )
 }
 
-/// A sign that is no more than this much likelier under a cause than under the next best is none that a reader should weigh.
+/// The least likelihood ratio of evidence that the report shows.
 const SPEAKS: f64 = 2.0;
 
-/// A cause, with what speaks for it.
+/// Describes a cause with its evidence and sizes.
 #[must_use]
 pub fn cause(
     case: &DiagnosisInput<'_>,
@@ -65,7 +65,7 @@ pub fn cause(
     DiagnosedCause { class, confidence, evidence, figures: sizes::estimate_sizes(class, case) }
 }
 
-/// The load engine itself says that it could not do what was asked.
+/// The cause "generator", with the load engine's own report as evidence.
 #[must_use]
 pub fn generator(tried: &[ExperimentRecord]) -> DiagnosedCause {
     let why = tried
@@ -85,10 +85,10 @@ pub fn generator(tried: &[ExperimentRecord]) -> DiagnosedCause {
     }
 }
 
-/// A cause counts as possible beside the leading one when it is no less likely than this by comparison.
+/// A cause remains possible if its probability is at least this share of the leading cause's.
 const NEAR: f64 = 0.1;
 
-/// What cannot be told apart from here, and what would.
+/// The causes that these experiments cannot tell apart, with a way to tell them apart.
 #[must_use]
 pub fn ties(case: &DiagnosisInput<'_>, odds: &CausePosterior, named: &[CauseClass]) -> Vec<CauseTie> {
     let leading = odds.leading();
@@ -111,10 +111,11 @@ pub fn ties(case: &DiagnosisInput<'_>, odds: &CausePosterior, named: &[CauseClas
     ties
 }
 
-/// A CPU quota stops what has one thread for less than its period of 100 ms; what many threads overdraw, for little more, in seconds.
+/// The longest stall, in seconds, that a CPU quota can cause. One thread stops for less than the period of 100 ms; many threads can stop
+/// slightly longer.
 const QUOTA: f64 = 0.15;
 
-/// What nothing on the client's side tells apart (causes-study.md, section 4).
+/// The ties that no experiment from the client's side can decide (causes-study.md, section 4).
 fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     use CauseClass::{CfsThrottling, ConcurrencyCap, CpuSaturation, DelayingLimiter, Pauses, PoolSaturation};
     let places = case.in_flight_at_limit();
@@ -140,7 +141,7 @@ fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     ties
 }
 
-/// What would tell two causes apart.
+/// A text on how to tell two causes apart.
 fn tell(one: CauseClass, other: CauseClass) -> String {
     let has = |class| one == class || other == class;
     let what = match () {
@@ -175,10 +176,10 @@ fn tell(one: CauseClass, other: CauseClass) -> String {
     what.to_owned()
 }
 
-/// Less likely than this is excluded.
+/// A cause with a lower probability is excluded.
 const EXCLUDED: f64 = 0.01;
 
-/// Causes that do not hold, each with the sign that says so most clearly.
+/// The excluded causes, each with the sign that contradicts it most.
 #[must_use]
 pub fn excluded(
     readings: &[ObservedSign],
@@ -202,7 +203,7 @@ pub fn excluded(
         .collect()
 }
 
-/// Causes of which nothing can be said: their experiment was not possible, or not affordable.
+/// The causes without a verdict, because their experiment was impossible or was not run.
 #[must_use]
 pub fn untested(
     case: &DiagnosisInput<'_>,
@@ -228,19 +229,19 @@ pub fn untested(
     untested
 }
 
-/// In what state an inquiry has left the target.
+/// The state of the target after the inquiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetCondition {
-    /// As it was, as far as anybody knows.
+    /// The target works as before, as far as the inquiry knows.
     Sound,
-    /// Not itself again.
+    /// The target has not recovered.
     Degraded,
-    /// It answers nothing any more since this experiment.
+    /// The target has stopped answering; the value names the last experiment with a response.
     Gone(&'static str),
 }
 
 impl TargetCondition {
-    /// The experiment since which it answers nothing any more.
+    /// The last experiment with a response, if the target has stopped answering.
     #[must_use]
     pub fn since(self) -> Option<&'static str> {
         if let Self::Gone(since) = self { Some(since) } else { None }

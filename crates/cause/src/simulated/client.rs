@@ -1,5 +1,5 @@
-//! The load engine before a simulated target: requests that are due, connections, timeouts, an end. A request that finds no idle
-//! connection opens one and is bound to it, unless as many as may be are open: then it waits for the first that is free.
+//! The load engine in front of a simulated target, with its schedule, connections and time limits. A request without an idle connection
+//! opens one and stays on it. If no more connections are allowed, the request waits for the first idle one.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,49 +15,49 @@ use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing};
 use crate::subject::ExperimentTarget;
 use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
 
-/// A target, with what lies before it.
+/// A simulated target with the network in front of it.
 pub struct ModelTarget {
-    /// What serves.
+    /// The server model.
     pub server: Box<dyn ServerModel>,
-    /// Who takes connections on.
+    /// The listener that accepts connections.
     pub door: SimulatedListener,
-    /// How long they are kept.
+    /// The keep-alive policy of the server.
     pub kept: KeepAlivePolicy,
-    /// TLS, where there is any.
+    /// The TLS handshakes; none without TLS.
     pub handshake: Option<SerialServer>,
-    /// The resolver, where the target is a name.
+    /// The DNS resolver; none if the target is an address.
     pub resolver: Option<SerialServer>,
-    /// The way back.
+    /// The network link for responses; none if its bandwidth is unlimited.
     pub link: Option<SimulatedLink>,
-    /// Bytes of an answer.
+    /// The body size of a response in bytes.
     pub bytes: u64,
-    /// HEAD is answered like GET, but for the body.
+    /// True if the server answers HEAD like GET, but without a body.
     pub answers_head: bool,
-    /// Ports of each source address.
+    /// The number of local ports per source address.
     pub ports: usize,
-    /// What stops the server.
+    /// The stalls of the server, if any.
     pub stalls: Option<StallSchedule>,
-    /// What stops the machine, as any does now and then.
+    /// The short stalls of the client's machine, which every machine has.
     pub hiccups: StallSchedule,
-    /// The load engine cannot keep up with more than this, requests a second.
+    /// The highest rate that the load engine can send, in requests per second.
     pub generator: f64,
-    /// There is no second address.
+    /// True if the client has only one source address.
     pub one_source: bool,
-    /// As the search does it.
+    /// True if the search used keep-alive.
     pub keep_alive: bool,
-    /// How long an answer may take, in seconds.
+    /// The time limit of a response, in seconds.
     pub timeout: f64,
-    /// A round trip, in seconds.
+    /// The network round trip, in seconds.
     pub trip: f64,
-    /// What a machine adds to an answer: mean of seconds.
+    /// The mean time that the machine adds to a response, in seconds.
     pub jitter: f64,
-    /// What is drawn.
+    /// The source of random numbers.
     pub rng: Rng,
-    /// The time.
+    /// The current time in seconds.
     pub now: f64,
-    /// When somebody wants it to end.
+    /// The time at which the user interrupts the experiments.
     pub until: f64,
-    /// Ports in use or not yet free again, of both addresses.
+    /// The ports in use or in TIME_WAIT, for each of the two source addresses.
     pub taken: [usize; 2],
 }
 
@@ -130,7 +130,7 @@ struct Run<'a> {
     waiting: VecDeque<usize>,
     open: usize,
     in_flight: usize,
-    /// Requests that are not due yet.
+    /// The requests that are not due yet.
     to_send: usize,
     stopped: bool,
     last_due: f64,
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
         self.events.push(Reverse(Event { at, order: self.order, what }));
     }
 
-    /// Puts requests on the agenda; when the first is due.
+    /// Schedules the requests and returns the time of the first.
     fn schedule(&mut self) -> f64 {
         let began = self.began;
         match self.experiment.load.clone() {
@@ -339,7 +339,7 @@ impl<'a> Run<'a> {
         self.connections[connection].entry = entry;
         let chance = self.target.rng.f64();
         match entry {
-            // As in Linux since 6.5 (`tcp_syn_linear_timeouts`).
+            // Linux retransmits like this since 6.5 (`tcp_syn_linear_timeouts`).
             AcceptOutcome::Dropped => self.push(at + 1.0 + 0.03 * chance, EventKind::Connect(connection)),
             _ => self.push(at + self.target.trip * (0.5 + chance), EventKind::Stands(connection)),
         }
@@ -391,7 +391,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The server has closed the connection: the request is sent again, once, or is lost.
+    /// Handles a connection that the server has closed: the client retries the request once, and then the request fails.
     fn meet_the_end(&mut self, request: usize, connection: usize, at: f64) {
         if !self.target.kept.resent || self.requests[request].resent {
             return self.push(at + self.target.trip, EventKind::Answer(request, ObservedOutcome::Cut));
@@ -478,7 +478,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The next of those whom nobody reads is read; who has gone meanwhile is found to be gone.
+    /// Serves the next connection in the backlog; a client that has gone away meanwhile is skipped.
     fn leave(&mut self, at: f64) {
         while let Some(next) = self.target.door.close_connection() {
             let Some(connection) = self.connections.get_mut(next) else { continue };
@@ -497,7 +497,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Closes everything, and says what was seen.
+    /// Closes all connections and returns the observation.
     fn finish(mut self, first: f64, now: f64) -> ExperimentObservation {
         let hits = self.requests.iter().filter(|request| request.begun);
         self.watched.requests = hits.map(|request| hit(request, first, now)).collect();

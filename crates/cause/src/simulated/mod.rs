@@ -1,9 +1,12 @@
-//! Targets whose cause is known, on a clock that is moved by hand: each request is followed from its lookup to its answer.
+//! Simulated targets with a known cause and a manual clock. The simulation follows each request from its DNS lookup to its response.
 //!
-//! [`client`] is the load engine as experiments see it (a connection for each request that finds none idle, bound to it);
-//! [`servers`] is what serves requests, [`parts`] what lies before: doors, handshakes, names, links, stalls; [`plants`] draws
-//! targets of each class from a seed; [`scores`] says how well inquiries did. For this crate's tests and its example alone, behind
-//! a feature, in this crate because an inquiry and its proof change together.
+//! - [`client`] is the load engine.
+//! - [`servers`] has the models that serve requests.
+//! - [`parts`] has listeners, handshakes, resolvers, links and stalls.
+//! - [`plants`] draws targets of each class from a seed.
+//! - [`scores`] measures how well inquiries did.
+//!
+//! Only this crate's tests and its example use these modules, behind a feature.
 
 pub mod client;
 pub mod parts;

@@ -1,4 +1,4 @@
-//! What lies between a simulated client and its server: doors that count connections, handshakes, names, ports, a link, stalls.
+//! The parts between a simulated client and its server: listeners that count connections, handshakes, DNS, ports, a link, stalls.
 
 use std::collections::VecDeque;
 
@@ -6,44 +6,44 @@ use fastrand::Rng;
 
 use super::servers::{LognormalServiceTime, exponential};
 
-/// Who takes connections on.
+/// A listener that accepts connections.
 #[derive(Debug, Clone)]
 pub struct SimulatedListener {
-    /// How many are served at once.
+    /// The most connections that the server serves at once.
     pub most: usize,
-    /// How many more are connected by the kernel, and read by nobody until one of those ends; none: one too many is closed.
+    /// The number of further connections that wait in the backlog; none if the listener closes further connections.
     pub backlog: Option<usize>,
     served: usize,
     line: VecDeque<usize>,
 }
 
-/// What becomes of a connection at the door.
+/// The fate of a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptOutcome {
-    /// It is read.
+    /// The server reads the connection.
     Served,
-    /// It stands, and nobody reads it.
+    /// The connection waits in the backlog.
     Queued,
-    /// It stands, and is closed.
+    /// The server closes the connection.
     Closed,
-    /// No answer: the kernel asks again after a second.
+    /// The kernel drops the SYN, and the client retransmits it after a second.
     Dropped,
 }
 
 impl SimulatedListener {
-    /// One that takes everybody.
+    /// A listener without a limit.
     #[must_use]
     pub fn open() -> Self {
         Self::new(usize::MAX, None)
     }
 
-    /// One that serves so many.
+    /// A listener that serves at most this many connections.
     #[must_use]
     pub fn new(most: usize, backlog: Option<usize>) -> Self {
         Self { most, backlog, served: 0, line: VecDeque::new() }
     }
 
-    /// A connection comes.
+    /// Accepts a connection.
     pub fn accept(&mut self, connection: usize) -> AcceptOutcome {
         if self.served < self.most {
             self.served += 1;
@@ -51,7 +51,7 @@ impl SimulatedListener {
         }
         match self.backlog {
             None => AcceptOutcome::Closed,
-            // Linux completes one more than `listen` was told (causes-study.md, section 8).
+            // Linux completes one connection more than the backlog of `listen` (causes-study.md, section 8).
             Some(backlog) if self.line.len() > backlog => AcceptOutcome::Dropped,
             Some(_) => {
                 self.line.push_back(connection);
@@ -60,7 +60,7 @@ impl SimulatedListener {
         }
     }
 
-    /// A served connection ends; who is served in its place.
+    /// Closes a served connection and returns the connection from the backlog that the server serves next.
     pub fn close_connection(&mut self) -> Option<usize> {
         let next = self.line.pop_front();
         if next.is_none() {
@@ -69,44 +69,44 @@ impl SimulatedListener {
         next
     }
 
-    /// All are gone.
+    /// Closes all connections.
     pub fn clear(&mut self) {
         self.served = 0;
         self.line.clear();
     }
 }
 
-/// When a server ends connections, without a word: the next request on it is reset.
+/// The rules by which a server closes connections without notice. The next request on a closed connection is reset.
 #[derive(Debug, Clone, Copy)]
 pub struct KeepAlivePolicy {
-    /// After so many requests.
+    /// The number of requests after which the server closes a connection.
     pub requests: u64,
-    /// After so much silence, in seconds.
+    /// The idle time after which the server closes a connection, in seconds.
     pub idle: f64,
-    /// After each answer it closes them, and says so.
+    /// True if the server closes each connection after a response and announces it.
     pub closes: bool,
-    /// The client sends again what met such an end.
+    /// True if the client silently retries a request on a closed connection.
     pub resent: bool,
 }
 
 impl KeepAlivePolicy {
-    /// For ever.
+    /// Connections stay open for ever.
     pub const EVER: Self = Self { requests: u64::MAX, idle: f64::INFINITY, closes: false, resent: true };
 }
 
-/// Work that is done one piece after another: handshakes on a core, lookups at a resolver.
+/// A server that handles one piece of work at a time, such as handshakes on one core or lookups at a resolver.
 #[derive(Debug, Clone, Copy)]
 pub struct SerialServer {
-    /// How long a piece takes.
+    /// The time that one piece takes.
     pub each: LognormalServiceTime,
-    /// Everybody waits for those before.
+    /// True if each piece waits for the earlier ones.
     pub alone: bool,
-    /// When it is free.
+    /// The time at which the server is free.
     pub free: f64,
 }
 
 impl SerialServer {
-    /// When a piece that comes now is done.
+    /// Returns the time at which a piece that arrives now is done.
     pub fn pass(&mut self, at: f64, rng: &mut Rng) -> f64 {
         let start = if self.alone { self.free.max(at) } else { at };
         self.free = start + self.each.draw(rng);
@@ -114,48 +114,48 @@ impl SerialServer {
     }
 }
 
-/// Bytes a second, one answer after another.
+/// A link that sends one response after another.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulatedLink {
-    /// Bytes a second.
+    /// The bandwidth in bytes per second.
     pub rate: f64,
-    /// When it is free.
+    /// The time at which the link is free.
     pub free: f64,
 }
 
 impl SimulatedLink {
-    /// When so many bytes that are ready now have passed.
+    /// Returns the time at which these bytes have passed.
     pub fn pass(&mut self, ready: f64, bytes: u64) -> f64 {
         self.free = self.free.max(ready) + bytes as f64 / self.rate;
         self.free
     }
 }
 
-/// Everything stands still now and then.
+/// Random stalls of a server or a machine.
 #[derive(Debug, Clone, Copy)]
 pub struct StallSchedule {
-    /// Seconds from one's end to the next's begin.
+    /// The mean seconds from the end of one stall to the start of the next.
     pub every: f64,
-    /// Share by which that varies.
+    /// The variation of that distance, as a share.
     pub varies: f64,
-    /// Least and most seconds of one.
+    /// The shortest and longest stall, in seconds.
     pub length: (f64, f64),
-    /// When the next one begins.
+    /// The start of the next stall.
     pub next: f64,
-    /// How long it is.
+    /// The length of the next stall, in seconds.
     pub lasts: f64,
-    /// When the one before began and ended: instants that were put off lie ahead of others.
+    /// The start and end of the previous stall, because events may be processed out of order.
     before: (f64, f64),
 }
 
 impl StallSchedule {
-    /// None yet.
+    /// A schedule that has not begun.
     #[must_use]
     pub fn new(every: f64, varies: f64, length: (f64, f64)) -> Self {
         Self { every, varies, length, next: every, lasts: length.0, before: (0.0, 0.0) }
     }
 
-    /// When what would happen now does. Instants may go back to the stall before.
+    /// Returns the time at which an event takes place: now, or at the end of the stall. Times may go back to the previous stall.
     pub fn put_off(&mut self, at: f64, rng: &mut Rng) -> f64 {
         if at.is_infinite() {
             return at;

@@ -1,5 +1,5 @@
-//! Targets of each class, drawn from a seed: limits of 34 to 1,600 requests a second, service of 1 to 120 ms, as in the study whose
-//! rules the inquiry follows.
+//! Simulated targets of each class, drawn from a seed. Limits are 34 to 1,600 requests per second and service times 1 to 120 ms, as in the
+//! study behind the inquiry's rules.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::class::CauseClass;
 use crate::inquiry::SearchFindings;
 use crate::sizes::one_in_a_thousand;
 
-/// A target, what is known of it, and what is not.
+/// A simulated target with its known properties and its hidden truth.
 pub struct PlantedTarget {
-    /// What was planted: one cause, or two.
+    /// The planted causes, one or two.
     pub truth: Vec<CauseClass>,
-    /// What a search would have found out.
+    /// The results that a search would have.
     pub known: SearchFindings,
-    /// It.
+    /// The simulated target.
     pub subject: ModelTarget,
 }
 
-/// Single causes that are planted.
+/// The classes that are planted alone.
 pub const SINGLE: [CauseClass; 17] = [
     CauseClass::RateLimiter,
     CauseClass::HangingLimiter,
@@ -47,7 +47,7 @@ pub const SINGLE: [CauseClass; 17] = [
     CauseClass::Generator,
 ];
 
-/// Two at once that are planted.
+/// The pairs of classes that are planted together.
 pub const PAIRS: [[CauseClass; 2]; 8] = [
     [CauseClass::PoolSaturation, CauseClass::Pauses],
     [CauseClass::CpuSaturation, CauseClass::KeepAliveRace],
@@ -60,7 +60,7 @@ pub const PAIRS: [[CauseClass; 2]; 8] = [
 ];
 
 impl PlantedTarget {
-    /// Of a class, from a seed.
+    /// Draws a target of a class from a seed.
     #[must_use]
     pub fn draw(class: CauseClass, seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ (class as u64) << 40);
@@ -68,7 +68,7 @@ impl PlantedTarget {
         drawer.finish(vec![class])
     }
 
-    /// The same on this machine: answers take 0.05 to 0.5 ms where no worker or core is busy with them.
+    /// Draws a target on the client's own machine: responses take 0.05 to 0.5 ms if no worker or core limits them.
     #[must_use]
     pub fn draw_local(class: CauseClass, seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ (class as u64) << 40);
@@ -78,7 +78,7 @@ impl PlantedTarget {
         drawer.finish(vec![class])
     }
 
-    /// Of two classes at once.
+    /// Draws a target with two classes of causes.
     #[must_use]
     pub fn draw_pair(pair: [CauseClass; 2], seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ (pair[0] as u64) << 40 ^ (pair[1] as u64) << 48);
@@ -88,7 +88,7 @@ impl PlantedTarget {
         drawer.finish(pair.to_vec())
     }
 
-    /// Nothing is wrong with it at this rate.
+    /// Draws a target that has no fault at this rate.
     #[must_use]
     pub fn sound(seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ 0xff << 40);
@@ -98,7 +98,7 @@ impl PlantedTarget {
         drawer.finish(vec![CauseClass::Unknown])
     }
 
-    /// So many connections are served for 100 ms a request, the rest stand in a backlog of 1,024 that nobody reads.
+    /// Draws a target that serves a few connections for 100 ms per request; the others wait in a backlog of 1,024.
     #[must_use]
     pub fn puzzle(seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ 0xfe << 40);
@@ -110,7 +110,7 @@ impl PlantedTarget {
 }
 
 impl PlantedTarget {
-    /// What lets hang whatever is beyond 150/s, and closes whatever connection is beyond 1,024.
+    /// Draws a target that lets requests above 150/s hang and closes connections beyond 1,024.
     #[must_use]
     pub fn closing_puzzle(seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ 0xfd << 40);
@@ -125,13 +125,13 @@ impl PlantedTarget {
 
 struct TargetBuilder {
     rng: Rng,
-    /// Requests a second at which it breaks.
+    /// The limit in requests per second.
     limit: f64,
-    /// Seconds.
+    /// The service time in seconds.
     service: f64,
-    /// What an answer takes where nothing is a bottleneck: least and most seconds.
+    /// The shortest and longest response time without a bottleneck, in seconds.
     service_between: (f64, f64),
-    /// Two causes are planted.
+    /// True if two causes are planted.
     paired: bool,
     subject: ModelTarget,
 }
@@ -183,7 +183,7 @@ impl TargetBuilder {
         [0.05, 0.2, 1.0][self.rng.usize(..3)]
     }
 
-    /// A server that is no bottleneck.
+    /// The service time of a server that is not a bottleneck.
     fn quick(&mut self) -> LognormalServiceTime {
         let (least, most) = self.service_between;
         self.service = self.log_between(least, most);
@@ -215,7 +215,7 @@ impl TargetBuilder {
         }
     }
 
-    /// What lies beside a server that is no bottleneck.
+    /// Adds the cause of this class to a server that is not a bottleneck.
     fn beside(&mut self, class: CauseClass) {
         let service = self.quick();
         self.serve(UnlimitedServer { service });
@@ -226,11 +226,11 @@ impl TargetBuilder {
         match class {
             CauseClass::KeepAliveRace => self.race(),
             CauseClass::Pauses => self.pauses(),
-            // A resolver that is as slow as what it lies beside hides it.
+            // A resolver as slow as the other cause would hide that cause.
             CauseClass::Dns => self.names(self.paired),
             CauseClass::Ports => self.ports(),
             CauseClass::Generator => self.subject.generator = self.limit * 0.3,
-            // Connections of which each is served by itself, and a core behind them that they share.
+            // Each connection is served alone, and all share one core behind them.
             CauseClass::CpuSaturation => self.core_behind(),
             _ => {}
         }
@@ -252,7 +252,7 @@ impl TargetBuilder {
     }
 
     fn pool(&mut self, workers: usize) {
-        // A worker is busy for 1 to 120 ms.
+        // A worker is busy for 1 to 120 ms per request.
         let busy = (workers as f64 / self.limit).clamp(0.001, 0.12);
         self.limit = workers as f64 / busy;
         self.service = busy;
@@ -263,7 +263,7 @@ impl TargetBuilder {
             usize::MAX
         };
         if workers > 1 && room == usize::MAX && self.rng.u8(..4) == 0 {
-            // A worker for each connection, which it serves once.
+            // Each connection has its own worker.
             self.subject.door = SimulatedListener::new(workers, Some(2_048));
             self.subject.kept.closes = true;
         }
@@ -295,7 +295,7 @@ impl TargetBuilder {
     }
 
     fn core_behind(&mut self) {
-        // The core gives out at four fifths of what the connections would carry.
+        // The core is saturated at four fifths of the rate that the connections would carry.
         self.limit *= 0.8;
         let mean = 1.0 / self.limit;
         self.service = mean;
@@ -333,11 +333,11 @@ impl TargetBuilder {
     fn race(&mut self) {
         let polled = self.rng.bool();
         let requests = [50, 100, 300][self.rng.usize(..3)];
-        // A connection that never gets there in an inquiry's time shows nothing.
+        // A connection that never reaches its last request during an inquiry would show nothing.
         let requests =
             requests.min((3.0 / self.service.max(0.001)) as u64).min((1.2 * self.limit) as u64).max(10);
         let resent = self.rng.bool();
-        // Half a gap of base: connections are idle for longer than that at times.
+        // Half the distance between base requests on average, so that some connections are idle for longer.
         let idle = self.between(0.3, 0.9) * 2.0 / self.limit;
         let after = if polled { (requests, f64::INFINITY) } else { (u64::MAX, idle.max(0.002)) };
         self.subject.kept = KeepAlivePolicy { requests: after.0, idle: after.1, closes: false, resent };
@@ -367,7 +367,7 @@ impl TargetBuilder {
     fn uneven(&mut self) {
         let count = self.rng.usize(2..6);
         let mean = self.log_between(0.001, 0.05);
-        // The slow one is full when all get the limit; the others have twice to four times its places.
+        // The slow server is full at the limit; the other servers have two to four times its capacity.
         let full = self.limit / count as f64;
         let slow = (full * mean).ceil().max(1.0);
         let mean = slow / full;
@@ -400,13 +400,13 @@ impl TargetBuilder {
 
     fn ports(&mut self) {
         self.subject.keep_alive = false;
-        // The search has used some of them up.
+        // The search has used some of the ports.
         self.subject.ports = (self.limit * self.between(0.2, 3.0)) as usize;
     }
 
     fn bandwidth(&mut self) {
         let service = self.quick();
-        // The link takes answers in the order of their requests: what is late would hold it up.
+        // The link sends responses in the order of their requests, so one late response would delay the others.
         let service = LognormalServiceTime { variation: service.variation.min(0.2), ..service };
         self.subject.bytes = self.log_between(4_000.0, 100_000.0) as u64;
         let rate = self.limit * self.subject.bytes as f64;
@@ -416,7 +416,7 @@ impl TargetBuilder {
     }
 
     fn finish(mut self, truth: Vec<CauseClass>) -> PlantedTarget {
-        // Half of the searches say where a cap refuses one in a thousand, which is far below what its places carry.
+        // Half of the searches report the rate at which a cap refuses one request in a thousand, which is far below its capacity.
         let cap = matches!(truth[..], [CauseClass::ConcurrencyCap] | [CauseClass::ConnectionCap])
             && self.limit != 150.0;
         let first = one_in_a_thousand((self.limit * self.service).round().max(1.0)) / self.service;

@@ -1,4 +1,4 @@
-//! How well inquiries did: what was planted against what was named.
+//! Scores of inquiries: the planted causes against the named ones.
 
 use super::plants::{PAIRS, PlantedTarget, SINGLE};
 use crate::case::DiagnosisInput;
@@ -8,53 +8,53 @@ use crate::odds::{self, CausePosterior};
 use crate::report::DiagnosisReport;
 use crate::subject::ExperimentTarget;
 
-/// How an inquiry ended.
+/// The result of one inquiry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiagnosisScore {
-    /// What was planted.
+    /// The planted causes.
     pub truth: Vec<CauseClass>,
-    /// What was named, the likeliest first.
+    /// The named causes, the most probable first.
     pub named: Vec<CauseClass>,
-    /// How much likelier the first is than the likeliest that is not named.
+    /// The probability of the first cause divided by that of the most probable cause that is not named.
     pub ahead: f64,
-    /// A tie was told that has both the planted and the named cause.
+    /// True if the report has a tie between the planted and the named cause.
     pub tied: bool,
-    /// Seconds of load.
+    /// The seconds of load.
     pub load: f64,
-    /// What it said.
+    /// The report of the inquiry.
     pub report: DiagnosisReport,
 }
 
-/// So many times likelier is confident.
+/// The ratio of probabilities from which a result counts as confident.
 const CONFIDENT: f64 = 10.0;
 
 impl DiagnosisScore {
-    /// The first that was named is planted.
+    /// Whether the first named cause is planted.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.named.first().is_some_and(|named| self.truth.contains(named))
     }
 
-    /// It is not, and no doubt was told.
+    /// Whether the inquiry named a wrong cause with confidence.
     #[must_use]
     pub fn is_wrong_with_confidence(&self) -> bool {
         !self.is_right() && self.ahead >= CONFIDENT
     }
 
-    /// Everything planted was named.
+    /// Whether the inquiry named all planted causes.
     #[must_use]
     pub fn has_all(&self) -> bool {
         self.truth.iter().all(|class| self.named.contains(class))
     }
 
-    /// It was, but without confidence.
+    /// Whether the inquiry was not confident of its first cause.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
         self.ahead < CONFIDENT
     }
 }
 
-/// Carries an inquiry out.
+/// Runs an inquiry on a target.
 #[must_use]
 pub fn score(mut plant: PlantedTarget) -> DiagnosisScore {
     let mut inquiry = Inquiry::new(plant.known.clone());
@@ -95,7 +95,7 @@ fn scored(
     DiagnosisScore { truth, named, ahead, tied, load, report }
 }
 
-/// Every single cause, from each seed.
+/// Scores for every single cause, for each seed.
 #[must_use]
 pub fn singles(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     let plants =
@@ -103,7 +103,7 @@ pub fn singles(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     plants.map(score).collect()
 }
 
-/// The same of targets on this machine.
+/// Scores for every single cause on local targets, for each seed.
 #[must_use]
 pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     let plants = SINGLE
@@ -112,7 +112,7 @@ pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     plants.map(score).collect()
 }
 
-/// Every pair, from each seed.
+/// Scores for every pair of causes, for each seed.
 #[must_use]
 pub fn pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     let plants = PAIRS
@@ -121,7 +121,7 @@ pub fn pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     plants.map(score).collect()
 }
 
-/// Share of which this holds.
+/// The share of scores that match the predicate.
 pub fn share(scores: &[DiagnosisScore], holds: impl Fn(&DiagnosisScore) -> bool) -> f64 {
     scores.iter().filter(|score| holds(score)).count() as f64 / scores.len().max(1) as f64
 }

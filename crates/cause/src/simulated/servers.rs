@@ -1,5 +1,5 @@
-//! What serves simulated requests, one at a time in the order of arrival, so that what becomes of a request is known when it
-//! arrives (Lindley, "The theory of queues with a single server", 1952, with one instant per worker). Times are in seconds.
+//! Models of servers. They take requests in the order of arrival, so the fate of a request is known when it arrives (Lindley, "The theory
+//! of queues with a single server", 1952, with one instant per worker). Times are in seconds.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use fastrand::Rng;
 
 use crate::watched::ObservedOutcome;
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelOutcome {
-    /// When its answer is there; infinite if there will be none.
+    /// The time of the response; infinite if there is none.
     pub end: f64,
-    /// What it is.
+    /// The outcome.
     pub how: ObservedOutcome,
 }
 
@@ -30,30 +30,30 @@ impl ModelOutcome {
     }
 }
 
-/// Serves requests.
+/// A model that serves requests.
 pub trait ServerModel {
-    /// What becomes of a request that arrives now. Instants never go back.
+    /// Returns the fate of a request that arrives now. Calls must be in the order of time.
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome;
 }
 
-/// How long a request takes: lognormal with this mean in seconds and this coefficient of variation.
+/// A lognormal service time with a mean in seconds and a coefficient of variation.
 #[derive(Debug, Clone, Copy)]
 pub struct LognormalServiceTime {
-    /// Seconds.
+    /// The mean in seconds.
     pub mean: f64,
-    /// Standard deviation as a share of the mean.
+    /// The standard deviation divided by the mean.
     pub variation: f64,
 }
 
 impl LognormalServiceTime {
-    /// One draw.
+    /// Draws one service time.
     pub fn draw(self, rng: &mut Rng) -> f64 {
         let variance = (self.variation * self.variation).ln_1p();
         self.mean * (normal(rng) * variance.sqrt() - variance / 2.0).exp()
     }
 }
 
-/// One draw of the exponential distribution with mean 1.
+/// Draws from the exponential distribution with mean 1.
 pub fn exponential(rng: &mut Rng) -> f64 {
     -(1.0 - rng.f64()).ln()
 }
@@ -62,10 +62,10 @@ fn normal(rng: &mut Rng) -> f64 {
     (2.0 * exponential(rng)).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
-/// Serves everybody at once.
+/// A server that serves all requests concurrently.
 #[derive(Debug, Clone)]
 pub struct UnlimitedServer {
-    /// How long that takes.
+    /// The service time.
     pub service: LognormalServiceTime,
 }
 
@@ -75,22 +75,22 @@ impl ServerModel for UnlimitedServer {
     }
 }
 
-/// A token bucket that is filled a little or a lot at a time; whoever finds no token is refused at once, or hangs.
+/// A token bucket. A request without a token is refused or hangs.
 #[derive(Debug, Clone)]
 pub struct TokenBucketServer {
-    /// Tokens a second.
+    /// The fill rate in tokens per second.
     pub fill: f64,
-    /// Most tokens.
+    /// The size in tokens.
     pub size: f64,
-    /// Seconds between fillings; 0: it fills all the time.
+    /// The seconds between two fillings; 0 if the bucket fills continuously.
     pub step: f64,
-    /// Tokens there are.
+    /// The current number of tokens.
     pub left: f64,
-    /// When they were counted.
+    /// The time at which the tokens were counted.
     pub at: f64,
-    /// How long an answer takes.
+    /// The service time of an admitted request.
     pub service: LognormalServiceTime,
-    /// The status of a refusal; none: the request hangs.
+    /// The status of a refusal; none if excess requests hang.
     pub status: Option<u16>,
 }
 
@@ -116,16 +116,16 @@ impl ServerModel for TokenBucketServer {
     }
 }
 
-/// Lets one request through in each `1 / rate`, in line.
+/// A leaky bucket that passes one request each `1 / rate` seconds.
 #[derive(Debug, Clone)]
 pub struct LeakyBucketServer {
-    /// Requests a second.
+    /// The rate in requests per second.
     pub rate: f64,
-    /// When the next one may pass.
+    /// The time at which the next request may pass.
     pub next: f64,
-    /// Who would wait longer is refused, in seconds.
+    /// The longest wait in seconds; a request that would wait longer is refused.
     pub most: f64,
-    /// How long an answer takes then.
+    /// The service time after the wait.
     pub service: LognormalServiceTime,
 }
 
@@ -140,22 +140,22 @@ impl ServerModel for LeakyBucketServer {
     }
 }
 
-/// Workers behind one line.
+/// A pool of workers with one queue.
 #[derive(Debug, Clone)]
 pub struct WorkerPoolServer {
-    /// When each is free again.
+    /// The time at which each worker is free.
     pub free: Vec<f64>,
-    /// What a request takes of one.
+    /// The service time of a request.
     pub service: LognormalServiceTime,
-    /// Places in the line; whoever finds none is refused at once. None: those who find no worker free are refused.
+    /// The length of the queue; a request that finds the queue full is refused. With 0, a request that finds no free worker is refused.
     pub room: usize,
-    /// What they are refused with.
+    /// The status of a refusal.
     pub status: u16,
     starts: VecDeque<f64>,
 }
 
 impl WorkerPoolServer {
-    /// So many workers.
+    /// A pool of this many workers.
     #[must_use]
     pub fn new(count: usize, service: LognormalServiceTime, room: usize) -> Self {
         Self { free: vec![0.0; count.max(1)], service, room, status: 503, starts: VecDeque::new() }
@@ -191,20 +191,21 @@ impl ServerModel for WorkerPoolServer {
     }
 }
 
-/// CPU time granted per period, debt carried over (Linux, `sched-bwc`): work waits for the next period once it is spent.
+/// A thread under a CPU quota per period that carries its debt over (Linux, `sched-bwc`). Work waits for the next period after the quota is
+/// spent.
 #[derive(Debug, Clone)]
 pub struct CfsQuotaServer {
-    /// Seconds.
+    /// The period in seconds.
     pub period: f64,
-    /// Seconds of work granted in each.
+    /// The CPU time per period, in seconds.
     pub granted: f64,
-    /// When the period began that work is accounted to.
+    /// The start of the period that the current work counts against.
     pub began: f64,
-    /// Work done in it, in seconds.
+    /// The CPU time used in that period, in seconds.
     pub used: f64,
-    /// When the core is free.
+    /// The time at which the core is free.
     pub free: f64,
-    /// Work of a request.
+    /// The CPU time of a request.
     pub service: LognormalServiceTime,
 }
 
@@ -232,18 +233,18 @@ impl ServerModel for CfsQuotaServer {
     }
 }
 
-/// A proxy that gives up on what is behind it, and tries again; what it gave up on is done all the same.
+/// A proxy that times out and retries. The pool behind it still finishes the timed-out requests.
 #[derive(Debug, Clone)]
 pub struct RetryingProxyServer {
-    /// What is behind it.
+    /// The pool behind the proxy.
     pub behind: WorkerPoolServer,
-    /// When it gives up, in seconds.
+    /// The timeout of one try, in seconds.
     pub gives_up: f64,
-    /// How often it tries.
+    /// The number of tries.
     pub tries: u32,
-    /// What it answers then.
+    /// The status after the last try.
     pub status: u16,
-    /// Tries that are still to be made: when.
+    /// The times of the retries that are still due.
     pub later: VecDeque<f64>,
 }
 
@@ -257,7 +258,7 @@ impl ServerModel for RetryingProxyServer {
         if fate.end - at <= self.gives_up {
             return fate;
         }
-        // Later tries find the line no shorter: none of those in time is followed.
+        // Later tries find the queue just as long, so the model does not follow them.
         for _ in 1..self.tries {
             self.later.push_back(at + self.gives_up);
         }
@@ -265,12 +266,12 @@ impl ServerModel for RetryingProxyServer {
     }
 }
 
-/// Several servers that get as much each, whatever they can do.
+/// A balancer that gives several unequal servers the same number of requests.
 #[derive(Debug, Clone)]
 pub struct UnevenBalancer {
-    /// They.
+    /// The servers.
     pub servers: Vec<WorkerPoolServer>,
-    /// Whose turn it is.
+    /// The index of the next server.
     pub turn: usize,
 }
 
