@@ -1,4 +1,4 @@
-//! The list of checks, and what a check is given.
+//! The list of checks and the context of a check.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,30 +8,30 @@ use crate::finding::DoctorFinding;
 use crate::web::{ForbiddenFetcher, HttpFetcher, HttpUrl};
 use crate::{cpu, dns, identity, ports, sidecar, sockets};
 
-/// What a check looks at.
+/// The view of the machine that a check gets.
 pub struct CheckContext<'a> {
-    /// The machine, or that of a test.
+    /// The files of the machine, or those of a test.
     pub files: &'a dyn HostFiles,
-    /// Lets so much time pass, and says how much it was.
+    /// Waits for this time and returns the time that has passed.
     pub wait: &'a dyn Fn(Duration) -> Duration,
-    /// The time on a clock that does not jump.
+    /// The monotonic time.
     pub now: &'a dyn Fn() -> Duration,
-    /// Names that the programs here look up.
+    /// The names from `--lookup`, which programs on this machine look up.
     pub names: &'a [String],
-    /// Where the resolver's configuration is.
+    /// The path of the resolver's configuration.
     pub resolv_conf: &'a str,
-    /// Servers, as this machine reaches them.
+    /// The HTTP client.
     pub web: &'a dyn HttpFetcher,
-    /// The time of day, for comparing with what clouds state.
+    /// The wall-clock time, for comparison with times that clouds report.
     pub wall: &'a dyn Fn() -> SystemTime,
-    /// Variables of the environment, as programs here find them.
+    /// The environment variables of the programs on this machine.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Envoy's admin port, where it is named.
+    /// Envoy's admin port, if the user named one.
     pub envoy_admin: Option<&'a HttpUrl>,
 }
 
 impl<'a> CheckContext<'a> {
-    /// A machine on which no time passes, nobody looks any name up, and no server may be asked.
+    /// A context for tests: time stands still, there are no names, and HTTP requests are forbidden.
     #[must_use]
     pub fn of(files: &'a dyn HostFiles) -> Self {
         Self {
@@ -48,29 +48,29 @@ impl<'a> CheckContext<'a> {
     }
 }
 
-/// One thing that can be looked into by itself. Changes nothing, and takes no more than five seconds.
+/// A check that can run alone. It changes nothing and takes at most five seconds.
 #[derive(Debug)]
 pub struct DoctorCheck {
-    /// Its name, which begins the name of each finding.
+    /// The name of the check. The name of each finding starts with it.
     pub id: &'static str,
-    /// What it looks at, in a line.
+    /// The description in one line.
     pub about: &'static str,
-    /// What it can find, by name; one finding of each is told at every look, and of names one for each of them. If the first says that there
-    /// is nothing to look at, or that it could not be asked, it is told alone.
+    /// The names of the check's findings. Each run returns one finding per name, or one per looked-up name. If the first finding says that
+    /// there is nothing to check, or that it is unknown, the run returns this finding alone.
     pub findings: &'static [&'static str],
-    /// Looks, and judges.
+    /// Runs the check.
     pub(crate) examine: fn(&CheckContext) -> Vec<DoctorFinding>,
 }
 
 impl DoctorCheck {
-    /// Looks, and judges. What others have named is bounded in all that is said.
+    /// Runs the check and shortens the names in its findings.
     #[must_use]
     pub fn findings_of(&self, site: &CheckContext) -> Vec<DoctorFinding> {
         (self.examine)(site).into_iter().map(DoctorFinding::bounded).collect()
     }
 }
 
-/// All of them, in the order in which they are run.
+/// All checks in the order in which they run.
 pub const ALL: &[DoctorCheck] =
     &[ports::CHECK, cpu::CHECK, sockets::CHECK, dns::CHECK, sidecar::CHECK, identity::CHECK];
 

@@ -1,7 +1,8 @@
-//! `cpu`: whether a quota stops this group's threads, how many of them there are for it, and how long work waits for a CPU.
+//! The check `cpu`: whether a CPU quota stops this group's threads, whether the thread counts fit the quota, and how long tasks wait for a
+//! CPU.
 //!
-//! A quota is a sum for a period, 100 ms in Kubernetes: threads that run at once use it up together, and then all of them stop until the
-//! period ends. So a mean of 30 % of the quota hides pauses that are most of a period.
+//! A quota is a sum of CPU time per period, which is 100 ms in Kubernetes. Threads that run at once use it up together, and then all of
+//! them stop until the period ends. So a mean use of 30 % of the quota can hide stops that last most of a period.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     examine,
 };
 
-/// Twenty periods of Kubernetes' quotas.
+/// Twenty periods of a Kubernetes quota.
 const WINDOW: Duration = Duration::from_secs(2);
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
@@ -39,7 +40,8 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     vec![throttling(&before, &after), workers(&after, &crowd), pressure(&before, &after)]
 }
 
-/// In one group, in the window and since the group began, each in periods in which something ran, and those in which it was stopped.
+/// The periods of one control group with running threads, and those with throttling. Both are counted in the check's window and since the
+/// group began.
 struct ThrottlingPeriods<'a> {
     level: &'a GroupQuota,
     window: (u64, u64),
@@ -61,17 +63,17 @@ impl<'a> ThrottlingPeriods<'a> {
         Self { level, window, ever: (later.periods, later.throttled_periods), stopped }
     }
 
-    /// Percent of the periods: in the window, and since the group began.
+    /// The percentage of throttled periods, in the window and since the group began.
     fn shares(&self) -> (f64, f64) {
         let share = |(periods, throttled)| throttled as f64 * 100.0 / u64::max(periods, 1) as f64;
         (share(self.window), share(self.ever))
     }
 }
 
-/// Where the Kubernetes community's alert is (`CPUThrottlingHigh` of kubernetes-mixin, `cpuThrottlingPercent`).
+/// The threshold of the Kubernetes community's alert `CPUThrottlingHigh` (kubernetes-mixin, `cpuThrottlingPercent`), in percent.
 const OFTEN: f64 = 25.0;
 
-/// How often the quota of the group, or of one around it, stopped everything in it.
+/// Judges how often the quota of this group, or of a parent group, stopped its threads.
 fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFinding {
     let groups = match &after.quotas {
         Ok(groups) => groups,
@@ -121,7 +123,7 @@ fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFindin
 const FEWER: &str = "set the number of threads to the quota, rounded up: GOMAXPROCS (Go before 1.25 takes all cores of \
                      the machine), Envoy's --concurrency, nginx's worker_processes, Java's -XX:ActiveProcessorCount";
 
-/// A quota against the threads that want to run at once.
+/// Compares the quota with the number of threads that may run at once.
 fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
     let groups = match &after.quotas {
         Ok(groups) => groups,
@@ -138,9 +140,9 @@ fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
     }
 }
 
-/// Who runs more than fit, or may; the surest of them.
+/// Finds a process that runs more threads at once than the quota allows. A stated thread count goes before a counted one.
 fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
-    // A core that is only partly ours still runs one thread at a time.
+    // A partial core still runs one thread.
     let fits = quota.ceil().max(1.0);
     let most = |is: &dyn Fn(&ParallelThreads) -> bool| {
         crowd.iter().filter(|one| is(one) && one.threads as f64 > fits).max_by_key(|one| one.threads)
@@ -161,7 +163,7 @@ fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
     Some(untold(one, quota).with_status(DoctorStatus::Unknown, format!("{why}{others}"), LOOK))
 }
 
-/// None of those that are shown runs more.
+/// The finding that no visible process runs too many threads.
 fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> DoctorFinding {
     let text = format!(
         "none of the {count} processes in this group runs more threads at once than the quota of {} allows",
@@ -179,7 +181,7 @@ fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> DoctorFindi
 const LOOK: &str =
     "look as root, or as the user of the process: tr '\\0' '\\n' </proc/PID/environ | grep GOMAXPROCS";
 
-/// What it is set to is not known.
+/// A finding about a process with an unknown thread setting.
 fn untold(one: &ParallelThreads, quota: f64) -> DoctorFinding {
     let text = format!(
         "{} has {} on a quota of {}",
@@ -211,10 +213,11 @@ fn too_many(one: &ParallelThreads, quota: f64) -> DoctorFinding {
     found.with_status(DoctorStatus::Warning, reason, FEWER)
 }
 
-/// As for the generator: waiting that is more than a tenth of the time shows in the tail of everything.
+/// The threshold for waiting tasks, in percent of the time, as for the generator. Above it, the waits show in the tail of all response
+/// times.
 const WAITED: f64 = 10.0;
 
-/// For how much of the window something could have run and had no CPU.
+/// Judges how long tasks waited for a CPU during the check.
 fn pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFinding {
     let fix = "look at /proc/pressure/cpu (Linux 4.20, psi=1) on the node";
     let (earlier, later) = match (&before.cpu_pressure, &after.cpu_pressure) {

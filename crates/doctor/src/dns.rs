@@ -1,8 +1,8 @@
-//! `dns`: what a lookup costs in this pod, and whether its name servers answer.
+//! The check `dns`: the cost of a lookup in this pod, and the state of its name servers.
 //!
-//! A name with fewer dots than `ndots` is tried below each search domain first, each time with a question for A and one for AAAA: in a pod
-//! with Kubernetes' `ndots:5` and three domains, eight questions for a name that needs two. The questions are really asked, as glibc asks
-//! them, so that what is told is what was measured.
+//! The resolver tries a name with fewer than `ndots` dots under each search domain first, with one question for A and one for AAAA each
+//! time. In a pod with Kubernetes' `ndots:5` and three domains, a lookup takes eight questions instead of two. The check sends the
+//! questions as glibc does, so its results are measurements.
 
 mod ask;
 mod config;
@@ -35,23 +35,23 @@ pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     examine,
 };
 
-/// For how long servers are waited for.
+/// The time limits of this check.
 #[derive(Clone, Copy)]
 struct DnsTimeouts {
-    /// All name servers together, and all lookups together.
+    /// The limit for all name servers together, and for all lookups together.
     all: Duration,
-    /// Both questions about one name.
+    /// The limit for both questions about one name.
     each: Duration,
 }
 
-/// So that the check ends within five seconds.
+/// These limits keep the check within five seconds.
 const PATIENCE: DnsTimeouts = DnsTimeouts { all: Duration::from_secs(2), each: Duration::from_millis(400) };
 
-/// Questions for each server.
+/// The number of questions for each server.
 const TRIES: usize = 5;
 
-/// Every resolver has an answer to it by itself (RFC 6761 section 6.3), and one that refuses answers, too. One that knows names of the cluster
-/// alone may fail, so the first search domain is asked for as well.
+/// Every resolver answers this name itself (RFC 6761 section 6.3), and a refusal is a response, too. A server that knows only cluster names
+/// may fail, so the check also asks for the first search domain.
 const USUAL: &str = "localhost";
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
@@ -89,13 +89,13 @@ fn unknown(site: &CheckContext, why: &ProbeError) -> Vec<DoctorFinding> {
     found
 }
 
-/// What the C library reads before it asks anybody (nsswitch.conf(5), `hosts: files dns`).
+/// The file that the C library reads before it asks a server (nsswitch.conf(5), `hosts: files dns`).
 const HOSTS: &str = "/etc/hosts";
 
-/// A name of somebody else's service has so many dots at least: `api.example.com`.
+/// A typical name of a service outside the cluster. Such names have at least two dots.
 const FOREIGN: &str = "api.example.com";
 
-/// What the configuration makes of a name outside the cluster, whatever the servers say.
+/// Judges the cost of a name outside the cluster, from the configuration alone.
 fn search(config: &ResolverConfig) -> DoctorFinding {
     let tried = config.candidates(FOREIGN);
     let before = tried.iter().position(|tried| !tried.is_searched).unwrap_or(0);
@@ -122,7 +122,7 @@ fn domains(config: &ResolverConfig) -> String {
     pluralize(config.search.len() as f64, "search domain")
 }
 
-/// What takes fewer questions for a name.
+/// Advice that reduces the questions for a name.
 fn fewer(name: &str) -> String {
     format!(
         "write the name with a final dot ({name}.), or set dnsConfig.options ndots to 1 (then services in other \
@@ -131,7 +131,7 @@ fn fewer(name: &str) -> String {
     )
 }
 
-/// What one server did.
+/// The responses of one server.
 struct ServerPoll {
     server: SocketAddr,
     heard: Vec<DnsExchange>,
@@ -142,27 +142,27 @@ impl ServerPoll {
         self.heard.iter().map(|heard| heard.sent).sum()
     }
 
-    /// Over TCP, too.
+    /// The number of answered questions, including those over TCP.
     fn answered(&self) -> u32 {
         self.heard.iter().map(|heard| heard.sent - heard.lost()).sum()
     }
 
-    /// Whether each answer said that it failed, or refuses.
+    /// Whether every response was a failure or a refusal.
     fn is_of_no_use(&self) -> bool {
         self.answered() > 0 && self.heard.iter().all(|heard| heard.failed == heard.answered)
     }
 
-    /// Whether each said that it failed.
+    /// Whether every response was a failure (SERVFAIL).
     fn is_broken(&self) -> bool {
         self.answered() > 0 && self.heard.iter().all(|heard| heard.server_failures == heard.answered)
     }
 
-    /// Why it could not be asked, where the system said it.
+    /// The system's error if the server is unreachable.
     fn error(&self) -> Option<ErrorKind> {
         self.heard.iter().find_map(|heard| heard.error)
     }
 
-    /// Questions for whose answer the C library would have waited.
+    /// The number of lost responses that the C library would have waited for.
     fn waited_for(&self) -> u32 {
         self.heard
             .iter()
@@ -171,7 +171,7 @@ impl ServerPoll {
             .sum()
     }
 
-    /// Of the pairs of questions that were answered.
+    /// The median time of answered pairs of questions.
     fn median(&self) -> Option<Duration> {
         let mut took: Vec<_> =
             self.heard.iter().filter(|heard| heard.answered > 1).map(|heard| heard.took).collect();
@@ -180,7 +180,7 @@ impl ServerPoll {
     }
 }
 
-/// Asks each server that is used some times; one that twice gave no answer is not asked again.
+/// Asks each configured server several times. A server without a response to two pairs is not asked again.
 fn polled(config: &ResolverConfig, name: &str, patience: DnsTimeouts, now: MonotonicNow) -> Vec<ServerPoll> {
     let begun = now();
     let names: Vec<_> = std::iter::once(name).chain(config.search.first().map(String::as_str)).collect();
@@ -191,7 +191,7 @@ fn polled(config: &ResolverConfig, name: &str, patience: DnsTimeouts, now: Monot
             && now().saturating_sub(begun) < patience.all
         {
             let name = names[heard.len() % names.len()];
-            // What fits no question is told of the name.
+            // A name that is too long for a question is reported by the lookup.
             let way = NameServerPath { server: *server, over_tcp: config.over_tcp };
             let Ok(both) =
                 ask(way, name, patience.each, now).or_else(|_| ask(way, USUAL, patience.each, now))
@@ -205,10 +205,10 @@ fn polled(config: &ResolverConfig, name: &str, patience: DnsTimeouts, now: Monot
     config.queried_servers().iter().map(poll).collect()
 }
 
-/// Where others alert on a slow server (Coroot's inspection of DNS, its latency).
+/// The latency at which other tools alert (Coroot's DNS inspection).
 const SLOW: Duration = Duration::from_millis(100);
 
-/// Whether the servers answer, and how soon.
+/// Judges whether and how fast the servers respond.
 fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
     let count = |of: fn(&ServerPoll) -> u32| polled.iter().map(of).sum::<u32>();
     let (asked, answered) = (count(ServerPoll::asked), count(ServerPoll::answered));
@@ -262,13 +262,13 @@ const LOOK: &str = "look at the server's pods: CPU (cpu.throttling there), resta
 const WAY: &str = "check the route (ip route get ADDRESS), network policies and firewalls for port 53, and that a \
                    server listens there";
 
-/// The server with which lookups begin; of several of them, the one that answers least.
+/// The server that lookups ask first. With `rotate`, it is the server with the fewest responses.
 fn foremost<'a>(config: &ResolverConfig, polled: &'a [ServerPoll]) -> Option<&'a ServerPoll> {
     let silent = polled.iter().find(|polled| polled.answered() == 0).filter(|_| config.rotates);
     silent.or_else(|| polled.first())
 }
 
-/// What a lookup pays for answers that did not come, though others did.
+/// The cost of lost responses if other responses came, with advice.
 fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
     if polled.iter().any(|polled| polled.waited_for() > 0) {
         return (
@@ -292,7 +292,7 @@ fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
 
 const TCP: &str = "allow TCP to port 53 of the server (network policies, firewalls)";
 
-/// A server that cannot be asked, where the system says why.
+/// The verdict on an unreachable first server.
 fn cannot_be_asked(foremost: &ServerPoll) -> Option<(DoctorStatus, String, &'static str)> {
     let error = foremost.error()?;
     let reason = format!(
@@ -301,7 +301,7 @@ fn cannot_be_asked(foremost: &ServerPoll) -> Option<(DoctorStatus, String, &'sta
     Some((DoctorStatus::Error, reason, WAY))
 }
 
-/// Servers that answer, and nothing but that they fail or refuse.
+/// The verdict on servers that respond only with failures or refusals.
 fn useless(polled: &[ServerPoll]) -> Option<(DoctorStatus, String, &'static str)> {
     let failing: Vec<_> = polled.iter().filter(|polled| polled.is_of_no_use()).collect();
     let who: Vec<_> = failing.iter().map(|polled| shown(polled.server)).collect();
@@ -320,7 +320,7 @@ fn useless(polled: &[ServerPoll]) -> Option<(DoctorStatus, String, &'static str)
     (!failing.is_empty()).then_some((status, reason, fix))
 }
 
-/// The address of a server, with its link if it is one's.
+/// The address of a server, with its interface for a link-local address.
 fn shown(server: SocketAddr) -> String {
     match server {
         SocketAddr::V6(server) if server.scope_id() > 0 => format!("{}%{}", server.ip(), server.scope_id()),

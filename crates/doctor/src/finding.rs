@@ -112,7 +112,7 @@ impl DoctorFinding {
     }
 }
 
-/// What tests ask of findings. A test that fails shows the whole finding.
+/// Helpers for tests that read findings. A failed helper shows the whole finding.
 #[cfg(test)]
 pub(crate) mod told {
     use super::{DoctorFinding, DoctorStatus};

@@ -1,9 +1,10 @@
-//! `identity`: which metadata servers answer here, as whom, how soon, and whether what they lend lives long enough for the SDKs.
+//! The check `identity`: which metadata servers respond, their latency, the identity they give, and whether their credentials live long
+//! enough for the SDKs.
 //!
-//! Asked as SDKs ask, at the addresses that they would take from the environment, some ten times each: what is told was measured. An SDK
-//! refreshes credentials once less than its window is left of them; a server that lends less than that is asked anew by each call. No
-//! credential is shown: of an answer that holds one, its times and whose it is are told, and nothing that says a part of any that was sent or
-//! lent in this run.
+//! The check sends requests like an SDK, to the addresses from the environment, up to ten times each, so its results are measurements. An
+//! SDK refreshes credentials when less than its refresh window is left. If the server's credentials live shorter than this window, each
+//! call of the SDK fetches new ones. The check shows no credential: of such a response it shows only times and the owner, and no text that
+//! contains a part of a secret from this run.
 
 mod ask;
 mod aws;
@@ -38,8 +39,7 @@ pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     examine,
 };
 
-/// Each server is asked by a function of its own, one after the other: first the one that is not asked in most places, which leaves its time
-/// to the others.
+/// One function per kind of server. They run in sequence; the rarest kind comes first, because it leaves its unused time to the others.
 const DIALECTS: [fn(&CheckContext, &RequestBudget) -> CloudServerOutcome; 4] =
     [containers::examine, google::examine, aws::examine, azure::examine];
 
@@ -52,7 +52,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
             examine(site, &pace)
         })
         .collect();
-    // What the last one lends the first may have said.
+    // All requests run before any finding is written, because the first server may have repeated a secret of the last one.
     let outcomes: Vec<_> =
         outcomes.into_iter().map(|outcome| outcome.without_secrets(pace.secrets())).collect();
     let first = judge::servers(&outcomes, pace.count());
@@ -65,7 +65,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     std::iter::once(first).chain(told).collect()
 }
 
-/// What is told of one server.
+/// The findings about one server.
 fn about(server: &RespondingServer, is_pod: bool) -> Vec<DoctorFinding> {
     let mut found = vec![judge::latency(server), judge::principal(server), judge::life(server)];
     found.extend(server.tokens.as_ref().map(judge::tokens));

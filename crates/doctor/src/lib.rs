@@ -1,9 +1,10 @@
-//! What is wrong with a node or a pod before any load is sent.
+//! Diagnoses a node or a pod before any load is sent.
 //!
-//! Each check is a file: it looks at the machine through [`seawall_probe::HostFiles`], and judges what it saw by pure functions that answer with
-//! [`DoctorFinding`]s. A threshold stands at its judge, with its source. What cannot be seen is said to be unknown, never to be fine;
-//! nothing is changed, and nobody asked but name servers and, over [`web`], an Envoy beside the program and metadata servers. [`check::ALL`] is the list. Knows no flags, no pages and no clock of its own ([`CheckContext`] lends it one). Called by
-//! the tool.
+//! Each check is one file. It reads the machine through [`seawall_probe::HostFiles`] and judges by pure functions that return
+//! [`DoctorFinding`]s. A threshold stands next to the code that uses it, with its source. Anything that a check cannot see is unknown,
+//! never ok. Checks change nothing. They send requests only to name servers and, over [`web`], to an Envoy sidecar and to metadata servers.
+//! [`check::ALL`] is the list of checks. The crate has no flags, pages or clock; [`CheckContext`] provides the clock. The tool calls this
+//! crate.
 
 pub mod check;
 mod cpu;

@@ -1,8 +1,8 @@
-//! `ports`: whether connections can be opened as fast as they will be needed, and what ends them first.
+//! The check `ports`: the rate at which connections can be opened, and the resource that limits this rate.
 //!
-//! A connection needs a port that no other has from the same address to the same destination. Who closes first keeps the port in TIME_WAIT
-//! for a minute, so a range of ports ends at its size a minute of new connections to one destination. Behind that come tables that
-//! others own: conntrack's on the node, the cloud's address translation.
+//! A connection needs a local port that no other connection from the same address to the same destination uses. The side that closes first
+//! keeps the port in TIME_WAIT for a minute. So the number of ports in the range limits the new connections per minute to one destination.
+//! Two further limits are conntrack's table on the node and the cloud's address translation.
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     vec![range(&look), used(&look), waiting(&look), conntrack(&look), nat(&look)]
 }
 
-/// What the machine says, in this network namespace.
+/// The state of this network namespace.
 struct PortSnapshot {
     ports: ProbeResult<Ports>,
     sockets: ProbeResult<TcpSockets>,
@@ -48,10 +48,10 @@ struct PortSnapshot {
     tracked: ProbeResult<ConntrackTable>,
 }
 
-/// Ports for connections that choose none themselves.
+/// The ephemeral ports.
 struct Ports {
     range: RangeInclusive<u16>,
-    /// Those in the range that are kept from them.
+    /// The ports of the range that are reserved.
     reserved: u64,
 }
 
@@ -59,7 +59,7 @@ struct Ports {
 struct ConntrackTable {
     count: u64,
     most: u64,
-    /// For how many seconds a closed connection stays in it.
+    /// The seconds for which a closed connection stays in the table.
     closed_for: u64,
 }
 
@@ -92,13 +92,13 @@ impl Ports {
         (self.range.len() as u64).saturating_sub(self.reserved)
     }
 
-    /// New connections a second to one destination, if each leaves its port in TIME_WAIT.
+    /// The sustainable new connections per second to one destination, if each leaves its port in TIME_WAIT.
     fn lasting(&self) -> f64 {
         self.usable() as f64 / TIME_WAIT
     }
 }
 
-/// How many ports of a range are in a list such as `8080,9000-9010`; the kernel sorts it, and joins what overlaps.
+/// The number of ports of a range in a list such as `8080,9000-9010`. The kernel sorts the list and merges overlaps.
 fn reserved(list: &str, range: &RangeInclusive<u16>) -> Option<u64> {
     let mut count = 0;
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
@@ -118,10 +118,10 @@ impl ConntrackTable {
     }
 }
 
-/// The kernel's own range (32768 to 60999, `net/ipv4/af_inet.c`) less a tenth.
+/// The kernel's default range (32768 to 60999, `net/ipv4/af_inet.c`) less a tenth.
 const USUAL: u64 = 25_400;
 
-/// How large the range is.
+/// Judges the size of the port range.
 fn range(look: &PortSnapshot) -> DoctorFinding {
     let ports = match &look.ports {
         Ok(ports) => ports,
@@ -160,16 +160,16 @@ fn range(look: &PortSnapshot) -> DoctorFinding {
 const WIDER: &str = "widen the range: sysctl -w net.ipv4.ip_local_port_range='16384 65535' (a safe sysctl of a pod's \
      securityContext), and reserve only the ports of listeners in net.ipv4.ip_local_reserved_ports";
 
-/// Connections from one address to one destination.
+/// The connections from one address to one destination.
 #[derive(Clone, Copy, Default)]
 struct PortUse {
     ports: u64,
-    /// Of these, in TIME_WAIT.
+    /// The connections of these that are in TIME_WAIT.
     waiting: u64,
 }
 
-/// Who takes most ports of the range towards one destination, of the destinations that count. A socket at a listener's port was accepted,
-/// and took none.
+/// The pair of addresses that uses the most ports of the range. Sockets on a listener's port do not count, because they were accepted and
+/// use no ephemeral port.
 fn busiest(
     sockets: &TcpSockets,
     counts: impl Fn(&TcpSocket) -> bool,
@@ -188,13 +188,14 @@ fn busiest(
     taken.into_iter().max_by_key(|(way, taken)| (taken.ports, *way))
 }
 
-/// From here on each new connection looks longer for a port: `connect` tries the ports of one parity first (`__inet_hash_connect`, Linux
-/// `net/ipv4/inet_hashtables.c`), and all those can be taken.
+/// Above this share, a new connection takes longer to find a port: `connect` tries the ports of one parity first (`__inet_hash_connect`,
+/// Linux
+/// `net/ipv4/inet_hashtables.c`), and all of those may be in use.
 const HALF: f64 = 50.0;
-/// The rest is used up by what one burst brings.
+/// Above this share, one burst uses up the other ports.
 const NEARLY_ALL: f64 = 90.0;
 
-/// How many ports of the range are taken towards the destination to which most are.
+/// Judges the busiest pair's share of the port range.
 fn used(look: &PortSnapshot) -> DoctorFinding {
     let look_at = "look at the sockets of the process: ss -tan state time-wait, ss -tan";
     let (ports, sockets) = match (&look.ports, &look.sockets) {
@@ -224,7 +225,8 @@ fn used(look: &PortSnapshot) -> DoctorFinding {
     found.with_status(status, reason, fix)
 }
 
-/// What becomes of more, and what helps: keeping connections where most are closed, else more of what a port is counted by.
+/// The consequence of a further rise, and the fix. If most connections are closed, the fix is keep-alive. Otherwise it is more
+/// destinations, addresses or ports.
 fn advice(
     look: &PortSnapshot,
     ports: &Ports,
@@ -259,10 +261,10 @@ fn advice(
     )
 }
 
-/// From here on the next burst reaches the limit, as for the generator's own tables.
+/// Above this share, the next burst reaches the limit. The generator's own tables use the same share.
 const NEARLY: f64 = 80.0;
 
-/// Sockets in TIME_WAIT against the most that are kept.
+/// Judges the sockets in TIME_WAIT against their limit.
 fn waiting(look: &PortSnapshot) -> DoctorFinding {
     let (count, most) = match (&look.time_wait, &look.most_time_wait) {
         (Ok(count), Ok(most)) => (*count, *most),
@@ -297,11 +299,11 @@ fn waiting(look: &PortSnapshot) -> DoctorFinding {
     )
 }
 
-/// A table that was full, and dropped packets, is cleared down to 95 % by the kernel (`nf_conntrack_max95`, Linux
+/// After a full table has dropped packets, the kernel clears it down to 95 % (`nf_conntrack_max95`, Linux
 /// `net/netfilter/nf_conntrack_core.c`).
 const CLEARED: f64 = 95.0;
 
-/// Tracked connections against the size of the table.
+/// Judges the tracked connections against the size of the table.
 fn conntrack(look: &PortSnapshot) -> DoctorFinding {
     let ConntrackTable { count, most, closed_for } = match &look.tracked {
         Ok(tracked) => tracked,
@@ -312,7 +314,7 @@ fn conntrack(look: &PortSnapshot) -> DoctorFinding {
             return DoctorFinding::unknown(CONNTRACK, why, fix);
         }
     };
-    // `nf_conntrack_alloc` looks at the limit only if there is one (Linux `net/netfilter/nf_conntrack_core.c`).
+    // `nf_conntrack_alloc` ignores a limit of 0 (Linux `net/netfilter/nf_conntrack_core.c`).
     if *most == 0 {
         let text = format!(
             "this network namespace tracks {count} connections without a limit (nf_conntrack_max is 0): only memory limits the table"
@@ -341,11 +343,11 @@ fn conntrack(look: &PortSnapshot) -> DoctorFinding {
     )
 }
 
-/// The fewest ports that a cloud gives a node by itself: Azure's load balancer from 801 nodes on (Azure, "Use SNAT for outbound connections",
-/// default port allocation), and Google's Cloud NAT where they are allocated dynamically ("Cloud NAT: ports and addresses").
+/// The smallest default number of NAT ports for a node: Azure's load balancer with at least 801 nodes (Azure, "Use SNAT for outbound
+/// connections", default port allocation), and Google's Cloud NAT with dynamic allocation ("Cloud NAT: ports and addresses").
 const LEAST_NAT: u64 = 32;
 
-/// Connections to one public destination, which the node or the cloud gives another address.
+/// Judges the connections to one public destination, whose source address the node or the cloud translates.
 fn nat(look: &PortSnapshot) -> DoctorFinding {
     let fix = "each concurrent connection to one destination uses one NAT port of the node. Google's Cloud NAT gives a \
                node 64 by default (32 if dynamic; metric nat/dropped_sent_packets_count, reason OUT_OF_RESOURCES), \
@@ -372,7 +374,7 @@ fn nat(look: &PortSnapshot) -> DoctorFinding {
     found.with_status(DoctorStatus::Unknown, reason, fix)
 }
 
-/// Whether an address is one to which clouds translate: IPv4, and none of those that networks keep to themselves (RFC 6890).
+/// Whether clouds translate connections to this address: IPv4, and not reserved for private networks (RFC 6890).
 fn is_public(ip: IpAddr) -> bool {
     let IpAddr::V4(ip) = ip else { return false };
     let [first, second, ..] = ip.octets();

@@ -1,8 +1,8 @@
-//! `sidecar`: what an Envoy beside this program says of itself at its admin port, before any load tells it.
+//! The check `sidecar`: the state of an Envoy sidecar, read from its admin port.
 //!
-//! Each worker of Envoy is a thread, and a connection stays with the worker that accepted it: with one worker every request of the pod
-//! goes through one core, whatever the pod's limits are. Limits of its own (circuit breakers, pending requests) refuse at once, with 503.
-//! Where nobody listens there is one finding alone, and it is no complaint; who answers something else is named in one, too.
+//! Each worker of Envoy is a thread, and a connection stays with the worker that accepted it. With one worker, all requests of the pod use
+//! one core, whatever the pod's limits are. Envoy's own limits (circuit breakers, pending requests) refuse requests at once with 503.
+//! Without a program on the admin port, the check has one finding, which is ok. A server that is not an Envoy gives one finding, too.
 
 mod admin;
 mod judge;
@@ -37,19 +37,19 @@ pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     examine,
 };
 
-/// Istio's sidecars (`proxyAdminPort`), and Envoy's own examples.
+/// The admin ports of Istio's sidecars (`proxyAdminPort`) and of Envoy's examples.
 const USUAL: [&str; 2] = ["127.0.0.1:15000", "127.0.0.1:9901"];
 
-/// Six answers and the second between two of them end within five seconds.
+/// The time limit of one request. Six requests and a pause of one second take less than five seconds.
 const EACH: Duration = Duration::from_millis(700);
 
-/// Where Istio mounts the pod's annotations in its sidecars.
+/// The file where Istio mounts the pod's annotations.
 const ANNOTATED: &str = "/etc/istio/pod/annotations";
 
-/// What refuses a request now does it again within a second.
+/// The pause between two samples of the counters. A limit that refuses requests now does so again within a second.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Envoy's extensions alone are 120 KB of `/server_info`; `/clusters` has half a kilobyte for each endpoint.
+/// The largest page in bytes. Envoy's extensions alone take 120 KB of `/server_info`, and `/clusters` has half a kilobyte per endpoint.
 const MOST: usize = 4 << 20;
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
@@ -70,13 +70,13 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 
 enum EnvoyLookup {
     Envoy(HttpUrl, EnvoyInfo),
-    /// No Envoy, in a sentence.
+    /// No Envoy was found; the text describes what was.
     Nobody(String),
-    /// What was seen, and why that tells nothing.
+    /// The state of Envoy is unknown, with an observation and a reason.
     Unknown(String, String),
 }
 
-/// The Envoy that is named, or the first that answers where they usually do.
+/// The named Envoy, or the first one that responds at a usual port.
 fn found(site: &CheckContext) -> EnvoyLookup {
     let usual: Vec<_> = USUAL.iter().filter_map(|host| HttpUrl::of_host(host)).collect();
     let places = site.envoy_admin.map_or(&usual[..], std::slice::from_ref);
@@ -118,7 +118,7 @@ fn stats(site: &CheckContext, place: &HttpUrl) -> ProbeResult<EnvoyStats> {
     get(site, place, STATS, EnvoyStats::parse)
 }
 
-/// A page of Envoy's, read.
+/// Fetches and parses a page of Envoy's admin port.
 fn get<T>(
     site: &CheckContext,
     place: &HttpUrl,

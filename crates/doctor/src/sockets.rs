@@ -1,7 +1,8 @@
-//! `sockets`: where connections and packets are lost before a program sees them, and what runs out of open files.
+//! The check `sockets`: where the machine loses connections and packets before a program sees them, and which processes run out of open
+//! files.
 //!
-//! Counters are of this network namespace since it began, and the backlogs of packets of the whole machine; what grows while it is watched does
-//! harm now, and what only ever grew is judged by its share.
+//! The TCP counters are of this network namespace since its start; the packet backlogs are of the whole machine. A counter that grows
+//! during the check does harm now. Otherwise the check judges the share since the start.
 
 mod files;
 #[cfg(test)]
@@ -31,7 +32,7 @@ pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     examine,
 };
 
-/// What drops a connection now does it again within a second.
+/// The pause between two samples. A cause that drops connections now does so again within a second.
 const WINDOW: Duration = Duration::from_secs(1);
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
@@ -48,7 +49,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     ]
 }
 
-/// What the machine says at one instant.
+/// The state of the machine at one instant.
 struct SocketSnapshot {
     counts: ProbeResult<TcpCounters>,
     sockets: ProbeResult<TcpSockets>,
@@ -58,17 +59,17 @@ struct SocketSnapshot {
 /// TCP's counters since the namespace began (`Documentation/networking/snmp_counter.rst`).
 #[derive(Clone, Copy, Default)]
 struct TcpCounters {
-    /// Connections that came.
+    /// The accepted connections.
     accepted: u64,
-    /// Connections that a listener dropped, whatever for.
+    /// The connections that listeners dropped for any reason.
     dropped: u64,
-    /// Of these, because nobody had accepted those that were complete.
+    /// The connections dropped because the accept queue was full.
     overflowed: u64,
-    /// Of these, because too many were half open and no cookie was to be sent.
+    /// The connections dropped because too many were half open, without SYN cookies.
     half_open: u64,
-    /// Segments sent, those of what was sent before left out (`tcpOutSegs`, RFC 4022; `__tcp_transmit_skb`, Linux `net/ipv4/tcp_output.c`).
+    /// The sent segments without retransmits (`tcpOutSegs`, RFC 4022; `__tcp_transmit_skb`, Linux `net/ipv4/tcp_output.c`).
     sent: u64,
-    /// Segments sent again, which come on top.
+    /// The retransmitted segments.
     again: u64,
 }
 
@@ -112,21 +113,21 @@ impl TcpCounters {
         }
     }
 
-    /// Segments that were sent, each as often as it was.
+    /// The sent segments, retransmits included.
     fn all(self) -> u64 {
         self.sent.saturating_add(self.again)
     }
 
-    /// Percent of them that were sent again; 0 of so few that it would say nothing.
+    /// The percentage of retransmits; 0 if there are too few segments.
     fn share_again(self) -> f64 {
         if self.all() < ENOUGH && self.again < ENOUGH_AGAIN { 0.0 } else { percent(self.again, self.all()) }
     }
 }
 
-/// The share of errors that `find` bears unless it is told otherwise.
+/// The default errors objective of `find`, in percent.
 const LOST: f64 = 0.1;
 
-/// Connections that were dropped by who listens.
+/// Judges the connections that listeners dropped.
 fn listen(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     let (earlier, ever) = match (&before.counts, &after.counts) {
         (Ok(earlier), Ok(later)) => (*earlier, *later),
@@ -166,10 +167,10 @@ fn listen(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     )
 }
 
-/// The kernel's own since Linux 5.4; a program's backlog is cut down to it.
+/// The kernel's default since Linux 5.4. The kernel limits each program's backlog to this sysctl.
 const USUAL: u64 = 4096;
 
-/// Connections that wait to be accepted, and how many may.
+/// Judges the connections that wait for accept, and the size of the backlog.
 fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeResult<u64>) -> DoctorFinding {
     let look_at = "look at ss -ltn (Recv-Q: waiting, Send-Q: backlog) in this network namespace";
     let (earlier, later, most) = match (&before.sockets, &after.sockets, somaxconn) {
@@ -216,23 +217,23 @@ fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeRes
     )
 }
 
-/// How many connections waited at a listener at both looks.
+/// The number of connections that waited at a listener in both samples.
 fn waited(earlier: &TcpSockets, later: &TcpSocket) -> u32 {
     let before =
         earlier.all.iter().filter(|socket| socket.state == TcpState::Listen && socket.local == later.local);
     before.map(|socket| socket.waiting.min(later.waiting)).min().unwrap_or(0)
 }
 
-/// Fewer segments than this say nothing about a share of a hundredth,
+/// With fewer segments, a share of 1 % says nothing,
 const ENOUGH: u64 = 1000;
-/// unless so many of them were sent again, as many as are a hundredth of those.
+/// unless at least this many segments were retransmitted.
 const ENOUGH_AGAIN: u64 = 10;
-/// A connection whose every hundredth segment is sent again is slowed by it: with a loss `p`, its window is about 1.2 / √p segments
-/// (RFC 3819 section 8, after Mathis et al. 1997), 12 at a hundredth and 5 at a twentieth.
+/// The percentage of retransmits that slows a connection. With a loss of `p`, the window is about 1.2 / √p segments (RFC 3819 section 8,
+/// after Mathis et al. 1997): 12 at 1 % and 5 at 5 %.
 const SOME: f64 = 1.0;
 const MANY: f64 = 5.0;
 
-/// Segments that were sent again.
+/// Judges the share of retransmitted segments.
 fn retransmits(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     let (earlier, ever) = match (&before.counts, &after.counts) {
         (Ok(earlier), Ok(later)) => (*earlier, *later),
@@ -268,7 +269,7 @@ fn retransmits(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding
     )
 }
 
-/// Packets that this machine dropped before its stack saw them.
+/// Judges the packets that this machine dropped before its network stack saw them.
 fn softnet(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     let (earlier, later) = match (&before.machine.softnet, &after.machine.softnet) {
         (Ok(earlier), Ok(later)) => (earlier, later),

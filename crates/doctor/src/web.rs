@@ -1,4 +1,4 @@
-//! Servers that are asked over HTTP: where they are, and who asks.
+//! HTTP requests to servers that a check names.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, exchange};
 
-/// Asks servers: the real ones, or those of a test.
+/// An HTTP client: the real one, or that of a test.
 pub trait HttpFetcher {
-    /// Asks the server at this place, and waits no longer than the bounds say.
+    /// Requests a page of the server, within the given bounds.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why there is no response.
     fn fetch(
         &self,
         place: &HttpUrl,
@@ -21,46 +21,46 @@ pub trait HttpFetcher {
     ) -> Result<FetchResponse, FetchError>;
 }
 
-/// A server over plain HTTP.
+/// The URL of a server over plain HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpUrl {
-    /// Host and port, an IPv6 address in brackets.
+    /// The host and port, with an IPv6 address in brackets.
     pub authority: String,
-    /// Path and query as they were named; empty for that of the host alone.
+    /// The path and query of the URL; empty for the host alone.
     pub path: String,
 }
 
 impl HttpUrl {
-    /// Of `http://HOST[:PORT][/PATH]`; none if it is no such URL. Whatever a query asks is a part of the path.
+    /// Parses `http://HOST[:PORT][/PATH]`; none if the text is another URL. The query counts as a part of the path.
     #[must_use]
     pub fn of_url(url: &str) -> Option<Self> {
         let rest = url.trim().strip_prefix("http://")?;
         let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let place = Self::of_host(host)?;
-        // One place, however it is written (RFC 9110 section 4.2.3).
+        // The URLs with and without `/` are equal (RFC 9110 section 4.2.3).
         Some(Self { path: if path == "/" { "" } else { path }.to_owned(), ..place })
     }
 
-    /// The address that it has, where its host is one; none where it is a name.
+    /// The IP address of the host; none if the host is a name.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
-    /// What is asked for at the place itself, nothing of its path changed.
+    /// The path to request, unchanged.
     #[must_use]
     pub fn target(&self) -> String {
         if self.path.starts_with('/') { self.path.clone() } else { format!("/{}", self.path) }
     }
 
-    /// What is asked for below it.
+    /// The path to request for a path below this URL.
     #[must_use]
     pub fn path_below(&self, path: &str) -> String {
         [self.path.trim_end_matches('/'), path].concat()
     }
 
-    /// Of `HOST[:PORT]`; port 80 if there is none. A host is a name, or an address, that of IPv6 in brackets.
+    /// Parses `HOST[:PORT]`; the default port is 80. The host is a name or an address; an IPv6 address is in brackets.
     #[must_use]
     pub fn of_host(host: &str) -> Option<Self> {
         let host = host.trim();
@@ -72,7 +72,7 @@ impl HttpUrl {
     }
 }
 
-/// A name of so many bytes as the wire bears (RFC 1035 section 2.3.4), with the underscores that resolvers take; or an address.
+/// Whether the text is an address or a host name of a valid length (RFC 1035 section 2.3.4). Underscores are valid, as in resolvers.
 fn is_host(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
@@ -81,9 +81,9 @@ fn is_host(text: &str) -> bool {
     }
 }
 
-/// The network that this program is in.
+/// An HTTP client in the network namespace of this program.
 pub struct NetworkFetcher<'a> {
-    /// The time on a clock that does not jump.
+    /// The monotonic time.
     pub now: &'a dyn Fn() -> Duration,
 }
 
@@ -101,7 +101,7 @@ impl HttpFetcher for NetworkFetcher<'_> {
     }
 }
 
-/// The system's lookup knows no deadline, so one that takes too long is left behind in a thread of its own.
+/// Resolves the host. The system's lookup has no time limit, so a slow lookup stays behind in its own thread.
 fn address(authority: &str, patience: Duration) -> Result<SocketAddr, FetchError> {
     if let Ok(address) = authority.parse() {
         return Ok(address);
@@ -117,7 +117,7 @@ fn address(authority: &str, patience: Duration) -> Result<SocketAddr, FetchError
     }
 }
 
-/// A machine that lets nobody ask.
+/// An HTTP client that refuses every request.
 pub(crate) struct ForbiddenFetcher;
 
 impl HttpFetcher for ForbiddenFetcher {

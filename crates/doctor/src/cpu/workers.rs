@@ -1,8 +1,8 @@
-//! How many threads the processes of this control group run at once, as far as they say so.
+//! The number of threads that the processes of this control group run at once.
 //!
-//! Said are: GOMAXPROCS in the environment of a Go program; nginx's workers, each a process of one thread with its name as command line;
-//! Envoy's workers, threads that it names (`wrk:worker_N`, Envoy `source/server/worker_impl.cc`). Of others the number of all their
-//! threads is a bound. Processes of other groups have other quotas, and are left out.
+//! Three kinds of processes state their number: a Go program by GOMAXPROCS in its environment; nginx by its workers, each a process with
+//! one thread; Envoy by its named worker threads (`wrk:worker_N`, Envoy `source/server/worker_impl.cc`). For other processes, the number of
+//! all threads is an upper bound. Processes of other groups have other quotas and do not count.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -12,26 +12,26 @@ use seawall_probe::files::{HostFiles, ProbeError};
 use crate::finding::shortened;
 use crate::sockets::may_hide_processes;
 
-/// Processes beyond this are not looked at, so that a look at a crowded node ends.
+/// The most processes that the check reads, so that it ends on a crowded node.
 const MOST: usize = 4096;
 
-/// What may run at once.
+/// A number of threads that may run at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ParallelThreads {
-    /// A process, or several that belong together.
+    /// A process, or several processes that belong together.
     pub(super) what: String,
     pub(super) threads: u64,
     pub(super) word: ThreadCountSource,
 }
 
-/// Whose word a number of threads is.
+/// The source of a thread count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThreadCountSource {
-    /// It is what they are set to.
+    /// The process is configured for this number.
     Stated,
-    /// It is all threads that there are, most of which may sleep.
+    /// The number of all threads of the process, most of which may sleep.
     Counted,
-    /// The same, and what they are set to is not known, for this reason: more may be started.
+    /// The number of all threads; the setting is unreadable for this reason, so the process may start more.
     Unread(&'static str),
 }
 
@@ -46,9 +46,9 @@ impl ThreadCountSource {
 pub(super) enum GroupProcesses {
     Seen {
         parallel: Vec<ParallelThreads>,
-        /// Processes of which not even the group is shown.
+        /// The number of processes whose group is not visible.
         unshown: usize,
-        /// There may be some that are not even named.
+        /// True if the system may hide whole processes.
         hides: bool,
     },
     Unseen(ProbeError),
@@ -73,7 +73,7 @@ fn joined(files: &dyn HostFiles, group: &str, names: &[String]) -> GroupProcesse
     for number in numbers.into_iter().take(MOST) {
         match files.read(&format!("/proc/{number}/cgroup")) {
             Ok(own) if own == group => {}
-            // One that ends while it is looked at runs nothing any more.
+            // A process that has just ended runs no threads.
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 unshown += 1;
                 continue;
@@ -96,7 +96,7 @@ fn joined(files: &dyn HostFiles, group: &str, names: &[String]) -> GroupProcesse
     GroupProcesses::Seen { parallel: crowd, unshown, hides: may_hide_processes(files) }
 }
 
-/// The processes here that are an Envoy, each with its workers.
+/// The Envoy processes on this machine, each with its number of workers.
 pub(crate) fn envoys(files: &dyn HostFiles) -> Vec<(u32, u64)> {
     let names = files.names("/proc").unwrap_or_default();
     let numbers = names.iter().filter_map(|name| name.parse().ok()).take(MOST);
@@ -107,12 +107,12 @@ pub(crate) fn envoys(files: &dyn HostFiles) -> Vec<(u32, u64)> {
     numbers.filter_map(envoy).collect()
 }
 
-/// The name of the program, without where it is.
+/// The name of the program without its directory.
 fn program(command: &str) -> Option<&str> {
     command.split('\0').next().and_then(|path| path.rsplit('/').next()).filter(|name| !name.is_empty())
 }
 
-/// One process; none if it has no threads that can be counted.
+/// Reads one process; none if its threads cannot be counted.
 fn parallel(files: &dyn HostFiles, number: u32, command: &str) -> Option<ParallelThreads> {
     let program = shortened(program(command)?);
     let status = files.read(&format!("/proc/{number}/status")).ok()?;
@@ -122,7 +122,7 @@ fn parallel(files: &dyn HostFiles, number: u32, command: &str) -> Option<Paralle
         return Some(ParallelThreads { what, threads: workers, word: ThreadCountSource::Stated });
     }
     let (stated, word) = gomaxprocs(files.read(&format!("/proc/{number}/environ")), threads);
-    // No more can run than there are, unless a Go program has yet to start them.
+    // No more threads can run than exist, unless a Go program starts more later.
     Some(ParallelThreads {
         what: format!("{program} (process {number})"),
         threads: stated.unwrap_or(threads),
@@ -130,11 +130,11 @@ fn parallel(files: &dyn HostFiles, number: u32, command: &str) -> Option<Paralle
     })
 }
 
-/// What the environment of a process with so many threads sets, and whose word its number is then.
+/// The thread count that a process's environment sets, and its source.
 fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, ThreadCountSource) {
     let environment = match environment {
         Ok(environment) => environment,
-        // A program of Go's has more threads than one from its start on (`runtime.main` begins `sysmon`).
+        // A Go program has more than one thread from its start (`runtime.main` starts `sysmon`).
         Err(error) if error.kind() != ErrorKind::NotFound && threads > 1 => {
             return (
                 None,
@@ -147,7 +147,7 @@ fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, Th
     match set.get("GOMAXPROCS").filter(|value| !value.is_empty()).map(|value| value.parse::<i32>()) {
         None => (None, ThreadCountSource::Counted),
         Some(Ok(threads @ 1..)) => (Some(u64::from(threads.unsigned_abs())), ThreadCountSource::Stated),
-        // `schedinit` of Go's `runtime/proc.go` reads 32 bits, and what is none of them is as if it were not set.
+        // `schedinit` in Go's `runtime/proc.go` reads a 32-bit number and ignores any other value.
         Some(_) => (
             None,
             ThreadCountSource::Unread("its GOMAXPROCS is not a number that Go accepts, so Go ignores it"),

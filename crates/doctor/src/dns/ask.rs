@@ -1,6 +1,6 @@
-//! One lookup on the wire, as glibc makes it: A and AAAA at once from one port, over TCP what was cut, or all.
+//! One DNS query as glibc sends it: A and AAAA at once from one port, then truncated responses (or all) over TCP.
 //!
-//! Messages are written and read by `domain`; a message that is not the answer to what was asked is passed over.
+//! The crate `domain` writes and reads the messages. A message that does not answer the question is ignored.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -10,45 +10,45 @@ use domain::base::iana::Rcode;
 use domain::base::message_builder::StreamTarget;
 use domain::base::{Message, MessageBuilder, Name, Rtype};
 
-/// The time, on a clock that does not jump.
+/// The monotonic time.
 pub(super) type MonotonicNow<'a> = &'a dyn Fn() -> Duration;
 
-/// What became of both questions about a name.
+/// The result of both questions about a name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DnsExchange {
-    /// Until both were answered, or given up.
+    /// The time until both questions were answered or given up.
     pub(super) took: Duration,
-    /// Questions that were sent, those over TCP included.
+    /// The sent questions, including those over TCP.
     pub(super) sent: u32,
-    /// Answers that came as they were first asked for.
+    /// The answers over the first transport.
     pub(super) answered: u32,
-    /// Those that said that the server failed or refused.
+    /// The responses with a failure or refusal.
     pub(super) failed: u32,
-    /// Of these, that it failed (SERVFAIL).
+    /// The responses with a failure (SERVFAIL).
     pub(super) server_failures: u32,
-    /// Those after which the C library asks the next server.
+    /// The responses after which the C library asks the next server.
     pub(super) skipped: u32,
-    /// Addresses in them.
+    /// The addresses in the responses.
     pub(super) addresses: u32,
-    /// Answers that were cut, and had to be asked for over TCP.
+    /// The truncated responses, which the client requests again over TCP.
     pub(super) truncated: u32,
-    /// Of these, that did not come over TCP.
+    /// The truncated responses that did not come over TCP.
     pub(super) tcp_lost: u32,
-    /// Why one did not, where the system says it.
+    /// The system's error for a missing TCP response, if any.
     pub(super) tcp_error: Option<ErrorKind>,
-    /// Why a question could not be sent, or its answer not come, where the system says it.
+    /// The system's error for an unsent question or a missing response, if any.
     pub(super) error: Option<ErrorKind>,
 }
 
 impl DnsExchange {
-    /// Questions that had no answer. What was cut was asked for twice, and `answered` counts its answer over UDP alone.
+    /// The unanswered questions. A truncated response counts once, although the client asks twice.
     pub(super) fn lost(&self) -> u32 {
         let over_tcp = self.truncated - self.tcp_lost;
         self.sent - self.answered - over_tcp
     }
 
-    /// Whether the C library asks the next server at once: after a server that cannot be asked, also over TCP for what it cut, and one whose answers are all
-    /// none.
+    /// Whether the C library asks the next server at once. It does so if the server is unreachable (perhaps only over TCP) or if no
+    /// response is usable.
     pub(super) fn tries_next_server(&self) -> bool {
         let cannot = self.answered == 0 && self.error.is_some();
         let cannot_over_tcp = self.tcp_error.is_some() && self.lost() == self.tcp_lost;
@@ -67,34 +67,34 @@ const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];
 
 type DnsQuery = StreamTarget<Vec<u8>>;
 
-/// A server, and how it is asked.
+/// A server and the transport to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NameServerPath {
     pub(super) server: SocketAddr,
     pub(super) over_tcp: bool,
 }
 
-/// Asks one server for the addresses of a name; waits so long at most.
+/// Asks one server for the addresses of a name, within a time limit.
 ///
 /// # Errors
-/// The name fits no question.
+/// The name is too long for a question.
 pub(super) fn ask(
     way: NameServerPath,
     name: &str,
     patience: Duration,
     now: MonotonicNow,
 ) -> Result<DnsExchange, InvalidDnsName> {
-    // The port is the secret of a question; numbers only tell the two apart.
+    // The random port protects against forged responses; the ids only tell the two questions apart.
     let queries = (1..).zip(KINDS).map(|(id, kind)| query(id, name, kind).ok_or(InvalidDnsName));
     let queries = queries.collect::<Result<Vec<_>, _>>()?;
-    // A system that sends nothing is as a server that says nothing, but that it is known why.
+    // If the system cannot send, the result is like that of a silent server, but with the error.
     let unsent =
         |error: io::Error| DnsExchange { sent: 2, error: Some(error.kind()), ..DnsExchange::default() };
     let exchange = if way.over_tcp { exchange_over_tcp } else { exchange };
     Ok(exchange(way.server, queries, patience, now).unwrap_or_else(unsent))
 }
 
-/// A name that fits no question: 63 bytes between dots, 253 together.
+/// The error for a name that is too long for a question: at most 63 bytes between dots and 253 in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InvalidDnsName;
 
@@ -109,7 +109,7 @@ fn exchange(
     let any: SocketAddr =
         if server.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
     let socket = UdpSocket::bind(any)?;
-    // Connected: only this server's datagrams are received.
+    // A connected socket receives only this server's datagrams.
     socket.connect(server)?;
     let mut heard = DnsExchange::default();
     for query in &open {
@@ -119,7 +119,7 @@ fn exchange(
     let mut buffer = [0; 4096];
     while let (false, Some(left_now)) = (open.is_empty(), left()) {
         socket.set_read_timeout(Some(left_now))?;
-        // A refusal by the server's machine comes as an error, too.
+        // A rejection by the server's machine also arrives as an error.
         let length = match socket.recv(&mut buffer) {
             Ok(length) => length,
             Err(error) => {
@@ -148,13 +148,13 @@ fn exchange(
     Ok(heard)
 }
 
-/// What the system says of an error, but that an answer did not come in time.
+/// The kind of an error; none for a timeout.
 fn told(error: &io::Error) -> Option<ErrorKind> {
     let is_late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
     (!is_late).then(|| error.kind())
 }
 
-/// Both questions in one connection, as `use-vc` asks for.
+/// Sends both questions over one TCP connection, as with the option `use-vc`.
 fn exchange_over_tcp(
     server: SocketAddr,
     mut open: Vec<DnsQuery>,
@@ -186,7 +186,7 @@ fn exchange_over_tcp(
     Ok(heard)
 }
 
-/// What was cut, asked for once more.
+/// Repeats truncated questions over TCP.
 fn over_tcp(
     server: SocketAddr,
     query: &DnsQuery,
@@ -198,7 +198,7 @@ fn over_tcp(
     answer.ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// To a server, for as long as is left for the whole, not for each piece of it.
+/// A TCP connection with one time limit for the whole exchange rather than for each read.
 struct Connection<'a> {
     stream: TcpStream,
     left: &'a dyn Fn() -> Option<Duration>,
@@ -210,7 +210,7 @@ impl<'a> Connection<'a> {
         Ok(Self { stream, left })
     }
 
-    /// With a length in front of each message (RFC 1035 section 4.2.2).
+    /// Reads a message with its length prefix (RFC 1035 section 4.2.2).
     fn message(&mut self) -> io::Result<Vec<u8>> {
         let mut length = [0; 2];
         self.fill(&mut length)?;
@@ -231,7 +231,7 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// A question with recursion desired; none if the name fits no question.
+/// A question with recursion desired; none if the name is too long for a question.
 fn query(id: u16, name: &str, kind: Rtype) -> Option<DnsQuery> {
     let name: Name<Vec<u8>> = name.parse().ok()?;
     let mut question = MessageBuilder::from_target(StreamTarget::new_vec()).ok()?.question();
@@ -250,7 +250,7 @@ struct DnsAnswer {
     is_passed_over: bool,
 }
 
-/// Reads a message; none if it is no answer to this question. That there is no such name is an answer.
+/// Reads a message; none if it does not answer this question. NXDOMAIN is an answer.
 fn answers(message: &[u8], query: &DnsQuery) -> Option<DnsAnswer> {
     let message = Message::from_slice(message).ok()?;
     let asked = Message::from_slice(query.as_dgram_slice()).ok()?;
@@ -261,7 +261,8 @@ fn answers(message: &[u8], query: &DnsQuery) -> Option<DnsAnswer> {
     let (header, counts) = (message.header(), message.header_counts());
     let code = header.rcode();
     let is_failure = !matches!(code, Rcode::NOERROR | Rcode::NXDOMAIN);
-    // Of who neither knows nor asks others: `send_dg` of glibc's `resolv/res_send.c`, as are the codes.
+    // A lame response: the server neither knows the answer nor asks others (`send_dg` in glibc's `resolv/res_send.c`, which also defines
+    // the codes).
     let is_lame = code == Rcode::NOERROR
         && !header.aa()
         && !header.ra()

@@ -1,40 +1,40 @@
-//! What `resolv.conf` and the environment say, as glibc reads them (resolv.conf(5)), and which names it makes of one.
+//! The resolver's configuration from `resolv.conf` and the environment, read as glibc does (resolv.conf(5)), and the names that it tries.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-/// Name servers beyond these are not asked (`MAXNS`).
+/// The most name servers that the resolver uses (`MAXNS`).
 pub(super) const MOST_SERVERS: usize = 3;
 
 /// The configuration of the C library's resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ResolverConfig {
-    /// All that are named, also those beyond the third; where none is, the one that glibc and musl ask then.
+    /// All configured servers, even beyond the third. Without any, this is the default server of glibc and musl.
     pub(super) servers: Vec<SocketAddr>,
-    /// None is named.
+    /// True if the file names no server.
     pub(super) names_none: bool,
     pub(super) search: Vec<String>,
-    /// Names with fewer dots are tried below the search domains first.
+    /// The number of dots from which the resolver tries a name as it is before the search domains.
     pub(super) ndots: usize,
-    /// How long one server is waited for.
+    /// The time limit for one server.
     pub(super) timeout: Duration,
-    /// Questions go over TCP from the first on (`use-vc`).
+    /// True if all questions use TCP (`use-vc`).
     pub(super) over_tcp: bool,
-    /// Each name that is tried begins with the next server (`rotate`).
+    /// True if each tried name starts with the next server (`rotate`).
     pub(super) rotates: bool,
 }
 
-/// A name that is asked for.
+/// A name that the resolver tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CandidateName {
     pub(super) name: String,
-    /// It is below a search domain.
+    /// True if the name is under a search domain.
     pub(super) is_searched: bool,
 }
 
 impl ResolverConfig {
-    /// Reads the text; `links` is that of `/proc/net/if_inet6`. As glibc does, words that are not known and addresses that are none are passed
-    /// over, and the last list of domains holds.
+    /// Parses the text; `links` is the content of `/proc/net/if_inet6`. Like glibc, it ignores unknown words and invalid addresses, and the
+    /// last list of domains is valid.
     pub(super) fn parse(text: &str, links: &str) -> Self {
         let mut config = Self {
             servers: Vec::new(),
@@ -63,7 +63,7 @@ impl ResolverConfig {
         config
     }
 
-    /// The same with what the environment says: its domains hold, and its options come last.
+    /// Applies the environment: its search domains replace those of the file, and its options come last.
     pub(super) fn with_environment(mut self, environment: &dyn Fn(&str) -> Option<String>) -> Self {
         if let Some(list) = environment("LOCALDOMAIN") {
             self.search = domains(list.split_ascii_whitespace());
@@ -82,19 +82,19 @@ impl ResolverConfig {
         let Some((name, value)) = option.split_once(':') else { return };
         let Ok(value) = value.parse::<u32>() else { return };
         match name {
-            // Most of each: `RES_MAXNDOTS`, `RES_MAXRETRANS`.
+            // The upper limits of glibc: `RES_MAXNDOTS`, `RES_MAXRETRANS`.
             "ndots" => self.ndots = value.min(15) as usize,
             "timeout" => self.timeout = Duration::from_secs(u64::from(value.clamp(1, 30))),
             _ => {}
         }
     }
 
-    /// Those that are asked.
+    /// The servers that the resolver uses.
     pub(super) fn queried_servers(&self) -> &[SocketAddr] {
         &self.servers[..self.servers.len().min(MOST_SERVERS)]
     }
 
-    /// The names that are asked for in turn until one has an address.
+    /// The names that the resolver tries in turn until one has an address.
     pub(super) fn candidates(&self, name: &str) -> Vec<CandidateName> {
         if let Some(absolute) = name.strip_suffix('.') {
             return vec![CandidateName { name: absolute.to_owned(), is_searched: false }];
@@ -128,7 +128,8 @@ fn server(address: &str, links: &str) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(ip, PORT, 0, scope).into())
 }
 
-/// A link of this machine by its name, if the address is one of a link, or by its number; 0 if it is neither (`__inet6_scopeid_pton`, glibc
+/// The index of an interface by its name, if the address is link-local, or by its number; 0 if the text is neither (`__inet6_scopeid_pton`,
+/// glibc
 /// `inet/inet6_scopeid_pton.c`).
 fn scope_of(ip: Ipv6Addr, scope: &str, links: &str) -> u32 {
     let is_of_link = ip.is_unicast_link_local() || ip.segments()[0] & 0xff0f == 0xff02;
@@ -140,7 +141,8 @@ fn scope_of(ip: Ipv6Addr, scope: &str, links: &str) -> u32 {
     named.filter(|_| is_of_link).or_else(|| scope.parse().ok()).unwrap_or(0)
 }
 
-/// An IPv4 address of one to four numbers, each decimal, octal or hexadecimal, the last of which fills what is left (inet_aton(3)).
+/// Parses an IPv4 address of one to four numbers, each decimal, octal or hexadecimal. The last number fills the remaining bytes
+/// (inet_aton(3)).
 fn short(address: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u32> = address.split('.').map(number).collect::<Option<_>>()?;
     let (last, first) = parts.split_last()?;
@@ -158,7 +160,7 @@ fn number(text: &str) -> Option<u32> {
         None if text.starts_with('0') => (text, 8),
         None => (text, 10),
     };
-    // No sign, which Rust would take.
+    // Rust's parser would accept a sign, which the C library does not.
     let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     u32::from_str_radix(digits, radix).ok().filter(|_| is_number)
 }

@@ -1,4 +1,4 @@
-//! One lookup of a name as glibc makes it, from candidate to candidate and from server to server, and what it comes to.
+//! A full lookup of a name as glibc does it, over all tried names and servers, and the verdict on it.
 
 use std::time::Duration;
 
@@ -9,44 +9,44 @@ use super::config::{CandidateName, ResolverConfig};
 use super::{DnsTimeouts, LOOKUP, PATIENCE, TCP, domains, fewer};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
-/// What a lookup came to.
+/// The result of a lookup.
 pub(super) struct DnsLookup {
-    /// Names that were tried, in order.
+    /// The tried names, in order.
     pub(super) rounds: Vec<LookupRound>,
     took: Duration,
 }
 
-/// One name, and what each server that was asked for it said, in order: the last decides.
+/// One tried name with the results of each asked server, in order. The last server decides.
 pub(super) struct LookupRound {
     pub(super) name: String,
     pub(super) heard: Vec<DnsExchange>,
 }
 
 impl DnsLookup {
-    /// Of all servers that were asked.
+    /// The sum of a counter over all asked servers.
     fn sum(&self, of: fn(&DnsExchange) -> u32) -> u32 {
         self.rounds.iter().flat_map(|round| &round.heard).map(of).sum()
     }
 
-    /// What the last server that was asked for each name said.
+    /// The result of the last server for each name.
     fn decided(&self) -> impl Iterator<Item = &DnsExchange> {
         self.rounds.iter().filter_map(|round| round.heard.last())
     }
 
-    /// Servers that were asked for a name before another one said something of use.
+    /// The number of servers that gave no usable response before another server did.
     fn passed_over(&self) -> usize {
         self.rounds.iter().map(|round| round.heard.len().saturating_sub(1)).sum()
     }
 }
 
-/// What the C library does after a name for which it has no address (`__res_context_search`, glibc `resolv/res_query.c`).
+/// The C library's next action after a name without an address (`__res_context_search`, glibc `resolv/res_query.c`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NextTry {
-    /// It tries the next.
+    /// It tries the next name.
     Next,
-    /// It searches no further, and tries the name as it is, if it has not.
+    /// It skips the other search domains and tries the name as it is.
     AsItIs,
-    /// It gives up: nobody can be asked, or somebody is waited for.
+    /// It gives up, because no server can be asked or a response timed out.
     End,
 }
 
@@ -58,7 +58,7 @@ fn then(last: &DnsExchange) -> NextTry {
     }
 }
 
-/// Asks for each candidate until one has an address, as the C library does.
+/// Tries each candidate name until one has an address, as the C library does.
 pub(super) fn look_up(
     config: &ResolverConfig,
     name: &str,
@@ -93,7 +93,8 @@ pub(super) fn look_up(
     Ok(DnsLookup { rounds, took: now().saturating_sub(begun) })
 }
 
-/// Asks one server after the other until one says something of use, the first of them so far behind that of the file; none if the name fits no question.
+/// Asks one server after the other until a response is usable, starting at index `first`. The result is none if the name is too long for a
+/// question.
 fn in_turn(
     config: &ResolverConfig,
     first: usize,
@@ -107,7 +108,7 @@ fn in_turn(
         if left().is_zero() {
             return Err(ProbeError::Absent("the lookup did not end within the time limit"));
         }
-        // What was cut once is asked for over TCP from then on.
+        // After one truncated response without a TCP response, further questions go over TCP.
         let over_tcp = config.over_tcp || all.iter().any(|heard: &DnsExchange| heard.tcp_lost > 0);
         let way = NameServerPath { server: *server, over_tcp };
         let Ok(heard): Result<_, InvalidDnsName> = ask(way, name, left(), now) else { return Ok(None) };
@@ -119,7 +120,7 @@ fn in_turn(
     Ok(Some(all))
 }
 
-/// What a lookup of a name took.
+/// The finding about the lookup of a name.
 pub(super) fn lookup(config: &ResolverConfig, name: &str, looked: &ProbeResult<DnsLookup>) -> DoctorFinding {
     let looked = match looked {
         Ok(looked) => looked,
@@ -159,7 +160,7 @@ fn addresses(count: u32) -> String {
     if count == 1 { "1 address".to_owned() } else { format!("{count} addresses") }
 }
 
-/// Why programs here do not get the addresses in time or at all, and what to do.
+/// The reason and the fix if programs get the addresses too late or not at all.
 fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(String, String)> {
     if looked.decided().any(|heard| heard.tcp_lost > 0) {
         let reason = "a response was too long for UDP, and TCP gave no response";
@@ -185,7 +186,7 @@ fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     }
     let is_found = looked.sum(|heard| heard.addresses) > 0;
     let failed = |heard: &DnsExchange| heard.failed > 0;
-    // After a search domain of which servers knew nothing, another name had its addresses all the same.
+    // Another tried name may have had addresses although the servers failed for a search domain.
     let is_failure =
         if is_found { looked.decided().last().is_some_and(failed) } else { looked.decided().any(failed) };
     if is_failure {
@@ -201,7 +202,7 @@ fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     (!is_found).then(|| (reason, format!("check the name: dig +search {name}")))
 }
 
-/// Why they get them late, and what to do.
+/// The reason and the fix if programs get the addresses slowly.
 fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(String, String)> {
     let rounds = looked.rounds.len();
     if looked.passed_over() > 0 {

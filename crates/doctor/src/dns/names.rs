@@ -1,14 +1,14 @@
-//! Names as users give them: which can be looked up at all, and for which nobody is asked.
+//! Names from the user: which are valid, and which need no name server.
 
 use std::net::IpAddr;
 
-/// Bytes of a whole name, and between two dots (RFC 1035 section 2.3.4).
+/// The most bytes of a whole name, and between two dots (RFC 1035 section 2.3.4).
 const LONGEST: [usize; 2] = [253, 63];
 
-/// Checks a name that is to be looked up: an address, or letters, digits, hyphens and underscores between single dots.
+/// Checks a name for a lookup: an address, or letters, digits, hyphens and underscores between single dots.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The expected form of a name.
 pub fn validated(name: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
@@ -22,7 +22,7 @@ pub fn validated(name: &str) -> Result<String, String> {
     Err("not a valid name: expected letters, digits, hyphens and underscores, at most 63 between two dots and 253 in total".to_owned())
 }
 
-/// Why no name server is asked for a name, if none is.
+/// The reason why a name needs no name server, if so.
 pub(super) fn answered_locally(name: &str, hosts: &str) -> Option<&'static str> {
     let short = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     if name.parse::<IpAddr>().is_ok() {

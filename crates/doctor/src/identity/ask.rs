@@ -1,4 +1,4 @@
-//! Asks one server, within its share of the check's time and of its requests.
+//! Sends requests to one server within its share of the check's time and requests.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -9,30 +9,30 @@ use super::lent::{CredentialAttempt, CredentialResult, CredentialServer, Missing
 use super::secrets::Secrets;
 use crate::check::CheckContext;
 
-/// The least that an SDK waits for an answer's head (aws-sdk-go-v2, `feature/ec2/imds`: 500 ms).
+/// The shortest time that an SDK waits for a response's head (aws-sdk-go-v2, `feature/ec2/imds`: 500 ms).
 const EACH: Duration = Duration::from_millis(500);
 
-/// What most SDKs wait (botocore, Java's, JavaScript's and Rust's for AWS; Azure's probes; Google's wait longer): for the first answer of a server,
-/// and for all of one that was slower than [`EACH`], because slow is not mute.
+/// The time that most SDKs wait for a response. This check waits as long for the first response of a server, and for all responses of a
+/// server slower than [`EACH`]. (botocore and AWS's SDKs for Java, JavaScript and Rust, Azure's probes; Google's libraries wait longer.)
 const LONG: Duration = Duration::from_secs(1);
 
-/// For all that is asked of one server, and what those before it left of theirs; four of them end within five seconds.
+/// The time for all requests to one server, plus the time that earlier servers left. Four servers take less than five seconds.
 const SHARE: Duration = Duration::from_millis(1150);
 
-/// All requests of the check together: what two pods that start ask of a node, and far below what a server notices.
+/// The most requests of the whole check. Two starting pods send a node as many, and no server notices them.
 const MOST_REQUESTS: u32 = 100;
 
-/// Documents of credentials have some two kilobytes.
+/// The largest response in bytes. Documents with credentials have about two kilobytes.
 const MOST_BYTES: usize = 64 << 10;
 
-/// What all servers share.
+/// The limits and secrets that all servers share.
 pub(super) struct RequestBudget {
-    /// When the share of the server that is asked now is over.
+    /// The end of the current server's time share.
     until: Cell<Duration>,
-    /// Host and port where somebody said nothing for as long as is waited at most: nobody waits there as long again.
+    /// The authorities that did not respond within the longest wait. No later request waits there as long again.
     mute: RefCell<Vec<String>>,
     count: Cell<u32>,
-    /// Of all servers: what one of them lends another may say.
+    /// The secrets of all servers, because the response of one server may contain a secret of another.
     secrets: Secrets,
 }
 
@@ -46,30 +46,30 @@ impl RequestBudget {
         }
     }
 
-    /// From now on it is the next server's time.
+    /// Starts the next server's time share.
     pub(super) fn next(&self) {
         self.until.set(self.until.get() + SHARE);
     }
 
-    /// Requests so far.
+    /// The number of requests so far.
     pub(super) fn count(&self) -> u32 {
         self.count.get()
     }
 
-    /// What was sent and lent so far, and what is to be sent beside that.
+    /// The secrets that were sent or received so far, and those that will be sent.
     pub(super) fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 }
 
-/// One server.
+/// A client for one metadata server.
 pub(super) struct CloudServerClient<'a> {
     site: &'a CheckContext<'a>,
     pace: &'a RequestBudget,
     wanted: &'a CredentialServer,
-    /// Nothing was asked yet.
+    /// True if no request was sent yet.
     is_new: Cell<bool>,
-    /// How long each answer took.
+    /// The response times.
     times: RefCell<Vec<Duration>>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> CloudServerClient<'a> {
         Self { site, pace, wanted, is_new: Cell::new(true), times: RefCell::default() }
     }
 
-    /// As [`Self::get`], for what is answered with credentials: nothing of those is shown.
+    /// Sends a GET for credentials. Errors and texts from its response show no secret.
     pub(super) fn get_secret(
         &self,
         path: &str,
@@ -91,7 +91,7 @@ impl<'a> CloudServerClient<'a> {
         self.request_secret("GET", path, headers)
     }
 
-    /// The same, with any method.
+    /// Sends a request for credentials with any method.
     pub(super) fn request_secret(
         &self,
         method: &str,
@@ -103,7 +103,7 @@ impl<'a> CloudServerClient<'a> {
         Ok(answer)
     }
 
-    /// A path below the place; the place itself if it is empty.
+    /// Sends a GET for a path below the server's URL; an empty path means the URL itself.
     pub(super) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<FetchResponse, FetchError> {
         self.ask("GET", path, headers)
     }
@@ -115,7 +115,7 @@ impl<'a> CloudServerClient<'a> {
             return Err(FetchError::Timeout(deadline));
         }
         self.pace.count.set(self.pace.count() + 1);
-        // Those that are no secrets are too short for one.
+        // Header values that are not secrets are too short to be kept.
         headers.iter().for_each(|(_, value)| self.pace.secrets.keep(value));
         let target = if path.is_empty() { place.target() } else { place.path_below(path) };
         let request = FetchRequest { method, host: &place.authority, target: &target, headers };
@@ -130,28 +130,28 @@ impl<'a> CloudServerClient<'a> {
         answer
     }
 
-    /// How long the next answer is waited for.
+    /// The time limit for the next response.
     fn patience(&self, method: &str) -> Duration {
         let is_mute = || self.pace.mute.borrow().contains(&self.wanted.place.authority);
         let is_long = self.is_slow() || (self.is_new.get() && !is_mute());
-        // A token's answer may be lost where others are not: who waits for it leaves time for those.
+        // The response to a token request may be lost, so some time stays reserved for the other requests.
         let kept = if method == "PUT" { EACH } else { Duration::ZERO };
         let most = if is_long { LONG.min(self.left().saturating_sub(kept)) } else { EACH };
         most.min(self.left())
     }
 
-    /// One of its answers took longer than the least patient SDK waits.
+    /// Whether a response took longer than the least patient SDK waits.
     pub(super) fn is_slow(&self) -> bool {
         self.times.borrow().iter().any(|took| *took > EACH)
     }
 
-    /// How long each answer so far took, whatever was asked for.
+    /// The response times of all requests so far.
     pub(super) fn times(&self) -> Vec<Duration> {
         self.times.borrow().clone()
     }
 
-    /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last answer that lacks nothing is handed out. The
-    /// first one may have come already.
+    /// Requests credentials this many times, but stops after two missing responses or at the time limit. It returns the last complete
+    /// response. The first response may already exist.
     pub(super) fn attempt_credentials(
         &self,
         times: usize,

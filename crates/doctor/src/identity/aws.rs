@@ -1,4 +1,4 @@
-//! AWS's instance metadata (IMDS), as AWS's SDKs ask it: a session token, the role's name, the role's credentials.
+//! AWS's instance metadata (IMDS) as AWS's SDKs use it: a session token, the role's name, the role's credentials.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -45,7 +45,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         Err(_) => (Vec::new(), None),
     };
     let life = good.map_or_else(|| Err(no_lifetime_reason(&tries)), |good| lives(&good, (site.wall)()));
-    // Credentials of the instance itself, beside those of its role, are lent to nobody by anybody else.
+    // No other server has the credentials of the instance itself, which exist beside those of its role.
     let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
     let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let principal = match role {
@@ -66,7 +66,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     CloudServerOutcome::Serving(Box::new(server))
 }
 
-/// None if SDKs are told not to ask it.
+/// The server to ask; none if the environment tells SDKs not to ask it.
 fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOutcome>> {
     let is =
         |name: &str, value: &str| (site.environment)(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
@@ -84,8 +84,8 @@ fn status(answer: &Result<FetchResponse, FetchError>) -> Option<u16> {
     answer.as_ref().ok().map(FetchResponse::status)
 }
 
-/// Other clouds' servers answer at the same address: Google's names its flavor and has nothing at these paths, Azure's speaks JSON, and none of
-/// its kinds calls itself so. Who gives what was asked for is one that SDKs use, whatever flavor it names beside.
+/// Whether the server is AWS's. Other clouds' servers share the address: Google's names its flavor and has nothing at these paths, and
+/// Azure's speaks JSON. A server that gives what the SDK asked for counts as AWS's, because SDKs use it.
 fn is_aws(put: &Result<FetchResponse, FetchError>, without: &Result<FetchResponse, FetchError>) -> bool {
     let answers = || [put, without].into_iter().flatten();
     let is_json = |answer: &FetchResponse| answer.header("content-type").starts_with("application/json");
@@ -95,7 +95,7 @@ fn is_aws(put: &Result<FetchResponse, FetchError>, without: &Result<FetchRespons
         || answers().any(|answer| !is_json(answer) && is_answer(answer))
 }
 
-/// The first that is listed, as most SDKs take it; else as whom nobody is.
+/// The first role in the list, which most SDKs use; otherwise the reason why there is none.
 fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPrincipal> {
     let unsaid = |why: &FetchError| {
         ServerPrincipal::Unknown(format!("it did not name its role: {}", describe_failure(why)))
@@ -114,7 +114,8 @@ fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPri
     }
 }
 
-/// What a document lacks to be keys: botocore fails without any of the four, and where another `Code` is said Ruby's SDK, PHP's and Rust's.
+/// The part that a document of keys lacks, if any. botocore needs all four fields; the SDKs for Ruby, PHP and Rust also fail for another
+/// `Code`.
 pub(super) fn lacks(document: &FetchResponse) -> Option<&'static str> {
     let Ok(document) = serde_json::from_slice::<Value>(document.body()) else {
         return Some("without a JSON document of keys");
@@ -129,7 +130,7 @@ pub(super) fn lacks(document: &FetchResponse) -> Option<&'static str> {
     (!is_whole).then_some("without all of AccessKeyId, SecretAccessKey, Token and Expiration")
 }
 
-/// Of a document with keys, nothing but its times.
+/// The times of a document with keys, and nothing else.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Document {
@@ -137,7 +138,7 @@ struct Document {
     last_updated: Option<Timestamp>,
 }
 
-/// How long the credentials in an answer live, at this time.
+/// The lifetime of the credentials in a response, at this time.
 pub(super) fn lives(document: &FetchResponse, now: SystemTime) -> ProbeResult<CredentialLifetime> {
     let document: Document = serde_json::from_slice(document.body())
         .map_err(|_| ProbeError::Absent("its response has no valid Expiration"))?;

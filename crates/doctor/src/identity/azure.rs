@@ -1,4 +1,4 @@
-//! Azure's instance metadata, or an endpoint of App Service or the like, as MSAL and azidentity ask them.
+//! Azure's instance metadata, or an endpoint of App Service and similar platforms, as MSAL and azidentity use them.
 
 mod way;
 
@@ -32,7 +32,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     let Some(said) = said(&first) else { return CloudServerOutcome::from_unexpected(wanted, [&first]) };
     let lacks = if says_life { lacks_life } else { lacks_end };
     let principal = principal(&first, &said, lacks);
-    // It answers five requests a second ("Azure Instance Metadata Service: rate limiting").
+    // The server allows five requests per second ("Azure Instance Metadata Service: rate limiting").
     let (tries, good) = match first.status() {
         200 => asker.attempt_credentials(4, path, &headers, lacks, Some(first)),
         _ => (Vec::new(), None),
@@ -58,8 +58,10 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     CloudServerOutcome::Serving(Box::new(server))
 }
 
-/// What an answer says beside its token; none if it is not Azure's: each of its answers about tokens is JSON with a token or an error,
-/// and the others' servers, which may refuse in JSON, call themselves theirs. Who gives a token is one that SDKs use, whatever it calls itself.
+/// The fields of a response beside the token; none if the response is not Azure's.
+///
+/// Azure's responses about tokens are JSON with a token or an error. Other clouds' servers may also refuse in JSON, but name themselves. A
+/// server that gives a token counts as Azure's, because SDKs use it.
 fn said(answer: &FetchResponse) -> Option<AzureTokenResponse> {
     let is_others = answer.header("server") == "EC2ws" || !answer.header("metadata-flavor").is_empty();
     let all: Value = serde_json::from_slice(answer.body()).ok()?;
@@ -70,7 +72,7 @@ fn said(answer: &FetchResponse) -> Option<AzureTokenResponse> {
         return None;
     }
     let text = |name: &str| all[name].as_str().map(str::to_owned);
-    // Numbers are text in the real service's answers, and numbers in some others'.
+    // The real service writes numbers as text; some other servers write them as numbers.
     let number = |name: &str| all[name].as_i64().or_else(|| all[name].as_str()?.parse().ok());
     let whole = number("expires_on").zip(number("not_before")).map(|(end, begin)| end.saturating_sub(begin));
     Some(AzureTokenResponse {
@@ -114,8 +116,8 @@ fn principal(answer: &FetchResponse, said: &AzureTokenResponse, lacks: MissingFi
     }
 }
 
-/// What an answer lacks to be a token: of instance metadata MSAL takes none without either, and of endpoints none without its end
-/// (AzureAD/microsoft-authentication-library-for-python, `msal/managed_identity.py`).
+/// The part that a response lacks to be a valid token, if any. For instance metadata, MSAL needs the token and its lifetime; for other
+/// endpoints, the token and its expiry (AzureAD/microsoft-authentication-library-for-python, `msal/managed_identity.py`).
 fn lacks_life(token: &FetchResponse) -> Option<&'static str> {
     let is_whole = is_token(token) && said(token).is_some_and(|said| said.left.is_some());
     (!is_whole).then_some("without an access_token and its lifetime (expires_in)")

@@ -1,4 +1,4 @@
-//! The endpoint of containers' credentials (ECS, EKS Pod Identity), which the environment alone names.
+//! The endpoint of container credentials (ECS, EKS Pod Identity), which only environment variables name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +22,7 @@ const RELATIVE: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
 const TOKEN: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN";
 const TOKEN_FILE: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
 
-/// ECS' agent.
+/// The address of the ECS agent.
 const ECS: &str = "169.254.170.2:80";
 
 pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
@@ -38,7 +38,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         Ok(token) => token,
         Err(why) => return CloudServerOutcome::Tokenless(wanted, why),
     };
-    // ECS gives its tasks paths that nobody can guess, in place of tokens.
+    // ECS gives its tasks unguessable paths instead of tokens.
     if wanted.named_by == Some(RELATIVE) {
         pace.secrets().keep(wanted.place.path.rsplit('/').next().unwrap_or_default());
     }
@@ -65,7 +65,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     CloudServerOutcome::Serving(Box::new(server))
 }
 
-/// The relative one counts first, as in the SDKs.
+/// The server to ask. The relative variable goes first, as in the SDKs.
 fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOutcome>> {
     let whose = "the server of containers' credentials";
     if let Some(path) = (site.environment)(RELATIVE) {
@@ -76,16 +76,17 @@ fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOut
     Some(CredentialServer::new(whose, Some((FULL, url)), InvalidServerVariable::url, ECS))
 }
 
-/// Beside loopback the addresses of ECS' agent and of EKS Pod Identity's, which SDKs take over plain HTTP (boto/botocore, `utils.py`,
-/// `ContainerMetadataFetcher`; aws/aws-sdk-go-v2, `config/resolve_credentials.go`). Of names all take `localhost`, and botocore no other; Go's and Java's look a name up, and take it
-/// where each of its addresses is one of these.
+/// The addresses beside loopback that SDKs accept over plain HTTP: those of the ECS agent and of EKS Pod Identity (boto/botocore,
+/// `utils.py`,
+/// `ContainerMetadataFetcher`; aws/aws-sdk-go-v2, `config/resolve_credentials.go`). All SDKs accept the name `localhost`, and botocore
+/// accepts no other name. The SDKs for Go and Java accept any name whose addresses are all in this list.
 const TAKEN: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
 
-/// Whether all SDKs ask there over plain HTTP.
+/// Whether all SDKs send requests to this URL over plain HTTP.
 fn is_taken(place: &HttpUrl) -> bool {
     place.address().map_or_else(
         || place.authority.rsplit_once(':').is_some_and(|(host, _)| host.eq_ignore_ascii_case("localhost")),
@@ -93,12 +94,12 @@ fn is_taken(place: &HttpUrl) -> bool {
     )
 }
 
-/// What is sent as `Authorization`. SDKs cut blanks around it; a line end within it they refuse, wherever it comes from (boto/botocore,
+/// The value of the `Authorization` header. SDKs strip surrounding whitespace and refuse a line end within the value (boto/botocore,
 /// `credentials.py`, `ContainerProvider`).
 fn token(site: &CheckContext) -> Result<Option<String>, String> {
     let (token, of) = match (site.environment)(TOKEN_FILE) {
         Some(file) => {
-            // What begins otherwise may be the token itself.
+            // A value that does not look like a path may be the token itself.
             let is_shown = file.starts_with('/') && file.len() <= 256;
             let shown = if is_shown { file.as_str() } else { "the named file (its name is not shown)" };
             let text = site.files.read(&file);
@@ -115,7 +116,7 @@ fn token(site: &CheckContext) -> Result<Option<String>, String> {
     }
 }
 
-/// Who is told beside the keys.
+/// The owner that the response names beside the keys.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct CredentialOwner {

@@ -1,4 +1,4 @@
-//! Google's metadata server, as google-auth and `cloud.google.com/go/compute/metadata` ask it.
+//! Google's metadata server as google-auth and `cloud.google.com/go/compute/metadata` use it.
 
 use seawall_fetch::FetchResponse;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::check::CheckContext;
 const FLAVOR: (&str, &str) = ("Metadata-Flavor", "Google");
 const ACCOUNT: &str = "/computeMetadata/v1/instance/service-accounts/default/";
 
-/// The variables of Google's libraries: Go's, Python's and Java's, and Python's for an address.
+/// The environment variables of Google's libraries for Go, Python and Java; the last one is Python's, for an address.
 const NAMES: [&str; 3] = ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"];
 
 pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
@@ -45,7 +45,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         _ => (Vec::new(), None),
     };
     let life = good.as_ref().and_then(left).ok_or_else(|| no_lifetime_reason(&tries));
-    // Google's server for workloads has no disks to tell of.
+    // Google's metadata server for workloads (GKE) has no data about disks.
     let own = asker.get("/computeMetadata/v1/instance/disks/", &[FLAVOR]);
     let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let server = RespondingServer {
@@ -71,14 +71,15 @@ fn principal(answer: &FetchResponse) -> ServerPrincipal {
     }
 }
 
-/// What an answer lacks to be a token: Go's library fails without either (golang/oauth2, `google/google.go`), or where the time is no whole number.
+/// The part that a response lacks to be a token, if any. Google's library for Go needs the token and a whole number of seconds
+/// (golang/oauth2, `google/google.go`).
 fn lacks(token: &FetchResponse) -> Option<&'static str> {
     let token: Value = serde_json::from_slice(token.body()).unwrap_or_default();
     let is_whole = is_sendable_text(&token["access_token"]) && token["expires_in"].is_i64();
     (!is_whole).then_some("without an access_token and a whole number of seconds (expires_in)")
 }
 
-/// Of a token, nothing but its time.
+/// The remaining lifetime of a token, and nothing else.
 fn left(token: &FetchResponse) -> Option<CredentialLifetime> {
     let token: Value = serde_json::from_slice(token.body()).ok()?;
     Some(CredentialLifetime { left: token["expires_in"].as_i64()?, whole: None })

@@ -1,4 +1,4 @@
-//! What was seen of metadata servers comes to this.
+//! Judges the responses of metadata servers.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 use crate::web::HttpUrl;
 
-/// Which of them answer.
+/// Judges which metadata servers respond.
 pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorFinding {
     let serving: Vec<_> = outcomes.iter().filter_map(served).collect();
     let answering = serving.len();
     let text = if answering > 0 {
-        // Of the others those that are meant to be there.
+        // Among the silent servers, only those count that the environment names.
         let meant = silent(
             outcomes
                 .iter()
@@ -39,14 +39,14 @@ pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorF
     }
 }
 
-/// Of several the gravest, and of those the first.
+/// The most serious complaint; among equal ones, the first.
 fn gravest(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let complaints = [refused, tokenless, failing, named, unaskable, mute, broken];
     let told = complaints.iter().rev().filter_map(|complaint| complaint(outcomes));
     told.max_by_key(|(status, ..)| *status)
 }
 
-/// What is wrong with the servers, why, and what to do.
+/// A complaint: its status, the reason and the fix.
 type Complaint = (DoctorStatus, String, String);
 
 fn forbidden(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
@@ -86,7 +86,7 @@ fn tokenless(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     Some((DoctorStatus::Error, reason, fix.to_owned()))
 }
 
-/// A server that fails whoever asks, and of which nobody else's way of asking gets more.
+/// A complaint about a server that fails for every SDK, unless another kind of request to it succeeds.
 fn failing(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let serves = |place: &HttpUrl| {
         let mut serving = outcomes.iter().filter(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
@@ -123,7 +123,7 @@ fn named(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     )
 }
 
-/// An error for all of these together, with one reason. It is `None` if there are none.
+/// One error for all these servers, with one reason; `None` without servers.
 fn error_of(told: &[String], reason: impl FnOnce(String) -> String, fix: &str) -> Option<Complaint> {
     (!told.is_empty()).then(|| (DoctorStatus::Error, reason(told.join(", ")), fix.to_owned()))
 }
@@ -137,8 +137,8 @@ fn unaskable(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 }
 
 fn misread(name: &str, why: InvalidServerVariable) -> Complaint {
-    // Node's takes a URL as it is; golang `cloud.google.com/go/compute/metadata`, google-auth-library-python `compute_engine/_metadata.py`
-    // and google-auth-library-java `ComputeEngineCredentials` do not look.
+    // Google's library for Node accepts a URL. `cloud.google.com/go/compute/metadata` (Go), `compute_engine/_metadata.py`
+    // (google-auth-library-python) and `ComputeEngineCredentials` (google-auth-library-java) do not check for one.
     let (status, why, fix) = match why {
         InvalidServerVariable::UrlForHost => (
             DoctorStatus::Error,
@@ -178,9 +178,10 @@ fn mute(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     is_error.then(|| (DoctorStatus::Error, reason.to_owned(), fix.to_owned()))
 }
 
-/// Somebody takes the connection and never gives an answer that could be read. That is not nobody: SDKs that ask there fail, or ask again. A
-/// warning and no error, because it is known of no server there that it should serve (one that a variable names is an error in [`named`]), and
-/// unlike one that is mute it lets SDKs go on at once: a proxy that takes all of a pod's connections does so where there is no server.
+/// A complaint about a server that accepts connections but sends no valid response. SDKs that use it fail or retry.
+///
+/// It is only a warning, because the environment does not name this server (a named one is an error in [`named`]) and because SDKs go on to
+/// the next server at once. A proxy that accepts all connections of a pod behaves like this if there is no server.
 fn broken(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
     let (wanted, why) = outcomes.iter().find_map(|outcome| match outcome {
@@ -207,7 +208,7 @@ fn served(outcome: &CloudServerOutcome) -> Option<String> {
     Some(format!("{} responds at {}", server.wanted.server_description, server.wanted.place.authority))
 }
 
-/// Those that do not serve, together where they are at one place for one reason.
+/// The servers that do not respond, grouped by address and reason.
 fn silent<'a>(outcomes: impl Iterator<Item = &'a CloudServerOutcome>) -> Vec<String> {
     let mut places: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
@@ -240,13 +241,14 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a CloudServerOutcome>) -> Vec<Str
     places.into_iter().map(|(told, whose)| format!("{} {told}", whose.join(", "))).collect()
 }
 
-/// Half of what the least patient SDK waits (aws-sdk-go-v2: 500 ms), and nearly what Azure's probe does: under load an answer takes twice as long.
+/// Half of the shortest wait of an SDK (aws-sdk-go-v2: 500 ms), and nearly the wait of Azure's probe. Under load, a response takes twice as
+/// long.
 const SLOW: Duration = Duration::from_millis(250);
 
-/// Of fewer answers nothing is said to be fine. Azure's server, which bears the fewest requests, is asked for so many.
+/// With fewer responses, nothing is called ok. Azure's server, which allows the fewest requests, gets this many.
 const ENOUGH: usize = 3;
 
-/// How soon it answers, and how often.
+/// Judges the latency and the success rate of a server.
 pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
     let asked = server.attempts.len();
     let answered = credentials(server);
@@ -288,12 +290,12 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
     )
 }
 
-/// How often it gave credentials.
+/// The number of responses with credentials.
 fn credentials(server: &RespondingServer) -> usize {
     server.attempts.iter().filter(|once| matches!(once.got, CredentialResult::Credentials)).count()
 }
 
-/// How long its answers took, in order: those with credentials, or where they are too few all of them.
+/// The sorted response times: of requests for credentials, or of all requests if the former are too few.
 fn times(server: &RespondingServer) -> Vec<Duration> {
     let tries = server
         .attempts
@@ -306,7 +308,7 @@ fn times(server: &RespondingServer) -> Vec<Duration> {
     times
 }
 
-/// What it answered, with the median and the largest of these times in milliseconds.
+/// Describes the responses, with the median and the largest time in milliseconds.
 fn answers(server: &RespondingServer, answered: usize, count: usize, [median, worst]: [f64; 2]) -> String {
     let (whose, asked) = (server.wanted.server_description, server.attempts.len());
     let within =
@@ -325,7 +327,7 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
     }
 }
 
-/// What came in place of credentials, each kind once with how often it came.
+/// The results other than credentials, each kind once with its count.
 fn others(server: &RespondingServer) -> Vec<String> {
     let mut kinds: Vec<(String, u32)> = Vec::new();
     for once in server.attempts.iter().filter(|once| !matches!(once.got, CredentialResult::Credentials)) {
@@ -339,7 +341,7 @@ fn others(server: &RespondingServer) -> Vec<String> {
     kinds.into_iter().map(said).collect()
 }
 
-/// As whom programs here are.
+/// Judges the identity that programs on this machine get.
 pub(super) fn principal(server: &RespondingServer) -> DoctorFinding {
     let whose = server.wanted.server_description;
     match &server.principal {
@@ -370,7 +372,7 @@ fn unsaid(why: String) -> DoctorFinding {
     )
 }
 
-/// How long its credentials live, against the windows of those who ask it.
+/// Judges the lifetime of the credentials against the refresh windows of the SDKs.
 pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
     let whose = server.wanted.server_description;
     if matches!(server.principal, ServerPrincipal::NoIdentity) {
@@ -417,12 +419,12 @@ pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
     }
 }
 
-/// Above a window for less than a fifth of its life a session is as good as never: servers renew later than that, the real ones within its last
-/// minutes. So that the status on short sessions does not hang on the second in which they are looked at. Of longer ones that is seen: who
-/// lends what has less left than a window does not renew before it.
+/// A credential whose lifetime exceeds the window by less than a fifth is as bad as one that never does: servers renew late, the real ones
+/// within the last minutes. So the status does not depend on the second of the check. For longer lifetimes the check sees it: a server
+/// whose credentials have less left than the window does not renew early.
 const CALM: i64 = 5;
 
-/// Who asks anew at each call, now and for how long.
+/// The SDKs that fetch credentials at each call, now or later, and the status.
 fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(DoctorStatus, String)> {
     let whole = life.whole.unwrap_or(i64::MAX);
     let who =
@@ -455,7 +457,7 @@ fn requests(count: u32) -> String {
     if count == 1 { "1 request per call".to_owned() } else { format!("{count} requests per call") }
 }
 
-/// `43 min`, `14.5 min`, `50 s`.
+/// Formats a duration, such as `43 min`, `14.5 min` or `50 s`.
 fn spoken(seconds: i64) -> String {
     match seconds {
         ..120 => format!("{seconds} s"),
@@ -464,7 +466,7 @@ fn spoken(seconds: i64) -> String {
     }
 }
 
-/// Whether AWS's session tokens come as far as here.
+/// Judges whether AWS's session tokens (IMDSv2) reach this machine.
 pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
     let said = |status: Option<u16>| status.map_or("no response".to_owned(), |status| format!("{status}"));
     let text = format!(
@@ -511,7 +513,7 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
     }
 }
 
-/// Whether this pod could act as its node.
+/// Judges whether this pod could act as its node.
 pub(super) fn node(server: &RespondingServer, is_pod: bool) -> DoctorFinding {
     let whose = server.wanted.server_description;
     let name = match &server.principal {

@@ -1,4 +1,4 @@
-//! What a metadata server was seen to lend, as values.
+//! The observed responses of metadata servers, as values.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,46 +11,46 @@ use super::secrets::Secrets;
 use super::windows::{SdkRefreshWindow, SdkTimeout};
 use crate::web::HttpUrl;
 
-/// What became of asking for one cloud's server.
+/// The result of the search for one cloud's server.
 pub(super) enum CloudServerOutcome {
-    /// Nobody is to be asked here, by the environment.
+    /// The environment tells SDKs not to ask this server.
     Disabled,
-    /// A variable names one that cannot be asked here.
+    /// A variable names a server that this check cannot ask.
     Unaskable(&'static str, InvalidServerVariable),
-    /// A variable names one that SDKs refuse to ask, so nobody was asked.
+    /// A variable names a server that SDKs refuse, so the check sent nothing.
     Refused(CredentialServer),
-    /// What is to be sent there is not to be had or not to be sent, so nobody was asked; why.
+    /// The token for the server is missing or invalid for this reason, so the check sent nothing.
     Tokenless(CredentialServer, String),
-    /// It did not answer; whose server, and whether the environment names it.
+    /// The server did not respond.
     Absent(CredentialServer, FetchError),
-    /// Somebody answers there, but not as this cloud's server does.
+    /// A server responds, but not like this cloud's server.
     OtherServer(CredentialServer),
-    /// Somebody answers there, with this status of a server that fails (5xx) and nothing else, so whose it is cannot be told.
+    /// A server responds only with this 5xx status, so its kind is unknown.
     Failing(CredentialServer, u16),
-    /// It answers.
+    /// The server responds.
     Serving(Box<RespondingServer>),
 }
 
-/// Why a variable's value names nobody who could be asked.
+/// The reason why a variable's value names no server that the check can ask.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum InvalidServerVariable {
-    /// A URL where a host is expected.
+    /// The value is a URL, but the variable needs a host.
     UrlForHost,
     NoHost,
     Https,
     NoUrl,
-    /// It names a server that is asked in a way that is not spoken here.
+    /// The check does not support the protocol of the named server.
     Unsupported,
 }
 
 impl InvalidServerVariable {
-    /// Reads `HOST[:PORT]`.
+    /// Parses `HOST[:PORT]`.
     pub(super) fn host(value: &str) -> Result<HttpUrl, Self> {
         let is_url = ["http://", "https://"].iter().any(|scheme| value.trim().starts_with(scheme));
         HttpUrl::of_host(value).ok_or(if is_url { Self::UrlForHost } else { Self::NoHost })
     }
 
-    /// Reads `http://HOST[:PORT][/PATH]`.
+    /// Parses `http://HOST[:PORT][/PATH]`.
     pub(super) fn url(value: &str) -> Result<HttpUrl, Self> {
         let is_https = value.trim().starts_with("https://");
         HttpUrl::of_url(value).ok_or(if is_https { Self::Https } else { Self::NoUrl })
@@ -58,7 +58,7 @@ impl InvalidServerVariable {
 }
 
 impl CloudServerOutcome {
-    /// What somebody is whose answers are not those of the server that was asked for.
+    /// The outcome for a server whose responses are not those of the expected server.
     pub(super) fn from_unexpected<'a>(
         wanted: CredentialServer,
         answers: impl IntoIterator<Item = &'a FetchResponse>,
@@ -70,7 +70,7 @@ impl CloudServerOutcome {
         }
     }
 
-    /// The server that was asked for.
+    /// The server that the check looked for.
     pub(super) fn wanted(&self) -> Option<&CredentialServer> {
         match self {
             Self::Disabled | Self::Unaskable(..) => None,
@@ -83,7 +83,7 @@ impl CloudServerOutcome {
         }
     }
 
-    /// The same, without what says a secret of this run.
+    /// Replaces each text that contains a secret of this run.
     pub(super) fn without_secrets(mut self, secrets: &Secrets) -> Self {
         if let Self::Serving(server) = &mut self {
             let (said, why) = match &server.principal {
@@ -104,27 +104,27 @@ impl CloudServerOutcome {
         self
     }
 
-    /// The system lets nobody here ask, so nothing is known.
+    /// Whether the system forbids requests, so that nothing is known.
     pub(super) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Absent(_, FetchError::Forbidden))
     }
 }
 
-/// A server that is looked for.
+/// A server that the check looks for.
 #[derive(Debug, Clone)]
 pub(super) struct CredentialServer {
-    /// As in "AWS's metadata service".
+    /// A description such as "AWS's metadata service".
     pub(super) server_description: &'static str,
     pub(super) place: HttpUrl,
-    /// The variable that names it; SDKs have no other then.
+    /// The environment variable that names the server. SDKs then use no other server.
     pub(super) named_by: Option<&'static str>,
 }
 
 impl CredentialServer {
-    /// The server that a variable names, or the one that is asked where none does.
+    /// The server that a variable names, or the default one.
     ///
     /// # Errors
-    /// The outcome of a variable that names nobody.
+    /// The outcome of an invalid variable.
     pub(super) fn new(
         whose: &'static str,
         named: Option<(&'static str, String)>,
@@ -144,44 +144,44 @@ impl CredentialServer {
     }
 }
 
-/// A server that answers.
+/// A server that responds.
 pub(super) struct RespondingServer {
     pub(super) wanted: CredentialServer,
-    /// Each time that credentials were asked for.
+    /// The requests for credentials.
     pub(super) attempts: Vec<CredentialAttempt>,
-    /// How long each of its answers took, whatever was asked for.
+    /// The response times of all requests.
     pub(super) times: Vec<Duration>,
     pub(super) principal: ServerPrincipal,
     pub(super) lifetime: ProbeResult<CredentialLifetime>,
-    /// When its SDKs refresh.
+    /// The refresh windows of the SDKs for this server.
     pub(super) windows: &'static [SdkRefreshWindow],
-    /// How long they wait for an answer.
+    /// The time that the SDKs wait for a response.
     pub(super) sdk_timeout: SdkTimeout,
-    /// Of AWS's instance metadata.
+    /// The results with and without a session token, for AWS's instance metadata.
     pub(super) tokens: Option<ImdsTokenStatus>,
-    /// Whether it answers what only the machine's own server does; none where no answer came to that.
+    /// True if the server has data that only the node's own server has; none if that request got no response.
     pub(super) is_machines_own: Option<bool>,
 }
 
-/// One time that credentials were asked for.
+/// One request for credentials.
 pub(super) struct CredentialAttempt {
     pub(super) took: Duration,
     pub(super) got: CredentialResult,
 }
 
-/// What came of asking for credentials.
+/// The result of a request for credentials.
 pub(super) enum CredentialResult {
-    /// All that SDKs need.
+    /// The response has all fields that SDKs need.
     Credentials,
-    /// 200, and not all that SDKs need; what is wrong.
+    /// The response has status 200 but lacks this field.
     Incomplete(&'static str),
-    /// Another status.
+    /// The response has another status.
     Status(u16),
     NoAnswer(FetchError),
 }
 
 impl CredentialResult {
-    /// What an answer is to those who need what `lacks` looks for.
+    /// Classifies a response; `lacks` finds missing fields.
     pub(super) fn of(answer: &FetchResponse, lacks: MissingFieldCheck) -> Self {
         match answer.status() {
             200 => lacks(answer).map_or(Self::Credentials, Self::Incomplete),
@@ -201,15 +201,15 @@ impl fmt::Display for CredentialResult {
     }
 }
 
-/// What an answer with the status 200 lacks to be credentials; none if SDKs can use it.
+/// A function that names the part that a response with status 200 lacks; none if SDKs can use the response.
 pub(super) type MissingFieldCheck = fn(&FetchResponse) -> Option<&'static str>;
 
-/// Whether a member of a document is something that can be sent: not nothing, and no blank or line end in it.
+/// Whether a member is a text that fits a header: not empty, without whitespace or line ends.
 pub(super) fn is_sendable_text(member: &Value) -> bool {
     member.as_str().is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
-/// Why there is no answer, in a system's words without its number, and in tenths of a second.
+/// Describes a failed request: the system's message without its number, or the wait in tenths of a second.
 pub(super) fn describe_failure(why: &FetchError) -> String {
     match why {
         FetchError::Timeout(Duration::ZERO) | FetchError::ConnectTimeout(Duration::ZERO) => {
@@ -225,28 +225,28 @@ pub(super) fn describe_failure(why: &FetchError) -> String {
     }
 }
 
-/// Why nothing is known of the life of credentials of which no answer had all.
+/// The reason for an unknown lifetime if no response had complete credentials.
 pub(super) fn no_lifetime_reason(tries: &[CredentialAttempt]) -> ProbeError {
     let is_asked = !tries.is_empty();
     ProbeError::Absent(if is_asked { "it gave no credentials" } else { "the check requested no credentials" })
 }
 
-/// As whom its credentials are.
+/// The identity of the server's credentials.
 pub(super) enum ServerPrincipal {
-    /// What it is a name of, in our words, and a role, an account or an identity, in the server's.
+    /// The kind of the identity, in this program's words, and its name from the server.
     Named(&'static str, String),
-    /// It has none for who asks here.
+    /// The server has no identity for this pod or machine.
     NoIdentity,
-    /// It answers with this status (5xx) when it is asked for that.
+    /// The server responds to the request for the identity with this 5xx status.
     Failing(u16),
-    /// It refuses to say with this status, in these words of its own.
+    /// The server refuses to name the identity, with this status and message.
     Refused(u16, String),
-    /// It did not say; why, in ours.
+    /// The identity is unknown for this reason.
     Unknown(String),
 }
 
 impl ServerPrincipal {
-    /// As a server names it, if it has the form of such a name ([`super::names`]); what has another is not shown. What it is a name of is said before it.
+    /// The name from the server after a prefix, if it has the form of such a name ([`super::names`]). Other texts are not shown.
     pub(super) fn named(what: &'static str, text: &str, has_form: fn(&str) -> bool) -> Self {
         let text = text.trim();
         if has_form(text) {
@@ -259,29 +259,29 @@ impl ServerPrincipal {
     }
 }
 
-/// Bytes of an error's words that are shown: Azure's have less.
+/// The longest error message that is shown, in bytes. Azure's are shorter.
 const LONGEST: usize = 256;
 
-/// Words that a server says of an error: none longer than a UUID, which errors are told by, and so none as long as a token; and no characters that
-/// turn a screen around.
+/// Whether an error message is safe to show. Each word is at most as long as a UUID, so no word is a token, and no character changes the
+/// direction of the text.
 pub(super) fn is_plain(words: &str) -> bool {
     let is_word = |word: &str| word.len() <= 36 && word.bytes().all(|letter| letter.is_ascii_graphic());
     words.len() <= LONGEST && words.split(' ').all(is_word)
 }
 
-/// How long credentials live, in seconds.
+/// The lifetime of credentials, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CredentialLifetime {
     pub(super) left: i64,
-    /// From their issue on, where the answer says it.
+    /// The lifetime from the issue on, if the response states it.
     pub(super) whole: Option<i64>,
 }
 
-/// What became of asking with and without a session token (IMDSv2, IMDSv1): the status, or none if no answer came in time.
+/// The statuses of requests with and without a session token (IMDSv2, IMDSv1); none if no response came in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ImdsTokenStatus {
     pub(super) put: Option<u16>,
     pub(super) without: Option<u16>,
-    /// The server's answers come so late that none may be lost.
+    /// True if the server is so slow that a missing response may be late rather than lost.
     pub(super) is_slow: bool,
 }

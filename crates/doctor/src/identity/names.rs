@@ -1,20 +1,21 @@
-//! What the clouds call roles, accounts and identities: what has another form is no name of theirs, and is not shown.
+//! The forms of the clouds' names for roles, accounts and identities. A text of another form is not shown.
 //!
-//! Whoever answers all paths alike answers with a token where a name was asked for. A form alone does not tell them apart (a role may be
-//! called as a token looks), so that what fits is compared with what was lent, too ([`super::secrets`]).
+//! A server that gives every path the same response may send a token instead of a name. The form alone cannot exclude this, because a
+//! role's name may look like a token. So the check also compares the text with the received secrets ([`super::secrets`]).
 
-/// A role of AWS: what `RoleName` may be ("IAM API Reference: CreateRole"). What is dots alone would be another path of the server.
+/// Whether the text can be a role of AWS (`RoleName`, "IAM API Reference: CreateRole"). Dots alone would form another path of the server.
 pub(super) fn is_role(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_+=,.@-".contains(&byte);
     (1..=64).contains(&text.len()) && text.bytes().all(is_letter) && !text.bytes().all(|byte| byte == b'.')
 }
 
-/// An account of AWS.
+/// Whether the text can be an account of AWS.
 pub(super) fn is_account(text: &str) -> bool {
     text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The resource name of a role, or of a session of it ("IAM User Guide: IAM identifiers"). Of paths those whose parts might be roles' names.
+/// Whether the text can be the ARN of a role or of a role's session ("IAM User Guide: IAM identifiers"). Each part of a path must be a
+/// valid role name.
 pub(super) fn is_role_arn(text: &str) -> bool {
     let parts: Vec<_> = text.splitn(6, ':').collect();
     let [arn, partition, service, "", account, resource] = parts[..] else { return false };
@@ -30,8 +31,8 @@ pub(super) fn is_role_arn(text: &str) -> bool {
     arn == "arn" && is_partition && is_account(account) && is_path
 }
 
-/// A service account of Google by its address ("IAM: service account types"; in a project of a domain the domain stands in it), or the pool in
-/// whose name a pod without one is (GKE's Workload Identity Federation).
+/// Whether the text can be the address of a Google service account ("IAM: service account types"), possibly with a domain's project. The
+/// name of a workload identity pool also matches (GKE's Workload Identity Federation), which pods without an account have.
 pub(super) fn is_service_account(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -40,7 +41,7 @@ pub(super) fn is_service_account(text: &str) -> bool {
     let is_name = |name: &str| name.len() <= 253 && name.split('.').all(is_label);
     match text.split_once('@') {
         Some((name, domain)) => is_label(name) && is_name(domain) && domain.ends_with(".gserviceaccount.com"),
-        // PROJECT, or DOMAIN:PROJECT.
+        // The text is PROJECT or DOMAIN:PROJECT.
         None => text.strip_suffix(".svc.id.goog").is_some_and(|project| {
             project
                 .split_once(':')
@@ -49,7 +50,7 @@ pub(super) fn is_service_account(text: &str) -> bool {
     }
 }
 
-/// A client of Azure: a UUID with its dashes (RFC 9562 section 4).
+/// Whether the text can be a client of Azure: a UUID with dashes (RFC 9562 section 4).
 pub(super) fn is_client(text: &str) -> bool {
     let groups: Vec<_> = text.split('-').map(str::len).collect();
     groups == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

@@ -1,9 +1,8 @@
-//! What was sent to servers and lent by them in one run, so that nothing of it is shown under another name.
+//! The secrets that were sent or received in one run, so that no finding shows a part of them.
 //!
-//! A server may say a credential where a name was asked for: its own, which it lends a moment later, or the one that it was just given. So
-//! that what a server says is shown once all of them have been asked, and compared with all that went either way. Held in memory for that
-//! long, and by nobody else. A server that writes a credential in other letters (base64) is not seen through: against that there are the forms
-//! of names alone.
+//! A server may send a credential instead of a name: its own, or the token that it just got. So the check compares each text with all
+//! secrets of the run before it shows the text. The secrets stay in memory during the run only. An encoded secret (base64) is not
+//! recognised; only the forms of names protect against it.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -12,12 +11,12 @@ use std::fmt;
 use seawall_fetch::FetchResponse;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Letters and digits in a row that a secret and what is to be shown have in common no sooner than one says the other. Less may be chance or a
-/// common word, and is of no use to anybody; a secret that is shorter than that is none. More would let through one that is cut.
+/// The number of consecutive letters and digits that a text may not share with a secret. Fewer may be chance or a common word. A larger
+/// number would miss a truncated secret. A shorter text does not count as a secret.
 const ROW: usize = 8;
 
-/// Members of answers that are no secrets: those of which something may be shown, and those that say when and for what. All else is one,
-/// whatever it is called.
+/// Response members that are not secrets: those that may be shown, and times and purposes. Every other member counts as a secret, whatever
+/// its name.
 const OPEN: [&str; 18] = [
     "AccountId",
     "Code",
@@ -42,12 +41,12 @@ const OPEN: [&str; 18] = [
 /// All secrets of a run.
 #[derive(Default)]
 pub(super) struct Secrets {
-    /// Letters and digits of each, as [`plain`] leaves them.
+    /// The letters and digits of each secret, as returned by [`plain`].
     all: RefCell<HashSet<Vec<u8>>>,
 }
 
 impl Secrets {
-    /// Something that is sent, or that a server lends.
+    /// Adds a secret that was sent or received.
     pub(super) fn keep(&self, secret: &str) {
         let secret = plain(secret);
         if secret.len() >= ROW {
@@ -55,7 +54,7 @@ impl Secrets {
         }
     }
 
-    /// Whatever may be a credential in an answer to a request for one. Of what is no JSON that is all of it, be it half a document.
+    /// Adds everything in a response that may be a credential. A body that is not JSON counts as a whole.
     pub(super) fn keep_all_of(&self, answer: &FetchResponse) {
         let mut document = serde_json::Deserializer::from_slice(answer.body());
         let leaves = SecretCollector { secrets: self, is_open: false };
@@ -64,7 +63,7 @@ impl Secrets {
         }
     }
 
-    /// Whether a text says a part of one, in whatever letters and with whatever between them.
+    /// Whether a text contains a part of a secret, in any case and with any separators.
     pub(super) fn occur_in(&self, text: &str) -> bool {
         let text = plain(text);
         let rows: HashSet<_> = text.windows(ROW).filter(|row| is_telling(row)).collect();
@@ -73,10 +72,10 @@ impl Secrets {
     }
 }
 
-/// Keeps the leaves of a document, also of members that stand in it twice: which of the two counts is each reader's to say.
+/// Collects the leaves of a document, including duplicate members, because readers differ in which of them counts.
 struct SecretCollector<'a> {
     secrets: &'a Secrets,
-    /// It is the value of a member that is no secret.
+    /// True if the value belongs to a member that is not a secret.
     is_open: bool,
 }
 
@@ -145,13 +144,13 @@ impl<'de> Visitor<'de> for SecretCollector<'_> {
     }
 }
 
-/// Its letters and digits alone, of one case: names have marks and cases of their own.
+/// The letters and digits of a text in one case, because names have their own separators and case.
 fn plain(text: &str) -> Vec<u8> {
     text.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase()).collect()
 }
 
-/// A row of one letter tells nothing, nor do digits in their order: of both many an account's number is made, and what stands in for secrets
-/// where nobody keeps any.
+/// Whether a run of characters can identify a secret. Repeated letters and ascending digits cannot: account numbers and placeholders often
+/// consist of them.
 fn is_telling(row: &[u8]) -> bool {
     let is_same = |pair: &[u8]| pair[0] == pair[1];
     let is_next = |pair: &[u8]| pair[0] + 1 == pair[1] || pair == b"90";

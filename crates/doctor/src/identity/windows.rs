@@ -1,18 +1,18 @@
-//! When the SDKs refresh: each asks anew, at every call, for what has less life left than its window.
+//! The refresh windows of the SDKs. At every call, an SDK refreshes credentials with less lifetime left than its window.
 //!
-//! AWS's were measured with the SDKs themselves, at both endpoints; the others are read from their sources, which are named. SDKs that are
-//! not in a list stretch what lives too short, or ask by a clock.
+//! AWS's windows were measured with the SDKs at both endpoints. The others are from the named sources. SDKs that extend short lifetimes, or
+//! that refresh by a timer, are not listed.
 
 use std::time::Duration;
 
-/// One SDK at one endpoint.
+/// The refresh window of one SDK at one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SdkRefreshWindow {
-    /// As its users call it.
+    /// The name of the SDK.
     pub(super) client: &'static str,
-    /// In seconds.
+    /// The window in seconds.
     pub(super) seconds: i64,
-    /// Requests for each refresh.
+    /// The number of requests per refresh.
     pub(super) requests: u32,
 }
 
@@ -20,40 +20,42 @@ const fn window(client: &'static str, seconds: i64, requests: u32) -> SdkRefresh
     SdkRefreshWindow { client, seconds, requests }
 }
 
-/// How long the SDKs wait for an answer.
+/// The time that the SDKs wait for a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SdkTimeout {
-    /// The least patient one.
+    /// The shortest wait of an SDK.
     pub(super) least: Duration,
-    /// Who waits how long.
+    /// A description of the waits.
     pub(super) who: &'static str,
 }
 
-/// aws/aws-sdk-go-v2, `feature/ec2/imds`; boto/botocore, `utils.py`.
+/// The waits for AWS's instance metadata (aws/aws-sdk-go-v2, `feature/ec2/imds`; boto/botocore, `utils.py`).
 pub(super) const INSTANCES_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_millis(500),
     who: "the AWS SDK for Go gives up after 500 ms, most others after 1 s",
 };
 
-/// aws/aws-sdk-js, `lib/credentials`; aws/aws-sdk-php; boto/botocore, `utils.py`.
+/// The waits for container credentials (aws/aws-sdk-js, `lib/credentials`; aws/aws-sdk-php; boto/botocore, `utils.py`).
 pub(super) const CONTAINERS_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
     who: "the AWS SDKs for JavaScript and PHP give up after 1 s, boto3 after 2 s",
 };
 
-/// googleapis/google-cloud-cpp; googleapis/google-auth-library-python, `compute_engine/_metadata.py`; googleapis/gcp-metadata.
+/// The waits for Google's server (googleapis/google-cloud-cpp; googleapis/google-auth-library-python, `compute_engine/_metadata.py`;
+/// googleapis/gcp-metadata).
 pub(super) const GOOGLE_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
     who: "Google's library for C++ gives up its probe after 1 s; the libraries for Python and Node give up after 3 s",
 };
 
-/// Azure/azure-sdk-for-python, `azure-identity`; Azure/azure-sdk-for-go, `sdk/azidentity`.
+/// The waits for Azure's server (Azure/azure-sdk-for-python, `azure-identity`; Azure/azure-sdk-for-go, `sdk/azidentity`).
 pub(super) const AZURE_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
     who: "Azure's SDK for Python gives up its probe after 300 ms; the SDK for Go gives up after 1 s",
 };
 
-/// AWS's instance metadata: a session token, the listing and the document; some keep the token, or take none.
+/// The SDKs at AWS's instance metadata. A refresh takes a session token, the role list and the document; some SDKs keep the token or use
+/// none.
 pub(super) const INSTANCES: &[SdkRefreshWindow] = &[
     window("the AWS SDK for Java 1.11", 900, 2),
     window("the AWS SDK for Java 2 up to 2.17", 900, 3),
@@ -67,7 +69,7 @@ pub(super) const INSTANCES: &[SdkRefreshWindow] = &[
     window("the AWS SDK for JavaScript 2", 15, 3),
 ];
 
-/// Containers' credentials.
+/// The SDKs at the endpoint of container credentials.
 pub(super) const CONTAINERS: &[SdkRefreshWindow] = &[
     window("boto3", 900, 1),
     window("the AWS SDK for Java 1.12", 900, 1),
@@ -80,7 +82,7 @@ pub(super) const CONTAINERS: &[SdkRefreshWindow] = &[
     window("the AWS SDK for JavaScript 2", 15, 1),
 ];
 
-/// Google's.
+/// Google's libraries.
 pub(super) const GOOGLE: &[SdkRefreshWindow] = &[
     // googleapis/google-auth-library-nodejs, `eagerRefreshThresholdMillis`.
     window("Google's library for Node", 300, 1),
@@ -96,7 +98,7 @@ pub(super) const GOOGLE: &[SdkRefreshWindow] = &[
     window("Google's library for Java", 180, 1),
 ];
 
-/// Azure's.
+/// Azure's libraries.
 pub(super) const AZURE: &[SdkRefreshWindow] = &[
     // AzureAD/microsoft-authentication-library-for-go, -python, -dotnet, `managedidentity`.
     window("MSAL", 300, 1),

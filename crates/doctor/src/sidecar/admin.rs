@@ -1,51 +1,51 @@
-//! What Envoy's admin port says (envoyproxy.io/docs, "Administration interface"): JSON and lines of text in, values out. Strange answers
-//! leave values out, and none is an error beyond its own value.
+//! Parses the pages of Envoy's admin port (envoyproxy.io/docs, "Administration interface"), which are JSON or lines of text. An unexpected
+//! value is left out and does not affect other values.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// `/server_info`.
+/// The page `/server_info`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct EnvoyInfo {
-    /// `1.40.0`.
+    /// The version, such as `1.40.0`.
     pub(super) version: String,
-    /// `LIVE`, `DRAINING`, `PRE_INITIALIZING`, `INITIALIZING`.
+    /// The state: `LIVE`, `DRAINING`, `PRE_INITIALIZING` or `INITIALIZING`.
     pub(super) state: String,
-    /// As it writes it, `86400s`.
+    /// The uptime as Envoy writes it, such as `86400s`.
     pub(super) uptime: String,
-    /// Worker threads.
+    /// The number of worker threads.
     pub(super) concurrency: u64,
-    /// Of the pod that it serves; none if it is not Istio's.
+    /// The metadata of the pod; none without Istio.
     pub(super) istio: Option<IstioMetadata>,
 }
 
-/// What Istio tells its sidecars about their pod, in the metadata of the node (istio.io, `pkg/model/proxy.go`, `NodeMetadata`).
+/// The metadata that Istio gives its sidecars about their pod (istio.io, `pkg/model/proxy.go`, `NodeMetadata`).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct IstioMetadata {
     pub(super) version: String,
-    /// Those for the sidecar, by name.
+    /// The annotations for the sidecar, by name.
     pub(super) annotations: BTreeMap<String, SidecarAnnotation>,
-    /// What the configuration of the mesh and `proxy.istio.io/config` come to.
+    /// The concurrency from the mesh configuration and `proxy.istio.io/config`.
     pub(super) concurrency: Option<u64>,
 }
 
-/// What is kept of an annotation's value: people write tokens and keys of tracing and the like there, so no more than is looked at, and that only
-/// as what it was read as.
+/// The parsed value of an annotation. Annotations may contain tokens and keys, so only the checked values are kept, and only in parsed
+/// form.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SidecarAnnotation {
-    /// CPU in cores.
+    /// An amount of CPU in cores.
     Cores(f64),
-    /// Memory in bytes.
+    /// An amount of memory in bytes.
     Bytes(f64),
-    /// `concurrency: N` of `proxy.istio.io/config`.
+    /// The `concurrency: N` of `proxy.istio.io/config`.
     Concurrency(u64),
-    /// Anything else.
+    /// Any other value, which is not kept.
     Ignored,
 }
 
 impl SidecarAnnotation {
-    /// None if it is for nobody's sidecar.
+    /// Parses an annotation; none if it is not for a sidecar.
     fn read(name: &str, value: &str) -> Option<Self> {
         let (_, own) = name.split_once("istio.io/").filter(|(who, _)| FOR_SIDECARS.contains(who))?;
         let read = match own {
@@ -58,15 +58,15 @@ impl SidecarAnnotation {
     }
 }
 
-/// What the names of annotations for sidecars begin with, before `istio.io/`.
+/// The prefixes of annotations for sidecars, before `istio.io/`.
 const FOR_SIDECARS: [&str; 3] = ["sidecar.", "proxy.", "traffic.sidecar."];
 
 impl EnvoyInfo {
-    /// None if no Envoy wrote it.
+    /// Parses the page; none if Envoy did not write it.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let all: Value = serde_json::from_str(text).ok()?;
         let text = |name: &str| all[name].as_str().map(str::to_owned);
-        // Commit, version, how it was built.
+        // The text has the commit, the version and the build, separated by slashes.
         let version = text("version")?.split('/').nth(1)?.to_owned();
         let concurrency = all["command_line_options"]["concurrency"].as_u64()?;
         let uptime = text("uptime_current_epoch").unwrap_or_default();
@@ -85,7 +85,7 @@ impl IstioMetadata {
         Some(Self { version, annotations, concurrency: metadata["PROXY_CONFIG"]["concurrency"].as_u64() })
     }
 
-    /// What a file of the downward API holds (`name="value"` on each line, the value as Go quotes it), in the place of what Envoy was not told.
+    /// Adds the annotations from a downward API file (lines of `name="value"` with Go's quoting) that Envoy's own metadata lacks.
     pub(super) fn annotated(&mut self, file: &str) {
         let lines = file.lines().filter_map(|line| line.split_once('='));
         let read = lines.filter_map(|(name, value)| {
@@ -97,7 +97,7 @@ impl IstioMetadata {
         }
     }
 
-    /// The CPU limit of the sidecar's container, in cores, where the pod names one of its own.
+    /// The CPU limit of the sidecar's container in cores, if an annotation sets it.
     pub(super) fn cpu_limit(&self) -> Option<f64> {
         match self.annotations.get("sidecar.istio.io/proxyCPULimit")? {
             SidecarAnnotation::Cores(cores) => Some(*cores),
@@ -105,7 +105,7 @@ impl IstioMetadata {
         }
     }
 
-    /// `concurrency: N` of `proxy.istio.io/config`.
+    /// The `concurrency: N` of `proxy.istio.io/config`.
     pub(super) fn asked(&self) -> Option<u64> {
         match self.annotations.get("proxy.istio.io/config")? {
             SidecarAnnotation::Concurrency(workers) => Some(*workers),
@@ -114,7 +114,7 @@ impl IstioMetadata {
     }
 }
 
-/// Of YAML in lines, or of JSON, which is YAML, too.
+/// Finds the concurrency in YAML lines or in JSON.
 fn concurrency(config: &str) -> Option<u64> {
     let json = serde_json::from_str::<Value>(config).ok().and_then(|all| all["concurrency"].as_u64());
     json.or_else(|| {
@@ -122,7 +122,7 @@ fn concurrency(config: &str) -> Option<u64> {
     })
 }
 
-/// A quantity of CPU as Kubernetes writes it: `2`, `0.5`, `500m`.
+/// Parses a CPU quantity of Kubernetes, such as `2`, `0.5` or `500m`.
 fn cores(quantity: &str) -> Option<f64> {
     let quantity = quantity.trim();
     let cores = match quantity.strip_suffix('m') {
@@ -132,7 +132,7 @@ fn cores(quantity: &str) -> Option<f64> {
     (cores > 0.0 && cores < 1e4).then_some(cores)
 }
 
-/// A quantity of memory as Kubernetes writes it: `128Mi`, `1G`, `1e9`.
+/// Parses a memory quantity of Kubernetes, such as `128Mi`, `1G` or `1e9`.
 fn bytes(quantity: &str) -> Option<f64> {
     let quantity = quantity.trim();
     let (number, factor) = UNITS
@@ -143,7 +143,7 @@ fn bytes(quantity: &str) -> Option<f64> {
     (bytes > 0.0 && bytes < 1e18).then_some(bytes)
 }
 
-/// Of quantities, in bytes (kubernetes.io, "Resource units"); those of two letters before those that end them.
+/// The units of quantities in bytes (kubernetes.io, "Resource units"). Two-letter units come before their one-letter endings.
 const UNITS: [(&str, f64); 8] = [
     ("Ki", 1024.0),
     ("Mi", 1_048_576.0),
@@ -155,37 +155,37 @@ const UNITS: [(&str, f64); 8] = [
     ("T", 1e12),
 ];
 
-/// Where the counters are that are looked at: only those that were ever touched, which is what a page of a large mesh can be read of.
-/// `(`, `|`, `$`, `\` and `+` are written with percent signs as far as Envoy's parser of paths asks for it.
+/// The path of the used counters that the check reads; a large mesh would have too many others. The path escapes `(`, `|`, `$`, `\` and `+`
+/// as far as Envoy's parser requires.
 pub(super) const STATS: &str = "/stats?usedonly&filter=%5Ecluster%5C..*%5C.(circuit_breakers%7Cupstream_(cx_(overflow%7Ctotal%7Chttp1_total%7Chttp2_total%7Cconnect_fail)\
                                 %7Crq_(total%7Cpending_overflow%7Cretry_overflow))%24)%7C%5C.worker_%5B0-9%5D%2B%5C.(downstream_cx_(active%7Ctotal)%7Cwatchdog_miss)%24\
                                 %7C%5C.downstream_pre_cx_timeout%24%7C_inspector%5C.";
 
-/// `/stats`, as far as it is looked at. A counter that is not there is 0: it was never touched.
+/// The counters of `/stats`. A missing counter is 0, because Envoy has never touched it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct EnvoyStats {
-    /// By name; only what is sent to somebody else.
+    /// The upstream clusters by name.
     pub(super) clusters: BTreeMap<String, EnvoyCluster>,
-    /// By listener, and in it by worker.
+    /// The connections by listener and worker.
     pub(super) workers: BTreeMap<String, BTreeMap<u32, WorkerConnections>>,
-    /// How often a worker did not come back to its loop for 200 ms (`watchdog_miss`, its default).
+    /// The number of times a worker did not return to its event loop for 200 ms (`watchdog_miss`, its default).
     pub(super) stalls: u64,
-    /// Connections whose protocol was looked for at their first bytes, and was HTTP.
+    /// The connections whose protocol Envoy detected as HTTP from the first bytes.
     pub(super) protocol_detected: u64,
-    /// Connections that waited for that as long as it may take.
+    /// The connections whose protocol detection timed out.
     pub(super) protocol_timeouts: u64,
 }
 
-/// What one worker has of a listener.
+/// The connections of one worker on a listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct WorkerConnections {
-    /// Connections that are open.
+    /// The open connections.
     pub(super) active: u64,
-    /// Since it began.
+    /// The connections since the start.
     pub(super) total: u64,
 }
 
-/// Where requests are sent.
+/// The counters of an upstream cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct EnvoyCluster {
     pub(super) connections: u64,
@@ -196,17 +196,17 @@ pub(super) struct EnvoyCluster {
     pub(super) requests: u64,
     pub(super) pending_overflow: u64,
     pub(super) retry_overflow: u64,
-    /// Breakers that are open, as `default.rq_open`.
+    /// The open circuit breakers, such as `default.rq_open`.
     pub(super) open: Vec<String>,
 }
 
 impl EnvoyStats {
-    /// None if no line is a counter's.
+    /// Parses the page; none if no line is a counter.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut stats = Self::default();
         let mut is_any = text.trim().is_empty();
         for line in text.lines() {
-            // A histogram's value is no number; the last colon ends the name, which may have some.
+            // Lines of histograms have no number. The last colon ends the name, which may contain colons.
             let Some((name, value)) = line.rsplit_once(": ") else { continue };
             let Ok(value) = value.trim().parse() else { continue };
             is_any = true;
@@ -249,7 +249,7 @@ impl EnvoyStats {
         *field(self.cluster(name)) = value;
     }
 
-    /// Istio ends names by `;` where they hold dots.
+    /// The cluster with this name. Istio ends a name that contains dots with `;`.
     fn cluster(&mut self, name: &str) -> &mut EnvoyCluster {
         self.clusters.entry(name.trim_end_matches([';', '.']).to_owned()).or_default()
     }
@@ -271,24 +271,24 @@ impl EnvoyStats {
     }
 }
 
-/// How near a cluster is to one of its limits.
+/// The use of one limit of a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LimitUsage {
     pub(super) cluster: String,
-    /// `connections`, `pending requests`, `requests`.
+    /// The limited thing: `connections`, `pending requests` or `requests`.
     pub(super) what: &'static str,
     pub(super) used: u64,
     pub(super) most: u64,
 }
 
 impl LimitUsage {
-    /// Percent.
+    /// The used share of the limit, in percent.
     pub(super) fn share(&self) -> f64 {
         self.used as f64 * 100.0 / self.most.max(1) as f64
     }
 }
 
-/// Of `/clusters?format=json`: each limit of the default priority with what is in use of it. None if it is no such page.
+/// Parses `/clusters?format=json`: each limit of the default priority with its current use. The result is none for another page.
 pub(super) fn limits(text: &str) -> Option<Vec<LimitUsage>> {
     let all: Value = serde_json::from_str(text).ok()?;
     let Some(clusters) = all.get("cluster_statuses") else { return all.as_object().map(|_| Vec::new()) };
@@ -298,7 +298,7 @@ pub(super) fn limits(text: &str) -> Option<Vec<LimitUsage>> {
 fn limits_of(cluster: &Value) -> Vec<LimitUsage> {
     let name = cluster["name"].as_str().unwrap_or("?");
     let thresholds = cluster["circuit_breakers"]["thresholds"].as_array();
-    // The default priority is the one that is not named.
+    // The default priority has no name.
     let Some(limits) = thresholds.into_iter().flatten().find(|limits| limits.get("priority").is_none())
     else {
         return Vec::new();
@@ -312,7 +312,7 @@ fn limits_of(cluster: &Value) -> Vec<LimitUsage> {
         ("requests", "max_requests", "rq_active"),
     ];
     let near = kinds.into_iter().filter_map(|(what, limit, stat)| {
-        // Numbers of 32 bits are numbers, those of 64 text.
+        // The page writes 32-bit numbers as numbers and 64-bit numbers as text.
         let most = limits[limit].as_u64()?;
         Some(LimitUsage { cluster: name.to_owned(), what, used: used(stat), most })
     });

@@ -1,4 +1,4 @@
-//! What Envoy's figures come to.
+//! Judges the counters of an Envoy.
 
 use seawall_probe::files::{HostFiles, ProbeResult};
 
@@ -12,7 +12,7 @@ use crate::finding::{DoctorFinding, DoctorStatus, pluralize, shortened};
 
 type StatsReading = ProbeResult<EnvoyStats>;
 
-/// All findings about an Envoy that answered, in the order of the list.
+/// All findings about an Envoy that responded, in the order of the list.
 pub(super) fn judge_all(
     files: &dyn HostFiles,
     place: &HttpUrl,
@@ -45,7 +45,7 @@ pub(super) fn judge_all(
 
 const LOOK: &str = "look at /stats?usedonly of its admin port";
 
-/// Which Envoy it is.
+/// Describes the Envoy.
 fn envoy(place: &HttpUrl, info: &EnvoyInfo) -> DoctorFinding {
     let istio = info
         .istio
@@ -69,10 +69,10 @@ fn envoy(place: &HttpUrl, info: &EnvoyInfo) -> DoctorFinding {
     )
 }
 
-/// Fewer connections than this for each worker spread by chance alone.
+/// With fewer connections per worker, an uneven spread may be chance.
 const ENOUGH: u64 = 8;
 
-/// How open connections are spread over the workers of each listener; which worker gets one is the kernel's choice.
+/// Judges how the kernel spread the open connections of each listener over the workers.
 fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
     let workers = info.concurrency.max(1);
     let judged = stats.workers.iter().map(|(listener, by)| {
@@ -99,7 +99,7 @@ fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
         .with_measurement("connections", all as f64, "connections")
         .with_measurement("most", most as f64, "connections");
     let fair = all as f64 / workers as f64;
-    // Three standard deviations of a fair draw.
+    // The bound is three standard deviations above an even spread.
     let by_chance = fair + 3.0 * (fair * (1.0 - 1.0 / workers as f64)).sqrt();
     if workers == 1 || all < ENOUGH * workers || (most as f64) < (2.0 * fair).max(by_chance).min(all as f64) {
         return found;
@@ -113,10 +113,10 @@ fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
     )
 }
 
-/// The share of errors that `find` bears unless it is told otherwise.
+/// The default errors objective of `find`, in percent.
 const LOST: f64 = 0.1;
 
-/// Something that clusters have too much of, and of how much.
+/// A ratio of counters of a cluster, such as refused requests to all requests.
 #[derive(Clone, Copy)]
 struct CounterRatio {
     of: fn(&EnvoyCluster) -> u64,
@@ -129,8 +129,8 @@ impl CounterRatio {
     }
 }
 
-/// The cluster where it is worst, with that, and how much of it came while it was watched in all clusters: where most of it comes now, else
-/// where its share is largest since Envoy began.
+/// The worst cluster, and the increase over all clusters during the check. The worst is the cluster with the largest increase; without an
+/// increase, the one with the largest share since Envoy's start.
 fn worst<'a>(
     before: &EnvoyStats,
     after: &'a EnvoyStats,
@@ -147,9 +147,9 @@ fn worst<'a>(
     Some((name, most, sum(some().map(|(name, cluster)| grown(name, cluster)))))
 }
 
-/// Requests that were refused because too many waited for a connection.
+/// Judges the requests that Envoy refused because too many requests waited for a connection.
 fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
-    // Refused requests are not among those that were sent.
+    // Envoy does not count refused requests as sent.
     let part = CounterRatio {
         of: |cluster| cluster.pending_overflow,
         whole: |cluster| cluster.requests.saturating_add(cluster.pending_overflow),
@@ -184,10 +184,10 @@ fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     )
 }
 
-/// From here on the next burst reaches the limit.
+/// Above this share, the next burst reaches the limit.
 const NEARLY: f64 = 80.0;
 
-/// Breakers that are open, have cut something, or nearly do.
+/// Judges the circuit breakers that are open, have cut something or are near their limit.
 fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<LimitUsage>>) -> DoctorFinding {
     let seen = BreakerSummary::seen(before, after, near);
     let share = seen.nearest.map_or(0.0, LimitUsage::share);
@@ -216,15 +216,15 @@ fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<Limi
     )
 }
 
-/// What was seen of circuit breakers; none of each where there is none.
+/// A summary of the circuit breakers.
 struct BreakerSummary<'a> {
-    /// A cluster of which some are open now, not counting that of connections: at that one requests wait.
+    /// A cluster with an open breaker. The connection breaker does not count, because requests only wait for it.
     open: Option<(&'a str, &'a EnvoyCluster)>,
-    /// Of how many more some are.
+    /// The number of further clusters with an open breaker.
     others: usize,
-    /// The cluster where most was cut, and how much was in all while it was watched.
+    /// The cluster with the most cuts, and the cuts in all clusters during the check.
     cut: Option<(&'a str, &'a EnvoyCluster, u64)>,
-    /// Who is nearest to a limit.
+    /// The limit with the highest use.
     nearest: Option<&'a LimitUsage>,
 }
 
@@ -279,10 +279,10 @@ impl<'a> BreakerSummary<'a> {
     }
 }
 
-/// Fewer requests than this say nothing about how connections are used.
+/// With fewer requests, the use of connections says nothing.
 const SEEN: u64 = 100;
 
-/// Connections upstream: whether they are made, and used for more than a request or two.
+/// Judges the upstream connections: failures, and the number of requests per connection.
 fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let all = sum(after.clusters.values().map(|cluster| cluster.connections));
     let requests = sum(after.clusters.values().map(|cluster| cluster.requests));
@@ -338,7 +338,7 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     }
 }
 
-/// Which protocol is spoken upstream, and connections whose protocol was looked for in vain.
+/// Describes the upstream protocols and judges failed protocol detection.
 fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let count =
         |of: fn(&EnvoyCluster) -> u64| after.clusters.values().filter(|cluster| of(cluster) > 0).count();
@@ -368,7 +368,7 @@ fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     )
 }
 
-/// What Istio's annotations ask for, against what runs.
+/// Compares Istio's annotations with the running Envoy.
 fn annotations(info: &EnvoyInfo) -> DoctorFinding {
     let Some(istio) = &info.istio else {
         return DoctorFinding::ok(
@@ -405,10 +405,10 @@ fn annotations(info: &EnvoyInfo) -> DoctorFinding {
     }
 }
 
-/// A pod has a handful; beyond these none tells more.
+/// The most annotations that the finding lists. A pod has only a few.
 const MOST_ANNOTATIONS: usize = 50;
 
-/// An annotation by its name, and by its value as far as it is looked at.
+/// Describes an annotation by its name and parsed value.
 fn told(name: &str, kept: &SidecarAnnotation) -> String {
     let name = shortened(name);
     match kept {
@@ -419,7 +419,7 @@ fn told(name: &str, kept: &SidecarAnnotation) -> String {
     }
 }
 
-/// What others count may be as large as it likes.
+/// Adds up counts without overflow.
 fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }

@@ -1,4 +1,5 @@
-//! Envoy's worker threads against the CPU that they may use: by Istio's annotation, or by the quota of the control group of the Envoy that listens here.
+//! Compares Envoy's worker threads with the CPU that they may use. The CPU comes from Istio's annotation or from the quota of the control
+//! group of the Envoy that listens at the admin port.
 
 use seawall_probe::files::{HostFiles, read_parsed};
 use seawall_probe::snapshot::quotas;
@@ -8,25 +9,25 @@ use super::{HttpUrl, WORKERS};
 use crate::cpu::envoys;
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
-/// CPUs of the machine, by their lines.
+/// The number of the machine's CPUs, from its lines in `/proc/stat`.
 fn cores_of(stat: &str) -> Option<u64> {
     let names = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.bytes().next());
     Some(names.filter(u8::is_ascii_digit).count() as u64).filter(|cores| *cores > 0)
 }
 
-/// What Envoy's workers may use.
+/// The CPU that Envoy's workers may use.
 pub(super) enum WorkerCpuLimit {
-    /// So many cores: whose word that is, as a sentence goes on, and how many.
+    /// The workers may use this number of cores; the text names the source.
     Limited(&'static str, f64),
-    /// All of the machine's.
+    /// The workers may use all cores of the machine.
     Unlimited(u64),
-    /// No more than the machine's, where that is known.
+    /// The limit is unknown; the number is that of the machine's cores, if known.
     Unknown(Option<u64>),
 }
 
 impl WorkerCpuLimit {
-    /// What the pod is annotated with, else the quota of the control group of the Envoy that is seen in this network namespace. Of several that it may
-    /// be, all must have the same.
+    /// The CPU limit from the pod's annotation, or the quota of the control group of the Envoy in this network namespace. If several Envoys
+    /// are candidates, their quotas must be equal.
     pub(super) fn of(files: &dyn HostFiles, place: &HttpUrl, info: &EnvoyInfo) -> Self {
         if let Some(limit) = info.istio.as_ref().and_then(IstioMetadata::cpu_limit) {
             return Self::Limited("its CPU limit is", limit);
@@ -65,7 +66,7 @@ impl WorkerCpuLimit {
         }
     }
 
-    /// As many cores at most.
+    /// The largest number of cores that the workers may use, if known.
     fn most(&self) -> Option<f64> {
         match self {
             Self::Limited(_, cores) => Some(*cores),
@@ -75,8 +76,8 @@ impl WorkerCpuLimit {
     }
 }
 
-/// Sockets that listen at the port of a place, by their inodes, which no two of a machine share, as a process's network namespace shows them
-/// (`proc_pid_net(5)`).
+/// The inodes of the sockets that listen at the port, from a process's view of its network namespace (`proc_pid_net(5)`). No two sockets of
+/// a machine share an inode.
 fn listeners(files: &dyn HostFiles, process: &str, place: &HttpUrl) -> Vec<String> {
     let port = place.authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).unwrap_or(0);
     let at = format!(":{port:04X}");
@@ -95,7 +96,7 @@ const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may us
 
 const ONE: &str = "all connections of the pod go through one thread, which can use at most one core: requests wait for that thread even while other cores are idle";
 
-/// Worker threads against the CPU that they may use.
+/// Judges the worker threads against the CPU that they may use.
 pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> DoctorFinding {
     let count = info.concurrency as f64;
     let late =
@@ -118,7 +119,7 @@ pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> Do
     }
 }
 
-/// What is wrong with so many workers for what they are known to have.
+/// The mismatch between the number of workers and the known CPU, if any.
 fn misfit(workers: u64, cpu: &WorkerCpuLimit) -> Option<&'static str> {
     let count = workers as f64;
     match cpu {
@@ -134,7 +135,7 @@ fn misfit(workers: u64, cpu: &WorkerCpuLimit) -> Option<&'static str> {
     }
 }
 
-/// What is not known may be less than the machine's, so one worker can be right, and more of them be stopped.
+/// The verdict for an unknown limit: one worker may be right, and more workers may be throttled.
 fn unseen(found: DoctorFinding, workers: u64, cpu: &WorkerCpuLimit) -> DoctorFinding {
     match cpu {
         WorkerCpuLimit::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.with_status(

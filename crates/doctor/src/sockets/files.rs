@@ -1,4 +1,4 @@
-//! Open files against their limits: of each process that may be looked at, and of the machine.
+//! Judges the open files of each readable process, and of the machine, against their limits.
 
 use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::proc::{OpenFileLimits, hides_processes};
@@ -6,15 +6,15 @@ use seawall_probe::proc::{OpenFileLimits, hides_processes};
 use super::FILES;
 use crate::finding::{DoctorFinding, DoctorStatus};
 
-/// Processes beyond this are not looked at, so that a look at a crowded node ends.
+/// The most processes that the check reads, so that it ends on a crowded node.
 const MOST: usize = 4096;
 
-/// From here on the next burst reaches the limit.
+/// Above this share, the next burst reaches the limit.
 const NEARLY: f64 = 80.0;
-/// Some are kept for logs and names that are looked up.
+/// Above this share, the rest is needed for logs and lookups.
 const FULL: f64 = 95.0;
 
-/// A process, or the machine.
+/// The open files of a process or of the machine.
 struct DescriptorUse {
     whose: String,
     open: u64,
@@ -27,7 +27,7 @@ impl DescriptorUse {
     }
 }
 
-/// Who is nearest to its limit.
+/// Judges the process, or the machine, that is nearest to its limit.
 pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
     let fix = "look at ls /proc/PID/fd | wc -l and /proc/PID/limits as root, or as the user of the process";
     let (seen, unseen) = match processes(files) {
@@ -73,7 +73,7 @@ pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
     )
 }
 
-/// Processes that may be looked at, and how many may not.
+/// The open files of the readable processes, and the number of unreadable ones.
 fn processes(files: &dyn HostFiles) -> ProbeResult<(Vec<DescriptorUse>, usize)> {
     let names = files.names("/proc").map_err(|error| ProbeError::new("/proc", &error))?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -82,7 +82,7 @@ fn processes(files: &dyn HostFiles) -> ProbeResult<(Vec<DescriptorUse>, usize)> 
     for number in numbers.into_iter().take(MOST) {
         match process(files, number) {
             Ok(used) => seen.push(used),
-            // It has ended in the meantime.
+            // The process has just ended.
             Err(ProbeError::Missing(_)) => {}
             Err(_) if is_without_files(files, number) => {}
             Err(_) => unseen += 1,
@@ -91,13 +91,13 @@ fn processes(files: &dyn HostFiles) -> ProbeResult<(Vec<DescriptorUse>, usize)> 
     Ok((seen, unseen))
 }
 
-/// Whether it is a thread of the kernel, or has ended and waits for its parent: neither has memory of its own, nor open files (`task_mem`, Linux
-/// `fs/proc/task_mmu.c`, writes the line for all others).
+/// Whether the process is a kernel thread or a zombie. Neither has open files, and neither has a memory line in its status (`task_mem`,
+/// Linux `fs/proc/task_mmu.c`).
 fn is_without_files(files: &dyn HostFiles, number: u32) -> bool {
     files.read(&format!("/proc/{number}/status")).is_ok_and(|status| !status.contains("\nVmSize:"))
 }
 
-/// Whether there may be processes that are not even named.
+/// Whether the system may hide whole processes.
 pub(crate) fn may_hide_processes(files: &dyn HostFiles) -> bool {
     let [mounts, status] =
         ["mountinfo", "status"].map(|name| files.read(&format!("/proc/self/{name}")).unwrap_or_default());
@@ -115,14 +115,14 @@ fn process(files: &dyn HostFiles, number: u32) -> ProbeResult<DescriptorUse> {
     })
 }
 
-/// How many names are in the directory, which its size is since Linux 6.2 (`Documentation/filesystems/proc.rst`).
+/// The number of open files, which is the size of the directory since Linux 6.2 (`Documentation/filesystems/proc.rst`).
 fn open(files: &dyn HostFiles, directory: &str) -> ProbeResult<u64> {
     let unread = |error| ProbeError::new(directory, &error);
     let names = files.names(directory).map_err(unread)?.len() as u64;
     Ok(names.max(files.size(directory).map_err(unread)?))
 }
 
-/// Of `file-nr`: what is open, a zero, and the most (`Documentation/admin-guide/sysctl/fs.rst`).
+/// The open files of the machine. `file-nr` has the open files, a zero, and the limit (`Documentation/admin-guide/sysctl/fs.rst`).
 fn machine(files: &dyn HostFiles) -> Option<DescriptorUse> {
     let text = files.read("/proc/sys/fs/file-nr").ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse);

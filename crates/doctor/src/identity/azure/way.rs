@@ -1,20 +1,21 @@
-//! How Azure's SDKs get a token here, which the environment says: from the machine's metadata service, or from an endpoint of the platform that
-//! runs the container. In the order of MSAL (AzureAD/microsoft-authentication-library-for-python, `msal/managed_identity.py`,
-//! `get_managed_identity_source`) and azidentity (Azure/azure-sdk-for-go, `sdk/azidentity/managed_identity_client.go`).
+//! The endpoint from which Azure's SDKs get a token, according to the environment: the machine's metadata service, or an endpoint of the
+//! platform that runs the container. The order is that of MSAL (AzureAD/microsoft-authentication-library-for-python,
+//! `msal/managed_identity.py`, `get_managed_identity_source`) and azidentity (Azure/azure-sdk-for-go,
+//! `sdk/azidentity/managed_identity_client.go`).
 
 use crate::check::CheckContext;
 use crate::identity::lent::{CloudServerOutcome, CredentialServer, InvalidServerVariable};
 
-/// Which is asked, and as what.
+/// The endpoint for tokens, and the request that it needs.
 pub(super) struct AzureEndpoint {
     pub(super) wanted: CredentialServer,
-    /// What is asked for below the place.
+    /// The path to request below the server's URL.
     pub(super) path: &'static str,
-    /// What says that it is an SDK that asks, a secret where the platform gave one.
+    /// The headers that mark an SDK's request, with a secret if the platform gave one.
     pub(super) headers: Vec<(&'static str, String)>,
-    /// It says in how many seconds a token ends, and not when.
+    /// True if a response states the remaining seconds of a token, not its end.
     pub(super) states_lifetime: bool,
-    /// The machine's own metadata service may be behind it.
+    /// True if the machine's own metadata service may be behind this endpoint.
     pub(super) is_machines: bool,
 }
 
@@ -24,24 +25,26 @@ const OLD_ENDPOINT: &str = "MSI_ENDPOINT";
 const OLD_SECRET: &str = "MSI_SECRET";
 
 impl AzureEndpoint {
+    /// Chooses the endpoint.
+    ///
     /// # Errors
-    /// The outcome where nobody can be asked.
+    /// The outcome if the check cannot ask the endpoint.
     pub(super) fn of(site: &CheckContext) -> Result<Self, CloudServerOutcome> {
         let value = |name: &str| (site.environment)(name);
         let is = |name: &str| value(name).is_some();
         match (value(ENDPOINT), value(HEADER), value(OLD_ENDPOINT), value(OLD_SECRET)) {
-            // Service Fabric's endpoint, over https:// with a certificate that is told by its print.
+            // Service Fabric's endpoint uses https:// with a certificate that is identified by its thumbprint.
             (Some(_), Some(_), ..) if is("IDENTITY_SERVER_THUMBPRINT") => Err(CloudServerOutcome::Unaskable(
                 "IDENTITY_SERVER_THUMBPRINT",
                 InvalidServerVariable::Unsupported,
             )),
             (Some(url), Some(header), ..) => Self::app_service(url, header),
             (_, _, Some(url), Some(secret)) => Self::machine_learning(url, secret),
-            // Azure Arc's, which has a token for who can read a file of root's.
+            // Azure Arc's endpoint gives a token only to programs that can read a file of root's.
             (Some(_), ..) if is("IMDS_ENDPOINT") => {
                 Err(CloudServerOutcome::Unaskable(ENDPOINT, InvalidServerVariable::Unsupported))
             }
-            // Cloud Shell's, which is asked with a body.
+            // Cloud Shell's endpoint needs a request body.
             (_, _, Some(_), None) => {
                 Err(CloudServerOutcome::Unaskable(OLD_ENDPOINT, InvalidServerVariable::Unsupported))
             }
@@ -65,7 +68,7 @@ impl AzureEndpoint {
         })
     }
 
-    /// Of App Service, Functions and Container Apps ("REST endpoint reference" of App Service's managed identities).
+    /// The endpoint of App Service, Functions and Container Apps ("REST endpoint reference" of App Service's managed identities).
     fn app_service(url: String, header: String) -> Result<Self, CloudServerOutcome> {
         let wanted = endpoint("the endpoint of Azure's App Service", (ENDPOINT, url), "2019-08-01")?;
         let wanted = sent(wanted, HEADER, &header)?;
@@ -86,7 +89,7 @@ impl AzureEndpoint {
     }
 }
 
-/// The place of a token of this version at an endpoint, whose own query is kept.
+/// The URL of a token at an endpoint, for this API version. The endpoint's own query stays.
 fn endpoint(
     whose: &'static str,
     named: (&'static str, String),
@@ -100,7 +103,7 @@ fn endpoint(
     Ok(wanted)
 }
 
-/// A server whose secret can be sent.
+/// Checks that the secret for the server fits a header.
 fn sent(wanted: CredentialServer, name: &str, secret: &str) -> Result<CredentialServer, CloudServerOutcome> {
     if secret.contains(['\r', '\n']) {
         return Err(CloudServerOutcome::Tokenless(
