@@ -1,116 +1,116 @@
-//! Where the limits are, by all trials together: posteriors over the logarithm of a rate.
+//! Estimates the limits from all trials together, as posteriors over the logarithm of the rate.
 //!
-//! Three limits are searched apart: *growth* (what is in flight is work that arrives and is done: Brownian motion reflected at
-//! nothing, whose drift is the rate less the capacity), *errors* (above the limit what is too much fails, as at a rate limiter, or
-//! errors rise with the rate, as where places are lost by chance) and *lateness* (rises with the rate). The cliff is the lower of
-//! the first two, the knee the lower of all three. Pure: trials reduced to [`TrialEvidence`] come in.
+//! There are three kinds of limits. *Growth*: the requests in flight follow reflected Brownian motion, whose drift is the rate minus the
+//! capacity. *Errors*: above the limit the excess fails, as with a rate limiter, or errors rise with the rate, as with a loss system.
+//! *Lateness* rises with the rate. The cliff is the lower one of growth and errors, and the knee is the lowest of all three. These are pure
+//! functions of [`TrialEvidence`].
 
 use crate::evidence::{Dispersion, Proportion, TrialEvidence};
 use crate::goal::SearchGoal;
 use crate::normal::ReflectedBrownian;
 use crate::shapes::{self, FailureCurve};
 
-/// What a trial contributes.
+/// The evidence of a trial with its weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightedEvidence {
-    /// What it says.
+    /// The evidence of the trial.
     pub evidence: TrialEvidence,
-    /// Between 0 and 1: how much it counts for growth and errors.
+    /// The weight for growth and errors, between 0 and 1.
     pub weight: f64,
-    /// The same for lateness.
+    /// The weight for lateness, between 0 and 1.
     pub late_weight: f64,
-    /// It was in overload: what is answered then is all that the target can do, and that many are late is no burst.
+    /// True if the target was overloaded. Its goodput is then its capacity, and late responses are not a burst.
     pub busy: bool,
 }
 
-/// A range of rates that holds a limit with the stated credibility, and its middle.
+/// A range of rates that contains a limit with the stated credibility, and an estimate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bracket {
-    /// Requests a second.
+    /// The lower bound in requests per second.
     pub lower: f64,
-    /// Requests a second.
+    /// The estimate in requests per second.
     pub estimate: f64,
-    /// Requests a second.
+    /// The upper bound in requests per second.
     pub upper: f64,
 }
 
 impl Bracket {
-    /// How much of the lower bound lies between the bounds, as a share.
+    /// The distance between the bounds, as a share of the lower bound.
     #[must_use]
     pub fn width(&self) -> f64 {
         self.upper / self.lower - 1.0
     }
 
-    /// Wider by this share to each side.
+    /// Widens the bracket by this share on each side.
     #[must_use]
     pub fn widened(self, margin: f64) -> Self {
         Self { lower: self.lower / (1.0 + margin), upper: self.upper * (1.0 + margin), ..self }
     }
 }
 
-/// Quantiles of the posterior that bound a bracket: 97 %.
+/// The quantiles of the posterior that bound a bracket; 97 % lie between them.
 const BOUNDS: (f64, f64) = (0.015, 0.985);
-/// How far apart the bounds of a first range may be, as a factor.
+/// The largest ratio between the bounds of a first range.
 const WIDEST: f64 = 1000.0;
-/// Points of a grid; it is laid twice, the second time where the mass is.
+/// The number of grid points. The grid is built twice, the second time around the bulk of the posterior.
 const POINTS: usize = 120;
-/// Capacity noise from trial to trial, as a share; all are tried.
+/// The assumed standard deviations of the capacity from trial to trial, as shares. The likelihood averages over them.
 const NOISE: [f64; 3] = [0.004, 0.015, 0.05];
-/// Share of trials that are something else altogether, and of overloads in which goodput collapses.
+/// The assumed share of outlier trials; below, the share of overloads in which goodput collapses.
 const LAPSE: f64 = 0.02;
 const COLLAPSE: f64 = 0.1;
-/// Dispersions of what is answered under overload; all are tried.
+/// The assumed dispersions of responses in overload. The likelihood averages over them.
 const DISPERSIONS: [f64; 6] = [0.1, 0.35, 0.9, 2.0, 4.0, 9.0];
-/// Guess of their logarithm: mean and deviation.
+/// The prior of the logarithm of the dispersion: mean and standard deviation.
 const GUESS: (f64, f64) = (-0.36, 1.0);
 
-/// Of the requests, those that the line at the limit is of, and how likely that is beforehand: all of them; or those that one of
-/// several servers gets, which is slower than the others.
+/// The share of requests that goes through the limiting queue, with its prior probability: all requests, or the part of one slow server
+/// among several.
 const WHOLE: (f64, f64) = (1.0, 0.985);
 const PARTS: [(f64, f64); 3] = [(0.5, 0.005), (0.333, 0.005), (0.2, 0.005)];
 
-/// The line before the limit.
+/// A model of the queue before the limit.
 #[derive(Debug, Clone, Copy)]
 struct QueueModel {
-    /// How what is answered varies, variance over mean.
+    /// The dispersion of the responses: variance over mean.
     dispersion: f64,
-    /// Of the capacity, from trial to trial, as a share.
+    /// The standard deviation of the capacity from trial to trial, as a share.
     noise: f64,
-    /// Of the requests, those that get into it.
+    /// The share of requests that enters this queue.
     part: f64,
 }
 
-/// Everything that is known.
+/// The posterior of the limits, given all trials.
 #[derive(Debug, Clone)]
 pub struct LimitPosterior<'w> {
     curves: &'w FailureCurves,
     witnesses: &'w [WeightedEvidence],
-    /// How what is answered varied in overload.
+    /// The dispersion of responses in overload.
     answers: Dispersion,
-    /// In flight a second of rate without a queue.
+    /// The mean response time without a queue, in seconds.
     service: f64,
-    /// Late answers that come together.
+    /// The mean number of late responses per burst.
     burst: f64,
 }
 
-/// Which limits.
+/// A kind of limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitKind {
-    /// Growth and errors.
+    /// The limit by growth or errors.
     Cliff,
-    /// Those and lateness.
+    /// The limit by growth, errors or lateness.
     Knee,
-    /// Errors and lateness, or one of them, and nothing of growth: a closed loop has none.
+    /// The limit by errors, lateness or both, but not by growth, because a closed loop has no growth.
     Shares {
-        /// Whether errors limit.
+        /// True if errors count.
         errors: bool,
-        /// Whether lateness does.
+        /// True if lateness counts.
         late: bool,
     },
 }
 
 impl LimitKind {
-    /// Whether growth, errors and lateness are part of it.
+    /// Whether growth, errors and lateness count.
     fn parts(self) -> [bool; 3] {
         match self {
             Self::Cliff => [true, true, false],
@@ -121,7 +121,7 @@ impl LimitKind {
 }
 
 impl<'w> LimitPosterior<'w> {
-    /// Of these trials of a target that answers in so many seconds when it has nothing to do.
+    /// Creates the posterior from trials of a target with this response time at very low load.
     #[must_use]
     pub fn new(curves: &'w FailureCurves, service: f64, witnesses: &'w [WeightedEvidence]) -> Self {
         let busy = witnesses.iter().filter(|witness| witness.busy && witness.weight > 0.0);
@@ -129,10 +129,10 @@ impl<'w> LimitPosterior<'w> {
         Self { curves, witnesses, answers, service, burst: burst(witnesses) }
     }
 
-    /// The bracket of a limit that lies somewhere about this range; wider than the range if it must be.
+    /// The bracket of a limit near this range. The bracket may exceed the range.
     #[must_use]
     pub fn bracket(&self, of: LimitKind, range: (f64, f64)) -> Bracket {
-        // Where nothing was answered at all a rate has no logarithm, and a queue's rest may be answered faster than was offered.
+        // A rate of 0 has no logarithm. A rest of a queue may be served faster than the offered rate.
         let most = range.1.max(f64::MIN_POSITIVE);
         let (mut low, mut high) = (range.0.clamp(most / WIDEST, most).ln(), most.ln());
         let mut posterior = self.posterior(of, self.grid(low, high));
@@ -155,7 +155,7 @@ impl<'w> LimitPosterior<'w> {
         posterior.bracket()
     }
 
-    /// An even grid, with points where a single trial has the limit: a likelihood may be sharper than the grid.
+    /// An even grid with extra points at the limits of single trials, because a likelihood may be sharper than the grid.
     fn grid(&self, low: f64, high: f64) -> Vec<f64> {
         let mut grid = even(low, high);
         for WeightedEvidence { evidence, .. } in self.witnesses.iter().filter(|witness| witness.weight > 0.0)
@@ -183,7 +183,7 @@ impl<'w> LimitPosterior<'w> {
         Posterior { grid, below }
     }
 
-    /// Logarithm of the likelihood of each capacity, dispersion and capacity noise marginalised.
+    /// The log-likelihood of each capacity, averaged over dispersion and capacity noise.
     fn growth(&self, grid: &[f64]) -> Vec<f64> {
         let likely = DISPERSIONS.map(|dispersion| (dispersion, self.ln_dispersion(dispersion)));
         let most = likely.iter().map(|(_, ln)| *ln).fold(f64::NEG_INFINITY, f64::max);
@@ -191,7 +191,8 @@ impl<'w> LimitPosterior<'w> {
         let likeliest = likely.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1));
         let lines = || {
             let whole = likely.iter().flat_map(|pair| NOISE.map(|noise| (*pair, noise, WHOLE)));
-            // Of which part makes the line trials that overload tell far better than of how answers vary.
+            // For a partial queue, only the most likely dispersion is tried: overloaded trials tell the parts apart far better than the
+            // dispersion does.
             whole.chain(PARTS.into_iter().flat_map(move |part| {
                 likeliest.into_iter().flat_map(move |pair| NOISE.map(|noise| (pair, noise, part)))
             }))
@@ -204,7 +205,7 @@ impl<'w> LimitPosterior<'w> {
         grid.iter().map(|theta| of(theta.exp())).collect()
     }
 
-    /// Of a dispersion: squared deviations over it have a chi-squared distribution.
+    /// The log-likelihood of a dispersion: squared deviations divided by the dispersion follow a chi-squared distribution.
     fn ln_dispersion(&self, dispersion: f64) -> f64 {
         let guess = (dispersion.ln() - GUESS.0) / GUESS.1;
         -(self.answers.of * dispersion.ln() + self.answers.sum / dispersion + guess * guess) / 2.0
@@ -215,15 +216,15 @@ impl<'w> LimitPosterior<'w> {
         all.map(|witness| witness.weight * self.grown(&witness.evidence, theta, line).ln()).sum()
     }
 
-    /// Density of what was left in flight, as a share of what was sent.
+    /// The probability density of the requests left in flight, as a share of the sent ones.
     fn grown(&self, evidence: &TrialEvidence, theta: f64, line: QueueModel) -> f64 {
         let QueueModel { dispersion, noise, part } = line;
         let TrialEvidence { rate, seconds, sent, .. } = *evidence;
         let working = (rate.min(theta) * self.service).min(evidence.from.min(evidence.to));
-        // In flight is an average of three looks, and what is without a queue is not known exactly.
+        // The number in flight is a mean of three samples, and the number without a queue is uncertain.
         let blur = 1.0 + (0.15 * working).powi(2);
         let variance = dispersion * rate.min(theta) + (noise * theta).powi(2) * seconds + blur / seconds;
-        // A queue that is empty says no more of the capacity than that blur lets through.
+        // An empty queue gives no more information about the capacity than this uncertainty allows.
         let drift = (part * (rate - theta)).max(-variance / (2.0 * blur));
         let motion = ReflectedBrownian { from: evidence.from - working, drift, variance };
         let plain = sent * motion.density(evidence.to - working, seconds);
@@ -253,7 +254,7 @@ impl<'w> LimitPosterior<'w> {
                 share.inflation = share.inflation.max(self.burst);
             }
             if weight > 0.0 && share.of > 0.0 {
-                // A curve that promises less precision must not win by that: quasi-likelihood with its own normaliser.
+                // A curve with more doubt must not win by its doubt, so the quasi-likelihood has its own normaliser.
                 let doubted = share.inflation_with_doubt(shape.doubt);
                 let (most, rate) = (share.max_ln_likelihood(), witness.evidence.rate.ln());
                 for (ln, theta) in ln.iter_mut().zip(grid) {
@@ -267,7 +268,7 @@ impl<'w> LimitPosterior<'w> {
     }
 }
 
-/// Late answers come together: how many at once, over all trials. One that saw none may have missed one such burst.
+/// The mean number of late responses per burst, over all trials. A trial without late responses may have missed one such burst.
 fn burst(witnesses: &[WeightedEvidence]) -> f64 {
     let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0 && !witness.busy);
     let (late, bursts) = all.fold((0.0, 0.0), |(late, bursts), witness| {
@@ -276,7 +277,7 @@ fn burst(witnesses: &[WeightedEvidence]) -> f64 {
     if bursts > 0.0 { late / bursts } else { 2.0 }
 }
 
-/// Which share rises.
+/// The kind of failure share that rises with the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RisingFailureShare {
     Errors,
@@ -292,7 +293,7 @@ impl RisingFailureShare {
     }
 }
 
-/// The curves by which errors and lateness rise.
+/// The curves of errors and lateness over the rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailureCurves {
     errors: Vec<FailureCurve>,
@@ -300,14 +301,14 @@ pub struct FailureCurves {
 }
 
 impl FailureCurves {
-    /// For a goal.
+    /// The curves for a goal.
     #[must_use]
     pub fn new(goal: &SearchGoal) -> Self {
         let lateness = goal.late.map(|late| shapes::lateness(late.share)).unwrap_or_default();
         Self { errors: shapes::errors(goal.errors), lateness }
     }
 
-    /// The same over a number of clients, where one client more may be the one that finds no place.
+    /// The curves over the number of clients, where one more client may be the first without a place.
     #[must_use]
     pub fn closed(goal: &SearchGoal) -> Self {
         let lateness = goal.late.map(|late| shapes::clients(late.share)).unwrap_or_default();
@@ -315,12 +316,12 @@ impl FailureCurves {
     }
 }
 
-/// Of two limits, the lower is below.
+/// The probability that the lower of two limits is below a point.
 fn either(first: f64, second: f64) -> f64 {
     1.0 - (1.0 - first) * (1.0 - second)
 }
 
-/// Logarithm of the mean of what these are the logarithms of.
+/// The logarithm of the mean of numbers that are given by their logarithms.
 fn ln_mean(all: impl Iterator<Item = f64> + Clone) -> f64 {
     let most = all.clone().fold(f64::NEG_INFINITY, f64::max);
     if most == f64::NEG_INFINITY {
@@ -335,7 +336,7 @@ fn even(low: f64, high: f64) -> Vec<f64> {
     (0..POINTS).map(|at| low + (high - low) * at as f64 / (POINTS - 1) as f64).collect()
 }
 
-/// Cumulated probabilities at the points of a grid, straight lines between them.
+/// The cumulated probability at each grid point, by linear interpolation of the density.
 fn cumulated(grid: &[f64], ln: &[f64]) -> Vec<f64> {
     let most = ln.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut sums = vec![0.0; ln.len()];
@@ -347,7 +348,7 @@ fn cumulated(grid: &[f64], ln: &[f64]) -> Vec<f64> {
     sums.iter().map(|sum| sum / total).collect()
 }
 
-/// Probability that the limit is below, at each point of a grid.
+/// The probability that the limit is below each grid point.
 #[derive(Debug, Clone)]
 struct Posterior {
     grid: Vec<f64>,
@@ -362,7 +363,7 @@ impl Posterior {
         self.grid[at - 1] + part * (self.grid[at] - self.grid[at - 1])
     }
 
-    /// Where nearly all of the mass is.
+    /// The range that holds nearly all of the probability.
     fn reach(&self) -> (f64, f64) {
         (self.quantile(0.002), self.quantile(0.998))
     }

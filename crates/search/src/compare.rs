@@ -1,35 +1,35 @@
-//! Two runs beside each other: better, worse, or nothing that can be said.
+//! Compares two runs: better, worse or undecided.
 //!
-//! A [`ComparedRun`] is what a comparison needs of a search, as plain data, so that it can be made of a report or read from a file. What
-//! makes requests arrive and how connections are kept is the caller's: it is compared letter by letter and not understood.
+//! A [`ComparedRun`] has the data of a search that a comparison needs. The caller makes it from a report or reads it from a file. The
+//! comparison requires equal texts for the arrival process and the connections and does not interpret them.
 
 use crate::belief::Bracket;
 use crate::goal::SearchGoal;
 use crate::report::{SearchOutcome, SearchReport};
 
-/// What is compared of a search.
+/// The data of one search for a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedRun {
-    /// What it was held to.
+    /// The goal of the search.
     pub goal: SearchGoal,
-    /// Name of its profile.
+    /// The name of the profile.
     pub profile: String,
-    /// Highest rate that might be offered, requests a second.
+    /// The highest allowed rate in requests per second.
     pub max_rate: Option<f64>,
-    /// The arrival process, in the caller's words.
+    /// The arrival process, as the caller's text.
     pub arrivals: String,
-    /// What was done about connections, in the caller's words.
+    /// The use of connections, as the caller's text.
     pub connections: String,
-    /// How it ended; none where it has not.
+    /// The outcome; none if the search has not ended.
     pub outcome: Option<SearchOutcome>,
-    /// Whether the target had something that is used up.
+    /// True if the target had a quota that ran out.
     pub depleted: bool,
-    /// The cliff's bracket, as stated.
+    /// The reported bracket of the cliff.
     pub cliff: Option<Bracket>,
 }
 
 impl ComparedRun {
-    /// Of a search that made requests arrive and kept connections as these words say.
+    /// Takes the data from a report and these texts.
     #[must_use]
     pub fn of(report: &SearchReport, arrivals: &str, connections: &str) -> Self {
         Self {
@@ -50,58 +50,59 @@ impl ComparedRun {
     }
 }
 
-/// What a comparison says of the cliff.
+/// The change of the cliff between two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LimitChange {
     /// The cliff is higher.
     Better,
     /// The cliff is lower.
     Worse,
-    /// The runs show neither.
+    /// The runs do not show a change.
     Undecided,
 }
 
-/// The change, and by how much.
+/// The change of the cliff and its size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// What it is.
+    /// The direction of the change.
     pub change: LimitChange,
-    /// Cliff after over cliff before. The interval leaves one out where there is a change, and else does not.
+    /// The later cliff divided by the earlier one. A change means that the interval does not contain 1.
     pub ratio: Bracket,
 }
 
-/// Why two runs cannot be compared.
+/// A reason why two runs cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IncomparableRuns {
-    /// They were held to different goals.
+    /// The goals differ.
     Goal,
-    /// One was more thorough than the other.
+    /// The profiles differ.
     Profile,
-    /// They might offer different rates at most.
+    /// The highest allowed rates differ.
     MaxRate,
-    /// Requests arrived in different ways.
+    /// The arrival processes differ.
     Arrivals,
-    /// Connections were not kept alike.
+    /// The use of connections differs.
     Connections,
-    /// One of them did not find a cliff.
+    /// One of the runs did not find a cliff.
     NotFound,
-    /// One of them had something that is used up.
+    /// One of the targets had a quota that ran out.
     Depleted,
 }
 
-/// A bracket that is wider, as a share of its lower bound, has its middle anywhere: all of it counts.
+/// The width of a bracket, as a share of its lower bound, above which the whole bracket counts, because its estimate may lie anywhere
+/// inside.
 const WIDE: f64 = 0.4;
-/// How much of what a stated bracket allows to a side counts here. A stated bracket is to hold the truth by itself and is widened by
-/// what no trial can see; that two of them are off to opposite sides, and that far, is much rarer.
+/// The share of a bracket's width that counts in a comparison. A reported bracket includes a margin for errors that no trial can see, and
+/// two brackets rarely err that far in opposite directions.
 const SHARE: f64 = 0.4;
-/// What two runs of one target differ by beside what each knows of itself, as a logarithm.
+/// The unexplained difference between two runs of one target, as a logarithm.
 const RUNS: f64 = 0.06;
 
-/// A change is a ratio whose interval leaves one out. [`SHARE`], [`RUNS`] and [`WIDE`] were chosen on simulated pairs so that equal runs
-/// are hardly ever told apart; what they come to on others stands in docs/find-search.md.
+/// Compares two runs. A change means that the interval of the ratio does not contain 1. [`SHARE`], [`RUNS`] and [`WIDE`] were chosen on
+/// simulated pairs so that equal runs hardly ever show a change; docs/find-search.md has results for other pairs.
 ///
 /// # Errors
-/// [`IncomparableRuns`].
+/// [`IncomparableRuns`] if the runs differ in more than the target.
 pub fn compare(before: &ComparedRun, after: &ComparedRun) -> Result<Comparison, IncomparableRuns> {
     alike(before, after)?;
     let ratio = ratio(&before.found()?, &after.found()?);
@@ -115,8 +116,8 @@ pub fn compare(before: &ComparedRun, after: &ComparedRun) -> Result<Comparison, 
     Ok(Comparison { change, ratio })
 }
 
-/// The interval of the ratio of two limits, from the intervals of both: what each may be off to a side adds up as independent errors do
-/// (Donner and Zou, "Closed-form confidence intervals for functions of the normal mean and standard deviation", 2012).
+/// The interval of the ratio of two limits. The deviations of both add up like independent errors (Donner and Zou, "Closed-form confidence
+/// intervals for functions of the normal mean and standard deviation", 2012).
 fn ratio(before: &Bracket, after: &Bracket) -> Bracket {
     let point = after.estimate / before.estimate;
     let share = if before.width().max(after.width()) > WIDE { 1.0 } else { SHARE };

@@ -1,46 +1,46 @@
-//! A trial reduced to what it says about growth, errors and lateness.
+//! Reduces a trial to its evidence about growth, errors and lateness.
 //!
-//! Pure sums over blocks. What they mean for a limit is [`crate::belief`]'s, which way they point [`crate::vote`]'s.
+//! These are pure sums over blocks. [`crate::belief`] derives limits from them, and [`crate::vote`] a verdict on a single trial.
 
 use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum};
 use crate::vote::TrialCriteria;
 
-/// Counts that vary: their squared deviations from what is expected, over it, and of how many.
+/// The dispersion of counts: a sum of squared deviations with its degrees of freedom.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Dispersion {
-    /// Sum of squared deviations, each over its expectation.
+    /// The sum of squared deviations, each divided by its expectation.
     pub sum: f64,
-    /// Degrees of freedom.
+    /// The degrees of freedom.
     pub of: f64,
 }
 
 impl Dispersion {
-    /// Variance over mean, drawn towards a guess that weighs so many observations.
+    /// The variance over the mean, shrunk towards a guess with the weight of this many observations.
     #[must_use]
     pub fn shrunk(self, guess: f64, weight: f64) -> f64 {
         (self.sum + guess * weight) / (self.of + weight)
     }
 
-    /// Both.
+    /// The dispersion of both samples together.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         Self { sum: self.sum + other.sum, of: self.of + other.of }
     }
 }
 
-/// So many of so many, and how much more than by chance that varies from half second to half second.
+/// A share of events, with its overdispersion between half seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Proportion {
-    /// How many.
+    /// The number of events.
     pub count: f64,
-    /// Of how many.
+    /// The number of trials of the share.
     pub of: f64,
-    /// Variance over that of independent draws.
+    /// The variance divided by that of independent draws.
     pub inflation: f64,
 }
 
 impl Proportion {
-    /// Counted block by block.
+    /// Counts a share block by block.
     fn counted(
         blocks: &[BlockCounts],
         count: impl Fn(&BlockCounts) -> u32 + Copy,
@@ -56,32 +56,32 @@ impl Proportion {
                 spread.combine(Dispersion { sum: (part - of * share).powi(2) / expected.max(1e-9), of: 1.0 });
         }
         let known = all > 0.0 && all < whole && spread.of > 0.0;
-        // Prior 2 with the weight of three half seconds, as in the study that this follows.
+        // The prior is 2 with the weight of three half seconds, as in the study behind this method.
         let inflation = if known { spread.shrunk(2.0, 3.0).max(1.0) } else { 2.0 };
         Self { count: all, of: whole, inflation }
     }
 
-    /// The share itself; none of nothing is nothing.
+    /// The share; 0 without trials.
     #[must_use]
     pub fn value(self) -> f64 {
         if self.of > 0.0 { self.count / self.of } else { 0.0 }
     }
 
-    /// By how many standard deviations it is above a bound.
+    /// The number of standard deviations above a bound.
     #[must_use]
     pub fn deviations_above(self, bound: f64) -> f64 {
         let deviation = (self.inflation * self.of * bound * (1.0 - bound)).sqrt();
         if deviation > 0.0 { (self.count - self.of * bound) / deviation } else { 0.0 }
     }
 
-    /// Logarithm of the likelihood of the share itself: no other is likelier.
+    /// The log-likelihood at the observed share, which is the maximum.
     #[must_use]
     pub fn max_ln_likelihood(self) -> f64 {
         let value = self.value().clamp(1e-9, 1.0 - 1e-9);
         self.count * value.ln() + (self.of - self.count) * (-value).ln_1p()
     }
 
-    /// The inflation for who compares it with a curve about which the logarithm of the odds varies by so much.
+    /// The inflation for a comparison with a curve whose log-odds are uncertain by this variance.
     #[must_use]
     pub fn inflation_with_doubt(self, doubt: f64) -> f64 {
         let value = self.value();
@@ -89,55 +89,56 @@ impl Proportion {
     }
 }
 
-/// What a trial says.
+/// The evidence of one trial.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrialEvidence {
-    /// Requests a second, as sent.
+    /// The sent rate in requests per second.
     pub rate: f64,
-    /// From when it had settled to its end, in seconds.
+    /// The time from settling to the end, in seconds.
     pub seconds: f64,
-    /// Requests sent in that time.
+    /// The requests sent in that time.
     pub sent: f64,
-    /// In flight when it had settled.
+    /// The requests in flight after settling.
     pub from: f64,
-    /// In flight at its end.
+    /// The requests in flight at the end.
     pub to: f64,
-    /// How much in flight it gained a second, as the median of all slopes (Theil 1950, Sen 1968), in requests.
+    /// The growth of the requests in flight per second, as the median of all slopes (Theil 1950, Sen 1968).
     pub slope: f64,
-    /// How answers vary from half second to half second.
+    /// The dispersion of responses between half seconds.
     pub answers: Dispersion,
-    /// Good answers a second.
+    /// The good responses per second.
     pub goodput: f64,
-    /// Of all that ended.
+    /// The share of errors among all ended requests.
     pub errors: Proportion,
-    /// Of all of which it is known whether they were in time, once two thirds of the trial are left.
+    /// The share of late responses in the last two thirds of the trial, among requests whose lateness is known.
     pub late: Proportion,
-    /// Stretches of half seconds in which some were late, one after the other.
+    /// The number of runs of half seconds with late responses.
     pub bursts: f64,
-    /// Mean response time of the last 0.3 s's good answers, in seconds.
+    /// The mean response time of the good responses in the last 0.3 s, in seconds.
     pub latency: Option<f64>,
-    /// That of its first three stretches with any, in seconds.
+    /// The mean response time of the first three blocks with good responses, in seconds.
     pub first: Option<f64>,
-    /// The slowest answer of each of the last three blocks, the middle one of them, in seconds: one may be chance.
+    /// The median of the slowest responses of the last three blocks, in seconds. A single slow response may be chance.
     pub slowest: f64,
-    /// Of the slowest answers of each block of its last second the second, in seconds: what serves many at a time answers them at once.
+    /// The second largest of the slowest responses per block in the last second, in seconds. A server that works in batches responds to
+    /// many requests at once.
     pub slow: f64,
-    /// Seconds from its begin during which no more was in flight than without a queue.
+    /// The seconds from the start during which no more requests were in flight than without a queue.
     pub held: f64,
 }
 
-/// Blocks over which what is in flight is averaged.
+/// The number of blocks over which the requests in flight are averaged.
 const ENDS: usize = 3;
 
 impl TrialEvidence {
-    /// What these blocks of a trial at this rate say; little, if it had hardly settled.
+    /// Computes the evidence of a trial at this rate. A trial that hardly settled gives little evidence.
     #[must_use]
     pub fn of(rate: f64, blocks: &[BlockCounts], standard: &TrialCriteria) -> Self {
-        // What was stopped before it had settled was much too much: then its begin says enough.
+        // A trial that was stopped before it settled had far too high a rate, so its beginning is enough.
         let settled = ((standard.settle / BLOCK_SECONDS).ceil() as usize).min(blocks.len() / 3);
         let held = held(blocks, standard.max_unqueued_in_flight(rate));
         if blocks.len() < settled + ENDS + 1 {
-            // Too short for growth; what failed failed.
+            // The trial is too short to show growth, but its errors count.
             let errors = Proportion::counted(blocks, |block| block.errors, BlockCounts::ended);
             let goodput = sum(blocks, |block| block.good) / (blocks.len().max(1) as f64 * BLOCK_SECONDS);
             let (latency, first, slowest, slow) =
@@ -148,7 +149,7 @@ impl TrialEvidence {
         let between = &rest[ENDS.div_ceil(2)..rest.len() - ENDS / 2];
         let seconds = between.len() as f64 * BLOCK_SECONDS;
         let sent = sum(between, |block| block.sent);
-        // Limiters that count in windows fail in part of each: whole seconds, not parts of them.
+        // Limiters with time windows fail in a part of each window, so only whole seconds count.
         let late = &blocks[settled.max(blocks.len() / 3)..];
         let whole = rest.len() % BLOCKS_PER_SECOND * usize::from(rest.len() > BLOCKS_PER_SECOND);
         Self {
@@ -171,7 +172,7 @@ impl TrialEvidence {
         }
     }
 
-    /// Of the requests sent, the share that is left in flight.
+    /// The requests left in flight, as a share of the sent requests.
     #[must_use]
     pub fn growth(&self) -> f64 {
         if self.sent > 0.0 { (self.to - self.from) / self.sent } else { 0.0 }
@@ -204,7 +205,7 @@ fn held(blocks: &[BlockCounts], calm: f64) -> f64 {
     last.map_or(0.0, |at| (at + 1) as f64 * BLOCK_SECONDS)
 }
 
-/// How often lateness began.
+/// The number of runs of blocks with late responses.
 fn bursts(blocks: &[BlockCounts]) -> f64 {
     let late: Vec<_> =
         blocks.chunks(BLOCKS_PER_CHUNK).map(|chunk| sum(chunk, |block| block.late) > 0.0).collect();
@@ -212,7 +213,7 @@ fn bursts(blocks: &[BlockCounts]) -> f64 {
     begins.count() as f64
 }
 
-/// Dispersion of what ends in half a second.
+/// The dispersion of the requests that end per half second.
 fn answers(blocks: &[BlockCounts]) -> Dispersion {
     let counts: Vec<_> =
         blocks.chunks_exact(BLOCKS_PER_CHUNK).map(|chunk| sum(chunk, BlockCounts::ended)).collect();
@@ -224,7 +225,7 @@ fn answers(blocks: &[BlockCounts]) -> Dispersion {
     Dispersion { sum, of: counts.len() as f64 - 1.0 }
 }
 
-/// Points of which slopes are taken: more would cost their square.
+/// The number of points for slopes. The cost grows with its square.
 const POINTS: usize = 24;
 
 fn slope(blocks: &[BlockCounts]) -> f64 {

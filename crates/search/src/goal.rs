@@ -1,31 +1,31 @@
-//! What a target must do at a rate for that rate to be below a limit.
+//! The goal that a target must meet at a rate below its limits.
 
 use std::time::Duration;
 
-/// The greatest share of answers that may be later than a bound.
+/// The largest share of responses that may exceed a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatencyGoal {
-    /// Share of all requests that were due, between 0 and 1: 0.01 where the 99th percentile is held to the bound.
+    /// The share of all due requests, between 0 and 1. For the 99th percentile it is 0.01.
     pub share: f64,
-    /// From the intended instant.
+    /// The longest time of a timely response, from the instant when its request was due.
     pub than: Duration,
 }
 
-/// Two limits follow of it: the *cliff*, above which errors are too many or what is in flight grows without end, and the *knee*,
-/// above which the lateness does not hold either.
+/// The goal of a search. It defines two limits. Above the *cliff*, errors exceed the goal or the requests in flight grow without bound.
+/// Above the *knee*, too many responses are late.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchGoal {
-    /// Greatest share of errors, between 0 and 1.
+    /// The largest share of errors, between 0 and 1.
     pub errors: f64,
-    /// None: only the cliff is searched.
+    /// The latency goal; none if only the cliff is searched.
     pub late: Option<LatencyGoal>,
 }
 
 impl SearchGoal {
-    /// Errors in one answer of a thousand, and nothing of latency.
+    /// The goal without latency: at most one error in a thousand requests.
     pub const CLIFF: Self = Self { errors: 0.001, late: None };
 
-    /// The greatest share that may be late; all, where nothing is said of latency.
+    /// The largest share of late responses; 1 without a latency goal.
     #[must_use]
     pub fn late_share(&self) -> f64 {
         self.late.map_or(1.0, |late| late.share)

@@ -1,10 +1,15 @@
-//! Which rate to offer next, and what the answers say about the rate at which a target breaks.
+//! Finds the rate at which a target breaks: this crate chooses the next rate and evaluates the results.
 //!
-//! [`search::RateSearch`] is a procedure without sockets, threads and clock: it says which [`offer::TrialSpec`] it wants carried out, is
-//! told what was [`seen::TrialObservation`], and has a [`report::SearchReport`] at any moment. [`target::search`] joins it to whatever carries offers
-//! out; [`closed`] does the same with clients that wait for their answers in place of a rate. [`evidence`] reduces a trial to what it says about growth, errors and lateness, [`vote`] says which way it points,
-//! [`belief`] joins all of them to a bracket; [`compare`] holds two reports beside each other. Knows nothing of HTTP, of the causes
-//! of a limit and of pages. Called by the tool.
+//! [`search::RateSearch`] is a procedure without sockets, threads or a clock. It gives the next [`offer::TrialSpec`], takes a
+//! [`seen::TrialObservation`], and has a [`report::SearchReport`] at any time. [`target::search`] connects it to a target. [`closed`] does
+//! the same for clients that wait for their responses.
+//!
+//! - [`evidence`] reduces a trial to its evidence about growth, errors and lateness.
+//! - [`vote`] judges a single trial.
+//! - [`belief`] combines all trials into a bracket.
+//! - [`compare`] compares two reports.
+//!
+//! The crate has no code for HTTP, for the causes of a limit or for reports' layout. The tool calls it.
 
 pub mod belief;
 pub mod closed;

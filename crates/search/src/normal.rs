@@ -1,12 +1,13 @@
-//! The normal distribution, and the queue that it makes: what `std` has no functions for.
+//! The normal distribution and reflected Brownian motion, which `std` lacks.
 
-/// Density of the standard normal distribution.
+/// The density of the standard normal distribution.
 #[must_use]
 pub fn density(z: f64) -> f64 {
     (-z * z / 2.0).exp() * 0.398_942_280_401_432_7
 }
 
-/// Probability that a standard normal draw is below `z`; absolute error below 1.5e-7, relative error below 1e-4 in the lower tail.
+/// The probability that a standard normal draw is below `z`. The absolute error is below 1.5e-7, and the relative error in the lower tail
+/// below 1e-4.
 #[must_use]
 pub fn cdf(z: f64) -> f64 {
     if z > 0.0 {
@@ -18,37 +19,37 @@ pub fn cdf(z: f64) -> f64 {
     }
 }
 
-/// Logarithm of [`cdf`], also where that is no number any more.
+/// The logarithm of [`cdf`], even where `cdf` itself underflows.
 #[must_use]
 pub fn ln_cdf(z: f64) -> f64 {
     if z > -3.0 { cdf(z).ln() } else { -z * z / 2.0 - 0.918_938_533_204_672_7 + mills(-z).ln() }
 }
 
-/// Upper tail for 0 ≤ z < 3 (Abramowitz and Stegun, 26.2.17).
+/// The upper tail for 0 ≤ z < 3 (Abramowitz and Stegun, 26.2.17).
 fn body(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z);
     let series = [1.330_274_429, -1.821_255_978, 1.781_477_937, -0.356_563_782, 0.319_381_530];
     density(z) * series.iter().fold(0.0, |sum, factor| (sum + factor) * t)
 }
 
-/// Upper tail over density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
+/// The upper tail divided by the density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
 fn mills(z: f64) -> f64 {
     (1..=9).rev().fold(z, |tail, step| z + f64::from(step) / tail).recip()
 }
 
-/// Work that arrives and is done with some randomness, and is never less than nothing: Brownian motion reflected at zero.
+/// A model of a queue: Brownian motion reflected at zero. Work arrives and is served at random, and the queue is never negative.
 #[derive(Debug, Clone, Copy)]
 pub struct ReflectedBrownian {
-    /// Where it begins, in requests.
+    /// The start in requests.
     pub from: f64,
-    /// What it gains a second on average, in requests.
+    /// The mean growth in requests per second.
     pub drift: f64,
-    /// By how much its variance grows a second.
+    /// The growth of the variance per second.
     pub variance: f64,
 }
 
 impl ReflectedBrownian {
-    /// Density of its place after so many seconds (Harrison, "Brownian Motion and Stochastic Flow Systems", 1985, section 1.8,
+    /// The density of the position after this many seconds (Harrison, "Brownian Motion and Stochastic Flow Systems", 1985, section 1.8,
     /// differentiated).
     #[must_use]
     pub fn density(self, at: f64, seconds: f64) -> f64 {
@@ -64,13 +65,13 @@ impl ReflectedBrownian {
     }
 }
 
-/// Logarithm of the odds.
+/// The log-odds of a share.
 #[must_use]
 pub fn logit(share: f64) -> f64 {
     (share / (1.0 - share)).ln()
 }
 
-/// The share that has these odds.
+/// The share with these log-odds.
 #[must_use]
 pub fn logistic(odds: f64) -> f64 {
     1.0 / (1.0 + (-odds).exp())

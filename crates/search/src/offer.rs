@@ -1,4 +1,4 @@
-//! What a search wants carried out next, and when that was long enough.
+//! The specification of a trial: its load, and the rule that stops it.
 
 use std::time::Duration;
 
@@ -33,43 +33,43 @@ pub enum TrialPurpose {
     Recovery,
 }
 
-/// When an offer was long enough, between its least and its most.
+/// The rule that stops a trial between its least and most duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StopRule {
-    /// At its end, unless it does damage.
+    /// Stops at the end, or earlier if the trial does damage.
     Whole(TrialCriteria),
-    /// As soon as it is decided.
+    /// Stops as soon as the verdict is clear.
     Decided(TrialCriteria),
-    /// As soon as this share of half a second's requests fails, or hangs.
+    /// Stops as soon as this share of half a second's requests fails or hangs.
     Fails(f64),
-    /// As soon as the last three answers were there within so many seconds.
+    /// Stops as soon as the last three responses took at most this many seconds.
     Calm(f64),
 }
 
-/// Load at one rate, or with one number of requests in flight.
+/// A trial with one rate or one number of requests in flight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrialSpec {
-    /// What for.
+    /// The purpose of the trial.
     pub purpose: TrialPurpose,
-    /// Requests a second, evenly or as the run's arrival process has it.
+    /// The requests per second, spaced evenly or by the run's arrival process.
     pub rate: f64,
-    /// No shorter, unless it does damage.
+    /// The shortest duration, unless the trial does damage.
     pub least: Duration,
-    /// No longer.
+    /// The longest duration.
     pub most: Duration,
-    /// When it is enough.
+    /// The stop rule.
     pub rule: StopRule,
-    /// More requests in flight are damage: stop.
+    /// The most requests in flight; a higher number counts as damage and stops the trial.
     pub most_in_flight: f64,
-    /// How long to wait for what is outstanding at its end; then it is closed.
+    /// The time to wait for outstanding requests at the end. Then they are closed.
     pub drain: Duration,
 }
 
-/// Answers of which a share is told from chance: fewer do no damage that counts.
+/// The least number of ended requests that shows damage.
 const FEW: f64 = 50.0;
 
 impl TrialSpec {
-    /// Whether to stop sending now. Asked whenever a block is complete, and by nobody who wants a search to be right before.
+    /// Whether to stop sending. The caller asks after each complete block.
     #[must_use]
     pub fn is_enough(&self, blocks: &[BlockCounts]) -> bool {
         let seconds = blocks.len() as f64 * BLOCK_SECONDS;
@@ -79,19 +79,19 @@ impl TrialSpec {
         seconds + BLOCK_SECONDS / 2.0 >= self.least.as_secs_f64() && self.decided(blocks)
     }
 
-    /// Whether what was to be spent by it was.
+    /// Whether the trial has emptied the token bucket.
     #[must_use]
     pub fn has_drained_burst(&self, blocks: &[BlockCounts]) -> bool {
         matches!(self.rule, StopRule::Fails(share) if fails(blocks, share))
     }
 
-    /// In flight beyond its bound for 0.2 s, or half of the last 0.2 s failed when a second is over.
+    /// Whether the trial does damage: too many requests in flight for 0.2 s, or, after the first second, half of the last 0.2 s failed.
     fn damages(&self, blocks: &[BlockCounts]) -> bool {
-        // One pause is not yet damage: what it held up is answered after it.
+        // One short stall is not damage: the target serves the delayed requests afterwards.
         let last = &blocks[blocks.len().saturating_sub(3)..];
         let in_flight = last.iter().map(|block| f64::from(block.in_flight)).fold(f64::INFINITY, f64::min);
         let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended));
-        // Limiters that count in windows refuse everything at the end of each: a second of that is no damage yet.
+        // Limiters with time windows refuse all requests at the end of each window, so one second of refusals is not damage.
         let failing = blocks.len() >= BLOCKS_PER_SECOND && ended >= FEW && errors > ended / 2.0;
         in_flight > self.most_in_flight || failing
     }
@@ -110,7 +110,7 @@ impl TrialSpec {
     }
 }
 
-/// Whether this share of the last half second failed, or is without an answer.
+/// Whether this share of the last half second's requests failed or has no response.
 fn fails(blocks: &[BlockCounts], share: f64) -> bool {
     let last = &blocks[blocks.len().saturating_sub(BLOCKS_PER_CHUNK)..];
     let (sent, errors) = (sum(last, |block| block.sent), sum(last, |block| block.errors));
@@ -120,12 +120,12 @@ fn fails(blocks: &[BlockCounts], share: f64) -> bool {
     sent >= 5.0 && (errors >= share * sent || grown >= share * sent)
 }
 
-/// Single requests are waited for so long, in blocks; what takes longer may hang, and says nothing of those after it. While those after it
-/// are missing, too, whoever should answer them is busy still.
+/// The longest wait for a single request, in blocks. A later one may hang and then says nothing about the requests after it. If those are
+/// missing, too, the target is still busy.
 const PATIENCE: usize = 5 * BLOCKS_PER_SECOND;
 
-/// Whether the last three answers were quick, and all of half a second, and no more are missing than were sent in the time that answers take: one of several servers
-/// may be busy with what was sent before, and seldom asked.
+/// Whether the target is calm: the last three responses and all of the last half second were quick, and few requests are outstanding. The
+/// last condition finds a busy server among several that gets few requests.
 fn calm(blocks: &[BlockCounts], within: f64) -> bool {
     if is_missed(&blocks[blocks.len().saturating_sub(PATIENCE)..], within) {
         return false;
@@ -136,7 +136,7 @@ fn calm(blocks: &[BlockCounts], within: f64) -> bool {
             return false;
         }
         answers += f64::from(block.good);
-        // Between two answers of one that is slow there may be three of others.
+        // Between two responses of a slow server there may be three of the others.
         if answers >= 3.0 && at + 1 >= BLOCKS_PER_CHUNK {
             return true;
         }
@@ -145,11 +145,11 @@ fn calm(blocks: &[BlockCounts], within: f64) -> bool {
 }
 
 fn is_missed(blocks: &[BlockCounts], within: f64) -> bool {
-    // Answers of whoever is busy still are no measure of how many may be under way.
+    // Responses of a busy server are not a measure of the usual requests in flight.
     let took = blocks.iter().map(|block| block.slowest.min(within)).fold(0.0, f64::max);
     let sent = sum(blocks, |block| block.sent);
     let rate = sent / (blocks.len().max(1) as f64 * BLOCK_SECONDS);
-    // At even distances as many are under way as are sent while one is, and one that was just sent.
+    // With even spacing, the requests in flight are those sent during one response time, plus the one just sent.
     sent - sum(blocks, BlockCounts::ended) > rate * took + 1.0
 }
 

@@ -1,36 +1,36 @@
-//! How much a search may spend, and how sure it must be for that.
+//! Profiles: the time that a search may take and the precision that it needs.
 
 use std::time::Duration;
 
-/// Time, widths and lengths of a search.
+/// The times, widths and durations of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Profile {
-    /// What it is called.
+    /// The name of the profile.
     pub name: &'static str,
-    /// Width of the cliff's bracket at which the search for it ends, as a share.
+    /// The width of the cliff's bracket, as a share, at which the search for the cliff ends.
     pub width: f64,
-    /// The same of the knee's.
+    /// The width of the knee's bracket, as a share, at which the search for the knee ends.
     pub knee_width: f64,
-    /// Time for the cliff, before it is checked on a rested target.
+    /// The time for the cliff, without the check on a rested target.
     pub budget: Duration,
-    /// Time for the knee, beside it.
+    /// The additional time for the knee.
     pub knee_budget: Duration,
-    /// Longest trial.
+    /// The longest trial.
     pub most: Duration,
-    /// Growth that may be overlooked, as a share of what is sent.
+    /// The growth that a trial may show and still be good, as a share of the sent requests.
     pub tolerance: f64,
-    /// How long the lower bound is held.
+    /// The duration of the trial that confirms the lower bound.
     pub confirm: Duration,
-    /// How long to look whether the target recovers.
+    /// The duration of the recovery trial.
     pub recovery: Duration,
-    /// By how much the credible bracket is widened to each side, as a share: what no trial of this length can see.
+    /// The margin added to each side of the cliff's bracket, as a share. It covers effects that trials of this length cannot show.
     pub margin: f64,
-    /// The same of the knee's bracket.
+    /// The margin added to each side of the knee's bracket, as a share.
     pub knee_margin: f64,
 }
 
 impl Profile {
-    /// A minute, or little more.
+    /// A search of about a minute.
     pub const QUICK: Self = Self {
         name: "quick",
         width: 0.08,
@@ -45,7 +45,7 @@ impl Profile {
         knee_margin: 0.04,
     };
 
-    /// Some minutes.
+    /// A search of several minutes.
     pub const THOROUGH: Self = Self {
         name: "thorough",
         width: 0.025,

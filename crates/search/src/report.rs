@@ -1,4 +1,4 @@
-//! What came of a search: data for whoever shows it.
+//! The report of a search, as data for its display.
 
 use std::time::Duration;
 
@@ -9,50 +9,50 @@ use crate::offer::TrialSpec;
 use crate::seen::TrialObservation;
 use crate::vote::{FailureMode, TrialVerdict};
 
-/// How a search ended.
+/// The outcome of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SearchOutcome {
-    /// The cliff is between two rates; or, where nothing broke, the knee.
+    /// The cliff lies between two rates. If nothing broke, the knee does.
     Found,
-    /// It is, and after overload the target stays weaker than it was before.
+    /// The cliff lies between two rates, and the target stays weaker after an overload.
     Metastable,
-    /// The highest rate that may be offered is below the cliff.
+    /// The target bears the highest allowed rate.
     NoLimitFound,
-    /// The highest rate that the generator can offer is below the cliff, or trials cannot be believed.
+    /// The target bears the highest rate that the generator can send, or the trials are invalid.
     GeneratorLimited,
-    /// The target fails with next to nothing to do; or as much far below the highest rate as there, so that no rate is to blame.
+    /// The target fails the goal at very low load, or fails equally often at low and high rates, so the rate is not the reason.
     UnstableBaseline,
-    /// The target stopped answering and did not come back.
+    /// The target stopped responding and did not come back.
     TargetDied,
-    /// Somebody ended it.
+    /// The user interrupted the search.
     Interrupted,
 }
 
-/// What is known of a limit.
+/// An estimate of a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LimitEstimate {
-    /// The credible bracket; none where trials do not carry one, and then the tested rates are all that there is.
+    /// The credible bracket; none if the trials do not give one. Then only the tested rates are known.
     pub bracket: Option<Bracket>,
-    /// Highest rate of a good trial below every bad one, requests a second.
+    /// The highest rate of a good trial below all bad ones, in requests per second.
     pub highest_good: Option<f64>,
-    /// Lowest rate of a bad trial, requests a second.
+    /// The lowest rate of a bad trial, in requests per second.
     pub lowest_bad: Option<f64>,
 }
 
-/// A bracket beyond this factor, of which no lower rate held, says where to look, if time was all that ended the search.
+/// The ratio of the bounds above which a bracket without a confirmed lower rate is only a hint, if the search ran out of time.
 const GUESS: f64 = 2.0;
-/// Beyond this one it is a guess, whatever ended it.
+/// The ratio of the bounds above which a bracket is always only a guess.
 const NO_IDEA: f64 = 5.0;
 
 impl LimitEstimate {
-    /// Whether it is between two rates. At low rates trials that hold end undecided: all of them together state the bracket, and it is one while
-    /// it is no guess.
+    /// Whether the limit lies between two rates. At low rates, single trials stay undecided, and only all of them together give a bracket.
+    /// It counts unless it is a guess.
     #[must_use]
     pub fn is_bracketed(&self) -> bool {
         self.is_within(GUESS)
     }
 
-    /// Whether it is no guess.
+    /// Whether the bracket is narrow enough to be more than a guess.
     #[must_use]
     pub(crate) fn is_roughly_bracketed(&self) -> bool {
         self.is_within(NO_IDEA)
@@ -65,84 +65,84 @@ impl LimitEstimate {
     }
 }
 
-/// What a search cannot exclude, because it did not last.
+/// A burst allowance that the search cannot exclude, because its trials were not long enough.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UnexcludedBurst {
-    /// The rate that was held, requests a second.
+    /// The rate that the target held, in requests per second.
     pub rate: f64,
-    /// How long without a rest.
+    /// The duration without a pause.
     pub held: Duration,
-    /// Requests in that time: an allowance for bursts of more than these could be behind the whole figure.
+    /// The requests in that time. An allowance for more requests than these could explain the whole result.
     pub requests: f64,
 }
 
-/// The target could do more for a while, and then no more.
+/// A quota of the target that ran out: the target was faster until then.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuotaExhaustion {
-    /// Requests of a trial before it did less.
+    /// The requests of a trial before the quota ran out.
     pub after: f64,
-    /// Good answers a second from then on.
+    /// The good responses per second afterwards.
     pub goodput: f64,
 }
 
-/// How the target comes back from overload.
+/// The recovery of the target from overload.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OverloadRecovery {
-    /// The longest that single requests took to be quick again.
+    /// The longest time until single requests were quick again.
     pub calm: Option<Duration>,
-    /// Whether a rate that held before overload holds after it without a rest; none: not tested.
+    /// True if a rate that the target held before an overload holds again without a pause; none if not tested.
     pub holds: Option<bool>,
 }
 
-/// An offer and what came of it.
+/// A trial with its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateTrial {
-    /// What was asked for.
+    /// The specification of the trial.
     pub spec: TrialSpec,
-    /// When it began, since the search did.
+    /// The start of the trial, since the start of the search.
     pub began: Duration,
-    /// What was seen.
+    /// The observation.
     pub seen: TrialObservation,
-    /// What that says.
+    /// The evidence of the observation.
     pub evidence: TrialEvidence,
-    /// Which way it points by itself.
+    /// The verdict on this trial alone.
     pub verdict: TrialVerdict,
-    /// How the target failed, where it did.
+    /// The failure mode of a bad trial.
     pub failure_mode: Option<FailureMode>,
-    /// Between 0 and 1: how much it counts for the cliff. What another trial contradicts counts less.
+    /// The weight for the cliff, between 0 and 1. A trial that another one contradicts has less weight.
     pub weight: f64,
 }
 
-/// Everything.
+/// The report of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchReport {
-    /// How it ended; none while it goes on.
+    /// The outcome; none while the search runs.
     pub outcome: Option<SearchOutcome>,
-    /// What was asked.
+    /// The goal of the search.
     pub goal: SearchGoal,
-    /// Of the profile.
+    /// The name of the profile.
     pub profile: &'static str,
-    /// Highest rate that might be offered, requests a second.
+    /// The highest allowed rate in requests per second.
     pub max_rate: Option<f64>,
-    /// Where errors are too many or what is in flight grows.
+    /// The cliff, where errors exceed the goal or the requests in flight grow.
     pub cliff: LimitEstimate,
-    /// Where answers are too late; none where nothing is said of latency.
+    /// The knee, where too many responses are late; none without a latency goal.
     pub knee: Option<LimitEstimate>,
-    /// How it fails above the cliff.
+    /// The failure mode above the cliff.
     pub failure_mode: Option<FailureMode>,
-    /// Good answers a second in overload.
+    /// The good responses per second in overload.
     pub goodput: Option<f64>,
-    /// An allowance that was spent before the trials that count: requests answered beyond the fill.
+    /// The burst that the target admitted above its fill rate before the trials that count, in requests.
     pub burst: Option<f64>,
-    /// What it could do at first and then no more.
+    /// The quota that ran out during the search, if any.
     pub quota_exhaustion: Option<QuotaExhaustion>,
-    /// What the lengths of the trials do not exclude.
+    /// The burst allowance that the trials are too short to exclude.
     pub unexcluded_burst: Option<UnexcludedBurst>,
-    /// After overload.
+    /// The recovery after overload.
     pub recovery: OverloadRecovery,
     /// All trials in order.
     pub trials: Vec<RateTrial>,
-    /// Everything together, rests included.
+    /// The duration of the search, including pauses.
     pub took: Duration,
 }
 

@@ -1,9 +1,13 @@
-//! The procedure: baseline, ramp, trials that narrow the brackets, a look at the rested target, the knee, recovery.
+//! The search procedure: baseline, ramp, trials that narrow the brackets, a trial on a rested target, the knee, recovery.
 //!
-//! Says what it wants next ([`RateSearch::next_step`]) and is told what came of it ([`RateSearch::record_trial`], [`RateSearch::record_pause`]); between the
-//! two it does nothing, and [`RateSearch::report`] says at any moment what is known. What was learnt and why each step is there stands
-//! in docs/find-search.md. [`ramp`] begins, [`narrow`] decides about rates, [`told`] what follows of a trial, [`doubts`]
-//! about trials that contradict each other, [`away`] about a target that has gone, [`unkept`] whether there is a limit at all, [`recovery`] ends and reports.
+//! The caller asks for a step with [`RateSearch::next_step`] and records its result with [`RateSearch::record_trial`] or
+//! [`RateSearch::record_pause`]. [`RateSearch::report`] gives the current result at any time. docs/find-search.md has the reason for each
+//! step.
+//!
+//! - [`ramp`] doubles the rate, and [`narrow`] chooses rates after that.
+//! - [`told`] handles the consequences of a trial, and [`doubts`] contradicting trials.
+//! - [`away`] handles a target that is down, and [`unkept`] a goal that fails at every rate.
+//! - [`recovery`] ends the search and makes the report.
 
 mod away;
 mod doubts;
@@ -24,25 +28,25 @@ use crate::report::{OverloadRecovery, QuotaExhaustion, RateTrial, SearchOutcome}
 use crate::seen::TrialObservation;
 use crate::vote::{FailureMode, TrialCriteria, TrialVerdict};
 
-/// What is to be done next.
+/// The next step of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SearchStep {
-    /// Carry this out.
+    /// Run this trial.
     RunTrial(TrialSpec),
-    /// Send nothing.
+    /// Send nothing for this time.
     Pause(Duration),
-    /// Nothing: the search is over.
+    /// The search has finished.
     Finished,
 }
 
-/// What a search may offer.
+/// The rates that a search may use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateBounds {
-    /// The first rate, requests a second.
+    /// The first rate in requests per second.
     pub first: f64,
-    /// `--max-rate`, requests a second.
+    /// The value of `--max-rate`, in requests per second.
     pub max_rate: Option<f64>,
-    /// What the generator was found to be able to offer to this target, requests a second.
+    /// The highest rate that the generator can send to this target, in requests per second.
     pub generator: Option<f64>,
 }
 
@@ -53,7 +57,7 @@ impl Default for RateBounds {
 }
 
 impl RateBounds {
-    /// The highest rate, and whose limit it is.
+    /// The highest rate, and the outcome if the target bears it.
     fn ceiling(&self) -> (f64, SearchOutcome) {
         let [max_rate, generator] = [self.max_rate, self.generator].map(|rate| rate.unwrap_or(f64::INFINITY));
         if generator < max_rate {
@@ -64,7 +68,7 @@ impl RateBounds {
     }
 }
 
-/// What it is about at present.
+/// The current phase of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Baseline,
@@ -75,25 +79,25 @@ enum Phase {
     Over,
 }
 
-/// The target when it has nothing to do.
+/// The latency of the target at very low load.
 #[derive(Debug, Clone, Copy)]
 struct BaselineLatency {
-    /// Mean response time, in seconds.
+    /// The mean response time in seconds.
     service: f64,
-    /// The slowest answer, in seconds.
+    /// The slowest response in seconds.
     slowest: f64,
 }
 
-/// What was found out about the target's manners.
+/// The properties of the target that the search has found.
 #[derive(Debug, Clone)]
 struct TargetTraits {
-    /// How it failed first.
+    /// The first failure mode.
     kind: Option<FailureMode>,
-    /// It has something that time gives back: every trial is to find that spent.
+    /// True if the target has an allowance that time refills. Each trial must then find it empty.
     spent: bool,
-    /// After overload it is itself again only when nothing was sent for a while.
+    /// True if the target recovers from overload only during a pause.
     needs_silence: bool,
-    /// How much more than usual must be offered to spend it.
+    /// The factor of extra load that empties the allowance.
     above: f64,
     depletion: Option<QuotaExhaustion>,
     recovery: OverloadRecovery,
@@ -110,7 +114,7 @@ impl TargetTraits {
     };
 }
 
-/// A search under way.
+/// A search in progress.
 #[derive(Debug, Clone)]
 pub struct RateSearch {
     goal: SearchGoal,
@@ -122,26 +126,26 @@ pub struct RateSearch {
     outcome: Option<SearchOutcome>,
     elapsed: Duration,
     calm: Option<BaselineLatency>,
-    /// Where the cliff is looked for.
+    /// The range of rates in which the cliff is searched.
     range: (f64, f64),
     trials: Vec<RateTrial>,
     witnesses: Vec<WeightedEvidence>,
     cliff: Option<Bracket>,
     knee: Option<Bracket>,
     manners: TargetTraits,
-    /// Nothing broke up to the highest rate: there is no cliff, and a knee at most.
+    /// True if nothing broke up to the highest rate: then there is no cliff and perhaps a knee.
     unbroken: bool,
-    /// When the search for the cliff ended.
+    /// The time when the search for the cliff ended.
     cliff_by: Option<Duration>,
-    /// Whether the rested target was looked at.
+    /// True if a trial on the rested target has run.
     looked_cold: bool,
     invalid: usize,
-    /// Steps of the present phase: what alternates does so by it.
+    /// The number of steps in the current phase. Alternating choices use it.
     turn: usize,
 }
 
 impl RateSearch {
-    /// A search that has not begun.
+    /// Creates a search that has run no trial.
     #[must_use]
     pub fn new(goal: SearchGoal, profile: Profile, bounds: RateBounds) -> Self {
         Self {
@@ -168,7 +172,7 @@ impl RateSearch {
         }
     }
 
-    /// What is to be done next; the same again until it was told what came of it.
+    /// The next step. The result stays the same until the caller records that step.
     pub fn next_step(&mut self) -> SearchStep {
         while self.agenda.is_empty() && self.phase != Phase::Over {
             self.plan();
@@ -176,7 +180,7 @@ impl RateSearch {
         self.agenda.front().copied().unwrap_or(SearchStep::Finished)
     }
 
-    /// An offer was carried out.
+    /// Records the result of a trial.
     pub fn record_trial(&mut self, offer: &TrialSpec, mut seen: TrialObservation) {
         self.agenda.pop_front();
         seen.target_is_down |= self.is_unanswered(offer, &seen);
@@ -191,7 +195,7 @@ impl RateSearch {
         } else if invalid {
             self.doubt_generator();
         } else {
-            // What spends a bucket, or waits for it, may be believed and the trial after it never.
+            // Trials that only empty a bucket or wait for recovery do not reset the count of invalid trials.
             if counts(offer.purpose) {
                 self.invalid = 0;
             }
@@ -199,7 +203,7 @@ impl RateSearch {
         }
     }
 
-    /// Nothing was sent for that long; `goes_on` is false if somebody wants the search to end.
+    /// Records a pause; `goes_on` is false if the user interrupted it.
     pub fn record_pause(&mut self, time: Duration, goes_on: bool) {
         self.agenda.pop_front();
         self.elapsed += time;
@@ -208,12 +212,12 @@ impl RateSearch {
         }
     }
 
-    /// From now on it has so much time for the cliff, all together, and so much for the knee beside it.
+    /// Sets the total time for the cliff and the additional time for the knee.
     pub fn set_budgets(&mut self, cliff: Duration, knee: Duration) {
         (self.profile.budget, self.profile.knee_budget) = (cliff, knee);
     }
 
-    /// What was carried out last.
+    /// The last trial.
     #[must_use]
     pub fn last_trial(&self) -> Option<&RateTrial> {
         self.trials.last()
@@ -259,14 +263,14 @@ impl RateSearch {
         self.enter(Phase::Over);
     }
 
-    /// Enters a trial in the books.
+    /// Adds a trial to the record.
     fn note(&mut self, offer: &TrialSpec, seen: TrialObservation, began: Duration) {
         let standard = self.standard();
         let evidence = crate::evidence::TrialEvidence::of(offer.rate, &seen.blocks, &standard);
         let vote = if seen.invalid.is_some() { TrialVerdict::Invalid } else { standard.judge(&evidence) };
         let kind = (vote == TrialVerdict::Bad).then(|| standard.failure_mode(&evidence));
         let weight: f64 = f64::from(u8::from(vote != TrialVerdict::Invalid && counts(offer.purpose)));
-        // Stopped before a limiter's window was over, it may have seen the wrong part of one.
+        // A trial that was stopped before the end of a limiter's time window may have seen an untypical part of it.
         let short = self.manners.spent && seen.took < offer.least;
         let weight = if short { 0.2 * weight } else { weight };
         let grew = kind.is_some_and(|kind| kind != FailureMode::Rejecting) && evidence.growth() > 0.0;
@@ -283,7 +287,7 @@ impl RateSearch {
         });
     }
 
-    /// How much a trial counts for the cliff from now on.
+    /// Changes the weight of a trial for the cliff.
     fn reweigh(&mut self, index: usize, weight: f64) {
         self.trials[index].weight = weight;
         self.witnesses[index].weight = weight;
@@ -300,7 +304,7 @@ impl RateSearch {
 
     fn standard(&self) -> TrialCriteria {
         let (service, slowest) = self.calm.map_or((0.0, 0.0), |calm| (calm.service, calm.slowest));
-        // What was spent is spent of a limiter's present window, too, and windows of a second are common.
+        // An empty allowance is also used up for the limiter's current window, and windows of one second are common.
         let least = if self.manners.spent { 1.0 } else { 0.3 };
         let settle = (4.0 * service).clamp(least, 2.0);
         TrialCriteria {
@@ -313,7 +317,7 @@ impl RateSearch {
         }
     }
 
-    /// A trial of a rate, which ends when it is decided.
+    /// A trial at a rate that stops as soon as its verdict is clear.
     fn trial(&self, purpose: TrialPurpose, rate: f64, most: Duration) -> TrialSpec {
         let rate = rate.min(self.bounds.ceiling().0);
         let little = rate * self.calm.map_or(0.0, |calm| calm.service);
@@ -329,14 +333,14 @@ impl RateSearch {
     }
 }
 
-/// A trial that is shorter, in seconds, says nothing of lateness: no queue has had the time.
+/// The shortest trial, in seconds, that says anything about lateness. A queue needs this time to grow.
 const LATE: f64 = 2.5;
-/// In flight beyond what is usual, as seconds of the rate.
+/// The allowed extra requests in flight, as seconds of the rate.
 const DAMAGE: f64 = 0.25;
-/// How long what is outstanding is waited for.
+/// The time to wait for outstanding requests.
 const DRAIN: Duration = Duration::from_millis(600);
 
-/// Whether a trial says something about the rate that was offered.
+/// Whether trials of this purpose are evidence about their rate.
 fn counts(purpose: TrialPurpose) -> bool {
     !matches!(
         purpose,

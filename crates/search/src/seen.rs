@@ -1,82 +1,82 @@
-//! What was seen while an offer was carried out, in stretches of a fifteenth of a second: all that a search is told.
+//! The observation of a trial, in blocks of a fifteenth of a second. It is the only input of a search.
 
 use std::time::Duration;
 
-/// Length of a [`BlockCounts`], in seconds. Three of them are two periods of a CPU quota (100 ms), at three phases of it: what is in flight at
-/// the end of each, averaged over three, is not a matter of the phase.
+/// The length of a [`BlockCounts`], in seconds. Three blocks are two periods of a CPU quota (100 ms), at three different phases. So the
+/// mean requests in flight over three blocks does not depend on the phase.
 pub const BLOCK_SECONDS: f64 = 1.0 / 15.0;
 
-/// Blocks over which counts are compared where neighbours are alike: half a second.
+/// The number of blocks in half a second, over which counts are compared because neighbouring blocks are correlated.
 pub const BLOCKS_PER_CHUNK: usize = 8;
 
-/// Blocks of a second.
+/// The number of blocks per second.
 pub const BLOCKS_PER_SECOND: usize = 15;
 
-/// What happened in a fifteenth of a second.
+/// The counts of one fifteenth of a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BlockCounts {
-    /// Requests sent.
+    /// The sent requests.
     pub sent: u32,
-    /// Good answers.
+    /// The good responses.
     pub good: u32,
-    /// Requests that ended without one.
+    /// The requests that ended without a good response.
     pub errors: u32,
-    /// Requests of which it was known now that their good answer came within the goal's bound.
+    /// The requests that became known as timely in this block: their good response came within the goal's time.
     pub timely: u32,
-    /// Requests of which it was known now that it did not: the bound passed, or they ended without one.
+    /// The requests that became known as late in this block: the goal's time passed, or they ended without a good response.
     pub late: u32,
-    /// Requests without an end when the block ended.
+    /// The requests in flight at the end of the block.
     pub in_flight: u32,
-    /// Response times of the good answers, summed, in seconds.
+    /// The sum of the response times of good responses, in seconds.
     pub latency: f64,
-    /// The longest of them.
+    /// The longest of these response times, in seconds.
     pub slowest: f64,
 }
 
 impl BlockCounts {
-    /// Requests that ended.
+    /// The requests that ended.
     #[must_use]
     pub fn ended(&self) -> u32 {
         self.good + self.errors
     }
 }
 
-/// What was seen of one offer.
+/// The observation of one trial.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrialObservation {
-    /// From the first send on, without a gap; a last, shorter stretch is not in it.
+    /// The blocks from the first send on, without gaps. An incomplete last block is missing.
     pub blocks: Vec<BlockCounts>,
-    /// How long it took, with the wait for what was outstanding.
+    /// The duration, including the wait for outstanding requests.
     pub took: Duration,
-    /// Why nothing of it can be believed: the generator's fault, in words.
+    /// The fault of the generator that makes the observation invalid.
     pub invalid: Option<String>,
-    /// Requests for which the generator had no free port: if nothing can be believed, that is why.
+    /// The requests without a free local port. If the trial is invalid, these are the reason.
     pub no_port: u64,
-    /// Nobody was there at its end: of what ended in its last 0.3 s and more, every connection was refused or closed without a word. The search
-    /// adds where nothing but errors came of what was once answered.
+    /// True if the target was down at the end: all connections of the last 0.3 s or more were refused or closed without a response. The
+    /// search also sets it if a target that once responded now gives only errors.
     pub target_is_down: bool,
-    /// Somebody wants the search to end.
+    /// True if the user interrupted the trial.
     pub interrupted: bool,
-    /// For whoever reads of it: no vote is made of that.
+    /// Details for the reader of the report, which do not affect the verdict.
     pub details: TrialDetails,
 }
 
-/// What blocks do not hold.
+/// The details of a trial beyond its blocks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrialDetails {
-    /// The commonest way in which requests ended without a good answer, in words, and its share of those that did.
+    /// The most frequent failure as a text, with its share of all failures.
     pub failing: Option<(String, f64)>,
-    /// Median and 99th hundredth of the good answers' response times, in seconds.
+    /// The median and the 99th percentile of the good response times, in seconds.
     pub quantiles: Option<[f64; 2]>,
 }
 
-/// Sums of blocks.
+/// Sums a count over blocks.
 #[must_use]
 pub fn sum(blocks: &[BlockCounts], of: impl Fn(&BlockCounts) -> u32) -> f64 {
     blocks.iter().map(|block| f64::from(of(block))).sum()
 }
 
-/// Mean response time of the good answers, in seconds; none without any.
+/// The mean response time of good responses, in seconds; none without good responses.
 #[must_use]
 pub fn mean_latency(blocks: &[BlockCounts]) -> Option<f64> {
     let good = sum(blocks, |block| block.good);

@@ -1,30 +1,31 @@
-//! How a share of failures rises with the rate: one curve for each way of failing that is known, through the goal at its limit.
+//! Curves of the failure share over the rate. There is one curve for each known kind of failure, and each passes through the goal at its
+//! limit.
 //!
-//! A curve is a table over the logarithm of rate over limit, made once a search, so that a curve may cost what it costs.
+//! A curve is a table over the logarithm of rate over limit, computed once per search.
 
 use crate::normal::{logistic, logit};
 
-/// Places of a loss system (Erlang, 1917); a rate limiter is one without end.
+/// The numbers of places of a loss system (Erlang, 1917). A rate limiter is the case of unlimited places.
 const PLACES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// Places of a line before one worker that is as random as its arrivals (Kendall's M/M/1/K).
+/// The queue lengths before one worker with random arrivals and service times (Kendall's M/M/1/K).
 const LINE: [i32; 7] = [4, 8, 16, 32, 64, 256, 1024];
-/// By how much the logarithm of the odds rises with that of the rate, where nothing is known.
+/// The slopes of the log-odds over the logarithm of the rate, for unknown kinds of failure.
 const SLOPES: [f64; 8] = [2.0, 4.0, 7.0, 12.0, 22.0, 45.0, 100.0, 300.0];
-/// The same where one more may be one too many.
+/// The slopes for a sharp limit, where one more client may be one too many.
 const STEEP: [f64; 2] = [1000.0, 3000.0];
-/// How much sooner than those that are served those that are refused come again: failures for each answer and each client too many.
+/// The ratios of failures per response of an excess client: refused clients come back sooner than served ones.
 const SOONER: [f64; 7] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0];
 
-/// A table's reach to both sides, and its points.
+/// The reach of a table on both sides; below, its number of points.
 const REACH: f64 = 4.0;
 const POINTS: usize = 641;
 
-/// The logarithms of a share and of what is left of the whole, over the logarithm of rate over limit.
+/// A table of the logarithms of a share and of its complement, over the logarithm of rate over limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailureCurve {
-    /// How much it is believed before anything is seen; only ratios count.
+    /// The prior weight of the curve. Only ratios of weights count.
     pub weight: f64,
-    /// Variance of the logarithm of the odds about it: how far a target that fails in this way is from the curve.
+    /// The variance of the log-odds around the curve, for targets that follow it only roughly.
     pub doubt: f64,
     table: Vec<(f64, f64)>,
 }
@@ -40,10 +41,10 @@ impl FailureCurve {
         Self { weight, doubt: doubt * doubt, table }
     }
 
-    /// Both logarithms at a rate that is above the limit by this logarithm.
+    /// Both logarithms at a rate whose logarithm exceeds the limit's by `above`.
     #[must_use]
     pub fn at(&self, above: f64) -> (f64, f64) {
-        // Points lie closest where the limit is, and where some curves bend.
+        // The points are densest at the limit, where some curves bend.
         let aside = (above.abs() / REACH).min(1.0).sqrt().copysign(above);
         let place = (aside + 1.0) / 2.0 * (POINTS - 1) as f64;
         let (index, part) = (place as usize, place.fract());
@@ -52,8 +53,8 @@ impl FailureCurve {
     }
 }
 
-/// The curves of errors, for a goal of this share. A limiter says exactly what is to be seen, so it may be believed beforehand: three
-/// trials that are off by 2 % refute it. Places and lines are as likely as each other, what is not known half.
+/// The curves of errors for this goal. A limiter predicts errors exactly, so its prior may be high: three trials that differ by 2 % refute
+/// it. Loss systems and queues are equally likely, and unknown kinds are half as likely.
 #[must_use]
 pub fn errors(goal: f64) -> Vec<FailureCurve> {
     let excess =
@@ -63,14 +64,14 @@ pub fn errors(goal: f64) -> Vec<FailureCurve> {
     std::iter::once(excess).chain(places).chain(lines).chain(odds(goal, (0.5 / 8.0, 0.2))).collect()
 }
 
-/// The curves of lateness, for a goal of this share.
+/// The curves of lateness for this goal.
 #[must_use]
 pub fn lateness(goal: f64) -> Vec<FailureCurve> {
     odds(goal, (1.0, 0.1)).collect()
 }
 
-/// The curves of either over a number of clients: one more may be one too many, and is asked to come again so much sooner or later than
-/// those that are served.
+/// The curves of errors or lateness over the number of clients. One more client may be one too many and may come back sooner or later than
+/// the served clients.
 #[must_use]
 pub fn clients(goal: f64) -> Vec<FailureCurve> {
     let steep = STEEP.iter().map(|slope| power(goal, (1.0, 0.1), *slope));
@@ -92,7 +93,7 @@ fn power(goal: f64, weight: (f64, f64), slope: f64) -> FailureCurve {
     FailureCurve::new(weight, |above| logistic(logit(goal) + slope * above))
 }
 
-/// A curve over the load, scaled so that it is at the goal where the limit is.
+/// A curve over the load, scaled so that it meets the goal at the limit.
 fn rising(weight: (f64, f64), goal: f64, share: impl Fn(f64) -> f64) -> FailureCurve {
     let (mut low, mut high) = (1e-6_f64, 1e6_f64);
     while high / low > 1.000_01 {
@@ -102,15 +103,15 @@ fn rising(weight: (f64, f64), goal: f64, share: impl Fn(f64) -> f64) -> FailureC
     FailureCurve::new(weight, |above| share(low * above.exp()))
 }
 
-/// Share that finds no place, at an offered load in erlangs (Erlang's B, by its recursion).
+/// The blocking probability at an offered load in erlangs (Erlang B, by its recursion).
 #[must_use]
 pub fn erlang(places: u32, load: f64) -> f64 {
     (1..=places).fold(1.0, |lost, place| load * lost / (f64::from(place) + load * lost))
 }
 
-/// Share that finds the line full, at a load of the worker.
+/// The probability that the queue is full, at a load of the worker.
 fn line(places: i32, load: f64) -> f64 {
-    // Divided by the largest term, so that no power overflows.
+    // Division by the largest term avoids overflow.
     if load <= 1.0 {
         let filled = load.powi(places);
         if load > 1.0 - 1e-9 {

@@ -1,4 +1,4 @@
-//! What carries offers out: a session of the load engine, or a simulated target.
+//! The target of trials: a session of the load engine, or a simulated target.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use crate::offer::TrialSpec;
 use crate::search::{RateSearch, SearchStep};
 use crate::seen::TrialObservation;
 
-/// Carries out what a search asks for, one thing after the other.
+/// A target that runs trials, one at a time.
 pub trait SearchTarget {
-    /// Offers this load and says what was seen of it. Whenever a block of it is complete, [`TrialSpec::is_enough`] is asked whether to
-    /// stop sending; then what is outstanding is waited for as long as [`TrialSpec::drain`] says, and closed.
+    /// Runs a trial and returns its observation. After each complete block, it asks [`TrialSpec::is_enough`] whether to stop sending. Then
+    /// it waits for outstanding requests for [`TrialSpec::drain`] and closes them.
     fn carry_out(&mut self, offer: &TrialSpec) -> TrialObservation;
 
-    /// Sends nothing for that long; `false` if somebody wants the search to end.
+    /// Sends nothing for this time; returns `false` if the user interrupted the pause.
     fn rest(&mut self, time: Duration) -> bool;
 }
 
-/// Searches to the end.
+/// Runs a search to its end.
 pub fn search(search: &mut RateSearch, target: &mut impl SearchTarget) {
     loop {
         match search.next_step() {

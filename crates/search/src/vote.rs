@@ -1,82 +1,82 @@
-//! Which way a trial points, by itself: good, bad, or undecided; and how the target fails where it is bad.
+//! Judges a single trial as good, bad or undecided, with the failure mode of a bad one.
 //!
-//! A vote ends a trial and is shown; the bracket does not follow of votes but of [`crate::belief`], because just above a limit a
-//! vote is good for any length that somebody can afford.
+//! The verdict ends a trial and appears in the report. The bracket comes from [`crate::belief`] instead, because just above a limit any
+//! affordable trial looks good.
 
 use crate::evidence::{Dispersion, TrialEvidence};
 use crate::goal::SearchGoal;
 
-/// What a trial says by itself.
+/// The verdict on a single trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TrialVerdict {
-    /// It does not grow by more than the tolerance, and errors are few enough.
+    /// Growth is within the tolerance, and errors are within the goal.
     Good,
-    /// It grows, or errors are too many.
+    /// Requests in flight grow, or errors exceed the goal.
     Bad,
-    /// Neither can be said.
+    /// The trial shows neither.
     Undecided,
-    /// Not a word of it can be believed: the generator's fault.
+    /// The trial is invalid because of the generator.
     Invalid,
 }
 
-/// How a target fails.
+/// A way in which a target fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureMode {
-    /// Answers are as quick as ever, and some are errors.
+    /// Responses stay quick, and some are errors.
     Rejecting,
-    /// Answers are as quick as ever, and some do not come.
+    /// Responses stay quick, and some requests get none.
     Hanging,
-    /// Answers are slow, and some are errors.
+    /// Responses are slow, and some are errors.
     BoundedQueue,
-    /// Answers are slow.
+    /// Responses are slow.
     Queueing,
-    /// The target stops answering whenever it gets this rate.
+    /// The target stops responding at this rate.
     Crashing,
 }
 
 impl FailureMode {
-    /// Whether it spends something that time gives back: then a rest before a trial is a present.
+    /// Whether the target uses up an allowance that time refills. A pause before a trial would then improve its result.
     #[must_use]
     pub fn is_quota_like(self) -> bool {
         matches!(self, Self::Rejecting | Self::Hanging)
     }
 }
 
-/// What trials of one search are held to.
+/// The criteria for the trials of one search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrialCriteria {
-    /// The search's goal.
+    /// The goal of the search.
     pub goal: SearchGoal,
-    /// Growth that may be overlooked, as a share of what is sent.
+    /// The growth that a good trial may show, as a share of the sent requests.
     pub tolerance: f64,
-    /// Time until in flight is what the rate makes it, in seconds.
+    /// The time until the requests in flight settle, in seconds.
     pub settle: f64,
-    /// No rate is good before it was seen for so many seconds after that.
+    /// The shortest time after settling for a good verdict, in seconds.
     pub least: f64,
-    /// Mean response time of the target when it has nothing to do, in seconds.
+    /// The mean response time at very low load, in seconds.
     pub service: f64,
-    /// The slowest answer then, in seconds.
+    /// The slowest response at very low load, in seconds.
     pub slowest: f64,
 }
 
-/// Standard deviations beyond which growth is no chance, at some ten looks a trial.
+/// The number of standard deviations that shows growth, for about ten interim checks per trial.
 const GROWS: f64 = 3.5;
-/// One-sided, 95 %.
+/// The one-sided 95 % quantile.
 const SURE: f64 = 1.64;
-/// Errors fewer than these are bad luck.
+/// The number of errors below which errors may be bad luck.
 const FEW_ERRORS: f64 = 5.0;
-/// Guess of the dispersion of answers, and how many half seconds it weighs.
+/// The prior dispersion of responses, and its weight in half seconds.
 const DISPERSION: (f64, f64) = (0.7, 5.0);
 
 impl TrialCriteria {
-    /// Most in flight at a rate without a queue, by Little's law with room for chance.
+    /// The most requests in flight at a rate without a queue (Little's law with room for chance).
     #[must_use]
     pub fn max_unqueued_in_flight(&self, rate: f64) -> f64 {
         let little = rate * self.service;
         8.0 + 3.0 * little + 3.0 * little.sqrt()
     }
 
-    /// Which way it points.
+    /// Judges the evidence of a trial.
     #[must_use]
     pub fn judge(&self, evidence: &TrialEvidence) -> TrialVerdict {
         let error = self.deviation(evidence);
@@ -94,7 +94,7 @@ impl TrialCriteria {
         }
     }
 
-    /// Of [`TrialEvidence::growth`].
+    /// The standard deviation of [`TrialEvidence::growth`].
     fn deviation(&self, evidence: &TrialEvidence) -> f64 {
         let sent = evidence.sent.max(1.0);
         let spread = Dispersion { ..evidence.answers };
@@ -106,19 +106,20 @@ impl TrialCriteria {
         evidence.sent > 0.0
             && growth > GROWS * error
             && evidence.to > self.max_unqueued_in_flight(evidence.rate)
-            // One pause of 200 ms is no growth.
+            // A single stall of 200 ms is not growth.
             && evidence.slope > 0.4 * growth * evidence.rate
     }
 
-    /// How the target failed in a trial that was bad.
+    /// The failure mode of a bad trial.
     #[must_use]
     pub fn failure_mode(&self, evidence: &TrialEvidence) -> FailureMode {
         let failing = evidence.errors.value() > self.goal.errors;
-        // Where all fail there is nothing slow; where nothing comes at all, a worker is stuck.
+        // If all requests fail, there is no slow response. If no response comes at all, a worker is stuck.
         let quick = evidence.latency.map_or(failing, |latency| latency < 3.0 * self.service + 0.005);
-        // One of several servers that is the limit answers slowly, and so few that the mean does not show it: its line comes with it.
+        // If one of several servers is the limit, it responds slowly and so rarely that the mean does not show it. Its slowest responses
+        // do.
         let quick = quick && (failing || evidence.slowest < 3.0 * self.slowest + 0.005);
-        // And where it serves many at a time these come together, and seldom; or the others have their lines, too, which are yet short.
+        // A server that works in batches responds rarely and to many requests at once. Other servers may have short queues, too.
         let slower =
             evidence.latency.zip(evidence.first).is_some_and(|(last, first)| last > 1.5 * first + 0.05);
         let quick = quick && (failing || !slower && evidence.slow < 1.6 * self.slowest + 0.1);

@@ -1,11 +1,12 @@
-//! Concurrency in place of a rate: how many clients, each of which waits for its answer before it asks again, a target bears.
+//! Searches the number of concurrent clients that a target bears. Each client waits for its response before it sends the next request.
 //!
-//! Two figures are looked for. The *limit* is the greatest number of clients at which the goal holds: few enough errors, few enough
-//! answers later than the bound *from the send*, as nothing is due while a client waits. The *saturation* is the rate beyond which
-//! more clients get no more, and the number of clients that reach it. A closed loop slows down with its target, so neither says what
-//! users who do not wait for each other would see; that is [`crate::search`]'s. Like that, without sockets, threads and clock:
-//! [`ClosedSearch::next_step`] says what is wanted, [`ClosedSearch::record_trial`] is told what came of it. What is used up and what degrades is not looked
-//! for here. Called by the tool.
+//! There are two results. The *limit* is the largest number of clients at which the goal holds. Lateness counts *from the send*, because
+//! nothing is due while a client waits. The *saturation* is the rate that more clients do not raise, with the number of clients that reach
+//! it.
+//!
+//! A closed loop slows down with its target, so neither result shows the experience of independent users; [`crate::search`] does. Like that
+//! search, this one has no sockets, threads or clock. The caller asks [`ClosedSearch::next_step`] for a step and records the result with
+//! [`ClosedSearch::record_trial`]. This search does not look for quotas or degradation. The tool calls it.
 
 mod narrow;
 mod offer;
@@ -27,28 +28,29 @@ use crate::vote::{FailureMode, TrialVerdict};
 pub use offer::{ClosedCriteria, ClosedEvidence, ClosedStopRule, ClosedTrialSpec};
 pub use report::{ClientLimit, ClosedReport, ClosedTrial, SaturationPoint};
 
-/// What is to be done next.
+/// The next step of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ClosedStep {
-    /// Carry this out.
+    /// Run this trial.
     RunTrial(ClosedTrialSpec),
-    /// Send nothing.
+    /// Send nothing for this time.
     Pause(Duration),
-    /// Nothing: the search is over.
+    /// The search has finished.
     Finished,
 }
 
-/// What carries offers out: a session of the load engine, or a simulated target.
+/// The target of trials: a session of the load engine, or a simulated target.
 pub trait ClosedTarget {
-    /// Keeps so many clients busy and says what was seen of it; lateness is from the send. Whenever a block of it is complete,
-    /// [`ClosedTrialSpec::is_enough`] is asked whether to stop; then what is outstanding is waited for as long as [`ClosedTrialSpec::drain`] says, and closed.
+    /// Keeps this many clients busy and returns the observation; lateness counts from the send. After each complete block, it asks
+    /// [`ClosedTrialSpec::is_enough`] whether to stop. Then it waits for outstanding requests for [`ClosedTrialSpec::drain`] and closes
+    /// them.
     fn carry_out(&mut self, offer: &ClosedTrialSpec) -> TrialObservation;
 
-    /// Sends nothing for that long; `false` if somebody wants the search to end.
+    /// Sends nothing for this time; returns `false` if the user interrupted the pause.
     fn rest(&mut self, time: Duration) -> bool;
 }
 
-/// Searches to the end.
+/// Runs a search to its end.
 pub fn search(search: &mut ClosedSearch, target: &mut impl ClosedTarget) {
     loop {
         match search.next_step() {
@@ -65,7 +67,7 @@ pub fn search(search: &mut ClosedSearch, target: &mut impl ClosedTarget) {
     }
 }
 
-/// What it is about at present.
+/// The current phase of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Baseline,
@@ -75,50 +77,50 @@ enum Phase {
     Over,
 }
 
-/// A search under way.
+/// A search in progress.
 #[derive(Debug, Clone)]
 pub struct ClosedSearch {
     goal: SearchGoal,
     curves: FailureCurves,
     profile: Profile,
-    /// `--max-clients`, or what the generator can keep.
+    /// The most clients: `--max-clients`, or the number that the generator can run.
     most: u32,
     phase: Phase,
     agenda: VecDeque<ClosedStep>,
     outcome: Option<SearchOutcome>,
     elapsed: Duration,
-    /// Mean response time of a single client, in seconds.
+    /// The mean response time of a single client, in seconds.
     service: f64,
-    /// Where the limit is looked for, in clients.
+    /// The range of clients in which the limit is searched.
     range: (f64, f64),
     trials: Vec<ClosedTrial>,
     witnesses: Vec<WeightedEvidence>,
     bracket: Option<Bracket>,
-    /// How it failed last.
+    /// The last failure mode.
     kind: Option<FailureMode>,
-    /// When the present phase began.
+    /// The time when the current phase began.
     since: Duration,
     invalid: usize,
     turn: usize,
 }
 
-/// Length of the baseline.
+/// The duration of the baseline.
 const BASELINE: Duration = Duration::from_secs(2);
-/// A step of the ramp, once it has settled.
+/// The shortest and longest duration of a ramp step after settling.
 const RAMP_STEP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
-/// What is left of a queue is worked off in it.
+/// The pause in which the target clears its queue.
 const REST: Duration = Duration::from_secs(1);
-/// Somebody who is away is waited for: a container that died is started anew after some seconds.
+/// The wait for a target that is down: a crashed container restarts after some seconds.
 const AWAY: Duration = Duration::from_secs(10);
-/// Trials in a row that cannot be believed.
+/// The number of consecutive invalid trials that ends the search.
 const INVALID: usize = 3;
-/// Where the limit is looked for at first, from the last good step and the first bad one.
+/// The first range of the search, as factors of the last good step and the first bad one.
 const RANGE: (f64, f64) = (0.7, 1.3);
-/// How long what is outstanding is waited for.
+/// The time to wait for outstanding requests.
 const DRAIN: Duration = Duration::from_millis(600);
 
 impl ClosedSearch {
-    /// A search that has not begun, with at most so many clients.
+    /// Creates a search with at most this many clients that has run no trial.
     #[must_use]
     pub fn new(goal: SearchGoal, profile: Profile, most: u32) -> Self {
         Self {
@@ -142,7 +144,7 @@ impl ClosedSearch {
         }
     }
 
-    /// What is to be done next; the same again until it was told what came of it.
+    /// The next step. The result stays the same until the caller records that step.
     pub fn next_step(&mut self) -> ClosedStep {
         while self.agenda.is_empty() && self.phase != Phase::Over {
             match self.phase {
@@ -156,7 +158,7 @@ impl ClosedSearch {
         self.agenda.front().copied().unwrap_or(ClosedStep::Finished)
     }
 
-    /// An offer was carried out.
+    /// Records the result of a trial.
     pub fn record_trial(&mut self, offer: &ClosedTrialSpec, seen: TrialObservation) {
         self.agenda.pop_front();
         let began = self.elapsed;
@@ -177,7 +179,7 @@ impl ClosedSearch {
         }
     }
 
-    /// Nothing was sent for that long; `goes_on` is false if somebody wants the search to end.
+    /// Records a pause; `goes_on` is false if the user interrupted it.
     pub fn record_pause(&mut self, time: Duration, goes_on: bool) {
         self.agenda.pop_front();
         self.elapsed += time;
@@ -186,12 +188,12 @@ impl ClosedSearch {
         }
     }
 
-    /// Whether nobody was there in the trial before, either.
+    /// Whether the target was down in the trial before, too.
     fn was_away(&self) -> bool {
         self.trials.iter().rev().nth(1).is_some_and(|trial| trial.seen.target_is_down)
     }
 
-    /// What nobody was there to answer is no word on a number of clients: it is asked again.
+    /// Schedules a pause and a repetition. A trial against a target that is down says nothing about its number of clients.
     fn wait_for_it(&mut self, offer: &ClosedTrialSpec) {
         self.agenda.clear();
         self.agenda.extend([ClosedStep::Pause(AWAY), ClosedStep::RunTrial(*offer)]);
@@ -201,7 +203,7 @@ impl ClosedSearch {
         }
     }
 
-    /// Enters a trial in the books.
+    /// Adds a trial to the record.
     fn note(&mut self, offer: &ClosedTrialSpec, seen: TrialObservation, began: Duration) {
         let standard = offer.standard;
         let finding = standard.evidence(offer.clients, &seen.blocks);
@@ -260,7 +262,7 @@ impl ClosedSearch {
         self.offer(TrialPurpose::Ramp, clients, RAMP_STEP);
     }
 
-    /// As many clients as there may be: they are kept for longer.
+    /// Holds the highest number of clients for longer.
     fn hold_most(&mut self) {
         let held = self.trials.iter().any(|trial| trial.spec.purpose == TrialPurpose::Confirm);
         if held {
@@ -276,13 +278,13 @@ impl ClosedSearch {
         };
         let clients = last.spec.clients;
         if clients == 1 {
-            // Not even one client that asks as fast as it is answered: then there is no bracket to look for.
+            // The target does not bear even one client without pauses, so there is no bracket to search.
             return self.end(SearchOutcome::Found);
         }
         self.break_at(clients);
     }
 
-    /// The first number of clients that is too much.
+    /// Starts the search below the first number of clients that is too high.
     fn break_at(&mut self, bad: u32) {
         let good =
             self.trials.iter().filter(|trial| trial.counts && trial.trial_verdict != TrialVerdict::Bad);
@@ -316,7 +318,7 @@ impl ClosedSearch {
         }
     }
 
-    /// From now on trials find spent what time gives back. Those before did not.
+    /// From now on, each trial must find the target's refilling allowance empty. Earlier trials do not count, because they did not.
     fn spend(&mut self) {
         self.range.0 = 1.0_f64.min(self.range.0);
         self.trials.iter_mut().for_each(|trial| trial.counts = false);
@@ -340,7 +342,7 @@ impl ClosedSearch {
         self.agenda.push_back(ClosedStep::RunTrial(offer));
     }
 
-    /// So many clients, from the least to the most of this time after everything has settled.
+    /// A trial with this many clients. The shortest and longest duration count after settling.
     fn trial(
         &self,
         purpose: TrialPurpose,
@@ -365,7 +367,7 @@ impl ClosedSearch {
         }
     }
 
-    /// All clients begin at once: two rounds of them, at the best rate that was seen, are not the rule.
+    /// The settling time in seconds: two rounds of all clients at the best rate so far, because all clients start at once.
     fn settle(&self, clients: u32) -> f64 {
         let rates = self.trials.iter().map(|trial| trial.finding.evidence.goodput);
         let best = rates.fold(0.0, f64::max);

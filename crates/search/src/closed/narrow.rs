@@ -1,4 +1,4 @@
-//! Which number of clients next: trials that narrow the limit's bracket, then those that find where more clients get no more.
+//! Chooses the number of clients: first trials that narrow the bracket of the limit, then trials that find the saturation.
 
 use std::time::Duration;
 
@@ -9,20 +9,21 @@ use crate::offer::TrialPurpose;
 use crate::report::SearchOutcome;
 use crate::vote::{FailureMode, TrialVerdict};
 
-/// Trials of one phase: with a few clients brackets of whole numbers are narrow long before.
+/// The most trials of one phase. With few clients, the whole-number bracket is narrow long before.
 const TURNS: usize = 40;
-/// A lower bound counts as held if so many clients were.
+/// The share of the lower bound that a confirmed number of clients must reach.
 const HELD: f64 = 0.97;
-/// An upper bound counts as broken if so many clients were too many, and is tried so far above.
+/// The factor of the upper bound up to which a bad trial confirms that bound; below, the factor above it at which such a trial runs.
 const BROKE: f64 = 1.1;
 const BEYOND: f64 = 1.03;
-/// What time gives back is spent by so many times the upper bound, until this share fails, for no longer than that.
+/// Settings of the trial that empties a refilling allowance: a multiple of the upper bound, the share of failures that ends it, its longest
+/// duration.
 const ARM: (f64, f64, Duration) = (2.0, 0.15, Duration::from_secs(4));
-/// Shortest trial of the limit, once it has settled.
+/// The shortest trial of the limit after settling.
 const LEAST: Duration = Duration::from_secs(3);
-/// How often what broke once is asked again until it breaks without what it had.
+/// The most attempts to break the target again without its allowance.
 const AGAIN: usize = 3;
-/// Trials that find where more clients get no more: how long once settled, and how near is enough.
+/// Settings of saturation trials: the duration after settling, and the ratio of the two numbers of clients that is close enough.
 const KNEE: (Duration, f64) = (Duration::from_secs(2), 1.1);
 
 impl ClosedSearch {
@@ -40,7 +41,7 @@ impl ClosedSearch {
         }
         self.turn += 1;
         if narrow && !self.broke(upper) {
-            // A bracket is not to rest on a curve alone.
+            // The curve alone must not determine the bracket, so a trial above the upper bound confirms it.
             let above = (BEYOND * f64::from(upper)).ceil() as u32;
             return self.armed(
                 TrialPurpose::NarrowBracket,
@@ -56,7 +57,7 @@ impl ClosedSearch {
         self.armed(TrialPurpose::NarrowBracket, clients, (LEAST, self.profile.most));
     }
 
-    /// What broke has spent what it had, and is asked again without that.
+    /// Repeats the number of clients that broke the target, now with an empty allowance.
     fn break_again(&mut self) {
         self.turn += 1;
         if self.turn > AGAIN {
@@ -71,9 +72,8 @@ impl ClosedSearch {
         self.enter(Phase::Knee);
     }
 
-    /// Errors and lateness each count for the limit only where one of them broke the goal: a share that is nothing anywhere says
-    /// where the limit is not, for as far as was looked. Where clients hang, how many a target bears is a matter of how long one looks:
-    /// then there is no bracket.
+    /// Computes the bracket. Errors or lateness count only if one trial broke the goal by them; otherwise they would only show the absence
+    /// of a limit in the tested range. If clients hang, the number depends on the duration of a trial, so there is no bracket.
     fn believe(&mut self) {
         let counting = self.trials.iter().filter(|trial| trial.counts);
         let breaks = counting.map(|trial| trial.spec.standard.breaks(&trial.finding));
@@ -88,7 +88,7 @@ impl ClosedSearch {
         self.trials.iter().any(|trial| trial.finding.hangs)
     }
 
-    /// From below, above and the middle in turn.
+    /// Chooses a number near the lower bound, near the upper bound, or in the middle, in turn.
     fn next_clients(&self, limit: &Bracket) -> u32 {
         let clients = match self.turn % 3 {
             1 => (limit.lower * limit.estimate).sqrt().floor(),
@@ -98,7 +98,7 @@ impl ClosedSearch {
         (clients as u32).clamp(1, self.most)
     }
 
-    /// At the lower bound, below every trial that was bad, for the profile's time.
+    /// Whether a confirming trial held the lower bound for the profile's time.
     fn held(&self, lower: u32) -> bool {
         self.trials.iter().any(|trial| {
             trial.spec.purpose == TrialPurpose::Confirm
@@ -107,14 +107,14 @@ impl ClosedSearch {
         })
     }
 
-    /// Whether hardly more clients than the upper bound were too many.
+    /// Whether a number of clients slightly above the upper bound was too high.
     fn broke(&self, upper: u32) -> bool {
         let most = BROKE * (f64::from(upper) + 1.0);
         let bad = self.trials.iter().filter(|trial| trial.counts && trial.trial_verdict == TrialVerdict::Bad);
         bad.map(|trial| f64::from(trial.spec.clients)).any(|clients| clients <= most)
     }
 
-    /// A trial, and before it what spends what time gives back.
+    /// Schedules a trial, after one that empties the target's refilling allowance if it has one.
     fn armed(&mut self, purpose: TrialPurpose, clients: u32, lasting: (Duration, Duration)) {
         if self.kind.is_some_and(FailureMode::is_quota_like) {
             let (above, share, most) = ARM;
@@ -142,8 +142,8 @@ impl ClosedSearch {
     }
 }
 
-/// Late answers come together where a target pauses; a trial that met no pause knows less than its answers are many. What clustering
-/// trials showed that had some late answers holds for all.
+/// Applies the clustering of late responses to all trials. Stalls of the target make late responses come together, and a trial without
+/// stalls would otherwise look too certain. The mean clustering comes from the trials with some late responses.
 fn clustered(witnesses: &[WeightedEvidence]) -> Vec<WeightedEvidence> {
     let some =
         witnesses.iter().filter(|witness| witness.late_weight > 0.0).map(|witness| witness.evidence.late);
@@ -158,7 +158,7 @@ fn clustered(witnesses: &[WeightedEvidence]) -> Vec<WeightedEvidence> {
     all
 }
 
-/// The greatest whole numbers that the bounds leave below a limit.
+/// Rounds both bounds down to whole numbers of clients.
 pub(super) fn whole(limit: &Bracket) -> (u32, u32) {
     (limit.lower as u32, limit.upper as u32)
 }

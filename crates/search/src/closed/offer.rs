@@ -1,4 +1,4 @@
-//! So many clients, when that was long enough, and which way it points.
+//! The specification of a closed-loop trial, its stop rule and its verdict.
 
 use std::time::Duration;
 
@@ -8,44 +8,44 @@ use crate::offer::TrialPurpose;
 use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum};
 use crate::vote::{self, FailureMode, TrialVerdict};
 
-/// Clients, each of which sends its next request when its last one ended.
+/// A trial with clients. Each client sends its next request when the last one has ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClosedTrialSpec {
-    /// What for.
+    /// The purpose of the trial.
     pub purpose: TrialPurpose,
-    /// How many.
+    /// The number of clients.
     pub clients: u32,
-    /// How long a client waits after a failure: one that asked again at once would load a target that refuses a thousand times more
-    /// than one that answers.
+    /// The pause of a client after a failure. Without a pause, a target that refuses requests would get a thousand times more load than one
+    /// that serves them.
     pub pause: Duration,
-    /// No shorter, unless it does damage.
+    /// The shortest duration, unless the trial does damage.
     pub least: Duration,
-    /// No longer.
+    /// The longest duration.
     pub most: Duration,
-    /// When it is enough, between the two.
+    /// The stop rule between the shortest and the longest duration.
     pub rule: ClosedStopRule,
-    /// What it is held to.
+    /// The criteria of the verdict.
     pub standard: ClosedCriteria,
-    /// How long to wait for what is outstanding at its end; then it is closed.
+    /// The time to wait for outstanding requests at the end. Then they are closed.
     pub drain: Duration,
 }
 
-/// When an offer was long enough, between its least and its most.
+/// The rule that stops a trial between its shortest and longest duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ClosedStopRule {
-    /// At its end, unless the goal does not hold.
+    /// Stops at the end, or earlier if the goal does not hold.
     Whole,
-    /// As soon as it is decided.
+    /// Stops as soon as the verdict is clear.
     Decided,
-    /// As soon as this share of half a second's requests fails.
+    /// Stops as soon as this share of half a second's requests fails.
     Fails(f64),
 }
 
-/// Answers of which a share is told from chance: fewer do no damage that counts.
+/// The least number of ended requests that shows damage.
 const FEW: f64 = 50.0;
 
 impl ClosedTrialSpec {
-    /// Whether to stop sending now. Asked whenever a block is complete.
+    /// Whether to stop sending. The caller asks after each complete block.
     #[must_use]
     pub fn is_enough(&self, blocks: &[BlockCounts]) -> bool {
         let seconds = blocks.len() as f64 * BLOCK_SECONDS + BLOCK_SECONDS / 2.0;
@@ -72,34 +72,34 @@ impl ClosedTrialSpec {
     }
 }
 
-/// Half of what ended in the last 0.2 s failed, when a second is over.
+/// Whether, after the first second, half of the requests that ended in the last 0.2 s failed.
 fn damages(blocks: &[BlockCounts]) -> bool {
     let last = &blocks[blocks.len().saturating_sub(3)..];
     let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended));
     blocks.len() >= BLOCKS_PER_SECOND && ended >= FEW && errors > ended / 2.0
 }
 
-/// What trials of a closed loop are held to.
+/// The criteria for trials of a closed loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClosedCriteria {
-    /// The search's goal; its lateness is from the send.
+    /// The goal of the search. Lateness counts from the send.
     pub goal: SearchGoal,
-    /// Time until clients are spread out as they stay, in seconds.
+    /// The time in seconds until the clients no longer send in step.
     pub settle: f64,
-    /// Mean response time of a single client, in seconds.
+    /// The mean response time of a single client, in seconds.
     pub service: f64,
 }
 
-/// Standard deviations that are no chance, at some ten looks a trial; and one-sided, 95 %.
+/// The number of standard deviations that is not chance, for about ten interim checks per trial; below, the one-sided 95 % quantile.
 const BEYOND: f64 = 3.5;
 const SURE: f64 = 1.64;
-/// Failures or late answers fewer than these are bad luck.
+/// The number of failures or late responses below which they may be bad luck.
 const LUCK: f64 = 5.0;
-/// Rounds of all clients after which those that had no answer hang.
+/// The number of rounds of all clients after which a client without a response hangs.
 const ROUNDS: f64 = 4.0;
 
 impl ClosedCriteria {
-    /// What these blocks say of so many clients, whose number stands where a rate would.
+    /// The evidence of these blocks. The number of clients takes the place of the rate.
     #[must_use]
     pub fn evidence(&self, clients: u32, blocks: &[BlockCounts]) -> ClosedEvidence {
         let Self { goal, settle, service } = *self;
@@ -108,7 +108,7 @@ impl ClosedCriteria {
         let clients = f64::from(clients);
         let evidence = TrialEvidence { rate: clients, ..TrialEvidence::of(clients, blocks, &open) };
         match self.stuck(clients, blocks) {
-            // Who hangs has failed, though nobody has told it yet.
+            // A hanging client counts as failed, although its request has not ended.
             Some(stuck) => {
                 let errors = Proportion { count: stuck, of: clients, inflation: 2.0 };
                 ClosedEvidence { evidence: TrialEvidence { errors, ..evidence }, hangs: true }
@@ -117,7 +117,7 @@ impl ClosedCriteria {
         }
     }
 
-    /// How many clients hang, if most of them do: those that Little's law (1961) does not find among the answers.
+    /// The number of hanging clients if most clients hang: by Little's law (1961), the clients that the responses do not account for.
     fn stuck(&self, clients: f64, blocks: &[BlockCounts]) -> Option<f64> {
         let rest = &blocks[blocks.len() / 3..];
         let seconds = rest.len() as f64 * BLOCK_SECONDS;
@@ -129,7 +129,7 @@ impl ClosedCriteria {
             .then_some(clients - busy)
     }
 
-    /// Which way it points.
+    /// Judges the evidence.
     #[must_use]
     pub fn judge(&self, ClosedEvidence { evidence, hangs }: &ClosedEvidence) -> TrialVerdict {
         let (errors, late) = (self.failing(evidence), self.late(evidence));
@@ -142,23 +142,23 @@ impl ClosedCriteria {
         }
     }
 
-    /// Standard deviations by which failures are more than the goal allows.
+    /// The number of standard deviations by which failures exceed the goal.
     fn failing(&self, evidence: &TrialEvidence) -> f64 {
         told(evidence.errors, self.goal.errors)
     }
 
-    /// The same of late answers; less than nothing where nothing is said of them.
+    /// The number of standard deviations by which late responses exceed the goal; negative infinity without a latency goal.
     fn late(&self, evidence: &TrialEvidence) -> f64 {
         self.goal.late.map_or(f64::NEG_INFINITY, |late| told(evidence.late, late.share))
     }
 
-    /// Whether too many failed, and whether too many were late.
+    /// Whether failures exceed the goal, and whether late responses do.
     #[must_use]
     pub fn breaks(&self, ClosedEvidence { evidence, hangs }: &ClosedEvidence) -> (bool, bool) {
         (*hangs || self.failing(evidence) > BEYOND, self.late(evidence) > BEYOND)
     }
 
-    /// How the target failed in a trial that was bad.
+    /// The failure mode of a bad trial.
     #[must_use]
     pub fn failure_mode(&self, finding: &ClosedEvidence) -> FailureMode {
         let (failing, _) = self.breaks(finding);
@@ -173,16 +173,16 @@ impl ClosedCriteria {
     }
 }
 
-/// A trial reduced to what it says.
+/// The evidence of a closed-loop trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosedEvidence {
-    /// Its errors are clients, not answers, where most of them hang.
+    /// The evidence. If most clients hang, its errors count clients instead of responses.
     pub evidence: TrialEvidence,
-    /// Whether they do.
+    /// True if most clients hang.
     pub hangs: bool,
 }
 
-/// By how many standard deviations a share is above a bound; a few are bad luck, however rare they should be.
+/// The number of standard deviations by which a share exceeds a bound. A few events count as bad luck.
 fn told(share: Proportion, bound: f64) -> f64 {
     let above = share.deviations_above(bound);
     if share.count < LUCK { above.min(BEYOND) } else { above }

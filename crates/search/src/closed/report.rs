@@ -1,4 +1,4 @@
-//! What came of a search for a number of clients: data for whoever shows it.
+//! The report of a search for a number of clients, as data for its display.
 
 use std::time::Duration;
 
@@ -11,87 +11,88 @@ use crate::report::SearchOutcome;
 use crate::seen::TrialObservation;
 use crate::vote::{FailureMode, TrialVerdict};
 
-/// What is known of the greatest number of clients at which the goal holds.
+/// An estimate of the largest number of clients at which the goal holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClientLimit {
-    /// The credible bracket, both bounds included, and its middle; none where nothing broke. A lower bound of none is a limit below one.
+    /// The lower bound, the estimate and the upper bound; none if nothing broke. A lower bound of 0 means a limit below one client.
     pub bracket: Option<[u32; 3]>,
-    /// Most clients of a good trial below every bad one.
+    /// The most clients of a good trial below all bad ones.
     pub highest_good: Option<u32>,
-    /// Fewest clients of a bad trial.
+    /// The fewest clients of a bad trial.
     pub lowest_bad: Option<u32>,
 }
 
 /// The rate that more clients do not raise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SaturationPoint {
-    /// The most good answers a second that numbers of clients within a factor of two got together.
+    /// The highest rate of good responses per second, over trials with numbers of clients within a factor of two.
     pub rate: f64,
-    /// Its standard deviation, answers a second.
+    /// The standard deviation of the rate, in responses per second.
     pub deviation: f64,
-    /// The fewest clients that were tested and got nineteen twentieths of it.
+    /// The fewest tested clients that reached 95 % of the rate.
     pub enough: u32,
-    /// The most clients below those that were tested and got less.
+    /// The most tested clients below those, which reached less.
     pub below: Option<u32>,
-    /// The rate times the response time of a single client (Little 1961): so many would be enough if nobody waited for another.
+    /// The rate times the response time of a single client (Little 1961). This many clients would be enough if none waited for another.
     pub littles_law_clients: f64,
-    /// Whether twice as many as were enough were tested and got no more; if not, more clients may get more.
+    /// True if twice as many clients were tested and did not get more. If false, more clients may raise the rate.
     pub reached: bool,
 }
 
-/// An offer and what came of it.
+/// A trial with its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosedTrial {
-    /// What was asked for.
+    /// The specification of the trial.
     pub spec: ClosedTrialSpec,
-    /// When it began, since the search did.
+    /// The start of the trial, since the start of the search.
     pub began: Duration,
-    /// What was seen.
+    /// The observation.
     pub seen: TrialObservation,
-    /// What that says, with the clients where a rate would be.
+    /// The evidence, with the number of clients in place of the rate.
     pub finding: ClosedEvidence,
-    /// Mean response time of good answers after the first third, in seconds.
+    /// The mean response time of good responses after the first third, in seconds.
     pub response: Option<f64>,
-    /// Which way it points by itself.
+    /// The verdict on this trial alone.
     pub trial_verdict: TrialVerdict,
-    /// How the target failed, where it did.
+    /// The failure mode of a bad trial.
     pub failure_mode: Option<FailureMode>,
-    /// Whether it counts.
+    /// True if the trial counts for the limit.
     pub counts: bool,
 }
 
-/// Everything.
+/// The report of a search for a number of clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosedReport {
-    /// How it ended; none while it goes on. Found without a bracket: not one client is borne, or those that are too many hang.
+    /// The outcome; none while the search runs. `Found` without a bracket means that the target does not bear one client, or that excess
+    /// clients hang.
     pub outcome: Option<SearchOutcome>,
-    /// What was asked.
+    /// The goal of the search.
     pub goal: SearchGoal,
-    /// Of the profile.
+    /// The name of the profile.
     pub profile: &'static str,
-    /// Most clients that there might be.
+    /// The most allowed clients.
     pub most: u32,
-    /// Where the goal ceases to hold.
+    /// The limit of the goal.
     pub limit: ClientLimit,
-    /// How it fails above that.
+    /// The failure mode above the limit.
     pub failure_mode: Option<FailureMode>,
-    /// What more clients do not raise; none before any trial.
+    /// The saturation; none before the first trial.
     pub saturation: Option<SaturationPoint>,
-    /// Mean response time of a single client, in seconds.
+    /// The mean response time of a single client, in seconds.
     pub service: f64,
     /// All trials in order.
     pub trials: Vec<ClosedTrial>,
-    /// Everything together, rests included.
+    /// The duration of the search, including pauses.
     pub took: Duration,
 }
 
-/// Of the highest rate: what is as good as that.
+/// The share of the highest rate that counts as reached.
 const ENOUGH: f64 = 0.95;
-/// Guess of the dispersion of answers, and how many half seconds it weighs: as for votes on rates.
+/// The prior dispersion of responses, and its weight in half seconds, as for verdicts on rates.
 const DISPERSION: (f64, f64) = (0.7, 5.0);
 
 impl ClosedSearch {
-    /// What is known, at any moment.
+    /// The current result.
     #[must_use]
     pub fn report(&self) -> ClosedReport {
         ClosedReport {
@@ -123,7 +124,7 @@ impl ClosedSearch {
         ClientLimit { bracket, highest_good: good, lowest_bad: bad }
     }
 
-    /// Trials of numbers within a factor of two are one: the best of single ones would be the luckiest.
+    /// The saturation. Trials within a factor of two are pooled, because the best single trial would be the luckiest.
     pub(super) fn saturation(&self) -> Option<SaturationPoint> {
         let all = || self.trials.iter().filter(|trial| trial.counts && trial.finding.evidence.seconds > 0.0);
         let octaves = (0..u32::BITS).filter_map(|octave| {
@@ -144,14 +145,14 @@ impl ClosedSearch {
     }
 }
 
-/// What trials got together.
+/// The goodput of several trials together.
 struct PooledGoodput {
     rate: f64,
     deviation: f64,
 }
 
 impl PooledGoodput {
-    /// None of no trial.
+    /// Pools the trials; none without trials.
     fn of<'t>(trials: impl Iterator<Item = &'t ClosedTrial>) -> Option<Self> {
         let (good, seconds, answers) = trials.map(|trial| &trial.finding.evidence).fold(
             (0.0, 0.0, Dispersion::default()),

@@ -1,7 +1,7 @@
-//! A target of which nobody is there any more, or nobody but a proxy: it has died, or is started anew.
+//! Handles a target that is down, perhaps behind a proxy that still responds: it has crashed or restarts.
 //!
-//! What is seen of it then is no word on any rate. It is waited for, and what was asked is asked again; a target that goes away a second
-//! time at a rate is brought down by it.
+//! Its observations then say nothing about a rate. The search waits for the target and repeats the trial. If the target goes down again at
+//! the same or a higher rate, that rate crashes it.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::report::{RateTrial, SearchOutcome};
 use crate::seen::{BLOCKS_PER_SECOND, BlockCounts, TrialObservation, sum};
 use crate::vote::{FailureMode, TrialVerdict};
 
-/// How often a second somebody is called, and for how long: a container that died for the first time is started after some seconds,
-/// and again after ten (the kubelet's back-off, Kubernetes documentation of the Pod lifecycle).
+/// The rate of requests to a target that is down, and their longest duration. A crashed container restarts after some seconds, and after
+/// ten the next time (the kubelet's back-off, Kubernetes documentation of the Pod lifecycle).
 const CALL: (f64, Duration) = (5.0, Duration::from_secs(20));
-/// A rate from here on, of one at which it went, is the same.
+/// The factor of a crash rate from which another rate counts as the same.
 const SAME: f64 = 0.98;
-/// Whoever goes away more often is not searched any more.
+/// The number of unexplained outages that ends the search.
 const OFTEN: usize = 6;
 
-/// Nothing but errors for a second and a half, and no fewer.
+/// The number of blocks and the number of errors from which a target without good responses counts as down.
 const MUTE: (usize, f64) = (3 * BLOCKS_PER_SECOND / 2, 10.0);
 
 impl RateSearch {
-    /// Nobody was there at the end of the last trial.
+    /// Learns that the target was down at the end of the last trial.
     pub(super) fn learn_target_down(&mut self) {
         let Some((last, before)) = self.trials.split_last() else { return };
         let (offer, at) = (last.spec, before.len());
@@ -43,15 +43,15 @@ impl RateSearch {
             self.learn(offer.purpose);
         } else {
             self.reweigh(at, 0.0);
-            // Overloads before a trial and after the last one follow of what is planned next.
+            // Overload trials are not repeated: the next plan schedules them again if needed.
             if !matches!(offer.purpose, TrialPurpose::BurstDrain | TrialPurpose::Recovery) {
                 self.agenda.push_back(SearchStep::RunTrial(offer));
             }
         }
     }
 
-    /// Whether whoever is there, a proxy perhaps, has nobody to ask: nothing at all is answered well, and as much or more once was. A limiter lets
-    /// through what it lets through, a window once a second.
+    /// Whether the target is down behind something that still responds, such as a proxy: no response is good, although an earlier trial at
+    /// this rate or above had good responses. A rate limiter would still admit some requests.
     pub(super) fn is_unanswered(&self, offer: &TrialSpec, seen: &TrialObservation) -> bool {
         let answered = |blocks: &[BlockCounts]| sum(blocks, |block| block.good) > 0.0;
         let long = seen.blocks.len() >= MUTE.0 && sum(&seen.blocks, |block| block.errors) >= MUTE.1;
@@ -60,8 +60,8 @@ impl RateSearch {
         offer.purpose != TrialPurpose::BurstDrain && long && !answered(&seen.blocks) && was_answered()
     }
 
-    /// How many failed says when it died, and nothing of what it bears: the rates that it survived and those that it did not are all that
-    /// there is.
+    /// A bracket from the rates that the target survived and those that crashed it. The number of failures only shows when the target
+    /// crashed.
     pub(super) fn bracket_of_deaths(&self) -> Option<Bracket> {
         let died = |trial: &&RateTrial| trial.failure_mode == Some(FailureMode::Crashing);
         let upper = self.trials.iter().filter(died).map(|trial| trial.spec.rate).reduce(f64::min)?;
@@ -72,7 +72,7 @@ impl RateSearch {
         Some(Bracket { lower, estimate: (lower * upper).sqrt(), upper })
     }
 
-    /// Single requests until somebody answers.
+    /// Single requests until the target responds.
     fn call(&self) -> TrialSpec {
         let (rate, most) = CALL;
         let offer = self.trial(TrialPurpose::RecoveryProbe, rate, most);

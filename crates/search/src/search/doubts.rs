@@ -1,8 +1,8 @@
-//! Trials that contradict each other, and a generator that cannot be believed.
+//! Handles contradicting trials and an unreliable generator.
 //!
-//! Bad at a rate below one that was good: either the target is degraded by an overload and silence brings it back, or it has become
-//! slower, or it had something that is used up. A silence and the same rate again, held for longer than it was before, tells them
-//! apart: what silence gives back is used up again.
+//! A trial may be bad at a rate below a good one. There are three reasons: an overload has degraded the target until a pause, the target
+//! has become slower, or a quota ran out. The search pauses and then repeats the rate for a longer time. A degraded target then holds the
+//! rate; a quota that the pause refilled runs out again.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use crate::report::{QuotaExhaustion, RateTrial, SearchOutcome};
 use crate::seen::BLOCK_SECONDS;
 use crate::vote::TrialVerdict;
 
-/// How far below a good rate a bad one contradicts it.
+/// The factor below a good rate at which a bad trial contradicts it.
 const BELOW: f64 = 0.98;
-/// Silence, in which not even single requests are sent.
+/// A pause without even single requests.
 const SILENCE: Duration = Duration::from_secs(12);
-/// What is left of the word of a trial that is no longer true.
+/// The weight of a trial that is no longer true.
 const STALE: f64 = 0.05;
-/// A trial that held this long before it broke was not too much from its begin.
+/// The time in seconds from which a rate that broke later was not too high from the start.
 const HELD: f64 = 1.5;
-/// Longer than that without a queue, in seconds, is no chance; and this share of the bound is a queue that never ends.
+/// The time in seconds without a queue that is not chance; below, the share of the in-flight bound that means an endless queue.
 const LONG: f64 = 3.0;
 const OVER: f64 = 0.6;
-/// Standard deviations of what chance leaves in flight: a heavy tail has its bad seconds, too.
+/// The number of standard deviations of random requests in flight. A heavy tail has bad seconds, too.
 const CHANCE: f64 = 5.0;
-/// How much longer than before a rate is held the second time.
+/// The factor of the duration of a repeated trial.
 const LONGER: f64 = 1.5;
-/// Trials in a row that cannot be believed.
+/// The number of consecutive invalid trials that ends the search.
 const INVALID: usize = 3;
 
 impl RateSearch {
-    /// Whether the last trial, a bad one, contradicts an earlier one; then it is asked again after silence.
+    /// Whether the last, bad trial contradicts an earlier one. Then this function schedules a pause and a repetition.
     pub(super) fn retest_if_contradicted(&mut self) -> bool {
         let Some((last, before)) = self.trials.split_last() else { return false };
         let contradicted = before.iter().any(|trial| says_more(trial, last.spec.rate));
@@ -45,7 +45,7 @@ impl RateSearch {
         contradicted && !self.manners.spent
     }
 
-    /// Whether a trial held for most of its time and then ended at its bound of what may be in flight: its capacity fell.
+    /// Whether a trial went well for most of its time and then reached its bound of requests in flight, because the capacity fell.
     pub(super) fn broke(&self, at: usize) -> bool {
         let trial = &self.trials[at];
         let lasted = trial.seen.blocks.len() as f64 * BLOCK_SECONDS;
@@ -54,7 +54,7 @@ impl RateSearch {
         over && held >= LONG && held >= lasted / 2.0 && trial.evidence.to > CHANCE * chance
     }
 
-    /// How answers vary in trials that held to their end.
+    /// The dispersion of responses in trials that held to their end.
     fn dispersion(&self) -> f64 {
         let held = self
             .trials
@@ -66,7 +66,7 @@ impl RateSearch {
             .shrunk(1.0, 5.0)
     }
 
-    /// The same rate at once, or as soon as single requests are quick: does it break from its begin now?
+    /// Repeats the rate at once, or as soon as single requests are quick, to see whether it breaks from the start.
     pub(super) fn plan_repeat(&mut self) {
         let Some(rate) = self.trials.last().map(|trial| trial.spec.rate) else { return };
         self.cool_down();
@@ -77,7 +77,8 @@ impl RateSearch {
         )));
     }
 
-    /// If it does, something is used up or degraded. What is degraded holds after silence; what is used up breaks again.
+    /// Learns from that repetition. If the rate broke from the start, a longer trial after a pause decides: a degraded target holds the
+    /// rate, and a quota runs out again.
     pub(super) fn learn_repeat(&mut self) {
         let at = self.trials.len() - 1;
         if self.trials[at].verdict != TrialVerdict::Bad {
@@ -105,13 +106,13 @@ impl RateSearch {
             self.forget(self.trials[at].spec.rate);
             self.after_bad();
         } else {
-            // Silence brought it back: what was bad before was degraded.
+            // The pause restored the target, so the earlier bad trial was degraded.
             self.reweigh(first, 0.0);
             self.manners.needs_silence = true;
         }
     }
 
-    /// The target has become slower: what was good above this rate is so no longer.
+    /// Reduces the weight of good trials above this rate, because the target has become slower.
     fn forget(&mut self, rate: f64) {
         for index in 0..self.trials.len() {
             if says_more(&self.trials[index], rate) {
@@ -120,7 +121,7 @@ impl RateSearch {
         }
     }
 
-    /// It had something that is used up: all that was measured with it says nothing of what lasts.
+    /// Learns that a quota ran out. Earlier trials say nothing about the sustained rate.
     fn deplete(&mut self) {
         let at = self.trials.len() - 1;
         let last = &self.trials[at];
@@ -136,7 +137,8 @@ impl RateSearch {
         self.enter(Phase::Narrow);
     }
 
-    /// A rested target takes what it did not take before: those trials met it degraded, and only what was good still is.
+    /// Learns that a rested target holds a rate that it did not hold before. The earlier bad trials met a degraded target and no longer
+    /// count.
     pub(super) fn learn_warmed_up(&mut self) {
         let Some(rate) = self.trials.last().map(|trial| trial.spec.rate) else { return };
         let degraded = |trial: &RateTrial| trial.verdict != TrialVerdict::Good && trial.spec.rate <= rate;
@@ -149,7 +151,7 @@ impl RateSearch {
         self.range = (0.8 * rate, self.range.1.max(1.3 * rate));
     }
 
-    /// Too many trials that cannot be believed: the generator is the limit.
+    /// Ends the search after too many invalid trials, with the generator as the limit.
     pub(super) fn doubt_generator(&mut self) {
         self.invalid += 1;
         if self.invalid >= INVALID {
@@ -158,7 +160,7 @@ impl RateSearch {
     }
 }
 
-/// Whether a trial was good at a higher rate than one that was bad.
+/// Whether a trial was good at a higher rate than this bad one.
 fn says_more(trial: &RateTrial, bad: f64) -> bool {
     trial.verdict == TrialVerdict::Good && trial.weight > 0.1 && bad < BELOW * trial.spec.rate
 }

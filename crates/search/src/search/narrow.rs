@@ -1,4 +1,4 @@
-//! Which rate next: trials that narrow the bracket of the cliff, then that of the knee.
+//! Chooses the rates of trials that narrow the bracket of the cliff, then that of the knee.
 
 use std::time::Duration;
 
@@ -8,35 +8,37 @@ use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{LimitEstimate, RateTrial, SearchOutcome};
 use crate::vote::{FailureMode, TrialVerdict};
 
-/// A bracket is wide while its upper bound is beyond its lower by this factor: then its middle halves it best.
+/// The ratio of the bounds above which the bracket is wide, so that a trial in the middle narrows it most.
 const WIDE: f64 = 1.25;
-/// By how much middles differ, so that a rate on which something else beats is not asked twice.
+/// The variation of middle rates, so that a rate that interferes with a period of the target is not repeated.
 const JITTER: f64 = 0.03;
-/// How far above the upper bound: an overload that is clear, and tells the capacity by what is answered.
+/// The distance of an overload trial above the estimate, as a multiple of the upper bound's distance. A clear overload shows the capacity
+/// by its goodput.
 const BEYOND: f64 = 1.3;
-/// How often the bracket must have been overloaded.
+/// The number of overload trials that the bracket needs.
 const BADS: usize = 2;
-/// A lower bound counts as held if a rate this near to it was.
+/// The share of the lower bound that a confirmed rate must reach.
 const HELD: f64 = 0.97;
-/// Silence before the look at the rested target.
+/// The pause before the trial on the rested target.
 const REST: Duration = Duration::from_secs(10);
-/// A rested target is looked at so far above the upper bound.
+/// The factor above the upper bound for the trial on the rested target.
 const COLD: f64 = 1.03;
-/// It is looked at when the bracket is no wider than this factor.
+/// The ratio of the bounds from which the trial on the rested target may run.
 const EARLY: f64 = 1.2;
-/// Shortest trial of what is spent: a second to settle and a whole one, for limiters that count in windows.
+/// The shortest trial with an empty allowance: one second to settle and one whole second, for limiters with time windows.
 const SPENT: Duration = Duration::from_millis(2200);
-/// What is spent is spent by this much above the upper bound, until this share fails, for no longer than that.
+/// Settings of the trial that empties the allowance: a factor of the upper bound, the share of failures that ends it, its longest duration.
 const ARM: (f64, f64, Duration) = (1.5, 0.15, Duration::from_secs(4));
 
-/// Never that little above a lower bound that nothing would come of it.
+/// The least factor above the lower bound at which a trial is useful.
 const JUST: f64 = 1.02;
-/// Of what was answered in overload, where nothing else is known.
+/// The factor of the overload goodput for the first guess.
 const GUESS: f64 = 0.97;
-/// A trial stops at a quarter of a second of its rate and 30 requests in flight. What hangs above a goodput g gets there after 2.4 s, a
-/// little more than [`SPENT`], at a rate of (2.4 g + 30) / (2.4 - 0.25).
+/// The highest rate for a hanging target, as a factor of the goodput and an offset. A trial stops at 0.25 s of its rate plus 30 requests in
+/// flight. With goodput g it gets there after 2.4 s, slightly more than [`SPENT`], at the rate (2.4 g + 30) / (2.4 - 0.25).
 const LONG: (f64, f64) = (1.12, 14.0);
-/// It stops where half fails: at twice the goodput.
+/// The highest rate for other targets, as a factor of the goodput. A trial stops when half of its requests fail, which is at twice the
+/// goodput.
 const FAILING: f64 = 1.8;
 
 impl RateSearch {
@@ -59,7 +61,7 @@ impl RateSearch {
         self.offer(self.trial(TrialPurpose::NarrowBracket, rate, self.profile.most));
     }
 
-    /// What time is left is spent on holding a queue's lower bound: only that tells what is used up from what lasts.
+    /// The duration of a trial at the lower bound. It uses the remaining time, because only a long trial shows a quota that runs out.
     fn hold(&self) -> Duration {
         let confirm = self.profile.confirm;
         let left = self.profile.budget.saturating_sub(self.elapsed);
@@ -73,7 +75,7 @@ impl RateSearch {
             return rate;
         }
         if upper / lower > WIDE {
-            // At a limit by errors a trial sees one in a thousand; above it they tell one curve from another.
+            // At the limit, a trial sees one error in a thousand. Above the limit, errors tell the curves apart.
             let beyond = rejects && self.turn.is_multiple_of(2);
             let rate = if beyond { upper } else { point * (1.0 + JITTER * jitter(self.turn)) };
             return self.longest_overload().map_or(rate, |most| rate.min(most.max(JUST * lower)));
@@ -85,15 +87,15 @@ impl RateSearch {
         }
     }
 
-    /// Where nothing that was seen counts any more, what was answered in overload is the best that there is: more of it may have been saved
-    /// up, and then the next trial says so.
+    /// The first guess if no earlier trial counts: the goodput in overload. Part of that goodput may come from an allowance; the next trial
+    /// shows it.
     fn first_guess(&self) -> Option<f64> {
         let counts = self.trials.iter().any(|trial| trial.weight > 0.1);
         self.overloaded().filter(|_| self.manners.spent && !counts).map(|goodput| GUESS * goodput)
     }
 
-    /// The highest rate, of what is spent, at which an overload lasts as long as a trial must to say something: beyond it is damage before
-    /// it has settled.
+    /// The highest rate at which an overload without allowance lasts long enough for evidence. Above it, the trial stops before it has
+    /// settled.
     fn longest_overload(&self) -> Option<f64> {
         let goodput = self.overloaded().filter(|_| self.manners.spent)?;
         Some(match self.manners.kind? {
@@ -102,7 +104,7 @@ impl RateSearch {
         })
     }
 
-    /// Good answers a second in the last overload.
+    /// The good responses per second in the last overload.
     fn overloaded(&self) -> Option<f64> {
         self.last_bad().map(|trial| trial.evidence.goodput).filter(|goodput| *goodput > 0.0)
     }
@@ -120,16 +122,16 @@ impl RateSearch {
         })
     }
 
-    /// A trial that is held to its end.
+    /// A trial that runs to its end.
     pub(super) fn whole_trial(&self, purpose: TrialPurpose, rate: f64, time: Duration) -> TrialSpec {
         let offer = self.trial(purpose, rate, time);
         TrialSpec { least: Duration::from_secs(1).min(time), rule: StopRule::Whole(self.standard()), ..offer }
     }
 
-    /// Puts a trial on the agenda, and before it what makes the target what it must be for it.
+    /// Schedules a trial, after one that empties the allowance if the target has one.
     pub(super) fn offer(&mut self, offer: TrialSpec) {
         if self.manners.spent {
-            // Where nothing that was seen counts any more, a bracket may reach far above what is known to be too much.
+            // If no earlier trial counts, the bracket may reach far above the lowest known bad rate.
             let upper = self.cliff.map_or(offer.rate, |cliff| cliff.upper);
             let upper = self.spent_bad().map_or(upper, |bad| upper.min(bad));
             let (above, _, most) = ARM;
@@ -147,7 +149,8 @@ impl RateSearch {
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least, ..offer }));
     }
 
-    /// Which share fails once all is spent: where no more may be offered than hardly too much, half of what failed there.
+    /// The share of failures that shows an empty allowance. If `--max-rate` allows only a slight overload, it is half of the share that
+    /// failed there.
     fn spending(&self, rate: f64) -> f64 {
         let share = ARM.1;
         if rate <= self.bounds.ceiling().0 {
@@ -157,18 +160,18 @@ impl RateSearch {
         self.last_bad().map_or(share, |bad| share.min(failed(bad) / 2.0))
     }
 
-    /// As soon as the bracket is not wide: what was learnt of a degraded target is of no use, so that is found out early.
+    /// Whether to try the rested target now. The search does so early, because results of a degraded target are of no use.
     fn wants_cold_look(&self, cliff: &Bracket) -> bool {
         let near = cliff.upper / cliff.lower < EARLY && self.overloads() > 0;
         near && self.may_look_cold(cliff)
     }
 
-    /// Not where the rate above the bracket may not be offered: the same rate again is no look at a rested target.
+    /// Whether the rested target can be tried: the rate above the bracket must be allowed, because repeating a lower rate shows nothing.
     fn may_look_cold(&self, cliff: &Bracket) -> bool {
         !self.manners.spent && !self.looked_cold && COLD * cliff.upper <= self.bounds.ceiling().0
     }
 
-    /// A rate above the bracket after silence.
+    /// Schedules a pause and then a trial above the bracket.
     fn look_cold(&mut self, cliff: &Bracket) {
         self.looked_cold = true;
         self.agenda.push_back(SearchStep::Pause(REST));
@@ -176,7 +179,7 @@ impl RateSearch {
         self.agenda.push_back(SearchStep::RunTrial(offer));
     }
 
-    /// The bracket is as narrow as it gets: is the target as weak when it is rested?
+    /// Ends the search for the cliff, after a trial on the rested target.
     fn leave_cliff(&mut self, cliff: &Bracket) {
         if self.may_look_cold(cliff) {
             return self.look_cold(cliff);
@@ -188,7 +191,7 @@ impl RateSearch {
         self.enter(if self.goal.late.is_some() { Phase::Knee } else { Phase::Recovery });
     }
 
-    /// What broke once held ever after, up to the highest rate: whose limit that is.
+    /// The outcome if the target broke once but later held every rate up to the highest allowed one.
     pub(super) fn is_at_ceiling(&self) -> Option<SearchOutcome> {
         let (ceiling, whose) = self.bounds.ceiling();
         let LimitEstimate { highest_good: good, lowest_bad: bad, .. } = self.cliff_limit();
@@ -212,7 +215,7 @@ impl RateSearch {
     }
 }
 
-/// Between -1 and 1, evenly spread: multiples of the golden ratio.
+/// A number between -1 and 1 from an even sequence: multiples of the golden ratio.
 fn jitter(turn: usize) -> f64 {
     2.0 * (turn as f64 * 0.618_033_988_749_894_9).fract() - 1.0
 }

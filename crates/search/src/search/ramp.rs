@@ -1,4 +1,4 @@
-//! The begin: how quick the target is with nothing to do, and the rate, doubled, at which it breaks.
+//! The start of a search: the latency at very low load, and the doubled rate at which the target breaks.
 
 use std::time::Duration;
 
@@ -9,25 +9,26 @@ use crate::report::{RateTrial, SearchOutcome};
 use crate::seen::{mean_latency, sum};
 use crate::vote::{TrialCriteria, TrialVerdict};
 
-/// The first rate is halved while too much of it fails, down to this or half of it, requests a second.
+/// The rate in requests per second down to which the first rate is halved while too many requests fail.
 const LEAST_FIRST: f64 = 4.0;
-/// Length of the baseline.
+/// The duration of the baseline.
 const BASELINE: Duration = Duration::from_secs(2);
-/// A step of the ramp.
+/// The shortest and longest duration of a ramp step.
 const RAMP_STEP: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(2));
-/// Growth that a step of the ramp may overlook.
+/// The growth that a good ramp step may show.
 const RAMP_STEP_TOLERANCE: f64 = 0.25;
-/// Where the cliff is looked for at first, from the last good step and the first bad one.
+/// The first range of the search, as factors of the last good step and the first bad one.
 const RANGE: (f64, f64) = (0.3, 1.3);
-/// A share of errors that a limit shows just below a step of the ramp, and a target that fails once in a while at any rate.
+/// The largest share of errors that may come from a limit just below the step, or from a target that fails at any rate.
 const FEW_ERRORS: f64 = 0.05;
-/// As much is looked for at so much of the rate, until so many errors would have been seen; not where even the fewest would not be.
+/// The factor of the rate at which the same errors are expected; below, the expected number of errors that ends that trial, and the least
+/// that makes it worthwhile.
 const HALF: f64 = 0.5;
 const ENOUGH: f64 = 8.0;
 const FEWEST: f64 = 1.5;
-/// Errors of all looks at the highest rate: fewer are bad luck.
+/// The number of errors in all trials of the highest rate below which they are bad luck.
 const SOME: f64 = 3.0;
-/// How often the highest rate is held at most, and standard deviations that are no chance then.
+/// The most trials of the highest rate; below, the number of standard deviations that is not chance then.
 const LOOKS: usize = 5;
 const SURE: f64 = 2.5;
 
@@ -47,7 +48,7 @@ impl RateSearch {
         let (good, errors) = (sum(blocks, |block| block.good), sum(blocks, |block| block.errors));
         let slowest = blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
         match mean_latency(blocks).filter(|_| errors <= 0.2 * (good + errors)) {
-            // What a limit below the first rate lets through is answered well.
+            // Some responses are good, so a limit below the first rate is possible.
             None if good > 0.0 && self.bounds.first > LEAST_FIRST => self.bounds.first /= 2.0,
             None => self.end(SearchOutcome::UnstableBaseline),
             Some(service) => {
@@ -59,11 +60,11 @@ impl RateSearch {
 
     pub(super) fn plan_ramp_step(&mut self) {
         let (ceiling, whose) = self.bounds.ceiling();
-        // What was to be held below a bad step could not be believed.
+        // The trial below a bad step was invalid.
         if self.first_bad().is_some() {
             return self.break_at_lowest();
         }
-        // A step that cannot be believed was not passed.
+        // An invalid step does not count as passed.
         let steps = self.trials.iter().filter(|trial| trial.spec.purpose == TrialPurpose::Ramp);
         let passed = steps.filter(|trial| trial.verdict != TrialVerdict::Invalid);
         let last = passed.map(|trial| trial.spec.rate).fold(0.0, f64::max);
@@ -81,16 +82,16 @@ impl RateSearch {
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least, rule, ..offer }));
     }
 
-    /// The lowest rate at which a trial was bad and is not forgiven.
+    /// The lowest rate of a bad trial that still counts.
     fn first_bad(&self) -> Option<f64> {
         let bad = self.trials.iter().filter(|trial| trial.verdict == TrialVerdict::Bad && trial.weight > 0.0);
         bad.map(|trial| trial.spec.rate).reduce(f64::min)
     }
 
-    /// Nothing broke up to the highest rate that may be offered: that rate is held for longer.
+    /// Holds the highest allowed rate for longer, because nothing broke up to it.
     fn hold_ceiling(&mut self, whose: SearchOutcome) {
         let (ceiling, _) = self.bounds.ceiling();
-        // One that cannot be believed held nothing; and errors above the goal that may be chance are looked at for longer.
+        // An invalid trial has held nothing. More trials follow if errors above the goal may be chance.
         let held =
             |trial: &&RateTrial| trial.spec.rate >= ceiling && trial.spec.purpose == TrialPurpose::Confirm;
         let held = self.trials.iter().filter(held).filter(|trial| trial.verdict != TrialVerdict::Invalid);
@@ -110,8 +111,8 @@ impl RateSearch {
         self.leave_ceiling(whose, is_late(SURE));
     }
 
-    /// That rate was held: but the goal may be broken at any rate, or answers be late where nothing breaks. `is_late`: in all looks at it
-    /// together too many were.
+    /// Ends the ramp after the highest rate held. The goal may still fail at every rate, or responses may be late without a break.
+    /// `is_late` is true if too many responses were late in all trials of that rate.
     fn leave_ceiling(&mut self, whose: SearchOutcome, is_late: bool) {
         if self.fails_at_any_rate() || self.is_late_at_any_rate() {
             return self.end(SearchOutcome::UnstableBaseline);
@@ -124,7 +125,7 @@ impl RateSearch {
         self.enter(Phase::Knee);
     }
 
-    /// What was held while the rate was doubled: the highest rate, for longer than a step of the ramp, or one below a bad step.
+    /// Learns from a long trial during the ramp: at the highest rate, or at half the rate of a bad step.
     pub(super) fn learn_held(&mut self) {
         let Some(last) = self.trials.last() else { return };
         let (rate, bad) = (last.spec.rate, last.verdict == TrialVerdict::Bad);
@@ -139,14 +140,14 @@ impl RateSearch {
         }
     }
 
-    /// Errors in the last trial of a rate, as a share.
+    /// The share of errors in the last trial at a rate.
     fn share_at(&self, rate: f64) -> f64 {
         let last = self.trials.iter().rev().find(|trial| (trial.spec.rate / rate - 1.0).abs() < 1e-9);
         last.map_or(0.0, |trial| trial.evidence.errors.value())
     }
 
-    /// Few errors may have nothing to do with the rate: half of it, and half of that, is held for as long as it takes to see as many
-    /// there, as long as that can be seen at all. `below`: as many were seen at this rate as at twice as much.
+    /// Tests whether few errors depend on the rate. It holds half the rate, and then half of that, long enough to see equally many errors,
+    /// if that is possible. `below` is true if this rate had as many errors as twice the rate.
     fn doubt(&mut self, rate: f64, share: f64, below: bool) {
         let seen = HALF * rate * share;
         let most = self.profile.most.as_secs_f64();
@@ -156,11 +157,11 @@ impl RateSearch {
         }
         let enough = Duration::from_secs_f64((ENOUGH / seen).min(most)).max(RAMP_STEP.1);
         let offer = self.whole_trial(TrialPurpose::Confirm, HALF * rate, enough);
-        // Some errors are what is looked for: they end it no sooner than all of them.
+        // The trial expects errors, so a few of them must not end it early.
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least: enough, ..offer }));
     }
 
-    /// At the lowest bad step; at the highest rate where only all looks at it together are bad.
+    /// Breaks at the lowest bad step, or at the highest rate if only all its trials together are bad.
     fn break_at_lowest(&mut self) {
         self.break_at(self.first_bad().unwrap_or(self.bounds.ceiling().0));
     }
@@ -182,12 +183,12 @@ impl RateSearch {
         if failing || again {
             return self.doubt(offer.rate, self.share_at(offer.rate), false);
         }
-        // One pause at its begin looks like a target that hangs.
+        // A stall at the start of a step looks like a target that hangs, so the step is repeated.
         self.cool_down();
         self.agenda.push_back(SearchStep::RunTrial(offer));
     }
 
-    /// A step of the ramp that held the second time was not too much the first time.
+    /// Forgives a bad ramp step whose repetition held.
     fn forgive_ramp_step(&mut self, rate: f64) {
         for index in 0..self.trials.len() {
             if self.trials[index].verdict == TrialVerdict::Bad && self.trials[index].spec.rate == rate {
@@ -196,7 +197,7 @@ impl RateSearch {
         }
     }
 
-    /// The first rate that is too much.
+    /// Starts the search below the first rate that is too high.
     fn break_at(&mut self, bad: f64) {
         let good =
             self.trials.iter().filter(|trial| trial.weight > 0.0 && trial.verdict == TrialVerdict::Good);

@@ -1,4 +1,4 @@
-//! The end: does the target recover from overload, and what is known at all.
+//! The end of a search: the recovery from overload, and the report.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::report::{LimitEstimate, RateTrial, SearchOutcome, SearchReport, Unexc
 use crate::seen::BLOCK_SECONDS;
 use crate::vote::TrialVerdict;
 
-/// An overload to recover from: of the upper bound, and for how long.
+/// The overload before the recovery trial: a factor of the upper bound, and the duration.
 const OVERLOAD: (f64, Duration) = (1.3, Duration::from_secs(2));
-/// A bracket of the knee that is wider, as a share, says less than the rates that were tested.
+/// The width of the knee's bracket, as a share, above which the tested rates say more.
 const TOLD: f64 = 0.6;
-/// Standard deviations above a share that are no chance.
+/// The number of standard deviations above a share that is not chance.
 const SURE: f64 = 2.0;
-/// What must hold again after it, of the lower bound.
+/// The share of the lower bound that must hold after the overload.
 const AGAIN: f64 = 0.9;
 
 impl RateSearch {
     pub(super) fn plan_recovery(&mut self) {
-        // Where nothing broke there is only the knee, and no overload to recover from.
+        // If nothing broke, there is only a knee and no overload to recover from.
         self.cliff = self.cliff.filter(|_| !self.unbroken);
         let Some(cliff) = self.cliff else { return self.end(SearchOutcome::Found) };
         if self.cliff_limit().lowest_bad.is_none() {
@@ -28,7 +28,7 @@ impl RateSearch {
         }
         self.turn += 1;
         if self.turn > 1 || self.manners.spent {
-            // What was spent leaves nothing of what was seen before: without a rate that held since then the bracket may be a guess.
+            // After an allowance was found, earlier trials do not count. Without a rate that held since then, the bracket may be a guess.
             let is_some_idea = self.cliff_limit().is_roughly_bracketed();
             return if is_some_idea { self.end(self.verdict()) } else { self.enter(Phase::Over) };
         }
@@ -43,7 +43,7 @@ impl RateSearch {
         self.manners.recovery.holds = self.trials.last().map(|trial| trial.verdict != TrialVerdict::Bad);
     }
 
-    /// No limit is between two rates where none was bad: the highest that may be offered was held, or its time did not tell.
+    /// Ends a search without a bad trial: the highest allowed rate held, or the time was too short.
     fn end_untold(&mut self) {
         self.cliff = None;
         match self.is_at_ceiling() {
@@ -60,7 +60,7 @@ impl RateSearch {
         if degraded { SearchOutcome::Metastable } else { SearchOutcome::Found }
     }
 
-    /// What is known, at any moment.
+    /// The current result.
     #[must_use]
     pub fn report(&self) -> SearchReport {
         SearchReport {
@@ -86,7 +86,7 @@ impl RateSearch {
         self.limit(cliff, |trial| trial.verdict)
     }
 
-    /// Where trials do not carry a bracket that says something, the rates tested are all that there is. None without a bound on late answers.
+    /// The knee; none without a latency goal. If the bracket is too wide, only the tested rates are given.
     pub(super) fn knee_limit(&self) -> Option<LimitEstimate> {
         let share = self.goal.late?.share;
         let knee = self.knee.map(|knee| knee.widened(self.profile.knee_margin));
@@ -94,7 +94,7 @@ impl RateSearch {
         Some(self.limit(told, |trial| match trial.evidence.late {
             _ if trial.verdict == TrialVerdict::Bad => TrialVerdict::Bad,
             late if late.of <= 0.0 => TrialVerdict::Undecided,
-            // No queue has had the time in a step of the ramp.
+            // A ramp step is too short for a queue to grow.
             late if late.deviations_above(share) > SURE && trial.evidence.seconds >= LATE => {
                 TrialVerdict::Bad
             }
@@ -103,8 +103,8 @@ impl RateSearch {
         }))
     }
 
-    /// The tested rates next to the bracket; what was good below one that was bad, and bad, if it can be, not below the bracket: what was bad
-    /// there was bad luck to all trials together.
+    /// The tested rates next to the bracket. The good rate is below every bad one. A bad rate below the bracket is ignored if possible,
+    /// because all trials together show that it was bad luck.
     fn limit(&self, bracket: Option<Bracket>, votes: impl Fn(&RateTrial) -> TrialVerdict) -> LimitEstimate {
         let counting = self.trials.iter().filter(|trial| trial.weight > 0.1);
         let voted: Vec<_> = counting.map(|trial| (votes(trial), trial.spec.rate)).collect();
@@ -116,7 +116,7 @@ impl RateSearch {
         LimitEstimate { bracket, highest_good: good, lowest_bad: bad }
     }
 
-    /// What was good before something was spent, or used up, says nothing afterwards; what was too much was too much.
+    /// The lowest bad rate that still counts after an allowance was found. Good rates from before do not count, but bad ones do.
     pub(super) fn spent_bad(&self) -> Option<f64> {
         let used_up = self.manners.depletion.is_some();
         let too_much =
@@ -135,7 +135,7 @@ impl RateSearch {
         all.get(all.len() / 2).copied()
     }
 
-    /// What the trials until the first bad one were given above what fills it.
+    /// The requests that the trials up to the first bad one got above the fill rate.
     fn burst(&self) -> Option<f64> {
         let fill = self.cliff.filter(|_| self.manners.spent && self.manners.depletion.is_none())?.estimate;
         let bad = self.trials.iter().position(|trial| trial.verdict == TrialVerdict::Bad)?;
@@ -147,7 +147,7 @@ impl RateSearch {
         Some(given.sum::<f64>().max(0.0))
     }
 
-    /// The most requests in one trial that held, without a rest.
+    /// The most requests in one trial that held, without a pause.
     fn allowance(&self) -> Option<UnexcludedBurst> {
         let held =
             self.trials.iter().filter(|trial| trial.verdict != TrialVerdict::Bad && trial.weight > 0.1);

@@ -1,4 +1,4 @@
-//! What follows of a trial: whether the target must come to itself again, and what was spent by it.
+//! Handles the consequences of a trial: whether the target must recover, and whether it used up an allowance.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::RateTrial;
 use crate::vote::{FailureMode, TrialVerdict};
 
-/// Single requests after overload: for how long, least and most, and how much slower than ever before they may be.
+/// The shortest and longest duration of single requests after an overload, and their allowed slowdown over the slowest baseline response.
 const PROBE: (Duration, Duration, f64) = (Duration::from_millis(600), Duration::from_secs(30), 3.0);
-/// How many, of what was too much, a second; least and most. Few are no load, and too few miss the one of several servers that is still
-/// busy.
+/// The share of the bad rate for single requests, with the least and the highest rate per second. Few requests are no load; too few could
+/// miss one busy server among several.
 const SINGLE: (f64, f64, f64) = (0.05, 5.0, 20.0);
-/// Silence in place of them, where they keep the target from coming to itself.
+/// The pause instead of single requests, if even those keep the target from recovering.
 const SILENCE: Duration = Duration::from_secs(6);
 
-/// How much more than usual is offered at most to spend what was not: what even that does not spend has changed meanwhile.
+/// The largest factor of extra load to empty an allowance. If even that is not enough, the target has changed.
 const MOST_ABOVE: f64 = 4.0;
 
 impl RateSearch {
@@ -33,10 +33,10 @@ impl RateSearch {
         }
     }
 
-    /// What failed is named, and the target comes to itself, or is kept from it.
+    /// Records the failure mode after a bad trial, and schedules the recovery, or keeps the allowance empty.
     pub(super) fn after_bad(&mut self) {
         let Some(kind) = self.failed() else { return };
-        // Once it queued, one trial that looks like something else is bad luck.
+        // After the target has queued once, a single trial with another failure mode may be bad luck.
         let alike = self
             .trials
             .iter()
@@ -54,8 +54,8 @@ impl RateSearch {
         }
     }
 
-    /// How it failed in the last bad trial. Slow answers are seen, that they hang is but concluded from there being none: what answered slowly
-    /// in an earlier trial at that rate has a queue.
+    /// The failure mode of the last bad trial. Hanging is only inferred from missing responses. If an earlier trial at this rate had slow
+    /// responses, the target has a queue.
     fn failed(&self) -> Option<FailureMode> {
         let last = self.last_bad()?;
         let alike = self.trials.iter().filter(|trial| trial.spec.rate == last.spec.rate);
@@ -67,8 +67,8 @@ impl RateSearch {
         }
     }
 
-    /// From now on trials find spent what time gives back. Those before did not, and what was saved up may be behind any of them:
-    /// even the goodput of the trial that spent it is not what fills it.
+    /// From now on, each trial must find the refilling allowance empty. Earlier trials do not count, because saved allowance may have
+    /// helped them, even the trial that used it up.
     fn spend(&mut self) {
         self.manners.spent = true;
         let goodput = self.last_bad().map_or(0.0, |bad| bad.evidence.goodput);
@@ -78,7 +78,7 @@ impl RateSearch {
         }
     }
 
-    /// The last trial that was bad: what came of it may have been asked after something else was tried.
+    /// The last bad trial. Other trials may have run since.
     pub(super) fn last_bad(&self) -> Option<&RateTrial> {
         self.trials.iter().rev().find(|trial| trial.verdict == TrialVerdict::Bad)
     }
@@ -111,7 +111,7 @@ impl RateSearch {
         *calm = was_calm.then(|| calm.unwrap_or(Duration::ZERO).max(last.seen.took));
     }
 
-    /// What was to be spent before this trial was not: that it was good says nothing, and more must be offered to spend it.
+    /// Handles an allowance that was not emptied before this trial. Its good result does not count, and the next attempt sends more.
     fn doubt_arming(&mut self) {
         let at = self.trials.len() - 1;
         let arm = at.checked_sub(1).map(|before| &self.trials[before]);

@@ -1,5 +1,5 @@
-//! A goal that is kept at no rate: as much fails, or is late, far below the highest rate that was offered as there. Then there is no limit
-//! to look for, and to name one would blame the load for what it has no part in.
+//! Handles a goal that fails at every rate: far below the highest rate, as many requests fail or are late as there. Then there is no limit
+//! to report, because the load is not the reason.
 
 use super::RateSearch;
 use crate::evidence::Proportion;
@@ -7,29 +7,29 @@ use crate::offer::TrialPurpose;
 use crate::report::RateTrial;
 use crate::vote::TrialVerdict;
 
-/// Failures below which a share is bad luck, and standard deviations above the bound that are none: of errors, which do not come and go with
-/// what else a machine has to do, and of late answers, which do.
+/// The number of failures below which a share may be bad luck. Below: the standard deviations above the bound that are not chance, for
+/// errors and for late responses. Late responses vary more with the other work of a machine.
 const FEW: f64 = 3.0;
 const ERRORS: f64 = 1.0;
 const LATE: f64 = 2.0;
-/// Far below the highest rate.
+/// The factor of the highest rate up to which a rate counts as low.
 const BELOW: f64 = 0.5;
-/// As much: no less than this part of the share there, and no more than so many times as much, which is what a bucket that has run
-/// dry refuses of half as much.
+/// The ratios of the share at a low rate to the share at the highest rate between which both count as alike. The upper ratio allows for a
+/// token bucket that has run dry.
 const ALIKE: (f64, f64) = (1.0 / 3.0, 2.0);
 
-/// Whether two shares may be one.
+/// Whether two shares may be equal.
 pub(super) fn is_alike(low: f64, high: f64) -> bool {
     low > 0.0 && (ALIKE.0 * high..=ALIKE.1 * high).contains(&low)
 }
 
 impl RateSearch {
-    /// Whether errors are.
+    /// Whether equally many requests fail at any rate.
     pub(super) fn fails_at_any_rate(&self) -> bool {
         self.at_any_rate((self.goal.errors, ERRORS), |trial| trial.evidence.errors)
     }
 
-    /// Whether late answers are.
+    /// Whether equally many responses are late at any rate.
     pub(super) fn is_late_at_any_rate(&self) -> bool {
         self.goal.late.is_some_and(|late| self.at_any_rate((late.share, LATE), |trial| trial.evidence.late))
     }
@@ -43,13 +43,13 @@ impl RateSearch {
     }
 }
 
-/// Those that count for the cliff, and the baseline.
+/// Whether a trial counts: the trials with weight, and the baseline.
 fn says(trial: &RateTrial) -> bool {
     trial.verdict != TrialVerdict::Invalid
         && (trial.weight > 0.1 || trial.spec.purpose == TrialPurpose::Baseline)
 }
 
-/// All of them together, which vary as those do that weigh most.
+/// Pools shares. The overdispersion is the mean, weighted by the size of each sample.
 pub(super) fn pooled(shares: impl Iterator<Item = Proportion>) -> Proportion {
     let all = shares.fold(Proportion::default(), |all, share| Proportion {
         count: all.count + share.count,

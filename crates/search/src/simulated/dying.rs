@@ -1,4 +1,4 @@
-//! Searches of a target that dies, and of one that is started anew.
+//! Tests of searches against a target that crashes or restarts.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use crate::target::{SearchTarget, search};
 use crate::vote::FailureMode;
 
-/// A limiter whose process dies: at an instant, or whenever more than so much is sent; and that is started anew after a while.
+/// A rate limiter whose process crashes at a given time, or above a given rate, and restarts after a while.
 struct Dying {
     target: SimulatedTarget,
-    /// Seconds since the begin.
+    /// The seconds since the start.
     now: f64,
     dies_at: f64,
-    /// Requests a second.
+    /// The rate above which the process crashes, in requests per second.
     dies_above: f64,
-    /// A proxy before it answers for it.
+    /// True if a proxy in front of the process responds while it is down.
     behind_proxy: bool,
-    /// Seconds.
+    /// The time until the restart, in seconds.
     down_for: f64,
-    /// When it is back, if it is down.
+    /// The time of the restart, if the process is down.
     back: Option<f64>,
 }
 
@@ -51,7 +51,7 @@ impl Dying {
         procedure.report()
     }
 
-    /// Connections are refused until it is back; then single requests are answered.
+    /// Refuses connections until the restart. Then the target responds to single requests.
     fn refuse(&self, offer: &TrialSpec, back: f64) -> TrialObservation {
         let mut blocks: Vec<BlockCounts> = Vec::new();
         let mut at = self.now;
@@ -99,7 +99,7 @@ impl SearchTarget for Dying {
     }
 }
 
-/// It was told as a limit of 1.1/s, with 97 %, and a comparison called that 99.6 % worse.
+/// An earlier version reported a limit of 1.1/s with 97 % credibility, and a comparison called it 99.6 % worse.
 #[test]
 fn a_target_that_dies_in_a_search_is_gone_and_has_no_limit_for_it() {
     for dies_at in [1.0, 4.0, 12.0, 25.0] {

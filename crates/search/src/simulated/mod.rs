@@ -1,9 +1,9 @@
-//! Targets that break at a rate that is known, on a clock that is moved by hand.
+//! Simulated targets with a known limit and a manual clock.
 //!
-//! Each request is followed through its target ([`servers`]); nothing is a fluid. [`plants`] draws targets of twenty classes from a
-//! seed and says where each breaks, [`target`] offers them load as a search asks for it, [`scores`] says how well searches did. For
-//! this crate's tests and benches/find-accuracy alone, behind a feature, so that nobody who searches carries it along; in this crate
-//! rather than in the testkit, because a search and its proof change together, and the testkit would have to depend on what it tests.
+//! Each request is simulated on its own, without a fluid model. [`servers`] has the models, and [`plants`] draws targets of twenty classes
+//! from a seed and computes their limits. [`target`] offers them load, and [`scores`] measures how well searches did. Only this crate's
+//! tests and benches/find-accuracy use these modules, behind a feature. They are here rather than in the testkit, because a search and its
+//! proof change together, and because the testkit would otherwise depend on this crate.
 
 #[cfg(test)]
 mod dying;

@@ -1,8 +1,8 @@
-//! Targets drawn from a seed, of twenty classes, and the rates at which each breaks.
+//! Targets of twenty classes, drawn from a seed, with their true limits.
 //!
-//! The truth is that of a goal and an arrival process: by formula where there is one (what workers, fill rates and quotas come to),
-//! else by long runs of the same server, bisected. Noise that comes and goes is averaged; a target that is warm, spent and not
-//! degraded is the one that is meant.
+//! The limits depend on the goal and the arrival process. They come from a formula if there is one (workers, fill rates, quotas), otherwise
+//! from a bisection over long runs of the same server. Passing disturbances are averaged. The limits are those of a target that is warm,
+//! has no saved allowance and is not degraded.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +16,7 @@ use super::servers::{
 use super::target::{SimulatedArrivals, SimulatedInstant, SimulatedTarget};
 use crate::goal::SearchGoal;
 
-/// Kinds of targets.
+/// The class of a simulated target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are what is known of them; `of` says what each is")]
 pub enum SimulatedClass {
@@ -38,14 +38,14 @@ pub enum SimulatedClass {
     Credits,
     Metastable,
     Collapse,
-    /// A limiter that counts in windows.
+    /// A rate limiter with fixed time windows.
     Window,
-    /// A pool that gives up on requests and asks once more.
+    /// A worker pool that times out requests and retries once.
     Retries,
 }
 
 impl SimulatedClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 20] = [
         Self::QueueFixed,
         Self::QueueExponential,
@@ -69,26 +69,26 @@ impl SimulatedClass {
         Self::Retries,
     ];
 
-    /// Whether it has one capacity at all: what drifts, is used up or degrades has not.
+    /// Whether the target has one constant capacity, without drift, quotas or degradation.
     #[must_use]
     pub fn is_steady(self) -> bool {
         !matches!(self, Self::Drift | Self::Credits | Self::Metastable)
     }
 
-    /// Whether its cliff is a number that was put in.
+    /// Whether the cliff is a planted number.
     fn is_planted(self) -> bool {
         !matches!(self, Self::BoundedQueue | Self::ConcurrencyCap | Self::Retries)
     }
 }
 
-/// A target, ready to be made as often as somebody wants.
+/// A recipe for a simulated target that can be built any number of times.
 #[derive(Debug, Clone)]
 pub struct SimulatedTargetSpec {
-    /// What it is.
+    /// The class.
     pub class: SimulatedClass,
-    /// What was put in: requests a second.
+    /// The planted capacity in requests per second.
     pub capacity: f64,
-    /// How requests arrive at it.
+    /// The arrival process.
     pub arrivals: SimulatedArrivals,
     server: ServerSpec,
 }
@@ -102,13 +102,13 @@ enum ServerSpec {
     Quota(SimulatedQuota),
 }
 
-/// More clients are not looked for.
+/// The most clients of the search for a number of clients.
 const MOST: u32 = 1 << 16;
-/// Least and greatest capacity.
+/// The least and the largest capacity.
 const CAPACITY: (f64, f64) = (50.0, 20_000.0);
 
 impl SimulatedTargetSpec {
-    /// Of a class, from a seed.
+    /// Draws a target of a class from a seed.
     #[must_use]
     pub fn draw(class: SimulatedClass, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -122,20 +122,20 @@ impl SimulatedTargetSpec {
         Self { class, capacity: capacity * server.share(), arrivals, server }
     }
 
-    /// The same with this share of its capacity.
+    /// The target with this share of its capacity.
     #[must_use]
     pub fn slowed(&self, share: f64) -> Self {
         Self { capacity: self.capacity * share, server: self.server.clone().slowed(share), ..self.clone() }
     }
 
-    /// A new one that nobody has asked anything, with a goal's bound on latency in seconds.
+    /// Builds a fresh target. The goal's latency limit decides which responses are late.
     #[must_use]
     pub fn target(&self, goal: &SearchGoal, seed: u64) -> SimulatedTarget {
         let bound = goal.late.map_or(f64::INFINITY, |late| late.than.as_secs_f64());
         SimulatedTarget::new(self.server.clone().boxed(), self.arrivals, bound, seed)
     }
 
-    /// The cliff and the knee for a goal, requests a second: by formula or by runs of so many requests.
+    /// The cliff and the knee for a goal, in requests per second, from a formula or from runs with this many requests.
     #[must_use]
     pub fn truth(&self, goal: &SearchGoal, requests: u32) -> TrueLimits {
         let errors = |rate| self.long_run(rate, f64::INFINITY, requests).errors <= goal.errors;
@@ -146,7 +146,7 @@ impl SimulatedTargetSpec {
         TrueLimits { cliff, knee: if refuses { cliff } else { bisect(cliff, timely) } }
     }
 
-    /// The most clients that wait for their answers at which a goal holds; with how long they wait after a failure, in seconds.
+    /// The most clients at which a goal holds. Each client waits for its response, and after a failure for `pause` seconds.
     #[must_use]
     pub fn clients(&self, goal: &SearchGoal, pause: f64, requests: u32) -> u32 {
         let (bound, share) =
@@ -166,7 +166,7 @@ impl SimulatedTargetSpec {
         low
     }
 
-    /// Shares of errors and of late answers in a long run of so many clients that wait for their answers.
+    /// The shares of errors and late responses in a long run with this many clients.
     #[must_use]
     pub fn closed_run(&self, clients: u32, bound: f64, pause: f64, requests: u32) -> LongRun {
         let mut rng = Rng::with_seed(1);
@@ -185,7 +185,7 @@ impl SimulatedTargetSpec {
         run.shared()
     }
 
-    /// Shares of errors and of late answers in a long run of a target that nothing disturbs.
+    /// The shares of errors and late responses in a long run without disturbances.
     #[must_use]
     pub fn long_run(&self, rate: f64, bound: f64, requests: u32) -> LongRun {
         let mut rng = Rng::with_seed(1);
@@ -206,23 +206,23 @@ impl SimulatedTargetSpec {
     }
 }
 
-/// Where a plant breaks, requests a second.
+/// The true limits of a target, in requests per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrueLimits {
-    /// Errors or growth.
+    /// The limit by errors or growth.
     pub cliff: f64,
-    /// Those or lateness.
+    /// The limit by errors, growth or lateness.
     pub knee: f64,
 }
 
-/// What a long run came to.
+/// The result of a long run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LongRun {
-    /// Share of errors.
+    /// The share of errors.
     pub errors: f64,
-    /// Share of answers later than the bound, errors among them.
+    /// The share of late responses, including errors.
     pub late: f64,
-    /// Mean response time of good answers, seconds.
+    /// The mean response time of good responses, in seconds.
     pub mean: f64,
     counted: f64,
 }
@@ -246,7 +246,7 @@ impl LongRun {
     }
 }
 
-/// The highest rate up to this one that holds, to 0.3 %.
+/// The highest rate up to `most` at which the predicate holds, to within 0.3 %.
 fn bisect(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
     if holds(most) {
         return most;
@@ -282,7 +282,7 @@ fn planted(class: SimulatedClass, capacity: f64, rng: &mut Rng) -> ServerSpec {
     }
 }
 
-/// Answers of something that is no queue.
+/// The service times of a server without a queue.
 fn quick(rng: &mut Rng) -> ServiceDistribution {
     ServiceDistribution::Exponential(log_uniform(rng, 0.000_3, 0.005))
 }
@@ -333,7 +333,7 @@ fn quota(capacity: f64, rng: &mut Rng) -> ServerSpec {
 }
 
 fn workers(class: SimulatedClass, capacity: f64, rng: &mut Rng) -> SimulatedWorkers {
-    // A worker is busy for 20 ms at most on average, so that the bound on latency can hold at all.
+    // A worker is busy for at most 20 ms on average, so that the latency goal can hold.
     let most = (0.02 * capacity).clamp(1.0, 32.0);
     let count = log_uniform(rng, 1.0, most + 0.999).floor().max(1.0);
     let mean = count / capacity;
@@ -356,7 +356,7 @@ fn workers(class: SimulatedClass, capacity: f64, rng: &mut Rng) -> SimulatedWork
 }
 
 fn pace(class: SimulatedClass, capacity: f64, workers: f64, rng: &mut Rng) -> Slowdown {
-    // Long enough that the queue does not get there by chance.
+    // The wait is long enough that the queue does not reach it by chance.
     let wait = between(rng, 0.1, 0.2).max(40.0 / capacity) + 2.0 * workers / capacity;
     match class {
         SimulatedClass::Drift => {
@@ -399,7 +399,7 @@ impl ServerSpec {
         }
     }
 
-    /// Slower workers, fewer tokens, a smaller quota.
+    /// Slows the target: slower workers, fewer tokens or a smaller quota.
     fn slowed(mut self, share: f64) -> Self {
         match &mut self {
             Self::Workers(workers) => workers.service = workers.service.times(1.0 / share),
@@ -411,7 +411,7 @@ impl ServerSpec {
         self
     }
 
-    /// What disturbances leave of the capacity on average.
+    /// The mean share of the capacity that disturbances leave.
     fn share(&self) -> f64 {
         let Self::Workers(workers) = self else { return 1.0 };
         match workers.pace {
@@ -421,7 +421,7 @@ impl ServerSpec {
         }
     }
 
-    /// Spent, and with what load does to it.
+    /// The target under load, with an empty allowance and its degradation.
     fn busy(mut self) -> Self {
         match &mut self {
             Self::Bucket(bucket) => bucket.left = 0.0,
@@ -431,7 +431,7 @@ impl ServerSpec {
         self.undisturbed()
     }
 
-    /// Rested, warm and spent: what comes, goes or is used up is not there.
+    /// The target without passing effects: rested, warm and with an empty allowance.
     fn undisturbed(mut self) -> Self {
         if let Self::Workers(workers) = &mut self {
             let lasting = matches!(workers.pace, Slowdown::Pauses { .. } | Slowdown::Neighbour { .. });

@@ -1,4 +1,4 @@
-//! How well searches did: what a bracket holds, how far its middle is off, how long it took.
+//! Scores of searches: the coverage of a bracket, the error of its estimate, and the time it took.
 
 use super::plants::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
 use crate::closed;
@@ -8,25 +8,25 @@ use crate::report::{LimitEstimate, SearchReport};
 use crate::search::{RateBounds, RateSearch};
 use crate::target::search;
 
-/// One search of one plant.
+/// The score of one search.
 #[derive(Debug, Clone)]
 pub struct SearchScore {
-    /// Of the plant.
+    /// The class of the target.
     pub class: SimulatedClass,
-    /// Requests a second, as planted.
+    /// The planted capacity in requests per second.
     pub capacity: f64,
-    /// Where it breaks.
+    /// The true limits.
     pub truth: TrueLimits,
-    /// What was found.
+    /// The report of the search.
     pub report: SearchReport,
-    /// Seconds during which more was offered than the cliff.
+    /// The seconds with a rate above the cliff.
     pub over: f64,
-    /// Requests that failed.
+    /// The failed requests.
     pub failed: u64,
 }
 
 impl SearchScore {
-    /// Searches a plant.
+    /// Runs a search on a simulated target.
     #[must_use]
     pub fn of(
         plant: &SimulatedTargetSpec,
@@ -44,26 +44,26 @@ impl SearchScore {
         Self { class: plant.class, capacity: plant.capacity, truth, report, over, failed: target.failed }
     }
 
-    /// Whether the cliff's bracket holds the truth.
+    /// Whether the cliff's bracket contains the true cliff.
     #[must_use]
     pub fn covers_cliff(&self) -> bool {
         covers(&self.report.cliff, self.truth.cliff)
     }
 
-    /// The same of the knee's; none where no bracket was stated.
+    /// Whether the knee's bracket contains the true knee; none without a bracket.
     #[must_use]
     pub fn covers_knee(&self) -> Option<bool> {
         let knee = self.report.knee.as_ref().filter(|knee| knee.bracket.is_some())?;
         Some(covers(knee, self.truth.knee))
     }
 
-    /// How far the cliff's middle is off, as a share.
+    /// The relative error of the cliff's estimate.
     #[must_use]
     pub fn cliff_error(&self) -> f64 {
         self.report.cliff.bracket.map_or(1.0, |cliff| (cliff.estimate / self.truth.cliff - 1.0).abs())
     }
 
-    /// The same of the knee.
+    /// The relative error of the knee's estimate.
     #[must_use]
     pub fn knee_error(&self) -> Option<f64> {
         let bracket = self.report.knee?.bracket?;
@@ -71,21 +71,21 @@ impl SearchScore {
     }
 }
 
-/// One search of one plant for a number of clients.
+/// The score of one search for a number of clients.
 #[derive(Debug, Clone)]
 pub struct ClosedScore {
-    /// Of the plant.
+    /// The class of the target.
     pub class: SimulatedClass,
-    /// Requests a second, as planted.
+    /// The planted capacity in requests per second.
     pub capacity: f64,
     /// The most clients at which the goal holds.
     pub truth: u32,
-    /// What was found.
+    /// The report of the search.
     pub report: closed::ClosedReport,
 }
 
 impl ClosedScore {
-    /// Searches a plant with at most so many clients; the truth is that of so many requests.
+    /// Runs a search with at most this many clients. The true limit comes from runs with this many requests.
     #[must_use]
     pub fn of(
         plant: &SimulatedTargetSpec,
@@ -101,14 +101,14 @@ impl ClosedScore {
         Self { class: plant.class, capacity: plant.capacity, truth, report }
     }
 
-    /// Whether the limit's bracket holds the truth; none where no bracket was stated.
+    /// Whether the bracket contains the true limit; none without a bracket.
     #[must_use]
     pub fn covers(&self) -> Option<bool> {
         let [lower, _, upper] = self.report.limit.bracket?;
         Some(lower <= self.truth && self.truth <= upper)
     }
 
-    /// How far its middle is off, as a share.
+    /// The relative error of the estimate.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let [_, point, _] = self.report.limit.bracket?;
@@ -120,7 +120,7 @@ fn covers(limit: &LimitEstimate, truth: f64) -> bool {
     limit.bracket.is_some_and(|bracket| bracket.lower <= truth && truth <= bracket.upper)
 }
 
-/// A quantile of figures, and nothing of none.
+/// A quantile of the numbers; NaN without numbers.
 #[must_use]
 pub fn quantile(figures: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     let mut sorted: Vec<_> = figures.into_iter().collect();
@@ -129,7 +129,7 @@ pub fn quantile(figures: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }
 
-/// How many are, of those of which it is known; as a percentage.
+/// The percentage of true values.
 #[must_use]
 pub fn percent(all: impl IntoIterator<Item = bool>) -> f64 {
     let (mut are, mut count) = (0.0, 0.0);

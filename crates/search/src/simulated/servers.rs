@@ -1,45 +1,45 @@
-//! What serves simulated requests: queues, limiters, caps and quotas, a request at a time in the order of arrival.
+//! Models of servers: queues, limiters, caps and quotas. They take one request at a time, in the order of arrival.
 //!
-//! Every server here is first come, first served, so that what becomes of a request is known when it arrives (Lindley, "The theory
-//! of queues with a single server", 1952, with one instant per worker). Times are seconds on the target's clock.
+//! Every model serves first come, first served, so the fate of a request is known when it arrives (Lindley, "The theory of queues with a
+//! single server", 1952, with one instant per worker). Times are seconds on the target's clock.
 
 use std::collections::VecDeque;
 
 use fastrand::Rng;
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulatedOutcome {
-    /// When its answer is there, or its failure.
+    /// The time of the response or failure.
     pub end: f64,
-    /// Whether it is a good one.
+    /// True if the response is good.
     pub good: bool,
 }
 
-/// Serves requests.
+/// A model that serves requests.
 pub trait SimulatedServer {
-    /// What becomes of a request that arrives now. Instants never go back.
+    /// Returns the fate of a request that arrives now. Calls must be in the order of time.
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome;
 
-    /// Everybody who waited is gone.
+    /// Drops all waiting requests.
     fn drop_waiting(&mut self, at: f64);
 }
 
-/// How long a request keeps a worker busy, as a distribution with a mean of seconds.
+/// The distribution of service times, with a mean in seconds.
 #[derive(Debug, Clone, Copy)]
 pub enum ServiceDistribution {
-    /// Always the same.
+    /// A constant time.
     Fixed(f64),
-    /// Exponential.
+    /// An exponential distribution.
     Exponential(f64),
-    /// Lognormal, with this squared coefficient of variation.
+    /// A lognormal distribution with this squared coefficient of variation.
     Lognormal(f64, f64),
-    /// One in twenty takes twenty times as long as the others.
+    /// A mixture in which one request in twenty takes twenty times as long as the others.
     Bimodal(f64),
 }
 
 impl ServiceDistribution {
-    /// The mean, in seconds.
+    /// The mean in seconds.
     #[must_use]
     pub fn mean(self) -> f64 {
         let (Self::Fixed(mean) | Self::Exponential(mean) | Self::Lognormal(mean, _) | Self::Bimodal(mean)) =
@@ -69,40 +69,40 @@ impl ServiceDistribution {
     }
 }
 
-/// One draw of the exponential distribution with mean 1.
+/// Draws from the exponential distribution with mean 1.
 pub(crate) fn exponential(rng: &mut Rng) -> f64 {
     -(1.0 - rng.f64()).ln()
 }
 
-/// One draw of the standard normal distribution (Box and Muller, 1958).
+/// Draws from the standard normal distribution (Box and Muller, 1958).
 pub(crate) fn normal(rng: &mut Rng) -> f64 {
     (2.0 * exponential(rng)).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
-/// What makes workers slower than they are for a while. Seconds, shares and factors; what a state is stands in [`Slowdown::apply`].
+/// A temporary slowdown of the workers, in seconds, shares and factors. [`Slowdown::apply`] updates the state.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "each variant says what its parts are")]
 pub enum Slowdown {
-    /// Nothing.
+    /// No slowdown.
     Even,
-    /// Speed wanders about its mean: AR(1) in steps of a second, of this deviation and this memory in seconds.
+    /// A drifting speed: AR(1) in steps of one second, with this deviation and this memory in seconds.
     Drift { deviation: f64, memory: f64, level: f64, next: f64 },
-    /// All stand still so long, once in `every` seconds on average.
+    /// Stalls of all workers for `length`, once in `every` seconds on average.
     Pauses { every: f64, length: f64, next: f64 },
-    /// A neighbour takes this share for so long, once in `every` seconds on average.
+    /// A noisy neighbour that takes this share for `length`, once in `every` seconds on average.
     Neighbour { every: f64, length: f64, share: f64, next: f64 },
-    /// Slower by this share when the first request comes, which fades with this time.
+    /// A warm-up: the first request is slower by this share, and the slowdown fades with this time constant.
     WarmUp { share: f64, memory: f64, first: Option<f64> },
-    /// So many times faster while there are credits; they come back at the plain rate, up to a cap (both in requests).
+    /// CPU credits: workers are `times` as fast while credits last. Credits refill at `rate` up to `cap`, both in requests.
     Credits { times: f64, rate: f64, cap: f64, left: f64, at: f64 },
-    /// Slower by this factor once somebody waited so long, until nobody came for `rest` seconds.
+    /// A metastable slowdown by this factor: it starts when a request waits for `wait`, and ends after `rest` seconds without requests.
     Metastable { factor: f64, wait: f64, rest: f64, degraded: bool, last: f64 },
-    /// Slower by this factor for whoever has waited so long.
+    /// A slowdown by this factor for requests that wait this long.
     Collapse { factor: f64, wait: f64 },
 }
 
 impl Slowdown {
-    /// When a request that could start now starts, and by how much longer it takes.
+    /// Returns the start and the service time of a request that could start at `start` and take `took`.
     fn apply(&mut self, arrived: f64, start: f64, took: f64, rng: &mut Rng) -> (f64, f64) {
         match self {
             Self::Even => (start, took),
@@ -151,28 +151,28 @@ impl Slowdown {
     }
 }
 
-/// Workers behind one line.
+/// A pool of workers with one queue.
 #[derive(Debug, Clone)]
 pub struct SimulatedWorkers {
-    /// When each is free again.
+    /// The time at which each worker is free.
     pub free: Vec<f64>,
-    /// What a request takes of one.
+    /// The service time of a request.
     pub service: ServiceDistribution,
-    /// What slows them down.
+    /// The slowdown of the workers.
     pub pace: Slowdown,
-    /// Added to each answer.
+    /// The time added to each response.
     pub base: f64,
-    /// Places in the line; whoever finds none is refused at once.
+    /// The length of the queue; a request that finds the queue full is refused.
     pub room: usize,
-    /// Whoever waited longer is answered with an error then, and asked for once more behind the scenes: a pool with retries.
+    /// The longest wait. A request that waits longer gets an error and is retried in the background, as in a pool with retries.
     pub patience: f64,
-    /// Whether closed connections free their places.
+    /// True if a closed connection frees its place.
     pub notices: bool,
     starts: VecDeque<f64>,
 }
 
 impl SimulatedWorkers {
-    /// So many workers without limits on who waits.
+    /// A pool of this many workers with an unlimited queue.
     #[must_use]
     pub fn new(count: usize, service: ServiceDistribution, base: f64) -> Self {
         let (room, patience) = (usize::MAX, f64::INFINITY);
@@ -189,7 +189,7 @@ impl SimulatedWorkers {
         }
     }
 
-    /// The worker that is free first.
+    /// The index of the worker that is free first.
     fn next(&self) -> usize {
         let mut first = 0;
         for (index, free) in self.free.iter().enumerate() {
@@ -241,20 +241,20 @@ impl SimulatedServer for SimulatedWorkers {
     }
 }
 
-/// A token bucket: whoever finds no token is refused at once, or hangs.
+/// A token bucket. A request without a token is refused or hangs.
 #[derive(Debug, Clone)]
 pub struct SimulatedBucket {
-    /// Tokens a second.
+    /// The fill rate in tokens per second.
     pub fill: f64,
-    /// Most tokens.
+    /// The size in tokens.
     pub size: f64,
-    /// Tokens there are.
+    /// The current number of tokens.
     pub left: f64,
-    /// When they were counted.
+    /// The time at which the tokens were counted.
     pub at: f64,
-    /// How long an answer takes.
+    /// The service time of an admitted request.
     pub service: ServiceDistribution,
-    /// How long whoever is refused waits for that, in seconds.
+    /// The time until a refusal, in seconds.
     pub refusal: f64,
 }
 
@@ -272,20 +272,20 @@ impl SimulatedServer for SimulatedBucket {
     fn drop_waiting(&mut self, _: f64) {}
 }
 
-/// So many requests in each window, and no more.
+/// A rate limiter that admits a fixed number of requests per time window.
 #[derive(Debug, Clone)]
 pub struct SimulatedWindowLimiter {
-    /// Requests.
+    /// The number of requests per window.
     pub most: f64,
-    /// Seconds.
+    /// The length of a window in seconds.
     pub length: f64,
-    /// Which window it is.
+    /// The number of the current window.
     pub current: f64,
-    /// Requests in it.
+    /// The requests in the current window.
     pub used: f64,
-    /// How long an answer takes.
+    /// The service time of an admitted request.
     pub service: ServiceDistribution,
-    /// How long a refusal takes, in seconds.
+    /// The time until a refusal, in seconds.
     pub refusal: f64,
 }
 
@@ -305,14 +305,14 @@ impl SimulatedServer for SimulatedWindowLimiter {
     fn drop_waiting(&mut self, _: f64) {}
 }
 
-/// At most so many at once; whoever is one too many is refused.
+/// A concurrency cap; further requests are refused.
 #[derive(Debug, Clone)]
 pub struct SimulatedSlots {
-    /// When each place is free again.
+    /// The time at which each place is free.
     pub free: Vec<f64>,
-    /// How long a request keeps its place.
+    /// The time that a request holds its place.
     pub service: ServiceDistribution,
-    /// How long a refusal takes, in seconds.
+    /// The time until a refusal, in seconds.
     pub refusal: f64,
 }
 
@@ -332,22 +332,23 @@ impl SimulatedServer for SimulatedSlots {
     }
 }
 
-/// CPU time granted per period, debt carried over (Linux, `sched-bwc`): work waits for the next period once it is spent.
+/// A thread under a CPU quota per period that carries its debt over (Linux, `sched-bwc`). Work waits for the next period after the quota is
+/// spent.
 #[derive(Debug, Clone)]
 pub struct SimulatedQuota {
-    /// Seconds.
+    /// The period in seconds.
     pub period: f64,
-    /// Seconds of work granted in each.
+    /// The CPU time per period, in seconds.
     pub granted: f64,
-    /// When the period began that work is accounted to.
+    /// The start of the period that the current work counts against.
     pub began: f64,
-    /// Work done in it.
+    /// The CPU time used in that period.
     pub used: f64,
-    /// When the last request started.
+    /// The start of the last request.
     pub last: f64,
-    /// Work of a request.
+    /// The CPU time of a request.
     pub service: ServiceDistribution,
-    /// Added to each answer.
+    /// The time added to each response.
     pub base: f64,
 }
 

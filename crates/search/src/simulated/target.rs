@@ -1,4 +1,4 @@
-//! Offers load to a simulated target on a clock that is moved by hand.
+//! Offers load to a simulated target on a manual clock.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,36 +12,36 @@ use crate::offer::TrialSpec;
 use crate::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use crate::target::SearchTarget;
 
-/// How requests arrive.
+/// The arrival process of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimulatedArrivals {
-    /// Evenly, but for what a generator adds.
+    /// Constant spacing, apart from the generator's lag.
     Constant,
-    /// As if everybody decided alone.
+    /// Poisson arrivals, like those of independent users.
     Poisson,
 }
 
-/// Lag of a generator: uniform, up to so many seconds.
+/// The largest lag of the generator, in seconds; the lag is uniform.
 const LAG: f64 = 0.000_1;
 
-/// A server with a generator before it.
+/// A simulated server with a load generator.
 pub struct SimulatedTarget {
     server: Box<dyn SimulatedServer>,
     arrivals: SimulatedArrivals,
-    /// Later than this is late, in seconds.
+    /// The time in seconds above which a response is late.
     bound: f64,
-    /// Requests a second that the generator can send.
+    /// The highest rate of the generator, in requests per second.
     generator: f64,
     rng: Rng,
     now: f64,
-    /// Nobody goes on beyond this instant.
+    /// The time at which the user interrupts the search.
     until: f64,
-    /// Sent, and ended without a good answer.
+    /// The number of requests that were sent and failed.
     pub failed: u64,
 }
 
 impl SimulatedTarget {
-    /// A server that nobody has asked anything yet; answers later than `bound` seconds are late.
+    /// A target in front of a fresh server. Responses after `bound` seconds are late.
     #[must_use]
     pub fn new(server: Box<dyn SimulatedServer>, arrivals: SimulatedArrivals, bound: f64, seed: u64) -> Self {
         let rng = Rng::with_seed(seed);
@@ -49,13 +49,13 @@ impl SimulatedTarget {
         Self { server, arrivals, bound, generator, rng, now: 0.0, until, failed: 0 }
     }
 
-    /// With a generator that can send no more than this, requests a second.
+    /// The target with a generator that sends at most this many requests per second.
     #[must_use]
     pub fn generated_by(self, generator: f64) -> Self {
         Self { generator, ..self }
     }
 
-    /// With somebody who ends the search at this instant, in seconds.
+    /// The target with a user who interrupts the search at this time, in seconds.
     #[must_use]
     pub fn interrupted_at(self, until: f64) -> Self {
         Self { until, ..self }
@@ -69,7 +69,7 @@ impl SimulatedTarget {
     }
 }
 
-/// Blocks that are being filled, some of them ahead of time: what becomes of a request is known when it is sent.
+/// Records blocks, some ahead of time, because the fate of a request is known when it is sent.
 struct BlockRecorder {
     blocks: Vec<BlockCounts>,
     last_end: f64,
@@ -85,7 +85,7 @@ impl BlockRecorder {
         &mut self.blocks[index]
     }
 
-    /// A request due, sent and ended at these instants, in seconds since the first block began.
+    /// Records a request with the times when it was due, sent and ended, in seconds since the first block began.
     fn request(&mut self, due: f64, sent: f64, (end, good): (f64, bool), bound: f64) {
         self.at(sent).sent += 1;
         self.last_end = self.last_end.max(end);
@@ -104,7 +104,7 @@ impl BlockRecorder {
         }
     }
 
-    /// Nothing more is sent in this block.
+    /// Completes a block, after which nothing more is sent in it.
     fn complete(&mut self, index: usize) {
         self.at((index as f64 + 0.5) * BLOCK_SECONDS);
         let block = &mut self.blocks[index];
@@ -143,7 +143,7 @@ impl SearchTarget for SimulatedTarget {
     }
 }
 
-/// Clients that wait for their answers; here a generator's limit is how many it can keep.
+/// Runs closed-loop trials. The generator's limit is then a number of clients.
 impl closed::ClosedTarget for SimulatedTarget {
     fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
         let began = self.now;
@@ -173,7 +173,7 @@ impl closed::ClosedTarget for SimulatedTarget {
     }
 }
 
-/// An instant that can be ordered, in nanoseconds since an offer began.
+/// A sortable instant in nanoseconds since the start of the trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SimulatedInstant(u64);
 
@@ -188,7 +188,7 @@ impl SimulatedInstant {
 }
 
 impl SimulatedTarget {
-    /// Waits for what is outstanding, and closes it.
+    /// Waits for outstanding requests and closes them.
     fn close(
         &mut self,
         drain: Duration,
