@@ -1,24 +1,24 @@
-//! Where differences lie: Hodges and Lehmann's estimate, and the interval that belongs to Wilcoxon's test (Tukey).
+//! Estimates the location of differences: the Hodges–Lehmann estimate, with the interval of Wilcoxon's test (Tukey).
 //!
-//! The interval holds just those values from which the test does not tell the differences apart. Averages of all pairs (Walsh's) are
-//! sorted for it: of a thousand differences half a million, in some milliseconds.
+//! The interval contains the values that the test does not reject. It needs the sorted averages of all pairs (Walsh averages): half a
+//! million for a thousand differences, which takes some milliseconds.
 
 use crate::wilcoxon;
 
-/// An estimate with what it may be off.
+/// An estimate with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LocationEstimate {
-    /// Lower end.
+    /// The lower end.
     pub lower: f64,
     /// The estimate.
     pub point: f64,
-    /// Upper end.
+    /// The upper end.
     pub upper: f64,
 }
 
 impl LocationEstimate {
-    /// Of differences; each end is beyond the truth with a probability of `level` at most. Without an end where so few differences
-    /// cannot tell; none without any difference.
+    /// Estimates the location of these differences. Each end misses the truth with a probability of at most `level`. With too few
+    /// differences the ends are infinite; without differences the result is none.
     #[must_use]
     pub fn of(differences: &[f64], level: f64) -> Option<Self> {
         let averages = walsh(differences);
@@ -31,20 +31,20 @@ impl LocationEstimate {
         Some(Self { lower, point, upper })
     }
 
-    /// The same of the exponents: of differences of logarithms the ratio.
+    /// Exponentiates the estimate, which turns differences of logarithms into a ratio.
     #[must_use]
     pub fn exp(self) -> Self {
         Self { lower: self.lower.exp(), point: self.point.exp(), upper: self.upper.exp() }
     }
 
-    /// Whether both ends are known.
+    /// Whether both ends are finite.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.lower.is_finite() && self.upper.is_finite()
     }
 }
 
-/// Averages of each with each, itself included, in order.
+/// The sorted averages of all pairs, including each number with itself.
 fn walsh(differences: &[f64]) -> Vec<f64> {
     let pairs = differences.iter().enumerate();
     let mut averages: Vec<_> = pairs
@@ -54,7 +54,7 @@ fn walsh(differences: &[f64]) -> Vec<f64> {
     averages
 }
 
-/// Of numbers in order.
+/// The median of sorted numbers.
 #[must_use]
 pub fn median(sorted: &[f64]) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;

@@ -1,55 +1,56 @@
-//! What an experiment says of one variant.
+//! The findings of an experiment about one variant.
 
 use std::time::Duration;
 
 use crate::center::LocationEstimate;
 
-/// What is said of a measure.
+/// The verdict on one measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MeasureVerdict {
-    /// It differs by more than [`crate::looks::NULL_DIFFERENCE`].
+    /// The variant differs from the reference by more than [`crate::looks::NULL_DIFFERENCE`].
     Differs,
-    /// It is the same within the margin.
+    /// The variant equals the reference within the margin.
     Equal,
-    /// Neither can be said.
+    /// The measurements show neither.
     Undecided {
-        /// How much longer it would most likely take at this rate; none where that cannot be told either.
+        /// The probable additional time for a verdict at this rate; none if unknown.
         more: Option<Duration>,
     },
-    /// The generator was the limit in so great a share of the cells that nothing can be said.
+    /// The generator was the limit in too many cells, so there is no verdict.
     Invalid {
-        /// Of the cells in which it had a part.
+        /// The share of the variant's cells with a limited generator.
         limited: f64,
     },
 }
 
 impl MeasureVerdict {
-    /// Whether more cells could change it.
+    /// Whether the verdict is final.
     #[must_use]
     pub fn is_decided(self) -> bool {
         !matches!(self, Self::Undecided { .. })
     }
 }
 
-/// One measure of a variant beside the same of the reference.
+/// One measure of a variant compared with the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeasureResult {
-    /// What is said of it.
+    /// The verdict.
     pub verdict: MeasureVerdict,
-    /// Variant over reference; of the cells that had it. Each end errs as often as a look may ([`crate::looks::SignificanceLevels`]).
+    /// The ratio of the variant to the reference, over the cells with both values. Each end errs with the probability of an interim look
+    /// ([`crate::looks::SignificanceLevels`]).
     pub ratio: Option<LocationEstimate>,
-    /// Cells that had it.
+    /// The number of cells with both values.
     pub cells: usize,
-    /// Probability of cells that differ so much if the two do not, adjusted for the other variants. As of the last look.
+    /// The probability of such a large difference if there is none, adjusted for the other variants, as of the last look.
     pub p_difference: f64,
-    /// The same of cells that differ so little if the two are as far apart as the margin.
+    /// The probability of such a small difference if the true one is as large as the margin, adjusted for the other variants.
     pub p_equivalence: f64,
-    /// When it was decided, since the experiment began.
+    /// The time of the decision, since the start of the experiment.
     pub decided_after: Option<Duration>,
 }
 
 impl MeasureResult {
-    /// Of which nothing is known.
+    /// A result without data.
     pub(crate) const NOTHING: Self = Self {
         verdict: MeasureVerdict::Undecided { more: None },
         ratio: None,
@@ -59,7 +60,7 @@ impl MeasureResult {
         decided_after: None,
     };
 
-    /// Share of the reference's that the variant saves. Without an end where the ratio has none.
+    /// The share of the reference's time that the variant saves. Infinite ends of the ratio stay infinite.
     #[must_use]
     pub fn gain(&self) -> Option<LocationEstimate> {
         let ratio = self.ratio?;
@@ -71,13 +72,13 @@ impl MeasureResult {
 /// All measures of a variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VariantFinding {
-    /// Middle of the times ([`crate::slot::CellStats`]); that it differs may also mean that more of its requests, or fewer, fail.
+    /// The centre of the response times ([`crate::slot::CellStats`]). The verdict `Differs` may also come from failures.
     pub middle: MeasureResult,
-    /// 99th percentile of the times.
+    /// The 99th percentile of the response times.
     pub tail: MeasureResult,
-    /// Share of its requests that failed, less that of the reference; none where none of either failed.
+    /// The variant's share of failed requests minus that of the reference; none without failures.
     pub failing: Option<LocationEstimate>,
-    /// It is the failures that differ.
+    /// True if the failures differ rather than the times.
     pub differs_in_failing: bool,
 }
 
@@ -89,7 +90,7 @@ impl VariantFinding {
         differs_in_failing: false,
     };
 
-    /// Share of the reference's time that going this way saves: below zero it costs.
+    /// The share of the reference's time that the variant saves; negative if it is slower.
     #[must_use]
     pub fn gain(&self) -> Option<LocationEstimate> {
         self.middle.gain()

@@ -1,7 +1,7 @@
-//! Several hypotheses at once: Holm's adjustment, by which any of them is refused wrongly as seldom as one alone.
+//! Holm's adjustment for several hypotheses. The probability of any wrong rejection stays as low as for a single test.
 
-/// Adjusted p-values in the order given (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of
-/// Statistics 6, 1979): each is compared with the level itself.
+/// The adjusted p-values in the given order, each for comparison with the level itself (Holm, "A Simple Sequentially Rejective Multiple
+/// Test Procedure", Scandinavian Journal of Statistics 6, 1979).
 #[must_use]
 pub fn adjust(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<_> = (0..p_values.len()).collect();

@@ -1,4 +1,4 @@
-//! What cells come to at a look: p-values of each variant, and its interval. Pure arithmetic; what is decided by it is [`crate::study`]'s.
+//! Computes the p-values and the interval of each variant from the cells. [`crate::study`] decides by them.
 
 use crate::center::LocationEstimate;
 use crate::finding::MeasureVerdict;
@@ -8,33 +8,34 @@ use crate::segment::Segment;
 use crate::slot::{Cell, CellStats};
 use crate::wilcoxon::SignedRanks;
 
-/// More failures than the reference, as a share of all requests, which are a difference: the same that two ways may differ by in time.
+/// The additional share of failures that counts as a difference. It equals the null difference of times.
 const FAILING: f64 = NULL_DIFFERENCE;
 
-/// Share of a variant's cells in which the generator was the limit, beyond which nothing is said of it.
+/// The share of a variant's cells with a limited generator above which there is no verdict.
 const LIMITED: f64 = 0.2;
 
-/// The same of so many cells or more, beyond which nobody waits for better ones: what held the generator up for some seconds may pass.
+/// The share of limited cells, and the least number of cells, above which the experiment gives up. With fewer cells, the generator's
+/// problem may pass.
 const HOPELESS: (f64, usize) = (0.5, 20);
 
-/// Share of cells in which one of the two hardly answered, from which on nothing else is looked at: the first may have been sent before a line had grown.
+/// The share of cells with hardly any response above which only failures count. The first cells may have run before a queue grew.
 const MOST_OF_THEM: f64 = 0.9;
 
-/// Differences of logarithms, cell by cell.
+/// The differences of logarithms between a variant and the reference, cell by cell.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Differences {
     pub(crate) middle: Vec<f64>,
     pub(crate) tail: Vec<f64>,
-    /// Of shares of failed requests, no logarithms.
+    /// The differences of the shares of failed requests, without logarithms.
     pub(crate) failing: Vec<f64>,
     cells: usize,
     limited: usize,
-    /// The same of cells in which one of the two answered less often than not.
+    /// The differences of failure shares in cells in which the variant or the reference failed most requests.
     hardly_answered: Vec<f64>,
 }
 
 impl Differences {
-    /// Of a variant from the reference.
+    /// Collects the differences of a variant from the reference.
     pub(crate) fn of(cells: &[Cell], variant: usize) -> Self {
         let mut all = Self::default();
         for cell in cells {
@@ -46,7 +47,7 @@ impl Differences {
         all.without_exceptions()
     }
 
-    /// Where one of the two hardly answers, without the few cells in which both did: their times are those of another state.
+    /// Drops the few normal cells if most cells have hardly any response, because their times are from another state.
     fn without_exceptions(self) -> Self {
         if !self.hardly_answers() {
             return self;
@@ -57,7 +58,7 @@ impl Differences {
 
     fn add(&mut self, reference: &CellStats, slot: &CellStats) {
         self.cells += 1;
-        // That all requests fail is no matter of microseconds.
+        // If most requests fail, the generator's small delays do not matter.
         let fails = slot.failure_share() > HOPELESS.0 || reference.failure_share() > HOPELESS.0;
         if fails {
             let difference = slot.failure_share() - reference.failure_share();
@@ -74,13 +75,13 @@ impl Differences {
         self.failing.push(slot.failure_share() - reference.failure_share());
     }
 
-    /// Why nothing can be said, as far as is known.
+    /// The reason why there is no verdict, if so.
     pub(crate) fn invalid(&self) -> Option<MeasureVerdict> {
         let limited = self.limited();
         (limited > LIMITED).then_some(MeasureVerdict::Invalid { limited })
     }
 
-    /// Whether more cells are of no use: this machine has been the limit of most of them for two looks and longer.
+    /// Whether more cells are useless: this machine limited most cells for at least two looks.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.limited() > HOPELESS.0 && self.cells >= HOPELESS.1
     }
@@ -89,8 +90,8 @@ impl Differences {
         self.limited as f64 / self.cells.max(1) as f64
     }
 
-    /// Whether one of the two hardly ever answered half of its requests. Of these there are no times, and failures differ by the margin or are
-    /// equal within it: that 96 of 100 fail in the place of 98 is no cause of anything.
+    /// Whether the variant or the reference failed most requests in nearly all cells. Then there are no times, and only failures beyond the
+    /// margin count: 96 failures of 100 instead of 98 mean nothing.
     fn hardly_answers(&self) -> bool {
         self.cells > 0 && self.hardly_answered.len() as f64 >= MOST_OF_THEM * self.cells as f64
     }
@@ -99,12 +100,12 @@ impl Differences {
         self.failing.iter().any(|difference| *difference != 0.0)
     }
 
-    /// Of shares of failures, none where none failed.
+    /// The difference of failure shares; none without failures.
     pub(crate) fn failure_difference(&self, look: InterimLook) -> Option<LocationEstimate> {
         if self.has_failed() { LocationEstimate::of(&self.failing, look.levels().difference) } else { None }
     }
 
-    /// p-value of a difference in time or in failures, and whether it is the failures.
+    /// The p-value of a difference in times or failures, and whether the failures differ.
     pub(crate) fn p_difference(&self, margin: f64) -> (f64, bool) {
         if self.hardly_answers() {
             return (p_beyond(&self.failing, margin), true);
@@ -114,11 +115,11 @@ impl Differences {
             return (time, false);
         }
         let failing = p_beyond(&self.failing, FAILING);
-        // Where both are as sure as so few cells can be, a way that fails more is not one that is faster.
+        // If both are equally significant, the failures win: a variant that fails more is not faster.
         (2.0 * time.min(failing), failing <= time)
     }
 
-    /// p-value of equality: in time, and in failures where there are any.
+    /// The p-value of equality in times, and in failures if there are any.
     pub(crate) fn p_equivalence(&self, margin: f64) -> f64 {
         if self.hardly_answers() {
             return p_within(&self.failing, margin);
@@ -128,22 +129,22 @@ impl Differences {
     }
 }
 
-/// That they lie further from nothing than this, to whichever side.
+/// The p-value of a location beyond `null` on either side.
 pub(crate) fn p_beyond(differences: &[f64], null: f64) -> f64 {
     let [above, below] =
         [SignedRanks::of(differences, null).p_above(), SignedRanks::of(differences, -null).p_below()];
     above.min(below)
 }
 
-/// That they lie nearer than this: two tests, each to one side (Schuirmann, 1987).
+/// The p-value of a location within the margin: two one-sided tests (Schuirmann, 1987).
 pub(crate) fn p_within(differences: &[f64], margin: f64) -> f64 {
     let [below, above] =
         [SignedRanks::of(differences, margin).p_below(), SignedRanks::of(differences, -margin).p_above()];
     below.max(above)
 }
 
-/// Cells until a measure is told most likely, one way or the other, of so many variants: beyond what is no difference, or within the margin.
-/// None where its interval, which is one of these levels, says nothing yet.
+/// The number of cells after which a verdict is likely: a difference beyond the null difference, or equality within the margin. None if the
+/// interval is still infinite.
 pub(crate) fn cells_needed(
     center: Option<LocationEstimate>,
     cells: usize,
@@ -160,7 +161,7 @@ pub(crate) fn cells_needed(
     needed.min_by(f64::total_cmp)
 }
 
-/// Seconds that a cell of a segment takes.
+/// The duration of one cell of a segment, in seconds.
 pub(crate) fn seconds_of_cell(segment: &Segment) -> f64 {
     segment.duration().as_secs_f64() / segment.cells as f64
 }

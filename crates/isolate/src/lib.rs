@@ -1,10 +1,15 @@
-//! Which of several ways to a target is slower, told with the confidence of a statement that is made once.
+//! Finds out which of several variants of a path to a target is slower, with a controlled error rate for the whole experiment.
 //!
-//! [`study::Study`] is a procedure without sockets, threads and clock: it says which [`segment::Segment`] it wants carried out, is told
-//! what was seen in it ([`slot`]), and has a [`finding::VariantFinding`] of each variant at any moment. Variants are compared with a reference cell by
-//! cell, never request by request: noise is shared by what is sent in the same seconds, and correlated over more of them. [`wilcoxon`],
-//! [`center`] and [`holm`] are the tests, [`looks`] says when they are asked, [`judge`] what they come to, [`power`] what they could tell and how long that would take.
-//! Knows nothing of HTTP, of what a variant is, and of pages. Carried out by `lab`, shown by the tool.
+//! [`study::Study`] is a procedure without sockets, threads or a clock. It gives the next [`segment::Segment`], takes its results
+//! ([`slot`]), and has a [`finding::VariantFinding`] of each variant at any time. Variants are compared with a reference cell by cell
+//! rather than request by request, because requests of the same seconds share the noise.
+//!
+//! - [`wilcoxon`], [`center`] and [`holm`] are the statistical tests.
+//! - [`looks`] schedules the interim looks, and [`judge`] evaluates them.
+//! - [`power`] forecasts the duration.
+//!
+//! The crate has no code for HTTP, for the meaning of a variant or for reports' layout. The crate `lab` runs the segments, and the tool
+//! shows the findings.
 
 pub mod center;
 pub mod finding;

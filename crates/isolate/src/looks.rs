@@ -1,59 +1,58 @@
-//! When the cells are looked at, and how sure a look must be: who looks often finds something sooner or later.
+//! The schedule of the interim looks and their significance levels. More looks need stricter levels.
 //!
-//! Chosen by simulation (`simulated`): with these levels the looks of a whole experiment together tell two equal ways apart, or call
-//! ways equal that are as far apart as the margin, in less than 3 % of experiments.
+//! The levels were chosen by simulation (`simulated`). Over all looks of an experiment, less than 3 % of experiments find a difference
+//! between equal variants, or call variants equal that differ by the margin.
 
-/// Cells after which the first looks are; after them each has a third more than the one before.
+/// The numbers of cells at the first looks. Each later look has a third more cells than the one before.
 const FIRST: [usize; 8] = [10, 15, 20, 25, 30, 40, 50, 60];
 
-/// What a difference must exceed to be one, at least: ways that are this near are not told apart, whatever the time. Connections that differ
-/// a little by chance are nearer.
+/// The smallest difference that counts. Variants within it are never called different. Random differences between connections are smaller.
 pub const NULL_DIFFERENCE: f64 = 0.01;
 
-/// The same of a margin: it is a fifth of the usual one, and of a wider one, too. Whoever calls a quarter no difference that matters has a path
-/// on which a little is chance more often than not.
+/// The divisor of the margin that gives the null difference of wide margins. A wide margin means a noisy path, on which small differences
+/// are often chance.
 const PARTS: f64 = 5.0;
 
-/// What a difference must exceed beside ways that are equal within this margin.
+/// The difference that counts as none for this margin.
 #[must_use]
 pub fn null_difference(margin: f64) -> f64 {
     NULL_DIFFERENCE.max(margin / PARTS)
 }
 
-/// Tails that are no further apart than this share are equal: a narrower margin takes longer than anybody waits.
+/// The margin for equal tails, as a share. A narrower margin would take too long.
 pub const TAIL_MARGIN: f64 = 0.2;
 
-/// [`SignificanceLevels`] of the first eight.
+/// The [`SignificanceLevels`] of the first eight looks.
 const DIFFERENCE: f64 = 0.008;
 const EQUALITY: f64 = 0.003;
 
-/// Tails are so noisy that [`NULL_DIFFERENCE`] keeps nothing off: the level alone has to.
+/// The divisor of the level for tails. Tails are so noisy that [`NULL_DIFFERENCE`] does not help.
 const TAIL: f64 = 4.0;
 
-/// How often a look may err.
+/// The error probabilities of one look.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SignificanceLevels {
-    /// In telling a difference where there is none, to one side.
+    /// The probability of a false difference, on one side.
     pub difference: f64,
-    /// In telling two ways equal that are as far apart as the margin.
+    /// The probability of calling two variants equal that differ by the margin.
     pub equality: f64,
 }
 
-/// One of the looks.
+/// An interim look by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterimLook(usize);
 
 impl InterimLook {
-    /// The first of all.
+    /// The first look.
     pub const FIRST: Self = Self(0);
 
-    /// The one after.
+    /// The next look.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// Cells that it waits for.
+    /// The number of cells that this look needs.
     #[must_use]
     pub fn cells(self) -> usize {
         let beyond = (self.0 + 1).saturating_sub(FIRST.len());
@@ -61,19 +60,20 @@ impl InterimLook {
         (0..beyond).fold(last, |cells, _| (cells * 4).div_ceil(3).next_multiple_of(5))
     }
 
-    /// Errors that it may make about the middle of times.
+    /// The error probabilities for the centre of the times.
     #[must_use]
     pub fn levels(self) -> SignificanceLevels {
         SignificanceLevels { difference: DIFFERENCE * self.share(), equality: EQUALITY * self.share() }
     }
 
-    /// The same about 99th percentiles.
+    /// The error probabilities for the 99th percentile.
     #[must_use]
     pub fn p99_levels(self) -> SignificanceLevels {
         SignificanceLevels { difference: self.levels().difference / TAIL, ..self.levels() }
     }
 
-    /// Looks beyond the first eight become stricter, so that all of them together, were there no end, add no more than a third to what the eight may err.
+    /// The factor of the levels. Looks after the eighth are stricter, so that all of them together add at most a third to the error of the
+    /// first eight.
     fn share(self) -> f64 {
         let number = (self.0 + 1) as f64;
         (FIRST.len() as f64 / number).powi(3).min(1.0)

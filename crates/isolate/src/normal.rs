@@ -1,6 +1,6 @@
-//! The standard normal distribution, to nearly the precision of a double: p-values of many cells are judged by its far tails.
+//! The standard normal distribution with nearly double precision, because p-values of many cells need its far tails.
 
-/// Probability that a draw is below `z`.
+/// The probability that a draw is below `z`.
 #[must_use]
 pub(crate) fn below(z: f64) -> f64 {
     if z > 0.0 {
@@ -12,7 +12,7 @@ pub(crate) fn below(z: f64) -> f64 {
     }
 }
 
-/// The draw that a share `p` of all are below, for 0 < p < 1: bisection, because nobody asks often.
+/// The `p` quantile for 0 < p < 1, by bisection, because it is rarely needed.
 #[must_use]
 pub(crate) fn quantile(p: f64) -> f64 {
     let (mut low, mut high) = (-40.0_f64, 40.0_f64);
@@ -27,7 +27,7 @@ fn density(z: f64) -> f64 {
     (-z * z / 2.0).exp() * 0.398_942_280_401_432_7
 }
 
-/// (P(z) - 1/2) / (z times the density), for |z| ≤ 3 (Abramowitz and Stegun, 26.2.11).
+/// Computes (P(z) - 1/2) / (z times the density) for |z| ≤ 3 (Abramowitz and Stegun, 26.2.11).
 fn series(z: f64) -> f64 {
     let (mut sum, mut term, mut odd) = (1.0, 1.0, 1.0);
     while term > 1e-17 * sum {
@@ -38,7 +38,7 @@ fn series(z: f64) -> f64 {
     sum
 }
 
-/// Upper tail over density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
+/// The upper tail divided by the density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
 fn mills(z: f64) -> f64 {
     (1..=60).rev().fold(z, |tail, step| z + f64::from(step) / tail).recip()
 }

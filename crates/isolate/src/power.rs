@@ -1,6 +1,7 @@
-//! What so many cells can tell, and how long it takes until they do.
+//! Forecasts of the power of an experiment and of its duration.
 //!
-//! Before anything was sent by what paths usually do, later by what this one does. For planning: nothing is decided by it.
+//! Before the first request, a forecast uses the noise of typical paths; later it uses the measured noise. Forecasts do not affect
+//! verdicts.
 
 use std::time::Duration;
 
@@ -9,40 +10,41 @@ use crate::normal;
 use crate::segment::{Design, Segment, SegmentTimes};
 use crate::slot::MIN_TAIL_ANSWERS;
 
-/// How often what is there is to be found.
+/// The probability with which a real effect should be found.
 const WANTED: f64 = 0.9;
-/// Wilcoxon's test needs so many of the cells that the best test of normal differences needs: 3/π (Hodges and Lehmann, 1956).
+/// The efficiency of Wilcoxon's test relative to the best test for normal differences: 3/π (Hodges and Lehmann, 1956).
 const EFFICIENCY: f64 = 0.954_929_658_551_372;
 
-/// What single requests deviate by, as a logarithm: of paths that were measured 0.25 to 0.6.
+/// The standard deviation of single requests, as a logarithm. Measured paths had 0.25 to 0.6.
 const REQUEST: f64 = 0.4;
-/// Of what the mean of normal numbers makes of them, the mean of their middle half makes so much (Tukey, 1960; Huber and Ronchetti,
-/// "Robust Statistics", exhibit 4.4: 25 % trimmed).
+/// The efficiency of the mean of the middle half, relative to the mean of normal numbers (Tukey, 1960; Huber and Ronchetti, "Robust
+/// Statistics", exhibit 4.4: 25 % trimmed).
 const MIDDLE: f64 = 0.84;
-/// What variants deviate by in a cell beside their requests' chance: their connections.
+/// The standard deviation between variants in a cell from their connections alone.
 const CONNECTIONS: f64 = 0.01;
-/// Deviation of a 99th percentile, in deviations of a request over the root of their number: a normal distribution would have 3.7, one
-/// with a heavier tail of a few percent has several times that where the tail begins.
+/// The standard deviation of a 99th percentile, times the root of the number of requests, over the deviation of one request. A normal
+/// distribution would have 3.7; a distribution with a heavy tail of a few percent has several times that.
 const TAIL: f64 = 12.0;
 
-/// The effect in the middle of the times that is planned for: 5 %.
+/// The planned effect on the centre of the times: 5 %.
 pub const PLANNED_EFFECT: f64 = 0.05;
-/// The effect at the 99th percentile that is planned for: 10 %.
+/// The planned effect on the 99th percentile: 10 %.
 pub const PLANNED_TAIL_EFFECT: f64 = 0.10;
 
-/// Time that it takes, most likely, to find an effect.
+/// The probable time to find an effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// The effect in the middle of the times that is planned for: [`PLANNED_EFFECT`], or the margin where that is wider.
+    /// The planned effect on the centre of the times: [`PLANNED_EFFECT`], or the margin if that is larger.
     pub effect: f64,
-    /// Until it is found.
+    /// The time to find that effect.
     pub middle: Duration,
-    /// [`PLANNED_TAIL_EFFECT`] at the 99th percentile; none where cells have too few answers for one.
+    /// The time to find [`PLANNED_TAIL_EFFECT`] at the 99th percentile; none if cells have too few responses.
     pub tail: Option<Duration>,
 }
 
 impl Forecast {
-    /// For so many variants, the reference included, that are equal within the margin, at so many requests a second together, on a path that is neither quiet nor noisy.
+    /// A forecast before the first request, for a path with average noise. `variants` includes the reference, and `rate` is the total of
+    /// all variants.
     #[must_use]
     pub fn before(design: Design, variants: usize, rate: f64, margin: f64, times: SegmentTimes) -> Self {
         let segment = Segment::new(design, (0..variants).collect(), rate, times, 0);
@@ -71,18 +73,18 @@ impl Forecast {
     }
 }
 
-/// How far an effect is from what is no difference, as a logarithm.
+/// The distance of an effect from the null difference, as a logarithm.
 pub(crate) fn excess_effect(effect: f64, null: f64) -> f64 {
     effect.ln_1p() - null.ln_1p()
 }
 
-/// Cells until differences that deviate like this are told from what is so far from their middle.
+/// The number of cells that the test needs for this deviation and this distance.
 pub(crate) fn cells_needed(deviation: f64, beyond: f64, level: f64) -> f64 {
     let quantiles = normal::quantile(WANTED) - normal::quantile(level);
     (quantiles * deviation / beyond).powi(2) / EFFICIENCY
 }
 
-/// The deviation of single cells that left an interval of this width after so many.
+/// The deviation of single cells, from the width of an interval and the number of cells.
 pub(crate) fn deviation(width: f64, cells: usize, level: f64) -> f64 {
     width / 2.0 * (cells as f64 * EFFICIENCY).sqrt() / -normal::quantile(level)
 }

@@ -1,36 +1,36 @@
-//! What is carried out in one piece: some cells over connections that are new at its beginning.
+//! A segment of the experiment: some cells over connections that are opened at its start.
 //!
-//! Connections differ by chance (a worker, a queue, a path), and one that is kept for a whole experiment looks like a difference
-//! between variants. So each segment opens its own, and drops what is sent before they are warm.
+//! Connections differ at random (worker, queue, path). A connection that lasts for the whole experiment would look like a difference
+//! between variants. So each segment opens its own connections, and the first requests on them do not count.
 
 use std::time::Duration;
 
-/// How variants take turns.
+/// The order in which variants send their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Design {
-    /// Request by request, in an order drawn for each round: what disturbs one disturbs all.
+    /// Request by request, in a random order per round, so that a disturbance affects all variants.
     Interleaved,
-    /// Each alone for a block of a second, in an order drawn for each cell: for what would disturb the others.
+    /// Each variant alone for a block of one second, in a random order per cell. This suits variants that would disturb the others.
     Blocks,
 }
 
-/// Lengths. Those of [`SegmentTimes::USUAL`] are what the levels of [`crate::looks`] were tried with.
+/// The durations in an experiment. The levels of [`crate::looks`] were tested with [`SegmentTimes::USUAL`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SegmentTimes {
-    /// For which connections are used.
+    /// The time for which connections are used.
     pub segment: Duration,
-    /// Of a cell in which variants are interleaved.
+    /// The duration of a cell with interleaved variants.
     pub cell: Duration,
-    /// For which a variant has the target alone.
+    /// The time for which a variant has the target alone.
     pub block: Duration,
-    /// At the beginning of a segment and of a block, of which nothing counts.
+    /// The time at the start of a segment or block that does not count.
     pub settle: Duration,
-    /// Before that, in which nothing is sent: until whoever carries it out from elsewhere has been told.
+    /// The time before that without requests, in which remote generators receive their orders.
     pub gap: Duration,
 }
 
 impl SegmentTimes {
-    /// Ten seconds of cells of two, or of blocks of one.
+    /// The usual durations: segments of 10 s with cells of 2 s or blocks of 1 s.
     pub const USUAL: Self = Self {
         segment: Duration::from_secs(10),
         cell: Duration::from_secs(2),
@@ -40,30 +40,30 @@ impl SegmentTimes {
     };
 }
 
-/// Requests of each variant that an interleaved cell is to have: of fewer their middle is mostly chance.
+/// The least number of requests per variant in an interleaved cell. With fewer requests, the centre of the times is mostly chance.
 pub const MIN_CELL_REQUESTS: f64 = 30.0;
 
-/// A piece of the experiment.
+/// A segment of the experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    /// How its variants take turns.
+    /// The order of the variants.
     pub design: Design,
-    /// Which take part: the reference, which is 0, and some others.
+    /// The variants that take part: the reference, which is 0, and others.
     pub members: Vec<usize>,
-    /// How many cells it has.
+    /// The number of cells.
     pub cells: usize,
-    /// How long a variant is looked at in each: together with the others, or alone.
+    /// The time for which a variant is measured in each cell, together with the others or alone.
     pub each: Duration,
-    /// Before the first cell, or before each block.
+    /// The time before the first cell, or before each block, that does not count.
     pub settle: Duration,
-    /// Before that, in which nothing is sent.
+    /// The time before that without requests.
     pub gap: Duration,
-    /// For the order in which they take turns.
+    /// The seed of the random order.
     pub seed: u64,
 }
 
 impl Segment {
-    /// Of these members at so many requests a second together.
+    /// A segment with these variants at a total rate in requests per second.
     #[must_use]
     pub fn new(design: Design, members: Vec<usize>, rate: f64, times: SegmentTimes, seed: u64) -> Self {
         let each = each(design, members.len(), rate, times);
@@ -72,7 +72,7 @@ impl Segment {
         Self { cells: (cells as usize).max(1), ..one }
     }
 
-    /// How long it takes, opening connections aside.
+    /// The duration without opening connections.
     #[must_use]
     pub fn duration(&self) -> Duration {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
@@ -82,7 +82,7 @@ impl Segment {
         }
     }
 
-    /// How long it sends in one piece: all of it, or one block.
+    /// The duration of continuous sending: the whole segment, or one block.
     #[must_use]
     pub fn send_duration(&self) -> Duration {
         match self.design {
@@ -99,13 +99,13 @@ impl Segment {
         if self.design == Design::Interleaved { self.gap + self.settle } else { Duration::ZERO }
     }
 
-    /// Members in the order of their blocks, cell by cell.
+    /// The order of the blocks in each cell.
     #[must_use]
     pub fn blocks(&self) -> Vec<Vec<usize>> {
         self.rounds(self.cells)
     }
 
-    /// Members in the order in which they take turns, so many rounds of them: each once in a round.
+    /// The order of the variants in each round. Each variant occurs once per round.
     #[must_use]
     pub fn rounds(&self, rounds: usize) -> Vec<Vec<usize>> {
         let mut random = fastrand::Rng::with_seed(self.seed);

@@ -1,28 +1,28 @@
-//! What was seen of one variant in one cell.
+//! The measurements of one variant in one cell.
 
-/// Answers without which a cell has no middle.
+/// The least number of responses for a centre.
 const LEAST: usize = 8;
-/// Answers without which it has no 99th percentile.
+/// The least number of responses for a 99th percentile.
 pub const MIN_TAIL_ANSWERS: usize = 200;
 
-/// Times and failures of one variant in one cell.
+/// The times and failures of one variant in one cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CellStats {
-    /// Requests that were due, those that failed included.
+    /// The requests that were due, including failed ones.
     pub requests: usize,
-    /// Requests without a good answer.
+    /// The requests without a good response.
     pub failed: usize,
-    /// Geometric mean of the middle half of its times, in seconds; none of few. Where times lie evenly around it this is their median, of
-    /// which it makes as much with three quarters of the answers; and it does not leap where they come in two lumps.
+    /// The geometric mean of the middle half of the times, in seconds; none with few responses. For symmetric times it estimates the
+    /// median, but needs only three quarters of the responses. For times in two clusters it does not jump.
     pub middle: Option<f64>,
-    /// Its 99th percentile; none of fewer than [`MIN_TAIL_ANSWERS`].
+    /// The 99th percentile of the times; none with fewer than [`MIN_TAIL_ANSWERS`] responses.
     pub tail: Option<f64>,
-    /// The generator was the limit: nothing of it counts.
+    /// True if the generator was the limit, so that the cell does not count.
     pub limited: bool,
 }
 
 impl CellStats {
-    /// Of the times of its answers, in seconds and in any order.
+    /// Computes the measurements from the response times in seconds, in any order.
     #[must_use]
     pub fn of(mut times: Vec<f64>, requests: usize, failed: usize, limited: bool) -> Self {
         times.sort_unstable_by(f64::total_cmp);
@@ -31,14 +31,14 @@ impl CellStats {
         Self { requests, failed, middle, tail, limited }
     }
 
-    /// Share of requests without a good answer.
+    /// The share of requests without a good response.
     #[must_use]
     pub fn failure_share(&self) -> f64 {
         self.failed as f64 / self.requests.max(1) as f64
     }
 }
 
-/// Of times in order.
+/// The geometric mean of the middle half of sorted times.
 fn middle(sorted: &[f64]) -> f64 {
     let outside = sorted.len() / 4;
     let half = &sorted[outside..sorted.len() - outside];
@@ -46,7 +46,7 @@ fn middle(sorted: &[f64]) -> f64 {
     (logarithms / half.len() as f64).exp()
 }
 
-/// One cell: by variant, the reference first; none where a variant had no part in it.
+/// The measurements of one cell by variant, the reference first; none for variants that took no part.
 pub type Cell = Vec<Option<CellStats>>;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! A whole experiment: which segment is next, what all of them come to, and when it is over.
+//! An experiment: it chooses the next segment, evaluates the cells and decides when to end.
 //!
-//! Variants that are interleaved and variants that need blocks are two groups, each with the reference and looks of its own; their
-//! segments take turns. Who is decided has no part in what follows, so that the others get its requests. Holm's adjustment counts
-//! all variants of both groups, those decided included.
+//! Interleaved variants and variants in blocks are two groups, each with the reference and its own looks; their segments alternate. A
+//! decided variant takes no further part, so the others get its requests. Holm's adjustment counts all variants of both groups, including
+//! decided ones.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use crate::power::Forecast;
 use crate::segment::{Design, Segment, SegmentTimes};
 use crate::slot::Cell;
 
-/// What is asked for.
+/// The configuration of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StudyConfig {
-    /// How each variant takes its turns; the reference is none of them.
+    /// The design of each variant, without the reference.
     pub designs: Vec<Design>,
-    /// Requests a second, of all variants together.
+    /// The total requests per second of all variants.
     pub rate: f64,
-    /// Ways that are no further apart than this share are equal.
+    /// The share up to which variants count as equal.
     pub margin: f64,
-    /// Go on until the tail is told, too.
+    /// True to continue until the tail is decided, too.
     pub tail: bool,
-    /// Time for everything.
+    /// The time limit of the experiment.
     pub budget: Duration,
-    /// Lengths of segments, cells and blocks.
+    /// The durations of segments, cells and blocks.
     pub times: SegmentTimes,
-    /// For orders.
+    /// The seed of the random orders.
     pub seed: u64,
 }
 
 impl StudyConfig {
-    /// What the first look of all variants takes, connections aside: before it nothing is told of anybody.
+    /// The time until the first look of all variants, without opening connections. There is no verdict before it.
     #[must_use]
     pub fn first_look_time(&self) -> Duration {
         let of = |design: Design| {
@@ -50,7 +50,7 @@ impl StudyConfig {
         of(Design::Interleaved).saturating_add(of(Design::Blocks))
     }
 
-    /// How long it takes on an ordinary path, most likely, to find an effect: of the variants that are interleaved, where there are any.
+    /// The probable time to find an effect on an average path: for the interleaved variants, or for the blocks if there are none.
     #[must_use]
     pub fn forecast(&self) -> Forecast {
         let has_interleaved = self.designs.contains(&Design::Interleaved);
@@ -59,18 +59,18 @@ impl StudyConfig {
     }
 }
 
-/// Why an experiment is over.
+/// The reason why an experiment ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StudyEnd {
-    /// All is told.
+    /// All variants are decided.
     Decided,
-    /// There is no time for another segment.
+    /// The time is too short for another segment.
     Budget,
-    /// Whoever carries it out says so.
+    /// The caller stopped the experiment.
     Stopped,
 }
 
-/// Variants that share their cells.
+/// A group of variants that share their cells.
 #[derive(Debug, Clone)]
 struct Group {
     design: Design,
@@ -78,7 +78,7 @@ struct Group {
     look: InterimLook,
 }
 
-/// An experiment under way.
+/// An experiment in progress.
 #[derive(Debug, Clone)]
 pub struct Study {
     asked: StudyConfig,
@@ -90,7 +90,7 @@ pub struct Study {
 }
 
 impl Study {
-    /// Of which nothing has been carried out.
+    /// Creates an experiment that has run no segment.
     #[must_use]
     pub fn new(asked: StudyConfig) -> Self {
         let group = |design| Group { design, cells: Vec::new(), look: InterimLook::FIRST };
@@ -100,7 +100,7 @@ impl Study {
         Self { asked, groups, findings, spent: Duration::ZERO, segments: 0, end: None }
     }
 
-    /// What is to be carried out next; none when it is over.
+    /// The next segment; none if the experiment has ended.
     pub fn next_segment(&mut self) -> Option<Segment> {
         let open: Vec<_> = (0..self.groups.len()).filter(|&group| !self.members(group).is_empty()).collect();
         if open.is_empty() {
@@ -109,7 +109,7 @@ impl Study {
         if self.end.is_some() {
             return None;
         }
-        // Nothing is told of a group before its first look, and a budget is taken that has time for those of all.
+        // Groups before their first look go first, because the time limit covers the first looks of all groups.
         let unseen: Vec<_> =
             open.iter().copied().filter(|&group| self.groups[group].look == InterimLook::FIRST).collect();
         let due = if unseen.is_empty() { open } else { unseen };
@@ -127,7 +127,7 @@ impl Study {
         Segment::new(self.groups[group].design, members, self.asked.rate, self.asked.times, seed)
     }
 
-    /// Undecided variants of a group, counted from 1.
+    /// The undecided variants of a group, counted from 1.
     fn members(&self, group: usize) -> Vec<usize> {
         let of_group = |at: &usize| self.asked.designs[*at] == self.groups[group].design;
         let open = |at: &usize| self.is_open(*at);
@@ -140,7 +140,7 @@ impl Study {
         !(middle.verdict.is_decided() && (!self.asked.tail || invalid || tail.verdict.is_decided()))
     }
 
-    /// What was seen of a segment, cell by cell, in so much time. Cells that did not come to their end are left out.
+    /// Records the cells of a segment and its duration. Incomplete cells must be left out.
     pub fn record_segment(&mut self, segment: &Segment, cells: Vec<Cell>, took: Duration) {
         self.segments += 1;
         self.spent += took;
@@ -149,31 +149,31 @@ impl Study {
         let Group { cells, look, .. } = &self.groups[group];
         if cells.len() >= look.cells() {
             self.look(group);
-            // Cells that came all at once are looked at once.
+            // Several looks that are due at once count as one.
             while self.groups[group].cells.len() >= self.groups[group].look.cells() {
                 self.groups[group].look = self.groups[group].look.next();
             }
         }
     }
 
-    /// Somebody wants it to end.
+    /// Stops the experiment.
     pub fn stop(&mut self) {
         self.over(StudyEnd::Stopped);
     }
 
-    /// Why it is over; none while it goes on.
+    /// The reason for the end; none while the experiment runs.
     #[must_use]
     pub fn end(&self) -> Option<StudyEnd> {
         self.end
     }
 
-    /// Time of all segments.
+    /// The duration of all segments.
     #[must_use]
     pub fn spent(&self) -> Duration {
         self.spent
     }
 
-    /// What is said of each variant, in the order of [`StudyConfig::designs`]. As of the last look; intervals are of all cells.
+    /// The findings in the order of [`StudyConfig::designs`]. Verdicts are from the last look; intervals use all cells.
     #[must_use]
     pub fn findings(&self) -> Vec<VariantFinding> {
         let mut findings = self.findings.clone();
@@ -186,13 +186,13 @@ impl Study {
         findings
     }
 
-    /// How many variants are decided.
+    /// The number of decided variants.
     #[must_use]
     pub fn decided_count(&self) -> usize {
         self.findings.iter().filter(|finding| finding.middle.verdict.is_decided()).count()
     }
 
-    /// Cells of both groups, in the order in which they were seen.
+    /// The cells of all groups, in their order within each group.
     pub fn cells(&self) -> impl Iterator<Item = (Design, &Cell)> {
         self.groups.iter().flat_map(|group| group.cells.iter().map(|cell| (group.design, cell)))
     }
@@ -203,7 +203,7 @@ impl Study {
         (0..self.findings.len()).filter(move |&at| self.asked.designs[at] == design)
     }
 
-    /// What is still open gets its last look, for which there is no other time.
+    /// Ends the experiment. If the time is over, undecided variants get a last look.
     fn over(&mut self, end: StudyEnd) {
         if self.end.is_some() {
             return;
@@ -219,7 +219,7 @@ impl Study {
         self.end = Some(end);
     }
 
-    /// Says of whom nothing can be said, as far as this asks for it.
+    /// Sets the verdict "invalid" for variants with too many limited cells, if the predicate holds for them.
     fn judge_validity(&mut self, is_asked: impl Fn(&Differences) -> bool) {
         for group in 0..self.groups.len() {
             for at in self.of(group).collect::<Vec<_>>() {
@@ -277,7 +277,7 @@ impl Study {
         }
     }
 
-    /// Adjusted p-values of what is to be told: it has been of those of which it was said, and has not of those that are not looked at.
+    /// The adjusted p-values for one verdict. Variants with this verdict count as 0, and variants without data in this look count as 1.
     fn family(
         &self,
         is_here: &[bool],
@@ -293,7 +293,7 @@ impl Study {
         holm::adjust(&(0..self.findings.len()).map(of).collect::<Vec<_>>())
     }
 
-    /// Fills in what all cells say, whatever was decided.
+    /// Fills in the estimates from all cells, whatever the verdict is.
     fn describe(&self, group: usize, differences: &Differences, finding: &mut VariantFinding) {
         let look = self.groups[group].look;
         let family = self.findings.len();
@@ -321,7 +321,7 @@ impl Study {
         }
     }
 
-    /// Time for cells that are lacking to so many; the other group's segments included, if it has any to come.
+    /// The time for the missing cells, including the segments of the other group if it is still open.
     fn more(&self, group: usize, needed: f64, cells: usize) -> Option<Duration> {
         let lacking = (needed - cells as f64).max(1.0);
         let open = (0..self.groups.len()).filter(|&other| other == group || !self.members(other).is_empty());

@@ -1,24 +1,24 @@
-//! Wilcoxon's signed rank test: whether differences lie above or below a value, whatever their distribution looks like.
+//! Wilcoxon's signed-rank test: whether differences lie above or below a value, for any symmetric distribution.
 //!
-//! Exact up to [`MAX_EXACT`] differences, ties included, because the ranks that there are stay what they are and only their signs are
-//! chance. Beyond that normal, with the variance that ties leave and a correction for continuity.
+//! The test is exact for up to [`MAX_EXACT`] differences, even with ties, because it keeps the observed ranks and permutes only their
+//! signs. For more differences it uses the normal distribution, with the variance under ties and a continuity correction.
 
 use crate::normal;
 
-/// Most differences for which all ways to set their signs are counted. R's `wilcox.test` draws the line at the same number.
+/// The most differences for the exact test, as in R's `wilcox.test`.
 pub const MAX_EXACT: usize = 50;
 
-/// Ranks of the differences from a value, by their sign. Those that are that value say nothing and have none.
+/// The ranks of the differences from a value, with their signs. Differences equal to the value have no rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SignedRanks {
-    /// Twice each rank, so that what ties share is a whole number.
+    /// Twice each rank, so that the mean ranks of ties are whole numbers.
     doubled: Vec<u32>,
-    /// Twice the sum of the ranks of those above it.
+    /// Twice the sum of the ranks above the value.
     above: u32,
 }
 
 impl SignedRanks {
-    /// Of differences from `from`.
+    /// Ranks the differences from `from`.
     #[must_use]
     pub fn of(differences: &[f64], from: f64) -> Self {
         let mut off: Vec<_> = differences.iter().map(|one| one - from).filter(|off| *off != 0.0).collect();
@@ -33,31 +33,31 @@ impl SignedRanks {
         Self { doubled, above }
     }
 
-    /// How many have a rank.
+    /// The number of ranks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.doubled.len()
     }
 
-    /// Whether none has.
+    /// Whether there are no ranks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.doubled.is_empty()
     }
 
-    /// Sum of the ranks above the value: T+.
+    /// The sum of the ranks above the value, T+.
     #[must_use]
     pub fn sum_above(&self) -> f64 {
         f64::from(self.above) / 2.0
     }
 
-    /// Probability of as much above the value or more, if the differences lie evenly around it.
+    /// The probability of such a large sum above the value, or a larger one, if the differences are symmetric around it.
     #[must_use]
     pub fn p_above(&self) -> f64 {
         self.upper_tail(self.above)
     }
 
-    /// Probability of as much below it or more.
+    /// The probability of such a large sum below the value, or a larger one.
     #[must_use]
     pub fn p_below(&self) -> f64 {
         self.upper_tail(self.doubled.iter().sum::<u32>() - self.above)
@@ -71,8 +71,8 @@ impl SignedRanks {
         }
     }
 
-    /// (Hollander, Wolfe and Chicken, "Nonparametric Statistical Methods", 3rd edition, 3.1): with midranks the variance is a quarter of
-    /// the sum of their squares.
+    /// The normal tail. With midranks, the variance is a quarter of the sum of their squares (Hollander, Wolfe and Chicken, "Nonparametric
+    /// Statistical Methods", 3rd edition, 3.1).
     fn normal_tail(&self, sum: u32) -> f64 {
         let ranks = || self.doubled.iter().map(|&doubled| f64::from(doubled) / 2.0);
         let (mean, variance) =
@@ -81,14 +81,14 @@ impl SignedRanks {
     }
 }
 
-/// Share of all ways to give these numbers a sign of which the positive ones sum up to so much or more.
+/// The share of all sign combinations whose positive numbers sum to at least `least`.
 fn tail(numbers: &[u32], least: u32) -> f64 {
     let ways = ways(numbers);
     let tail: f64 = ways.iter().skip(least as usize).sum();
     tail / ways.iter().sum::<f64>()
 }
 
-/// For each sum in how many ways some of these numbers have it. Exact in a double for up to 53 numbers.
+/// The number of subsets for each sum. It is exact in a double for up to 53 numbers.
 fn ways(numbers: &[u32]) -> Vec<f64> {
     let total = numbers.iter().sum::<u32>() as usize;
     let mut ways = vec![0.0; total + 1];
@@ -103,8 +103,7 @@ fn ways(numbers: &[u32]) -> Vec<f64> {
     ways
 }
 
-/// The largest sum of the ranks 1 to `n` that is so unlikely, or less likely, to be undercut or met: P(T ≤ t) ≤ `level`; none if any
-/// sum is likelier. Of many ranks by the normal distribution.
+/// The largest t with P(T ≤ t) ≤ `level` for the ranks 1 to `n`; none if there is none. For many ranks it uses the normal distribution.
 #[must_use]
 pub fn critical_sum(n: usize, level: f64) -> Option<usize> {
     if n > MAX_EXACT {

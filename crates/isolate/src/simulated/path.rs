@@ -1,64 +1,64 @@
-//! A path, and segments carried out on it.
+//! A simulated path that runs segments.
 
 use fastrand::Rng;
 
 use crate::segment::{Design, Segment};
 use crate::slot::{Cell, CellStats};
 
-/// How a path is disturbed. Deviations are of logarithms of times.
+/// The noise of a path. Deviations are of logarithms of times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Noise {
-    /// What tables call it.
+    /// The name in tables.
     pub name: &'static str,
-    /// Of single requests.
+    /// The deviation of single requests.
     pub request: f64,
-    /// Of the level, correlated over some seconds.
+    /// The deviation of the level, which is correlated over some seconds.
     pub level: f64,
-    /// Of the level's walk in a minute.
+    /// The deviation of the level's random walk per minute.
     pub walk: f64,
-    /// Seconds between stalls, on average; none without stalls.
+    /// The mean seconds between stalls; none without stalls.
     pub stalls: Option<f64>,
-    /// Of connections.
+    /// The deviation of connections.
     pub connection: f64,
 }
 
-/// Nobody else is there.
+/// A path without other load.
 pub const QUIET: Noise =
     Noise { name: "quiet", request: 0.25, level: 0.02, walk: 0.02, stalls: None, connection: 0.005 };
-/// As in a cluster by day.
+/// A path as in a cluster by day.
 pub const MEDIUM: Noise =
     Noise { name: "medium", request: 0.4, level: 0.05, walk: 0.05, stalls: Some(60.0), connection: 0.01 };
-/// Neighbours that stop everybody for a second or three.
+/// A path with neighbours that stall everything for one to three seconds.
 pub const NOISY: Noise =
     Noise { name: "noisy", request: 0.6, level: 0.1, walk: 0.1, stalls: Some(20.0), connection: 0.02 };
 /// The three kinds of path.
 pub const PATHS: [Noise; 3] = [QUIET, MEDIUM, NOISY];
 
-/// Connections of each variant in a segment.
+/// The number of connections of each variant in a segment.
 const CONNECTIONS: usize = 8;
-/// The level changes so often, in seconds.
+/// The interval in seconds at which the level changes.
 const STEP: f64 = 0.1;
-/// Seconds over which it is correlated.
+/// The correlation time of the level, in seconds.
 const MEMORY: f64 = 3.0;
-/// A stall multiplies times by this.
+/// The factor of response times during a stall.
 const STALL: f64 = 1.65;
-/// Share of requests in the tail, and what multiplies them.
+/// The share of requests in the tail, and their factor.
 const TAIL: (f64, f64) = (0.02, 4.0);
-/// Seconds that a request takes in the middle.
+/// The median response time in seconds.
 const USUAL: f64 = 0.02;
 
-/// What a variant is like.
+/// The effect of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Effect {
-    /// A logarithm: above zero it is slower than the reference.
+    /// The effect on the time, as a logarithm: a positive variant is slower than the reference.
     pub time: f64,
-    /// The same for the tail's requests alone.
+    /// The additional effect on requests in the tail.
     pub tail: f64,
-    /// Share of its requests that fail.
+    /// The share of requests that fail.
     pub failing: f64,
 }
 
-/// A path with its variants, the reference first.
+/// A simulated path with its variants, the reference first.
 #[derive(Debug)]
 pub struct SimulatedPath {
     noise: Noise,
@@ -73,7 +73,7 @@ pub struct SimulatedPath {
 }
 
 impl SimulatedPath {
-    /// At so many requests a second.
+    /// A path at this many requests per second.
     #[must_use]
     pub fn new(noise: Noise, effects: Vec<Effect>, rate: f64, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
@@ -81,7 +81,7 @@ impl SimulatedPath {
         Self { noise, effects, rate, random, now: 0.0, stepped: 0.0, wave, walk: 0.0, stalled_until: 0.0 }
     }
 
-    /// Cells of a segment.
+    /// Runs a segment and returns its cells.
     pub fn carry_out(&mut self, segment: &Segment) -> Vec<Cell> {
         let offsets: Vec<Vec<f64>> = (0..self.effects.len())
             .map(|_| (0..CONNECTIONS).map(|_| self.noise.connection * normal(&mut self.random)).collect())
@@ -119,7 +119,7 @@ impl SimulatedPath {
         cells
     }
 
-    /// One request after the other, each of the variant whose turn it is.
+    /// Runs one cell, request by request in the order of `turns`.
     fn cell(&mut self, turns: &[usize], offsets: &[Vec<f64>]) -> Cell {
         let mut times = vec![(Vec::new(), 0, 0); self.effects.len()];
         for &member in turns {
@@ -160,7 +160,7 @@ impl SimulatedPath {
     }
 }
 
-/// Standard normal (Box and Muller).
+/// Draws from the standard normal distribution (Box and Muller).
 fn normal(random: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.f64()).cos()

@@ -1,4 +1,4 @@
-//! How well experiments did on simulated paths.
+//! Scores of experiments on simulated paths.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use crate::finding::{MeasureVerdict, VariantFinding};
 use crate::segment::{Design, SegmentTimes};
 use crate::study::{Study, StudyConfig};
 
-/// Experiments of one kind.
+/// A kind of simulated experiment.
 #[derive(Debug, Clone)]
 pub struct SimulatedStudies {
-    /// The path.
+    /// The noise of the path.
     pub noise: Noise,
-    /// Of the variants beside the reference.
+    /// The effects of the variants, without the reference.
     pub effects: Vec<Effect>,
-    /// How they take turns.
+    /// The design of the variants.
     pub design: Design,
-    /// Requests a second, all together.
+    /// The total requests per second.
     pub rate: f64,
-    /// Time for one experiment.
+    /// The time limit of one experiment.
     pub budget: Duration,
-    /// Go on for the tail.
+    /// True to continue until the tail is decided.
     pub tail: bool,
 }
 
 impl SimulatedStudies {
-    /// One variant that is so much slower, interleaved, with a budget of two minutes.
+    /// An experiment with one interleaved variant that is slower by this share, with a time limit of two minutes.
     #[must_use]
     pub fn slower(noise: Noise, rate: f64, share: f64) -> Self {
         let effect = Effect { time: share.ln_1p(), ..Effect::default() };
@@ -33,7 +33,7 @@ impl SimulatedStudies {
         Self { noise, effects: vec![effect], design: Design::Interleaved, rate, budget, tail: false }
     }
 
-    /// What one experiment says.
+    /// Runs one experiment.
     #[must_use]
     pub fn run(&self, seed: u64) -> Study {
         let asked = StudyConfig {
@@ -55,7 +55,7 @@ impl SimulatedStudies {
         study
     }
 
-    /// What so many say, each with a seed of its own.
+    /// Runs this many experiments, each with its own seed, and returns their score.
     #[must_use]
     pub fn score(&self, experiments: u64, seed: u64) -> StudyScore {
         let mut score = StudyScore::default();
@@ -64,30 +64,30 @@ impl SimulatedStudies {
     }
 }
 
-/// What experiments came to.
+/// The score of several experiments.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StudyScore {
-    /// How many there were.
+    /// The number of experiments.
     pub experiments: usize,
-    /// Of them told a difference at the median, of whichever variant.
+    /// The number that found a difference in the centre for any variant.
     pub differs: usize,
-    /// Told that all that differ do, to the right side.
+    /// The number that found all real differences, with the right sign.
     pub found: usize,
-    /// Told a difference in a variant that has none, or to the wrong side.
+    /// The number that found a false difference, or a wrong sign.
     pub wrong: usize,
-    /// Called some variant equal.
+    /// The number that called a variant equal.
     pub equal: usize,
-    /// Told a difference in the tail.
+    /// The number that found a difference in a tail.
     pub tail_differs: usize,
-    /// Told either.
+    /// The number that found a difference in the centre or a tail.
     pub claimed: usize,
-    /// Called some tail equal.
+    /// The number that called a tail equal.
     pub tail_equal: usize,
-    /// Intervals of the median that held the truth.
+    /// The number of experiments whose intervals of the centre all contain the truth.
     pub held: usize,
-    /// Seconds until all was decided, of those in which it was.
+    /// The seconds until all variants were decided, for the experiments in which they were.
     pub seconds: Vec<f64>,
-    /// Seconds that undecided ones say it would take, those spent included.
+    /// The forecast seconds of undecided experiments, including the time already spent.
     pub would_take: Vec<f64>,
 }
 
@@ -117,7 +117,7 @@ impl StudyScore {
         }
     }
 
-    /// Of all experiments, in percent.
+    /// The percentage of a count among all experiments.
     #[must_use]
     pub fn percent(&self, count: usize) -> f64 {
         100.0 * count as f64 / self.experiments.max(1) as f64
@@ -143,7 +143,7 @@ fn holds(finding: &VariantFinding, ratio: f64) -> bool {
     finding.middle.ratio.is_some_and(|told| told.lower <= ratio && ratio <= told.upper)
 }
 
-/// The value that a share of these are below; none of none.
+/// A quantile of the values; none without values.
 #[must_use]
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
