@@ -94,7 +94,10 @@ pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
 fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
     let over = case.over()?;
     let share = over.view.goodput() / case.known.limit;
-    Some((share, format!("goodput was {:.2} times the limit at an offered rate of {:.0}/s", share, over.rate())))
+    Some((
+        share,
+        format!("goodput was {:.2} times the limit at an offered rate of {:.0}/s", share, over.rate()),
+    ))
 }
 
 /// Sign: goodput above the limit is below the limit, about the limit, or above it.
@@ -728,7 +731,9 @@ pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
     let after = races(case, &done.view) + done.view.count_where(|hit| hit.outcome.is_connection_closed());
     sign_present(
         after < 0.2 * before,
-        format!("with a new connection per request, {after:.0} requests lost their connection; before, {before:.0} did"),
+        format!(
+            "with a new connection per request, {after:.0} requests lost their connection; before, {before:.0} did"
+        ),
     )
 }
 
@@ -774,8 +779,10 @@ pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (one, other) =
         (number(case.last_named("much over")?), number(case.last_named("twice as much over")?));
     let same = |one: f64, other: f64| one > 10.0 && (one - other).abs() <= 2.0;
-    let seen =
-        format!("{:.0} requests got no response at the first rate and {:.0} at twice that rate", one.0, other.0);
+    let seen = format!(
+        "{:.0} requests got no response at the first rate and {:.0} at twice that rate",
+        one.0, other.0
+    );
     sign_present(same(one.0, other.0), seen)
 }
 

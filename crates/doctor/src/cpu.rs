@@ -130,7 +130,10 @@ fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
         Err(why) => return DoctorFinding::unknown(WORKERS, why, FEWER),
     };
     let Some(quota) = groups.iter().map(|level| level.cores).min_by(f64::total_cmp) else {
-        return DoctorFinding::ok(WORKERS, "no CPU quota applies, so any number of threads is fine".to_owned());
+        return DoctorFinding::ok(
+            WORKERS,
+            "no CPU quota applies, so any number of threads is fine".to_owned(),
+        );
     };
     match crowd {
         GroupProcesses::Seen { parallel, unshown, hides } => {

@@ -280,7 +280,9 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
         return found;
     }
     let reason = match server.principal {
-        ServerPrincipal::Named(..) => "the check ran out of time before it had sent enough requests for credentials",
+        ServerPrincipal::Named(..) => {
+            "the check ran out of time before it had sent enough requests for credentials"
+        }
         _ => "it did not name an identity, so the check requested no credentials",
     };
     found.with_status(
@@ -419,9 +421,10 @@ pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
     }
 }
 
-/// A credential whose lifetime exceeds the window by less than a fifth is as bad as one that never does: servers renew late, the real ones
-/// within the last minutes. So the status does not depend on the second of the check. For longer lifetimes the check sees it: a server
-/// whose credentials have less left than the window does not renew early.
+/// The denominator of the shortest calm share of a lifetime. Credentials that have more than the refresh window left for less than a fifth
+/// of their lifetime count as thrashing, because servers renew late, the real ones within the last minutes. So the status of short
+/// sessions does not depend on the second of the check. Longer sessions need no such rule: credentials with less left than the window show
+/// that the server does not renew early.
 const CALM: i64 = 5;
 
 /// The SDKs that fetch credentials at each call, now or later, and the status.
@@ -434,11 +437,16 @@ fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(
     let soon = who(&|window| whole.saturating_sub(window.seconds) < whole / CALM);
     let anew = "each call of these SDKs fetches new credentials and waits for them";
     if !ever.is_empty() {
-        let text = format!("the credentials' lifetime is at most as long as these refresh windows, so {anew}: {ever}");
+        let text = format!(
+            "the credentials' lifetime is at most as long as these refresh windows, so {anew}: {ever}"
+        );
         return Some((DoctorStatus::Error, text));
     }
     if !now.is_empty() {
-        return Some((DoctorStatus::Warning, format!("until the server renews the credentials, {anew}: {now}")));
+        return Some((
+            DoctorStatus::Warning,
+            format!("until the server renews the credentials, {anew}: {now}"),
+        ));
     }
     let text = format!(
         "unless the server renews the credentials early, {anew} during more than four fifths of their lifetime: {soon}"

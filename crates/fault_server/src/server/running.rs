@@ -89,7 +89,9 @@ fn listen(options: &FaultServerOptions) -> io::Result<TcpListener> {
     match most_backlog().filter(|most| is_planted && *most < backlog) {
         Some(most) => Err(io::Error::new(
             ErrorKind::InvalidInput,
-            format!("the fault needs a backlog of {backlog}, but net.core.somaxconn limits it to {most}: raise net.core.somaxconn"),
+            format!(
+                "the fault needs a backlog of {backlog}, but net.core.somaxconn limits it to {most}: raise net.core.somaxconn"
+            ),
         )),
         None => Ok(listener),
     }

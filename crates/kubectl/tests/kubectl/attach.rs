@@ -188,7 +188,10 @@ async fn what_is_no_websocket_is_refused_with_its_reason() {
     assert!(failure.to_string().contains("Sec-WebSocket-Accept does not match"), "{failure}");
     let (unknown, _told) = playing("v3.channel.k8s.io", |_| Ok(()));
     let failure = unknown.open().await.attach("shop", "p", "c").await.unwrap_err();
-    assert!(failure.to_string().contains("supports none of the WebSocket subprotocols v5.channel.k8s.io"), "{failure}");
+    assert!(
+        failure.to_string().contains("supports none of the WebSocket subprotocols v5.channel.k8s.io"),
+        "{failure}"
+    );
 }
 
 #[tokio::test]
