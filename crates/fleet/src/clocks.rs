@@ -1,53 +1,54 @@
-//! A pod's clock beside ours, by round trips.
+//! Compares a pod's clock with the local clock by round trips.
 //!
-//! A pod says what its clock showed somewhere between a question and the coming of its answer, so that it is off by what it showed less
-//! the middle of the two, give or take half of what that took (Cristian, "Probabilistic clock synchronization", 1989). The quickest of
-//! many trips says it best; clocks that drift are asked on.
+//! A pod reports its clock at some time between a question and the arrival of its answer. The offset is that time minus the middle of the
+//! round trip, with an error of half its duration (Cristian, "Probabilistic clock synchronization", 1989). The shortest of many round trips
+//! gives the best estimate. The comparison continues during a run, because clocks drift.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Trips of which the quickest counts: of a minute and more, one each second.
+/// The number of round trips of which the shortest counts: slightly more than a minute with one per second.
 const KEPT: usize = 64;
 
-/// How far a pod's clock is ahead of ours.
+/// The offset of a pod's clock from the local clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// By so many nanoseconds, behind if negative.
+    /// The nanoseconds by which the pod's clock is ahead; negative if it is behind.
     pub ahead_nanos: i64,
-    /// Give or take so many.
+    /// The error bound in nanoseconds.
     pub error_nanos: u64,
 }
 
 impl ClockOffset {
-    /// What the pod's clock shows when ours shows this. An offset that may be chance is none: clocks of one machine, and most of a
-    /// cluster, agree better than trips tell.
+    /// Converts a local time to the pod's time. An offset within its error bound counts as 0: the clocks of one machine, and of most
+    /// clusters, agree better than round trips can show.
     #[must_use]
     pub fn to_pod_time(self, ours: i64) -> i64 {
         if self.is_insignificant() { ours } else { ours.saturating_add(self.ahead_nanos) }
     }
 
-    /// What ours shows when the pod's shows this.
+    /// Converts a pod's time to the local time.
     #[must_use]
     pub fn to_local_time(self, theirs: i64) -> i64 {
         if self.is_insignificant() { theirs } else { theirs.saturating_sub(self.ahead_nanos) }
     }
 
-    /// Whether both clocks may show the same.
+    /// Whether the offset is within its error bound.
     #[must_use]
     pub fn is_insignificant(self) -> bool {
         self.ahead_nanos.unsigned_abs() <= self.error_nanos
     }
 }
 
-/// Trips to one pod.
+/// The round trips to one pod.
 #[derive(Debug, Clone, Default)]
 pub struct RoundTrips {
     latest: VecDeque<ClockOffset>,
 }
 
 impl RoundTrips {
-    /// A question that left and came back then by our clock, and what the pod's showed in between; Unix nanoseconds.
+    /// Records a round trip: when the question left and the answer came by the local clock, and the pod's time in between. All are Unix
+    /// nanoseconds.
     pub fn record(&mut self, left: i64, back: i64, theirs: i64) {
         if back < left {
             return;
@@ -63,20 +64,20 @@ impl RoundTrips {
         });
     }
 
-    /// What is known; none before the first trip.
+    /// The offset; none before the first round trip.
     #[must_use]
     pub fn offset(&self) -> Option<ClockOffset> {
         self.latest.iter().copied().min_by_key(|offset| offset.error_nanos)
     }
 
-    /// Trips so far, as far as they are kept.
+    /// The number of recorded round trips, up to the limit.
     #[must_use]
     pub fn count(&self) -> usize {
         self.latest.len()
     }
 }
 
-/// How far from the instant that was agreed on a pod began: so much later, give or take so much; never more exact than its clock is known.
+/// The delay of a pod's start after the agreed instant, with its error bound. The error is at least that of the clock offset.
 #[must_use]
 pub fn start_delay(began: i64, agreed: i64, offset: ClockOffset) -> (i64, Duration) {
     (offset.to_local_time(began).saturating_sub(agreed), Duration::from_nanos(offset.error_nanos))

@@ -1,7 +1,7 @@
-//! Pods as one: got ready, begun at one instant, steered, heard, and kept alive.
+//! Controls many pods as one: waits for them, starts them at one instant, steers them, reads their reports, and keeps them alive.
 //!
-//! Knows the lines of [`crate::protocol`] and not what a trial is for. A thread of its own says something to every pod each second: a pod
-//! that hears nothing ends its load ([`HEARTBEAT_SECONDS`]), and whoever calls may have other things to do for a while.
+//! This module knows the lines of [`crate::protocol`], but not the purpose of a trial. Its own thread sends a line to every pod each
+//! second, because a pod that hears nothing ends its load ([`HEARTBEAT_SECONDS`]) and because the caller may be busy.
 
 use std::marker::PhantomData;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -18,32 +18,32 @@ use crate::protocol::{
 };
 use crate::wire::{CommandSender, PodChannel, WireEvent};
 
-/// How often pods are asked what their clocks show: often at first, until that is known well enough, and then to be heard.
+/// The number of fast pings at the start, their interval, and the interval of later pings.
 const PINGS: (usize, Duration, Duration) = (12, Duration::from_millis(40), Duration::from_secs(1));
 const _: () = assert!(PINGS.2.as_secs() * 5 <= HEARTBEAT_SECONDS);
 
-/// Trips that a clock is known by before pods begin.
+/// The number of round trips before pods start.
 const TRIPS: usize = 8;
 
-/// Pods are told so long before they begin, and so much longer for each of them: orders take milliseconds each, one after the other.
+/// The time between the start order and the start: a base, and an addition per pod, because each order takes milliseconds.
 const LEAD: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1));
 
-/// Changes take effect so much later than they are said, so that every pod knows before.
+/// The time between an order to change the load and its effect, so that every pod gets it in time.
 pub const CHANGE_NOTICE: Duration = Duration::from_millis(500);
 
-/// For so long a way to a pod is looked for that is not ready: what refuses it goes on refusing.
+/// The longest wait for a connection to a pod that is not ready.
 const AWAY: Nanos = 15 * SECOND;
 
-/// Clocks that are further apart are wrong.
+/// The largest clock offset that is plausible.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
-/// Longest part of a line that is no report which is shown, in characters.
+/// The number of characters shown of a line that is not a report.
 const SHOWN: usize = 200;
 
-/// Longest text of a pod, or of what is said of one, that is shown, in characters.
+/// The number of characters shown of a pod's text.
 const LONGEST: usize = 1000;
 
-/// Pods that do what they are told, whose trials have works, parts and results.
+/// The pods of one load. `W` is the work of a trial, `P` a part of its results and `R` its final result.
 pub struct Fleet<W, P, R> {
     wire: PodChannel,
     pods: Vec<PodState>,
@@ -58,129 +58,129 @@ struct PodState {
     trips: RoundTrips,
     ready: Option<PodReady>,
     gone: Option<String>,
-    /// Since when nothing comes of it, and why, before it is ready.
+    /// The start and the reason of the current connection problem, before the pod is ready.
     away: Option<(Nanos, String)>,
-    /// When anything came of it last.
+    /// The time of the last message from the pod.
     heard: Nanos,
 }
 
-/// News of a pod.
+/// An update from a pod.
 #[derive(Debug)]
 pub struct PodUpdate<P, R> {
-    /// Which.
+    /// The index of the pod.
     pub pod: usize,
-    /// When it came, by the wire's clock.
+    /// The arrival time by the channel's clock.
     pub at: Nanos,
-    /// What.
+    /// The content of the update.
     pub kind: PodUpdateKind<P, R>,
 }
 
-/// What is new.
+/// The content of an update from a pod.
 #[derive(Debug)]
 pub enum PodUpdateKind<P, R> {
-    /// It is there, with warm connections.
+    /// The pod is ready, with warm connections.
     Ready,
-    /// It has begun a trial, so many nanoseconds after the instant that was agreed on, which is known to so much.
+    /// The pod has started a trial.
     Started {
-        /// Which trial.
+        /// The number of the trial.
         trial: u64,
-        /// When, Unix nanoseconds by our clock.
+        /// The start, in Unix nanoseconds by the local clock.
         at: i64,
-        /// How well that is known.
+        /// The error bound of the start.
         within: Duration,
     },
-    /// A part of what came of a trial.
+    /// A part of the results of a trial.
     Part {
-        /// Of which.
+        /// The number of the trial.
         trial: u64,
-        /// What.
+        /// The part.
         part: P,
-        /// What speaks against the pod in it.
+        /// The reasons to doubt the pod's measurements in this part.
         doubts: Vec<String>,
     },
     /// The next bytes of a trial's records.
     Records {
-        /// Of which.
+        /// The number of the trial.
         trial: u64,
-        /// In base64.
+        /// The bytes in base64.
         chunk: String,
     },
-    /// A trial is over.
+    /// A trial has ended.
     Done {
-        /// Which.
+        /// The number of the trial.
         trial: u64,
-        /// What came of it.
+        /// The result of the trial.
         result: R,
     },
-    /// It cannot do what it was told last, and says why.
+    /// The pod cannot carry out its last order, for this reason.
     Failed(String),
-    /// It will do nothing more, and says or shows why.
+    /// The pod has ended, for this reason.
     Lost(String),
-    /// Nothing comes of it for now.
+    /// The pod cannot be reached at the moment, for this reason.
     Unreachable(String),
 }
 
-/// A trial that pods were told to begin.
+/// A trial that the pods were ordered to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartedTrial {
-    /// Its number.
+    /// The number of the trial.
     pub trial: u64,
-    /// Its first instant, by the wire's clock.
+    /// The start by the channel's clock.
     pub at: Nanos,
-    /// The same in Unix nanoseconds.
+    /// The start in Unix nanoseconds.
     pub unix_ns: i64,
 }
 
-/// Pods that were not ready.
+/// A reason why the pods are not ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FleetNotReady {
-    /// A pod ended, or says that it cannot.
+    /// A pod ended or cannot start.
     #[error("{pod}: {why}")]
     Lost {
-        /// What it is called.
+        /// The name of the pod.
         pod: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A pod speaks another version of what is said between us.
+    /// A pod uses another version of the protocol.
     #[error(
         "{pod} runs seawall {theirs}, an incompatible version: give an --image with the version of this program"
     )]
     Version {
-        /// What it is called.
+        /// The name of the pod.
         pod: String,
-        /// Of its program.
+        /// The version of the pod's program.
         theirs: String,
     },
-    /// Some said nothing in the time that there was.
+    /// Some pods were not ready in time.
     #[error("{missing} of {pods} pods were not ready after {after:.0?}; the first is {pod}{why}")]
     Timeout {
-        /// How many.
+        /// The number of pods that are not ready.
         missing: usize,
-        /// Of how many.
+        /// The number of all pods.
         pods: usize,
-        /// One of them.
+        /// The first pod that is not ready.
         pod: String,
-        /// Why nothing comes of it, if that is known, behind a colon.
+        /// A known reason, after a colon; empty if unknown.
         why: String,
-        /// After which time.
+        /// The time limit.
         after: Duration,
     },
-    /// A clock by which nobody can begin together.
+    /// A pod's clock is too far off for a common start.
     #[error("{pod}: its clock is off by {off:.0?}; synchronise the clocks of the nodes (NTP)")]
     Clock {
-        /// What it is called.
+        /// The name of the pod.
         pod: String,
-        /// How much.
+        /// The offset of the clock.
         off: Duration,
     },
-    /// Somebody wants to end.
+    /// The user interrupted the wait.
     #[error("interrupted before the pods were ready")]
     Stopped,
 }
 
 impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
-    /// Of pods that run.
+    /// Creates a fleet from a channel to running pods.
     #[must_use]
     pub fn new(wire: PodChannel) -> Self {
         let pods = wire.names.iter().map(|_| PodState::default()).collect();
@@ -188,58 +188,59 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         Self { wire, pods, trial: 0, _pulse: pulse, speaks: PhantomData }
     }
 
-    /// There are more pods, called so, to which the wire leads as well: they are to be [assembled](Self::wait_until_ready).
+    /// Adds pods with these names that the channel already reaches. The caller must [wait](Self::wait_until_ready) for them.
     pub fn add_pods(&mut self, names: Vec<String>) {
         self.pods.extend(names.iter().map(|_| PodState::default()));
         self.wire.names.extend(names);
     }
 
-    /// How many pods there are.
+    /// The number of pods.
     #[must_use]
     pub fn size(&self) -> usize {
         self.pods.len()
     }
 
-    /// What a pod is called.
+    /// The name of a pod.
     #[must_use]
     pub fn name(&self, pod: usize) -> &str {
         self.wire.names.get(pod).map_or("", String::as_str)
     }
 
-    /// Why a pod is gone, if it is.
+    /// The reason why a pod is lost, if it is.
     #[must_use]
     pub fn loss_reason(&self, pod: usize) -> Option<&str> {
         self.pods.get(pod)?.gone.as_deref()
     }
 
-    /// What a pod said when it was ready.
+    /// The report of a pod when it became ready.
     #[must_use]
     pub fn ready(&self, pod: usize) -> Option<&PodReady> {
         self.pods.get(pod)?.ready.as_ref()
     }
 
-    /// How far a pod's clock is off, if that is known.
+    /// The clock offset of a pod, if known.
     #[must_use]
     pub fn offset(&self, pod: usize) -> Option<ClockOffset> {
         self.pods.get(pod)?.trips.offset()
     }
 
-    /// By which news come.
+    /// The clock of all updates.
     #[must_use]
     pub fn clock(&self) -> RunClock {
         self.wire.clock
     }
 
-    /// The time by which news come.
+    /// The current time by that clock.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.wire.clock.now()
     }
 
-    /// Waits until every pod is ready and its clock known; asks `ends` ten times a second whether anybody wants to end, and tells how many are ready.
+    /// Waits until every pod is ready and its clock offset is known. Ten times a second it passes the number of ready pods to `ends`, which
+    /// returns true to stop.
     ///
     /// # Errors
-    /// [`FleetNotReady`].
+    /// [`FleetNotReady`] with the reason.
     pub fn wait_until_ready(
         &mut self,
         patience: Duration,
@@ -294,8 +295,10 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         }
     }
 
+    /// Checks the clock offsets.
+    ///
     /// # Errors
-    /// [`FleetNotReady::Clock`].
+    /// [`FleetNotReady::Clock`] for a pod whose clock is too far off.
     fn clocks(&self) -> Result<(), FleetNotReady> {
         let off = |pod: &PodState| Some(Duration::from_nanos(pod.trips.offset()?.ahead_nanos.unsigned_abs()));
         let far =
@@ -305,13 +308,13 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         Err(FleetNotReady::Clock { pod: self.name(pod).to_owned(), off })
     }
 
-    /// Has all pods that are there begin a trial at one instant, each with its shard.
+    /// Starts a trial on all pods at one instant; each pod sends its own shard.
     pub fn start(&mut self, work: &W) -> StartedTrial {
         let soonest = self.earliest_start();
         self.start_at(work, soonest)
     }
 
-    /// The soonest instant of which all pods hear before, by the wire's clock.
+    /// The earliest start, by the channel's clock, that gives all pods enough notice.
     #[must_use]
     pub fn earliest_start(&self) -> Nanos {
         let there = self.pods.iter().filter(|pod| pod.gone.is_none()).count();
@@ -319,7 +322,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         self.now().saturating_add(nanos(lead))
     }
 
-    /// The same at an instant of the wire's clock.
+    /// Starts a trial on all pods at this instant of the channel's clock.
     pub fn start_at(&mut self, work: &W, at: Nanos) -> StartedTrial {
         self.trial += 1;
         let there: Vec<usize> = (0..self.pods.len()).filter(|&pod| self.pods[pod].gone.is_none()).collect();
@@ -332,17 +335,17 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         begun
     }
 
-    /// Has all pods take a command of `attack --control-socket` from that time of the run on.
+    /// Sends all pods a command of `attack --control-socket`, with the time of the run at which it takes effect.
     pub fn send_control(&self, line: &str, from: Nanos) {
         self.tell_all(&PodCommand::Steer(ControlCommand { line: line.to_owned(), from }));
     }
 
-    /// Has all pods send nothing more; said again, end the trial at once.
+    /// Orders all pods to stop sending. A second call ends the trial at once.
     pub fn stop(&self) {
         self.tell_all(&PodCommand::Stop);
     }
 
-    /// Has all pods end.
+    /// Orders all pods to end.
     pub fn shut_down(&self) {
         self.tell_all(&PodCommand::Leave);
     }
@@ -355,20 +358,20 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         tell(&*self.wire.commands, pod, order);
     }
 
-    /// The next news; none within the time that is given, or ever again. Clocks are compared meanwhile. A pod of which nothing comes for as
-    /// long as it waits itself is gone: it has ended its load for the same reason, or does nothing at all.
+    /// Waits for the next update; none at the time limit or if there will be no more. It also updates the clock offsets. A pod that is
+    /// silent for [`HEARTBEAT_SECONDS`] is lost: it has ended its own load for the same reason, or hangs.
     pub fn next(&mut self, patience: Duration) -> Option<PodUpdate<P, R>> {
         let by = self.now().saturating_add(nanos(patience));
         loop {
             let left = Duration::from_nanos(by.saturating_sub(self.now()));
             let event = match self.wire.events.recv_timeout(left) {
                 Ok(event) => event,
-                // All that came was heard.
+                // All events so far have been read.
                 Err(RecvTimeoutError::Timeout) => return self.silent(self.now()),
                 Err(RecvTimeoutError::Disconnected) => return self.lost(),
             };
             let came = event.received_at();
-            // What came before is known, however long nobody listened.
+            // Events from before the deadline count, even if the caller was late.
             let heard = self.learn(event).or_else(|| self.silent(came?));
             if heard.is_some() {
                 return heard;
@@ -383,7 +386,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         Some(self.lose(pod, now, format!("no message for {HEARTBEAT_SECONDS} s")))
     }
 
-    /// Nothing carries news any more: whoever was there is gone.
+    /// Marks a pod as lost, because the channel is closed.
     fn lost(&mut self) -> Option<PodUpdate<P, R>> {
         let pod = self.pods.iter().position(|pod| pod.gone.is_none())?;
         let at = self.now();
@@ -446,31 +449,31 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             }
             PodReport::Records { trial, chunk } => PodUpdateKind::Records { trial, chunk },
             PodReport::Done { trial, result } => PodUpdateKind::Done { trial, result },
-            // Before that it ends.
+            // A failure before the pod is ready means that the pod ends.
             PodReport::Failed(why) if known.ready.is_none() => PodUpdateKind::Lost(shown(&why)),
             PodReport::Failed(why) => PodUpdateKind::Failed(shown(&why)),
         })
     }
 
-    /// Ends all pods at once, whatever they do.
+    /// Kills all pods at once.
     pub fn kill_all(&self) {
         self.wire.commands.kill_all();
     }
 }
 
 fn tell<W: Serialize>(hand: &dyn CommandSender, pod: usize, order: &PodCommand<W>) {
-    // Orders are numbers and texts: all of them have a form in JSON.
+    // Every order can be written as JSON.
     if let Ok(line) = serde_json::to_string(order) {
         hand.send(pod, &line);
     }
 }
 
-/// Words of somebody else, for people: so many of them.
+/// Shortens a pod's text and removes control characters for display.
 fn shown(text: &str) -> String {
     sanitize(text).chars().take(LONGEST).collect()
 }
 
-/// Says something to every pod each second, until what it gives is dropped. A ping's number is when it left, by the wire's clock.
+/// Sends a ping to every pod each second until the returned sender is dropped. The number of a ping is its time by the channel's clock.
 fn pulse(wire: &PodChannel) -> Sender<()> {
     let (alive, ended) = channel();
     let (hand, clock) = (wire.commands.clone(), wire.clock);
@@ -483,7 +486,7 @@ fn pulse(wire: &PodChannel) -> Sender<()> {
             }
         }
     };
-    // Without the thread pods end by themselves after a while, and say why.
+    // Without this thread, pods end by themselves after a while, with the reason.
     let _ = std::thread::Builder::new().name("fleet-pulse".into()).spawn(beat);
     alive
 }

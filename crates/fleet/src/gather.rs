@@ -1,70 +1,69 @@
-//! Intervals of many pods as those of one generator, while they come.
+//! Merges the intervals of many pods into those of one generator, while they arrive.
 //!
-//! Each is added to what the others measured at the same time as soon as it comes, so that memory holds the figures of the seconds that
-//! are not complete, whatever the number of pods. An interval of the sum is complete when every pod has told of it that is there, and is
-//! told without those that are gone, or late: it names them, and whoever reads it knows that less was sent than was due, or that nobody
-//! can tell. What comes late is in the total.
+//! Each interval is added to those of the other pods at once, so memory only holds the seconds that are not complete, whatever the number
+//! of pods. A merged interval is complete when every running pod has reported it. Lost and late pods do
+//! not delay an interval: it names them, and their requests are missing from its sums. Late reports count in the total.
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::{IntervalGap, IntervalStats};
 use seawall_load::stats::LoadStats;
 
-/// How long after its end an interval is waited for: a pod without it for so long is late. With the second that an interval lasts, a pod
-/// that fell silent at its beginning is missed 1.8 s later.
+/// The wait for late pods after the end of an interval. With the interval's own second, a pod that fell silent at its start is missed 1.8 s
+/// later.
 pub const LATE_AFTER: Nanos = 8 * SECOND / 10;
 
-/// An interval of all pods.
+/// A merged interval of all pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MergedInterval {
-    /// The figures of those that told.
+    /// The sum over the pods that have reported.
     pub interval: IntervalStats,
-    /// Whose part is missing, or not whole.
+    /// The pods whose report is missing or incomplete.
     pub missing_pods: Vec<usize>,
 }
 
-/// What is known of a pod.
+/// The state of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It tells.
+    /// The pod reports intervals.
     Here,
-    /// It has come to its end, and told all.
+    /// The pod has reported its whole run.
     Over,
-    /// It will tell nothing more.
+    /// The pod is lost.
     Gone,
 }
 
-/// A pod's part so far.
+/// The progress of one pod.
 #[derive(Debug, Clone, Copy)]
 struct Pod {
     state: State,
-    /// Until when it has told.
+    /// The time up to which the pod has reported.
     to: Nanos,
 }
 
-/// A stretch of the run that was not told of yet.
+/// A part of the run that was not passed on yet.
 #[derive(Debug)]
 struct MergeCell {
     from: Nanos,
     to: Nanos,
     stats: LoadStats,
-    /// Most in flight at once, by pod.
+    /// The peak requests in flight of each pod.
     peaks: Vec<(usize, u64)>,
 }
 
-/// What all pods tell, added up.
+/// Merges the reports of all pods.
 #[derive(Debug)]
 pub struct IntervalMerger {
     pods: Vec<Pod>,
-    /// In order, none touching another.
+    /// The cells in order, without overlaps.
     cells: Vec<MergeCell>,
     told: Nanos,
     total: LoadStats,
-    /// Sum of the most that each pod had in flight, by pod.
+    /// The peak requests in flight of each pod over the whole run.
     peaks: Vec<u64>,
 }
 
 impl IntervalMerger {
-    /// Of so many pods, whose run begins at 0.
+    /// Creates a merger for this many pods, whose run starts at 0.
     #[must_use]
     pub fn new(pods: usize) -> Self {
         let pod = Pod { state: State::Here, to: 0 };
@@ -77,10 +76,10 @@ impl IntervalMerger {
         }
     }
 
-    /// A pod's next interval.
+    /// Adds the next interval of a pod.
     ///
     /// # Errors
-    /// [`IntervalGap`] where it does not follow its last one; nothing was added then.
+    /// [`IntervalGap`] if the interval does not follow the pod's last one. Nothing is added then.
     pub fn add(&mut self, pod: usize, interval: &IntervalStats) -> Result<(), IntervalGap> {
         let Some(known) = self.pods.get_mut(pod) else { return Ok(()) };
         if interval.from != known.to || interval.to < interval.from {
@@ -91,18 +90,18 @@ impl IntervalMerger {
         if interval.to > self.told || interval.from >= self.told {
             self.enter(pod, interval.from.max(self.told), interval);
         } else {
-            // What was told without it stays as it was told.
+            // An interval that was passed on stays unchanged, so a late report only counts in the total.
             self.total.add(&interval.stats);
         }
         Ok(())
     }
 
-    /// A pod has told all of its run.
+    /// Marks a pod that has reported its whole run.
     pub fn mark_finished(&mut self, pod: usize) {
         self.set(pod, State::Over);
     }
 
-    /// A pod will tell nothing more, though its run is not over.
+    /// Marks a pod that will report nothing more before the end of its run.
     pub fn mark_lost(&mut self, pod: usize) {
         self.set(pod, State::Gone);
     }
@@ -130,7 +129,7 @@ impl IntervalMerger {
         self.cells.insert(at, cell);
     }
 
-    /// The next interval, if it is complete, or due for so long that whoever lacks it is late. `now` is a time of the run.
+    /// The next merged interval, if it is complete or overdue. `now` is a time of the run.
     pub fn next(&mut self, now: Nanos) -> Option<MergedInterval> {
         let first = self.cells.first()?;
         let to = first.to;
@@ -151,25 +150,25 @@ impl IntervalMerger {
         })
     }
 
-    /// Whether every pod has come to its end, or is gone, and all of it was told.
+    /// Whether every pod has finished or is lost, and everything was passed on.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.cells.is_empty() && self.pods.iter().all(|pod| pod.state != State::Here)
     }
 
-    /// Until when intervals were told.
+    /// The end of the last merged interval.
     #[must_use]
     pub fn merged_until(&self) -> Nanos {
         self.told
     }
 
-    /// The same without what was most in flight at once.
+    /// The total without the sum of the peaks.
     #[must_use]
     pub fn running_total(&self) -> &LoadStats {
         &self.total
     }
 
-    /// All that was told, and what came too late for that.
+    /// The total of all reports, including late ones.
     #[must_use]
     pub fn total(&self) -> LoadStats {
         LoadStats { in_flight_peak: self.peaks.iter().sum(), ..self.total.clone() }
@@ -180,7 +179,7 @@ impl MergeCell {
     fn join(&mut self, other: Self) {
         self.from = self.from.min(other.from);
         self.to = self.to.max(other.to);
-        // The larger histograms are the other's: they need not be made anew.
+        // The other side has the larger histograms, so reusing them avoids allocations.
         let own = std::mem::replace(&mut self.stats, other.stats);
         self.stats.add(&own);
         for (pod, peak) in other.peaks {

@@ -1,9 +1,9 @@
-//! A load's Job, from the first question to its deletion.
+//! Manages the Kubernetes Job of a load, from the permission check to its deletion.
 //!
-//! Rights are asked for before anything is made. Then the Job, suspended; the Secret, which it owns; and only then pods, so that none begins
-//! without its files and nothing stays that the Job's deletion does not take along. [`start`] waits for them, and ends as soon as something
-//! stands in the way that does not pass. Who asks for a Job takes it away again ([`ClusterSession::delete`]), whatever has happened: dropping it does
-//! not. Orders and logs are not this module's.
+//! The permissions are checked before anything is created. Then come the suspended Job, the Secret that the Job owns, and at last the pods.
+//! So no pod starts without its files, and deleting the Job deletes everything. [`start`] waits for the pods and stops at a permanent
+//! obstacle. The caller must delete the Job with [`ClusterSession::delete`] in any case; dropping it does not. Orders and logs are handled
+//! elsewhere.
 
 pub mod start;
 
@@ -19,16 +19,16 @@ use crate::manifest::{self, INPUTS_DIGEST_ANNOTATION, JOB_NAME_LABEL, JobOwner, 
 use crate::materials::JobInputs;
 use crate::preflight::{self, KubectlContext, Obstacle, ObstacleWait, PERMISSIONS, Permission};
 
-/// Between two looks at pods that begin; of more than a hundred pods longer, so that nobody lists megabytes each second.
+/// The intervals between two looks at starting pods: for up to a hundred pods, and for more, whose list is megabytes long.
 const LOOKS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
-/// Events of an object that are looked at.
+/// The most events that one look reads.
 const EVENTS: u32 = 250;
 
-/// Most tries to take a Job away.
+/// The most attempts to delete a Job.
 const TRIES: u32 = 5;
 
-/// A namespace in which a load's Job is, and who asks for it. Cheap to clone.
+/// Access to the namespace of a load's Job. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub struct ClusterSession {
     api: Api,
@@ -36,65 +36,65 @@ pub struct ClusterSession {
     place: KubectlContext,
 }
 
-/// A Job that stands.
+/// An existing Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Its name, which the Secret has, too.
+    /// The name of the Job and of its Secret.
     pub name: String,
-    /// As the API server gave it.
+    /// The UID from the API server.
     pub uid: String,
-    /// How many pods it has.
+    /// The number of pods.
     pub pods: usize,
 }
 
-/// A pod whose program runs.
+/// A pod with a running program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningPod {
-    /// Its name.
+    /// The name of the pod.
     pub name: String,
-    /// Where it is.
+    /// The node of the pod.
     pub node: String,
 }
 
-/// Why there is no load.
+/// A reason why the load cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
-    /// Something that kubectl shows, too.
+    /// An obstacle that kubectl can show, too.
     #[error("{0}")]
     Obstacle(Obstacle),
-    /// A call that brought nothing.
+    /// A failed API call.
     #[error("cannot {doing}: {failure}")]
     Failure {
-        /// What was to be done.
+        /// The purpose of the call.
         doing: String,
-        /// Why it was not.
+        /// The failure.
         failure: KubeError,
     },
 }
 
 impl ClusterSession {
-    /// Asks nobody yet.
+    /// Creates a session without any API call.
     #[must_use]
     pub fn new(api: Api, clock: Clock, place: KubectlContext) -> Self {
         Self { api, clock, place }
     }
 
-    /// By which all is asked.
+    /// The API client.
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Where it is.
+    /// The context and namespace for kubectl commands.
     #[must_use]
     pub fn place(&self) -> &KubectlContext {
         &self.place
     }
 
-    /// Whether all is allowed that a load takes, or what it takes to join a Job that stands.
+    /// Checks all permissions that a load needs, or that joining a Job needs.
     ///
     /// # Errors
-    /// The rights that are missing, all of them.
+    /// All missing permissions.
     pub async fn preflight(&self, is_joining: bool) -> Result<(), JobError> {
         let mut refused = Vec::new();
         for right in PERMISSIONS.into_iter().filter(|right| !is_joining || right.is_needed_to_join()) {
@@ -123,10 +123,10 @@ impl ClusterSession {
         Ok(verdict.map_err(when("check the permissions"))?.is_allowed)
     }
 
-    /// Makes the Job and its Secret, and lets pods begin. What was made when something fails is taken away.
+    /// Creates the Job and its Secret and starts the pods. After a failure it deletes what it has created.
     ///
     /// # Errors
-    /// Somebody refuses one of them, or the cluster is too old.
+    /// The API server refused an object, or the cluster is too old.
     pub async fn create(&self, spec: &LoadJobSpec, materials: &JobInputs) -> Result<Job, JobError> {
         let object = manifest::job(spec, materials, true);
         let made =
@@ -136,7 +136,7 @@ impl ClusterSession {
         match self.furnish(spec, materials, &made, &job).await {
             Ok(()) => Ok(job),
             Err(refused) => {
-                // The first reason is the one that counts.
+                // The first failure is the one to report.
                 let _ = self.delete(&job).await;
                 Err(refused)
             }
@@ -165,10 +165,10 @@ impl ClusterSession {
         self.api.merge_patch(&self.path(job), &json!({ "spec": spec }), WriteMode::Apply).await.map(drop)
     }
 
-    /// A Job that stands, made of these materials.
+    /// Opens an existing Job with the same inputs.
     ///
     /// # Errors
-    /// There is none, it is over, or its pods were given something else.
+    /// The Job does not exist, has ended or has other inputs.
     pub async fn open_existing(&self, name: &str, materials: &JobInputs) -> Result<Job, JobError> {
         let found: Value =
             self.api.get(&self.path(name)).await.map_err(when(&format!("find the Job {name}")))?;
@@ -201,10 +201,10 @@ impl ClusterSession {
         Ok(Job { name: name.to_owned(), uid: text(&found, "/metadata/uid"), pods: pods as usize })
     }
 
-    /// Gives a Job more pods; those that run go on (Kubernetes documentation, "Jobs", elastic Indexed Jobs).
+    /// Adds pods to a Job while the others keep running (Kubernetes documentation, "Jobs", elastic Indexed Jobs).
     ///
     /// # Errors
-    /// It is refused.
+    /// The API server refused the change.
     pub async fn scale_up(&self, job: &mut Job, pods: usize) -> Result<(), JobError> {
         let spec = json!({"completions": pods, "parallelism": pods});
         self.change(&job.name, &spec).await.map_err(when("add pods to the Job"))?;
@@ -212,10 +212,10 @@ impl ClusterSession {
         Ok(())
     }
 
-    /// Waits until the programs of all pods run, at most so long, and gives them by their place; `told` hears how many do.
+    /// Waits until the programs of all pods run, and returns the pods by index. It passes the number of running pods to `told`.
     ///
     /// # Errors
-    /// What keeps one from it, or that the time is over.
+    /// A permanent obstacle, or the time limit.
     pub async fn wait_running(
         &self,
         job: &Job,
@@ -246,7 +246,7 @@ impl ClusterSession {
         }
     }
 
-    /// What there is to be seen of a Job; events only where something is lacking.
+    /// Reads the state of a Job. It reads events only if pods are missing.
     async fn look(&self, job: &Job) -> Result<JobObservation, JobError> {
         let pods = self.pods(&job.name).await?;
         let mut seen = JobObservation { pods, ..JobObservation::default() };
@@ -261,10 +261,10 @@ impl ClusterSession {
         Ok(seen)
     }
 
-    /// All pods of a Job, as the API server has them.
+    /// Lists all pods of a Job.
     ///
     /// # Errors
-    /// It does not tell.
+    /// The API call failed.
     pub async fn pods(&self, job: &str) -> Result<Vec<Value>, JobError> {
         let path = format!("/api/v1/namespaces/{}/pods", self.place.namespace);
         let listed = self.api.list(&path, Some(&format!("{JOB_NAME_LABEL}={job}"))).await;
@@ -279,10 +279,10 @@ impl ClusterSession {
         Ok(page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default())
     }
 
-    /// Takes the Job away, its pods and its Secret with it. One that is gone already is no mistake; an API server that is away is asked again.
+    /// Deletes the Job with its pods and its Secret. A Job that is already gone is not an error. It retries if the API server is down.
     ///
     /// # Errors
-    /// It is there still.
+    /// The Job still exists.
     pub async fn delete(&self, job: &Job) -> Result<(), JobError> {
         let mut pauses = RetryBackoff::new(&KubeTimeouts::default());
         let mut tries = 1;
@@ -306,13 +306,13 @@ impl ClusterSession {
     }
 }
 
-/// What was to be done when a call failed.
+/// Adds the purpose of a call to its failure.
 fn when(doing: &str) -> impl FnOnce(KubeError) -> JobError {
     let doing = doing.to_owned();
     |failure| JobError::Failure { doing, failure }
 }
 
-/// Whether another try may succeed.
+/// Whether another attempt may succeed.
 fn passes(failure: &KubeError) -> bool {
     failure.is_unreachable() || matches!(failure, KubeError::Throttled(_) | KubeError::Server { .. })
 }

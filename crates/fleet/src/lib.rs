@@ -1,13 +1,14 @@
-//! One load from many pods.
+//! Runs one load from many pods.
 //!
-//! The engine of it is Kubernetes: an Indexed Job starts the pods and ends them, their logs bring their figures back, and orders go to
-//! them by the way that `kubectl attach` takes. No server of ours, no port in a pod, no credentials there.
+//! Kubernetes does the work: an Indexed Job starts and ends the pods, their logs carry the results, and orders go through the same API as
+//! `kubectl attach`. There is no extra server, no open port in a pod and no credentials in a pod.
 //!
-//! [`materials`] is what pods are given, [`manifest`] the objects that make them ([`yaml`] writes them for people), [`job`] asks an API server for those
-//! and waits for the pods, [`preflight`] has words for whatever stands in their way or ends them.
+//! - [`materials`] are the inputs of the pods, and [`manifest`] has the Kubernetes objects ([`yaml`] writes them for people).
+//! - [`job`] creates the objects and waits for the pods, and [`preflight`] describes obstacles.
+//! - [`protocol`] has the lines between the controller and the pods, and [`wire`] the channel that carries them.
 //!
-//! A pod runs `seawall pod`, which reads the arguments that its user gave to `attack`, `find` or `isolate`, gets ready, and does what it is
-//! told: [`protocol`] has the lines. [`wire`] is what carries them, whatever it is: the API server, or pipes to processes of a test.
+//! A pod runs `seawall pod`, which reads the user's arguments of `attack`, `find` or `isolate`, gets ready and follows orders. The channel
+//! is the API server, or pipes to processes in a test.
 
 pub mod clocks;
 pub mod fleet;

@@ -1,8 +1,9 @@
 //! The Kubernetes objects of one load: a Job and its Secret.
 //!
-//! An Indexed Job (batch/v1) is the engine: it makes so many pods, each with its index, neither replaces one that ends nor lets it end the others
-//! (`backoffLimitPerIndex: 0`), and ends them all at a time (`activeDeadlineSeconds`) or when it is deleted. What pods may do is what the profile
-//! `restricted` of Pod Security Standards asks for; they hold no credentials and listen nowhere. Pure: a [`LoadJobSpec`] in, JSON out.
+//! An Indexed Job (batch/v1) creates the pods, each with its index. It does not replace a pod that ends, nor does one end affect the others
+//! (`backoffLimitPerIndex: 0`). It ends all pods at a deadline (`activeDeadlineSeconds`) or when it is deleted. The pods meet the profile
+//! `restricted` of Pod Security Standards, hold no credentials and listen on no port. The functions are pure: they turn a [`LoadJobSpec`]
+//! into JSON.
 
 pub mod spec;
 
@@ -13,34 +14,35 @@ use self::spec::Volume;
 use crate::materials::{ARGUMENTS, JobInputs};
 use crate::yaml;
 
-/// The container's name, which orders and logs are asked for by.
+/// The name of the container, for attachments and logs.
 pub const CONTAINER: &str = "seawall";
 
-/// At the Job: [`JobInputs::digest`] of what its pods are given.
+/// The annotation of the Job with the [`JobInputs::digest`] of its inputs.
 pub const INPUTS_DIGEST_ANNOTATION: &str = "seawall/materials";
 
-/// At each pod, its place among them (Kubernetes documentation, "Jobs", completion mode). The program finds it as [`crate::protocol::INDEX_VARIABLE`].
+/// The annotation of each pod with its index (Kubernetes documentation, "Jobs", completion mode). The program reads the index from
+/// [`crate::protocol::INDEX_VARIABLE`].
 pub const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
 
-/// At each pod, the name of its Job.
+/// The label of each pod with the name of its Job.
 pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 
-/// Whom pods run as; the image has no users.
+/// The user id of the pods; the image has no users.
 const USER: u32 = 65_532;
 
-/// What a pod has from its deletion to its SIGKILL, in seconds. It sends nothing more after a SIGTERM; this is for one that hangs.
+/// The seconds between the deletion of a pod and its SIGKILL. The program stops sending at SIGTERM; this limit is for a program that hangs.
 const GRACE_SECONDS: u32 = 1;
 
 /// The Job that owns a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobOwner {
-    /// Its name.
+    /// The name of the Job.
     pub name: String,
-    /// As the API server gave it.
+    /// The UID from the API server.
     pub uid: String,
 }
 
-/// The Job; suspended, it makes no pods before that is taken away.
+/// The Job. A suspended Job creates no pods until it is resumed.
 #[must_use]
 pub fn job(spec: &LoadJobSpec, materials: &JobInputs, is_suspended: bool) -> Value {
     let mut job = json!({
@@ -70,7 +72,7 @@ pub fn job(spec: &LoadJobSpec, materials: &JobInputs, is_suspended: bool) -> Val
     job
 }
 
-/// The Secret, which goes with its Job if that is known.
+/// The Secret. With an owner, Kubernetes deletes it together with the Job.
 #[must_use]
 pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&JobOwner>) -> Value {
     let mut secret = bare_secret(spec);
@@ -82,7 +84,7 @@ pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&JobOwner
     secret
 }
 
-/// Both as YAML to be kept and applied by hand, the Secret first; `command` is what joins its pods.
+/// Both objects as YAML for `kubectl apply`, the Secret first. `command` is the command that joins the pods.
 #[must_use]
 pub fn to_yaml(spec: &LoadJobSpec, materials: &JobInputs, command: &str) -> String {
     let mut secret = bare_secret(spec);
@@ -113,7 +115,7 @@ fn head(spec: &LoadJobSpec, command: &str) -> String {
 }
 
 fn bare_secret(spec: &LoadJobSpec) -> Value {
-    // Nobody changes what pods have read already, and kubelets need not watch what does not change.
+    // An immutable Secret spares the kubelets a watch; the pods have read it already.
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(spec), "type": "Opaque", "immutable": true})
 }
 
@@ -146,7 +148,7 @@ fn pod(spec: &LoadJobSpec, materials: &JobInputs) -> Value {
         "seccompProfile": {"type": "RuntimeDefault"},
     });
     if !spec.volumes.is_empty() {
-        // Who writes to a volume must be let in.
+        // The pods need write access to the volume.
         security["fsGroup"] = USER.into();
         security["fsGroupChangePolicy"] = "OnRootMismatch".into();
     }
@@ -180,10 +182,10 @@ fn container(spec: &LoadJobSpec, materials: &JobInputs) -> Value {
         "name": CONTAINER,
         "image": spec.image,
         "args": ["pod", "--arguments", ARGUMENTS, "--pods", spec.pods.to_string()],
-        // Orders come by attachments to it, one after another.
+        // Orders come through attachments to standard input, one attachment after another.
         "stdin": true,
         "stdinOnce": false,
-        // Requests that are the limits: guaranteed quality of service, so that what a pod can do is known beforehand.
+        // Equal requests and limits give guaranteed quality of service, so a pod's capacity is known in advance.
         "resources": {"requests": resources, "limits": resources},
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -210,7 +212,7 @@ fn mounts(spec: &LoadJobSpec, materials: &JobInputs) -> Value {
     mounts.extend(spec.volumes.iter().enumerate().map(|(place, volume)| {
         let (name, path) = (format!("records-{place}"), volume.path());
         match volume {
-            // A directory for each run, in which pods put their number into the name.
+            // Each run has its own directory, and pods add their index to file names.
             Volume::Claim { .. } => json!({"name": name, "mountPath": path, "subPath": spec.name}),
             Volume::Empty { .. } => json!({"name": name, "mountPath": path}),
         }

@@ -1,7 +1,7 @@
-//! What pods are given: the arguments of a command and all files that it names, as one Secret.
+//! The inputs of the pods: the arguments of a command and all its files, as one Secret.
 //!
-//! A Secret and nothing else, because targets and headers hold tokens, and a ConfigMap or a Job is read by more people. Each file is mounted
-//! where it is on the user's machine, so that arguments, and files that name others, go unchanged. Knows no flag and reads no file.
+//! Everything is in a Secret, because targets and headers contain tokens, and more people can read a ConfigMap or a Job. Each file is
+//! mounted at the user's own path, so arguments and references between files stay valid. This module knows no flags and reads no files.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,32 +10,32 @@ use base64::engine::general_purpose::STANDARD;
 use seawall_load::files::CapturedInputs;
 use serde_json::{Map, Value};
 
-/// Where a pod finds its arguments, a JSON array of strings. Not below `/seawall`, which is the program in its image.
+/// The path of the arguments in a pod, a JSON array of strings. It is not below `/seawall`, because that is the program in its image.
 pub const ARGUMENTS: &str = "/run/seawall/arguments";
 
-/// Where it finds what was standard input on the user's machine.
+/// The path in a pod of the user's standard input.
 pub const STDIN: &str = "/run/seawall/stdin";
 
-/// Most bytes of all values of a Secret together, as they are and not in base64. Source: `MaxSecretSize`, kubernetes/kubernetes
-/// pkg/apis/core/types.go, and `ValidateSecret` in pkg/apis/core/validation/validation.go, which adds up the values alone.
+/// The most bytes of all values of a Secret, before base64. Source: `MaxSecretSize`, kubernetes/kubernetes pkg/apis/core/types.go, and
+/// `ValidateSecret` in pkg/apis/core/validation/validation.go, which adds up only the values.
 pub const LARGEST: usize = 1 << 20;
 
-/// Most files: each is a mount of its own in every pod.
+/// The most files. Each file is a separate mount in every pod.
 pub const MOST_FILES: usize = 250;
 
-/// Where nothing can be mounted: the kernel's, the container runtime's, the pod's own, the program.
+/// The directories without mounts: those of the kernel, the container runtime and the pod, and the program.
 const FORBIDDEN: [&str; 6] = ["/proc", "/sys", "/dev", "/run/seawall", "/seawall", "/var/run/secrets"];
 
-/// Arguments and files, which fit into a Secret and can be mounted.
+/// Arguments and files that fit into a Secret and can be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobInputs {
     arguments: String,
     placed: Vec<MountedFile>,
-    /// Where relative paths begin, if there are any.
+    /// The directory of relative paths, if there are any.
     working_dir: Option<String>,
 }
 
-/// A value and where it is mounted.
+/// A value and its mount path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MountedFile {
     key: String,
@@ -43,43 +43,43 @@ struct MountedFile {
     bytes: Vec<u8>,
 }
 
-/// Why pods cannot be given something.
+/// A reason why an input cannot be given to pods.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobInputsError {
-    /// More than a Secret takes.
+    /// The inputs exceed the size of a Secret.
     #[error(
         "arguments and files together have {bytes} bytes, but the Secret that carries them to the pods takes at most \
          {LARGEST}; the largest is {largest} with {of_largest}"
     )]
     TooLarge {
-        /// All of them.
+        /// The total size.
         bytes: usize,
-        /// Which has most.
+        /// The name of the largest input.
         largest: String,
-        /// How many that has.
+        /// The size of the largest input.
         of_largest: usize,
     },
-    /// More than are mounted.
+    /// The command has too many files.
     #[error(
         "the command names {0} files, but pods get at most {MOST_FILES}: put bodies into targets of the json format"
     )]
     TooMany(usize),
-    /// A file that cannot stand at its path in a pod.
+    /// A file cannot be mounted at its path in a pod.
     #[error("cannot give {path} to pods: {why}")]
     Place {
-        /// As the user spelled it.
+        /// The path as the user wrote it.
         path: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
 }
 
 impl JobInputs {
-    /// What a command takes: its arguments, and what it has read, by paths that begin in this directory where they are relative. No file may be
-    /// in a directory of `taken`, which are volumes.
+    /// Collects the arguments and files of a command. Relative paths start at `working_dir`. No file may be in a directory of `taken`,
+    /// which are volumes.
     ///
     /// # Errors
-    /// All that is [`JobInputsError`].
+    /// Every [`JobInputsError`].
     pub fn new(
         arguments: &[String],
         kept: CapturedInputs,
@@ -90,7 +90,7 @@ impl JobInputs {
         let is_relative = kept.files.iter().any(|named| named.path.is_relative());
         for named in kept.files {
             match place(&named.path, working_dir, taken) {
-                // The same file by two paths.
+                // The same file may appear under two paths.
                 Ok(path) if placed.iter().any(|placed| placed.path == path) => {}
                 Ok(path) => {
                     placed.push(MountedFile {
@@ -127,30 +127,30 @@ impl JobInputs {
         (bytes > LARGEST).then_some(JobInputsError::TooLarge { bytes, largest, of_largest })
     }
 
-    /// The command line, as pods read it.
+    /// The arguments as the pods read them.
     #[must_use]
     pub fn arguments(&self) -> &str {
         &self.arguments
     }
 
-    /// The Secret's keys and values.
+    /// The keys and values of the Secret.
     pub fn values(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.bytes));
         std::iter::once(("arguments", self.arguments.as_bytes())).chain(files)
     }
 
-    /// Keys and where they are mounted.
+    /// The keys and their mount paths.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.path));
         std::iter::once(("arguments", ARGUMENTS)).chain(files)
     }
 
-    /// Where the program begins, if it must be somewhere.
+    /// The working directory of the program, if it needs one.
     pub(crate) fn working_dir(&self) -> Option<&str> {
         self.working_dir.as_deref()
     }
 
-    /// `data` of the Secret.
+    /// The field `data` of the Secret.
     pub(crate) fn data(&self) -> Value {
         self.values()
             .map(|(key, bytes)| (key.to_owned(), Value::from(STANDARD.encode(bytes))))
@@ -158,7 +158,7 @@ impl JobInputs {
             .into()
     }
 
-    /// `stringData` and `data` of it, as people read and change them: what is text is text.
+    /// The fields `stringData` and `data` of the Secret for people: text stays readable.
     pub(crate) fn readable(&self) -> (Value, Value) {
         let (mut texts, mut others) = (Map::new(), Map::new());
         for (key, bytes) in self.values() {
@@ -170,8 +170,8 @@ impl JobInputs {
         (texts.into(), others.into())
     }
 
-    /// What tells one command's materials from another's, and says next to nothing of what is in them: it stands at the Job, which more
-    /// people read, and of a password that can be guessed a longer one would tell whether a guess is right. FNV-1a, 32 bits.
+    /// A digest that tells the inputs of two commands apart. It is only 32 bits long (FNV-1a), because more people can read the Job: a
+    /// longer digest would confirm a guessed password.
     #[must_use]
     pub fn digest(&self) -> String {
         let add = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
@@ -183,7 +183,7 @@ impl JobInputs {
     }
 }
 
-/// Where a file stands in a pod, in which no path goes through a link.
+/// The path of a file in a pod, without symbolic links.
 fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'static str> {
     let mut place = if path.is_absolute() { PathBuf::from("/") } else { working_dir.to_owned() };
     let mut is_down = path.is_absolute();

@@ -1,8 +1,8 @@
-//! The way to pods through the API server: orders by attachments, what they tell by their logs, how they end by a watch.
+//! The channel to pods through the API server: orders go through attachments, reports come from logs, and a watch reports the end of pods.
 //!
-//! An attachment goes from the API server to the kubelet as a log does, so whoever may read a cluster's logs can order pods there: no
-//! address of a pod, no port and no credentials in it. What breaks is opened again: a log goes on behind the last line that came, by the
-//! time at which the node read it. That a pod is gone is told after the last that it wrote.
+//! Attachments and logs go from the API server to the kubelet, so a user who may read a cluster's logs can also control pods there. No pod
+//! needs an address, a port or credentials. A broken connection is opened again. A log continues after its last line, by the time at which
+//! the node read that line. The end of a pod is reported after its last line.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Sender, channel};
@@ -24,19 +24,19 @@ use crate::preflight;
 use crate::runtime::ApiRuntime;
 use crate::wire::{CommandSender, PodChannel, WireEvent};
 
-/// Orders that wait for a way to a pod.
+/// The most orders that wait for a connection to a pod.
 const WAITING: usize = 256;
 
-/// Pauses before what broke is opened again: the first, and the longest.
+/// The first and the longest pause before a broken connection is opened again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How long after its end the last lines of a pod are waited for.
+/// The wait for the last lines of a pod after its end.
 const LAST_LINES: Duration = Duration::from_millis(1500);
 
-/// A log that is opened again is read from so long before the last line on: the node's clock is another than ours.
+/// The overlap when a log is opened again, because the node's clock may differ.
 const OVERLAP: Nanos = 30 * SECOND;
 
-/// The way to these pods of a Job, in the order of their places.
+/// Connects to the pods of a Job, in the order of their indexes.
 #[must_use]
 pub fn connect(
     runtime: &ApiRuntime,
@@ -58,7 +58,7 @@ pub fn connect(
     (PodChannel { names, clock, commands: ways.clone(), events: hear }, ways)
 }
 
-/// Ways to pods, in the order of their places.
+/// The connections to pods, in the order of their indexes.
 pub struct PodStreams {
     orders: Mutex<Vec<mpsc::Sender<Bytes>>>,
     site: ClusterSession,
@@ -69,7 +69,7 @@ pub struct PodStreams {
 }
 
 impl PodStreams {
-    /// Leads to these, too; what they are called.
+    /// Connects to further pods and returns their display names.
     pub fn add_pods(&self, pods: &[RunningPod]) -> Vec<String> {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -92,7 +92,7 @@ impl PodStreams {
 impl CommandSender for PodStreams {
     fn send(&self, pod: usize, line: &str) {
         if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
-            // Nothing has carried any there for minutes: it is gone, and said to be.
+            // No order has reached the pod for minutes. It is lost, which the log reader reports.
             let _ = orders.try_send(Bytes::from(format!("{line}\n")));
         }
     }
@@ -104,13 +104,13 @@ impl CommandSender for PodStreams {
     fn kill_all(&self) {
         let (site, job) = (self.site.clone(), self.job.clone());
         self.runtime.spawn(async move {
-            // Its pods hear nothing from now on, and end by themselves if it stays.
+            // If the deletion fails, the pods hear nothing more and end by themselves.
             let _ = site.delete(&job).await;
         });
     }
 }
 
-/// The way to one pod.
+/// The connection to one pod.
 #[derive(Clone)]
 struct PodLink {
     site: ClusterSession,
@@ -118,14 +118,14 @@ struct PodLink {
     pod: usize,
     clock: RunClock,
     events: Sender<WireEvent>,
-    /// Why it has ended, once it has.
+    /// The reason of the pod's end, once it has ended.
     ended: watch::Receiver<Option<String>>,
 }
 
-/// Pods that have not ended, by name, and where it is said why they have.
+/// The running pods by name, with the channels that report their end.
 type Ends = HashMap<String, watch::Sender<Option<String>>>;
 
-/// Pauses that grow.
+/// Growing pauses.
 struct Pauses(Duration);
 
 impl Pauses {
@@ -133,7 +133,7 @@ impl Pauses {
         Self(PAUSES.0)
     }
 
-    /// Between half of it and all: a thousand logs do not come back in step when an API server does.
+    /// Waits between half of the pause and the whole pause, so that a thousand logs do not return in step after an API server restarts.
     async fn pause(&mut self) {
         sleep(self.0.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         self.0 = (self.0 * 2).min(PAUSES.1);
@@ -141,7 +141,7 @@ impl Pauses {
 }
 
 impl PodLink {
-    /// Brings orders to the pod for as long as there are any, and it is there.
+    /// Sends orders to the pod until there are no more or the pod has ended.
     async fn carry(mut self, mut orders: mpsc::Receiver<Bytes>) {
         let mut pauses = Pauses::new();
         while !self.has_ended() {
@@ -167,7 +167,7 @@ impl PodLink {
         }
     }
 
-    /// Tells what the pod writes, until it has ended and that was told.
+    /// Reads the pod's lines until the pod has ended and everything was passed on.
     async fn hear(mut self) {
         let (mut last, mut pauses) = (None, Pauses::new());
         loop {
@@ -188,7 +188,7 @@ impl PodLink {
                 }
                 Err(failure) => {
                     self.away(&failure);
-                    // The log of a pod that has just ended is there, if its node is.
+                    // The log of a pod that has just ended is available if its node is.
                     had_ended
                 }
             };
@@ -201,7 +201,7 @@ impl PodLink {
         }
     }
 
-    /// Lines until the log ends, or breaks, or a while after the pod has ended; whether any came.
+    /// Reads lines until the log ends or breaks, or for a while after the pod has ended. The result is true if any line came.
     async fn read(&mut self, mut lines: LineReader, last: &mut Option<(Stamp, Nanos)>) -> bool {
         let (mut any, mut by) = (false, None::<Instant>);
         if self.has_ended() {
@@ -223,7 +223,7 @@ impl PodLink {
                 },
             };
             let Ok(Some(line)) = line else { return any };
-            // A stream that ended in the middle of a line: it is read whole when the log is opened again.
+            // The stream ended within a line, which is read again when the log is reopened.
             if !line.ends_with(b"\n") {
                 return any;
             }
@@ -238,7 +238,7 @@ impl PodLink {
         }
     }
 
-    /// From how many seconds ago a log is to be read.
+    /// The number of seconds before now from which to read the log.
     fn since(&self, last: Option<&(Stamp, Nanos)>) -> Option<u32> {
         let (_, came) = last?;
         let ago = self.clock.now().saturating_sub(*came).saturating_add(OVERLAP);
@@ -260,12 +260,12 @@ impl PodLink {
     }
 
     fn tell(&self, event: WireEvent) {
-        // Nobody listens any more.
+        // No receiver is left.
         let _ = self.events.send(event);
     }
 }
 
-/// Sees how pods end, as the API server tells it, until all have.
+/// Watches the pods through the API server until all have ended.
 async fn see(site: ClusterSession, job: String, mut ends: Ends) {
     let path = format!("/api/v1/namespaces/{}/pods", site.place().namespace);
     let labels = format!("{JOB_NAME_LABEL}={job}");
@@ -302,10 +302,10 @@ fn learn(ends: &mut Ends, pod: &Value, is_gone: bool) {
     }
 }
 
-/// When a node read a line, so that later ones are greater: what stands before the point, and its fraction of nine digits.
+/// The time at which a node read a line, in a sortable form: the part before the decimal point, and its fraction with nine digits.
 type Stamp = (String, String);
 
-/// A line of a log with times: `2027-01-31T12:00:00.123456789Z TEXT` (RFC 3339 with as many digits as it takes).
+/// Parses a log line with a timestamp: `2027-01-31T12:00:00.123456789Z TEXT` (RFC 3339 with any number of digits).
 fn stamped(line: &[u8]) -> Option<(Stamp, String)> {
     let line = std::str::from_utf8(line).ok()?.trim_end_matches(['\n', '\r']);
     let (time, text) = line.split_once(' ')?;

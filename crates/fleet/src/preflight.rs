@@ -1,8 +1,8 @@
-//! What stands in the way of a load's pods, in words: rights that are missing, and what the API server tells of a Job and its pods.
+//! Describes the obstacles of a load's pods: missing permissions, and problems that the API server reports about a Job and its pods.
 //!
-//! Pure readers of JSON that [`crate::job`] fetches. Each [`Obstacle`] comes with the kubectl command that shows the same, so that nobody need
-//! believe us. Sources: Kubernetes documentation, "Pod Lifecycle" and "Authorization"; reasons of containers that wait: kubernetes/kubernetes
-//! pkg/kubelet/images/types.go and pkg/kubelet/kuberuntime/kuberuntime_container.go.
+//! The functions are pure readers of JSON from [`crate::job`]. Each [`Obstacle`] comes with a kubectl command that shows the same problem,
+//! so that the user can check it. Sources: Kubernetes documentation, "Pod Lifecycle" and "Authorization"; reasons of waiting containers:
+//! kubernetes/kubernetes pkg/kubelet/images/types.go and pkg/kubelet/kuberuntime/kuberuntime_container.go.
 
 mod ends;
 
@@ -13,16 +13,16 @@ use serde_json::Value;
 pub use self::ends::end_reason;
 use crate::manifest::INDEX_ANNOTATION;
 
-/// A right in a namespace.
+/// A permission in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
-    /// API group; empty is the core's.
+    /// The API group; empty for the core group.
     pub group: &'static str,
-    /// Plural.
+    /// The plural name of the resource.
     pub resource: &'static str,
-    /// Part of it, or nothing.
+    /// The subresource; empty without one.
     pub subresource: &'static str,
-    /// What is done.
+    /// The verb.
     pub verb: &'static str,
 }
 
@@ -35,7 +35,7 @@ const fn right(
     Permission { group, resource, subresource: part, verb }
 }
 
-/// All that a load takes, and `deploy/load-rbac.yaml` grants.
+/// All permissions that a load needs; `deploy/load-rbac.yaml` grants them.
 pub const PERMISSIONS: [Permission; 11] = [
     right("batch", "jobs", "", "create"),
     right("batch", "jobs", "", "get"),
@@ -51,7 +51,7 @@ pub const PERMISSIONS: [Permission; 11] = [
 ];
 
 impl Permission {
-    /// Whether it takes it to join a Job that somebody else has made.
+    /// Whether joining an existing Job needs this permission.
     #[must_use]
     pub fn is_needed_to_join(&self) -> bool {
         !(self.resource == "secrets" || (self.resource == "jobs" && ["create", "patch"].contains(&self.verb)))
@@ -59,7 +59,7 @@ impl Permission {
 }
 
 impl fmt::Display for Permission {
-    /// As `kubectl auth can-i` takes it.
+    /// Writes the permission in the notation of `kubectl auth can-i`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { group, resource, subresource: part, verb } = self;
         write!(f, "{verb} {resource}")?;
@@ -70,17 +70,17 @@ impl fmt::Display for Permission {
     }
 }
 
-/// How kubectl is told where: the context and the namespace.
+/// The context and the namespace for kubectl commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubectlContext {
-    /// Of the kubeconfig; none is its current one.
+    /// The context of the kubeconfig; none for the current one.
     pub context: Option<String>,
-    /// Where the Job is.
+    /// The namespace of the Job.
     pub namespace: String,
 }
 
 impl KubectlContext {
-    /// A command line.
+    /// A kubectl command line for this place.
     #[must_use]
     pub fn kubectl(&self, words: &str) -> String {
         let context =
@@ -89,25 +89,25 @@ impl KubectlContext {
     }
 }
 
-/// What stands in the way.
+/// An obstacle of a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// What it is, and what is to be done if that is known.
+    /// The problem, with its fix if known.
     pub message: String,
-    /// The command that shows it.
+    /// The command that shows the problem.
     pub shown_by: String,
-    /// Whether it may yet go away by itself.
+    /// The time for which the obstacle may pass.
     pub wait: ObstacleWait,
 }
 
-/// How long an [`Obstacle`] is borne.
+/// The time to wait for an [`Obstacle`] to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObstacleWait {
-    /// As long as anything is waited for: somebody is at work on it.
+    /// Wait until the time limit, because the cluster works on the problem.
     UntilTimeout,
-    /// Some seconds: it may be that nobody has looked at it yet.
+    /// Wait some seconds, because no controller may have seen the problem yet.
     Briefly,
-    /// Not at all.
+    /// Do not wait.
     Never,
 }
 
@@ -117,7 +117,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Rights that were refused, if any were.
+/// The obstacle of refused permissions, if there are any.
 #[must_use]
 pub fn missing_permissions(refused: &[Permission], place: &KubectlContext) -> Option<Obstacle> {
     let first = refused.first()?;
@@ -134,7 +134,7 @@ pub fn missing_permissions(refused: &[Permission], place: &KubectlContext) -> Op
     })
 }
 
-/// Why a Job is not what was asked for: made by an API server that knows less than is needed.
+/// The obstacle of an API server that is too old for the Job's fields.
 #[must_use]
 pub fn unsupported_server(job: &Value, place: &KubectlContext) -> Option<Obstacle> {
     let knows = job.pointer("/spec/backoffLimitPerIndex").is_some();
@@ -147,7 +147,7 @@ pub fn unsupported_server(job: &Value, place: &KubectlContext) -> Option<Obstacl
     })
 }
 
-/// What keeps a Job from having pods, by its events: quota, Pod Security, other admission.
+/// The obstacle that keeps a Job from creating pods, from its events: quota, Pod Security or other admission.
 #[must_use]
 pub fn job_obstacle(events: &[Value], job: &str, place: &KubectlContext) -> Option<Obstacle> {
     let is_of_job = |event: &&Value| {
@@ -162,19 +162,19 @@ pub fn job_obstacle(events: &[Value], job: &str, place: &KubectlContext) -> Opti
     } else if why.contains("violates PodSecurity") {
         (format!("Pod Security rejects the pods: {}", after(why, "forbidden: ")), ObstacleWait::Never)
     } else {
-        // A webhook that was away; the Job's controller tries again.
+        // A webhook may be down; the Job's controller retries.
         (format!("cannot create pods: {why}"), ObstacleWait::Briefly)
     };
     Some(Obstacle { message: what, shown_by, wait: passes })
 }
 
-/// What keeps a pod from running, as far as it tells; `events` are those of the namespace.
+/// The obstacle that keeps a pod from running, if visible; `events` are those of the namespace.
 #[must_use]
 pub fn pod_obstacle(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Obstacle> {
     waiting(pod, place).or_else(|| unscheduled(pod, events, place)).or_else(|| unmounted(pod, events, place))
 }
 
-/// A container that waits for something that does not come.
+/// The obstacle of a container that waits in vain.
 fn waiting(pod: &Value, place: &KubectlContext) -> Option<Obstacle> {
     let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
     let (image, state) = statuses
@@ -199,13 +199,13 @@ fn waiting(pod: &Value, place: &KubectlContext) -> Option<Obstacle> {
     Some(Obstacle { message: what, shown_by: describe(pod, place), wait: ObstacleWait::Never })
 }
 
-/// Events of who gives a cluster another node: cluster-autoscaler (`TriggeredScaleUp`) and Karpenter (`Nominated`).
+/// The event reasons of node autoscalers: cluster-autoscaler (`TriggeredScaleUp`) and Karpenter (`Nominated`).
 const GROWING: [&str; 2] = ["TriggeredScaleUp", "Nominated"];
 
 fn unscheduled(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Obstacle> {
     let condition =
         condition(pod, "PodScheduled").filter(|condition| text(condition, "/status") == "False")?;
-    // A gate (`SchedulingGated`) is somebody's who will open it.
+    // Another controller will remove a scheduling gate (`SchedulingGated`).
     if text(condition, "/reason") != "Unschedulable" {
         return None;
     }
@@ -215,7 +215,7 @@ fn unscheduled(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<
     Some(Obstacle { message: what, shown_by: describe(pod, place), wait: passes })
 }
 
-/// A volume that cannot be mounted is told by events alone, and tried again for ever.
+/// The obstacle of a volume that cannot be mounted. Only events show it, and the kubelet retries for ever.
 fn unmounted(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Obstacle> {
     if text(pod, "/status/phase") != "Pending" {
         return None;
@@ -228,7 +228,7 @@ fn unmounted(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Ob
         node_name(pod),
         text(failed, "/message")
     );
-    // The Secret comes after the Job; a kubelet that was too quick looks again.
+    // The Secret is created after the Job; a kubelet that was too early retries.
     Some(Obstacle { message: what, shown_by: describe(pod, place), wait: ObstacleWait::Briefly })
 }
 
@@ -239,14 +239,14 @@ fn of_object<'a>(events: &'a [Value], pod: &'a Value) -> impl Iterator<Item = &'
     events.iter().filter(is_its)
 }
 
-/// A pod's place among those of its Job.
+/// The index of a pod in its Job.
 #[must_use]
 pub fn pod_index(pod: &Value) -> Option<usize> {
     let of = |kind: &str| pod.get("metadata")?.get(kind)?.get(INDEX_ANNOTATION)?.as_str()?.parse().ok();
     of("annotations").or_else(|| of("labels"))
 }
 
-/// Whether its program runs.
+/// Whether the pod's program runs.
 #[must_use]
 pub fn is_pod_running(pod: &Value) -> bool {
     let running = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
@@ -256,13 +256,13 @@ pub fn is_pod_running(pod: &Value) -> bool {
         && running.is_some_and(|statuses| statuses.iter().any(is_running))
 }
 
-/// A pod's name.
+/// The name of a pod.
 #[must_use]
 pub fn pod_name(pod: &Value) -> &str {
     text(pod, "/metadata/name")
 }
 
-/// The node that has it, in words where none has.
+/// The node of a pod, or "an unknown node".
 #[must_use]
 pub fn node_name(pod: &Value) -> &str {
     Some(text(pod, "/spec/nodeName")).filter(|node| !node.is_empty()).unwrap_or("an unknown node")
@@ -273,7 +273,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| text(condition, "/type") == kind)
 }
 
-/// Why a Job is at its end, if it is.
+/// The reason why a Job has failed, if it has.
 #[must_use]
 pub fn job_failed(job: &Value) -> Option<String> {
     let failed = condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))?;
@@ -290,12 +290,12 @@ fn describe(pod: &Value, place: &KubectlContext) -> String {
     place.kubectl(&format!("describe pod {}", pod_name(pod)))
 }
 
-/// A text in an object; empty where there is none.
+/// A text in an object; empty if it does not exist.
 fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What follows the last of such words.
+/// The text after the last occurrence of `words`.
 fn after<'a>(text: &'a str, words: &str) -> &'a str {
     text.rsplit_once(words).map_or(text, |(_, rest)| rest)
 }

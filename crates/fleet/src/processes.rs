@@ -1,4 +1,4 @@
-//! Pods that are processes of this machine, over pipes: what a load from many pods does, tried out without a cluster.
+//! Pods as local processes over pipes, which test a load from many pods without a cluster.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,13 +13,13 @@ use seawall_load::clock::RunClock;
 use crate::protocol::INDEX_VARIABLE;
 use crate::wire::{CommandSender, PodChannel, WireEvent};
 
-/// Lines on their way to a process that does not read: of heartbeats a minute's.
+/// The most lines for a process that does not read them: one minute of heartbeats.
 const WAITING: usize = 64;
 
-/// Starts so many processes of a program, each told its place by [`INDEX_VARIABLE`]. Their standard error is ours.
+/// Starts this many processes of a program. Each gets its index in [`INDEX_VARIABLE`], and their standard error is that of this process.
 ///
 /// # Errors
-/// The system refuses.
+/// The system cannot start a process.
 pub fn start(program: &OsStr, arguments: &[&OsStr], many: usize) -> io::Result<(PodChannel, Arc<Processes>)> {
     let clock = RunClock::start();
     let (events, hear) = channel();
@@ -36,7 +36,7 @@ fn name(child: Option<&Child>) -> String {
 
 type Children = Arc<Mutex<Vec<Option<Child>>>>;
 
-/// Processes, which end when this is dropped.
+/// A set of processes that end when this value is dropped.
 pub struct Processes {
     /// The program and its arguments.
     words: Vec<OsString>,
@@ -47,10 +47,10 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Starts so many more; what they are called.
+    /// Starts further processes and returns their names.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system cannot start a process.
     pub fn start_more(&self, many: usize) -> io::Result<Vec<String>> {
         (0..many).map(|_| self.one_more()).collect()
     }
@@ -61,7 +61,7 @@ impl Processes {
         let mut words = self.words.iter();
         let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
         command.args(words).env(INDEX_VARIABLE, pod.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // What a terminal sends to whoever orders is not theirs.
+        // A process group of its own keeps the terminal's signals away from the pods.
         command.process_group(0);
         let mut child = command.spawn()?;
         let name = name(Some(&child));
@@ -82,7 +82,7 @@ impl Processes {
 impl CommandSender for Processes {
     fn send(&self, pod: usize, line: &str) {
         if let Some(lines) = self.lines.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
-            // Nobody reads there: it is gone, or as good as that, and said to be when nothing comes from it.
+            // The process does not read. It has ended or hangs, and the reader of its output reports that.
             let _ = lines.try_send(line.to_owned());
         }
     }
@@ -94,7 +94,7 @@ impl CommandSender for Processes {
     fn kill_all(&self) {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         for child in children.iter_mut().flatten() {
-            // It has ended already.
+            // The process has already ended.
             let _ = child.kill();
         }
     }
@@ -126,7 +126,7 @@ fn hear(pod: usize, output: ChildStdout, clock: RunClock, events: &Sender<WireEv
         Some(Err(error)) => error.to_string(),
         None => "ended".into(),
     };
-    // Nobody listens any more.
+    // No receiver is left.
     let _ = events.send(WireEvent::Lost { pod, why, at: clock.now() });
 }
 

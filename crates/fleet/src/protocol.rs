@@ -1,127 +1,129 @@
-//! What a pod is told, and what it tells: a line of JSON each.
+//! The protocol between the controller and a pod: one JSON document per line.
 //!
-//! [`PodCommand`]s come on a pod's standard input, [`PodReport`]s go to its standard output, which is its log. What exactly is done in a trial is the
-//! command's: `W` is the work that it asks for, `P` a part of what comes of it while it goes on, `R` what came of it in the end. `attack`
-//! knows one work, of which the parts are intervals; `find` has offers and experiments carried out, `isolate` segments.
+//! [`PodCommand`]s come on a pod's standard input, and [`PodReport`]s go to its standard output, which is its log. The command defines the
+//! content of a trial: `W` is the work, `P` a part of the results, and `R` the final result. `attack` has one work whose parts are
+//! intervals. `find` sends trials and experiments, and `isolate` sends segments.
 //!
-//! Instants are nanoseconds since the Unix epoch by the *pod's* clock, which whoever orders has compared with its own by [`PodCommand::Ping`].
+//! Instants are Unix nanoseconds by the *pod's* clock. The controller compares that clock with its own by [`PodCommand::Ping`].
 
 use serde::{Deserialize, Serialize};
 
-/// The version of these lines. Whoever orders refuses a pod that speaks another.
+/// The version of the protocol. The controller refuses a pod with another version.
 pub const VERSION: u32 = 1;
 
-/// A pod that has heard nothing for so long ends its load and itself, in seconds: whoever orders is gone. It says something every second.
+/// The seconds of silence after which a pod ends its load and itself, because the controller is gone. The controller sends a line every
+/// second.
 pub const HEARTBEAT_SECONDS: u64 = 10;
 
-/// The variable by which a pod is told its place among the others, from 0: the one that Kubernetes sets in pods of an Indexed Job
+/// The environment variable with a pod's index, from 0. Kubernetes sets it in pods of an Indexed Job
 /// (<https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode>).
 pub const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
-/// Most bytes that a pod writes in a second of a load.
+/// The most bytes that a pod writes per second of a load.
 pub const LOG_BYTES_PER_SECOND: usize = 4096;
 
-/// Most bytes of records that a pod tells of a trial, before they are in base64. What is beyond that is left out, whole records each, and
-/// that is said at the end.
+/// The most bytes of records that a pod reports for a trial, before base64. Further records are left out as a whole, which the end of the
+/// trial reports.
 pub const MOST_RECORDS: usize = 4 << 20;
 
-/// What a pod is told.
+/// An order to a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PodCommand<W> {
-    /// Somebody is there; to be answered at once with [`PodReport::Pong`] of the same number.
+    /// A sign of life. The pod answers at once with [`PodReport::Pong`] and the same number.
     Ping(u64),
-    /// Begin a trial.
+    /// Start a trial.
     Begin(BeginTrial<W>),
-    /// Steer the trial under way.
+    /// Change the running trial.
     Steer(ControlCommand),
-    /// Send nothing more in the trial under way, and wait for answers; said again: end at once.
+    /// Stop sending in the running trial and wait for responses. A second order ends the trial at once.
     Stop,
-    /// There is nothing more to do: end.
+    /// End the program.
     Leave,
 }
 
-/// A trial to begin.
+/// A trial to start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BeginTrial<W> {
-    /// Its number, which stands in all that is told of it.
+    /// The number of the trial, which all its reports carry.
     pub trial: u64,
-    /// The first instant of its schedule.
+    /// The first instant of the schedule.
     pub at: i64,
-    /// Which part of the schedule is this pod's, counted from 0, and of how many.
+    /// The pod's shard of the schedule, counted from 0, and the number of shards.
     pub shard: (u64, u64),
-    /// What is to be done.
+    /// The work to do.
     pub work: W,
 }
 
-/// A command as `attack --control-socket` takes them, such as `rate 500/s`.
+/// A command of `attack --control-socket`, such as `rate 500/s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlCommand {
-    /// The command.
+    /// The command line.
     pub line: String,
-    /// From when on in the run, in nanoseconds since its start: the same for all pods, so that their shards stay those of one schedule.
+    /// The time of the run at which the command takes effect, in nanoseconds since its start. It is the same for all pods, so that their
+    /// shards still form one schedule.
     pub from: u64,
 }
 
-/// What a pod tells.
+/// A report of a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PodReport<P, R> {
-    /// It is there, its connections are warm, and it waits for a trial.
+    /// The pod is ready with warm connections and waits for a trial.
     Ready(PodReady),
     /// The answer to a ping.
     Pong(Pong),
-    /// A trial has begun.
+    /// A trial has started.
     Begun {
-        /// Which.
+        /// The number of the trial.
         trial: u64,
-        /// The first instant of its schedule.
+        /// The first instant of the schedule.
         at: i64,
     },
-    /// What came of a trial since the last part.
+    /// The results of a trial since the last part.
     Part {
-        /// Of which.
+        /// The number of the trial.
         trial: u64,
-        /// What.
+        /// The part.
         part: P,
-        /// What speaks against this generator in this part: throttled by its quota, behind its schedule. Empty: nothing.
+        /// The reasons to doubt this generator in this part, such as CPU throttling or a late schedule; usually empty.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         doubts: Vec<String>,
     },
-    /// Records of a trial as its results are written, for who has asked for them and cannot reach a file of the pod's: the next bytes of
-    /// them. No more than [`MOST_RECORDS`] come of a trial, and they may take more than [`LOG_BYTES_PER_SECOND`].
+    /// The next bytes of a trial's records, for a controller that cannot read the pod's files. A trial has at most [`MOST_RECORDS`] bytes,
+    /// and they may exceed [`LOG_BYTES_PER_SECOND`].
     Records {
-        /// Of which.
+        /// The number of the trial.
         trial: u64,
-        /// In base64.
+        /// The bytes in base64.
         chunk: String,
     },
-    /// A trial is over.
+    /// A trial has ended.
     Done {
-        /// Which.
+        /// The number of the trial.
         trial: u64,
-        /// What came of it.
+        /// The result.
         result: R,
     },
-    /// What was ordered cannot be done, in words.
+    /// The pod cannot carry out an order, for this reason.
     Failed(String),
 }
 
-/// What a pod says of itself when it is ready.
+/// The description of a pod that is ready.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PodReady {
-    /// [`VERSION`] of its lines.
+    /// The [`VERSION`] of the pod's protocol.
     pub protocol: u32,
-    /// Of its program.
+    /// The version of the pod's program.
     pub version: String,
-    /// Its place among the pods, from 0 ([`INDEX_VARIABLE`]).
+    /// The index of the pod, from 0 ([`INDEX_VARIABLE`]).
     pub index: u64,
-    /// Connections that stand.
+    /// The number of open connections.
     pub connections: usize,
-    /// Cores that it may use, by its quota.
+    /// The cores that the pod may use, by its quota.
     pub cores: f64,
 }
 
@@ -129,9 +131,9 @@ pub struct PodReady {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pong {
-    /// The ping's number.
+    /// The number of the ping.
     pub ping: u64,
-    /// When it was answered, by the pod's clock.
+    /// The time of the answer, by the pod's clock.
     pub at: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Where the API server is spoken to: a thread with a runtime of its own, beside those that call and wait.
+//! A thread with its own async runtime for the API server, for callers that block.
 
 use std::future::Future;
 use std::io;
@@ -10,17 +10,17 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// The runtime. It ends, and with it all that goes on there, when the last clone is dropped.
+/// The async runtime. It ends with all its tasks when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct ApiRuntime {
     handle: Handle,
     _end: Arc<oneshot::Sender<()>>,
 }
 
-/// How often somebody who waits is asked whether he still wants to.
+/// The interval at which a blocked call checks whether the caller still wants to wait.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Nobody wants to wait any more, or the runtime has ended.
+/// The caller stopped waiting, or the runtime has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub struct WaitInterrupted;
@@ -29,13 +29,13 @@ impl ApiRuntime {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system cannot start a thread.
     pub fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let drive = move || {
-            // Its sender is only ever dropped.
+            // The sender is never used, only dropped.
             let _ = runtime.block_on(ended);
             runtime.shutdown_background();
         };
@@ -43,15 +43,15 @@ impl ApiRuntime {
         Ok(Self { handle, _end: Arc::new(end) })
     }
 
-    /// Has something go on there.
+    /// Runs a task in the background.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         drop(self.handle.spawn(work));
     }
 
-    /// Waits for work that is done there, as long as `waits` says so.
+    /// Runs a task and waits for it as long as `waits` returns true.
     ///
     /// # Errors
-    /// [`WaitInterrupted`]; the work was given up then.
+    /// [`WaitInterrupted`] if the wait ended first; the task is then cancelled.
     pub fn call<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -59,7 +59,7 @@ impl ApiRuntime {
     ) -> Result<T, WaitInterrupted> {
         let (tell, told) = channel();
         let task = self.handle.spawn(async move {
-            // Nobody waits any more.
+            // No caller waits any more.
             let _ = tell.send(work.await);
         });
         loop {

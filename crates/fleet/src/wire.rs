@@ -1,66 +1,66 @@
-//! What joins whoever orders to pods: lines to each, lines from each, and news of who is gone.
+//! The channel between the controller and the pods: lines to each pod, lines from each pod, and reports of lost pods.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use seawall_load::clock::{Nanos, RunClock};
 
-/// Pods that have begun, by their place from 0.
+/// The channel to running pods, by index from 0.
 pub struct PodChannel {
-    /// What each is called, for people: its name, and its node if that is known.
+    /// The display name of each pod: its name, and its node if known.
     pub names: Vec<String>,
-    /// By which it is said when something came.
+    /// The clock of the arrival times.
     pub clock: RunClock,
-    /// The way there.
+    /// The sender of orders.
     pub commands: Arc<dyn CommandSender>,
-    /// What comes from there. Closed: nothing more will.
+    /// The events from pods. A closed receiver means that there will be no more.
     pub events: Receiver<WireEvent>,
 }
 
-/// Gives lines to pods.
+/// A sender of lines to pods.
 pub trait CommandSender: Send + Sync {
-    /// Gives a pod a line, which has no newline at its end. Does not wait; a pod that is gone is not told, and said to be by an [`WireEvent`].
+    /// Sends a line without a newline to a pod. It does not block. A line to a lost pod is dropped; a [`WireEvent`] reports the loss.
     fn send(&self, pod: usize, line: &str);
 
     /// To how many pods there is a way.
     fn pod_count(&self) -> usize;
 
-    /// Ends all pods at once, whatever they do.
+    /// Kills all pods at once, even during a load.
     fn kill_all(&self);
 }
 
-/// What happens to pods.
+/// An event from a pod.
 #[derive(Debug)]
 pub enum WireEvent {
-    /// A pod wrote a line to its log. Each line comes once, in the order in which they were written.
+    /// A pod wrote a line to its log. Each line arrives once, in the order of writing.
     Line {
-        /// Which pod.
+        /// The index of the pod.
         pod: usize,
-        /// When it came here, by the wire's clock.
+        /// The arrival time by the channel's clock.
         at: Nanos,
-        /// Without the newline.
+        /// The line without its newline.
         line: String,
     },
-    /// A pod will say nothing more: killed, evicted, failed, ended.
+    /// A pod has ended: killed, evicted, failed or finished.
     Lost {
-        /// Which.
+        /// The index of the pod.
         pod: usize,
-        /// Why, in words, such as `killed (exit code 137)` or `evicted: the node was low on memory`.
+        /// The reason, such as `killed (exit code 137)` or `evicted: the node was low on memory`.
         why: String,
-        /// When that came here.
+        /// The arrival time by the channel's clock.
         at: Nanos,
     },
-    /// Nothing comes of a pod for now, and another try is made: its node or the API server does not answer.
+    /// A pod cannot be reached at the moment, because its node or the API server does not respond. The channel retries.
     Unreachable {
-        /// Which.
+        /// The index of the pod.
         pod: usize,
-        /// Why, in words.
+        /// The reason.
         why: String,
     },
 }
 
 impl WireEvent {
-    /// When it came, if it says so.
+    /// The arrival time, if the event has one.
     pub(crate) fn received_at(&self) -> Option<Nanos> {
         match self {
             Self::Line { at, .. } | Self::Lost { at, .. } => Some(*at),

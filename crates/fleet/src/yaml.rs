@@ -1,11 +1,11 @@
-//! JSON values as YAML for people: blocks, texts of several lines as such, quotes only where they are needed.
+//! Writes JSON values as readable YAML: blocks, multi-line texts, quotes only where needed.
 //!
-//! The workspace's reader of YAML writes none, and this is all that a manifest takes. Whatever is not surely plain is written as JSON writes it,
-//! which is YAML, too (YAML 1.2.2 section 1.2).
+//! The workspace's YAML reader cannot write, and a manifest needs only this. A value that is not certainly plain is written as JSON, which
+//! is YAML, too (YAML 1.2.2 section 1.2).
 
 use serde_json::{Map, Value};
 
-/// A document.
+/// Writes a document.
 #[must_use]
 pub fn to_yaml(value: &Value) -> String {
     let mut out = String::new();
@@ -20,7 +20,7 @@ pub fn to_yaml(value: &Value) -> String {
     out
 }
 
-/// Its entries, a line or more each; `begun`: the first line has its indent already.
+/// Writes the entries of an object. `begun` means that the first line is indented already.
 fn object(map: &Map<String, Value>, depth: usize, begun: bool, out: &mut String) {
     for (place, (key, value)) in map.iter().enumerate() {
         if place > 0 || !begun {
@@ -46,7 +46,7 @@ fn array(list: &[Value], depth: usize, out: &mut String) {
     }
 }
 
-/// What stands behind a key or a dash.
+/// Writes the value after a key or a dash.
 fn below(value: &Value, depth: usize, out: &mut String) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -70,8 +70,8 @@ fn indent(depth: usize, out: &mut String) {
     (0..depth).for_each(|_| out.push_str("  "));
 }
 
-/// Whether a text is written line by line and read back as it was: lines that are printable, and neither begin nor end in a way that
-/// a block's rules of indentation and chomping change.
+/// Whether a text can be a literal block: its lines are printable, and the block's rules for indentation and final newlines do not change
+/// it.
 fn is_block(text: &str) -> bool {
     let is_plain = |letter: char| letter == '\n' || letter.is_ascii_graphic() || letter == ' ';
     let ends_once = !text.trim_end_matches('\n').is_empty() && !text.ends_with("\n\n");
@@ -101,7 +101,7 @@ fn scalar(text: &str) -> String {
     if is_plain(text) { text.to_owned() } else { quoted(text) }
 }
 
-/// As JSON has it, but for what YAML wants escaped and JSON does not.
+/// Quotes a text as JSON does, with YAML's additional escapes.
 fn quoted(text: &str) -> String {
     let is_printable = |letter: char| {
         !matches!(
@@ -116,7 +116,8 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string().chars().map(escaped).collect()
 }
 
-/// Whether a text means itself without quotes: it begins with a letter or a slash, holds nothing that ends or splits it, and is no word of YAML 1.1, which kubectl reads.
+/// Whether a text needs no quotes: it starts with a letter or a slash, has no character that ends or splits it, and is not a special word
+/// of YAML 1.1, which kubectl reads.
 fn is_plain(text: &str) -> bool {
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
     let begins = text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '/');

@@ -1,4 +1,4 @@
-//! Whether pods begin: what was seen of a Job, look by look, comes to a verdict. Pure.
+//! Judges whether the pods of a Job start, from one look after another. The functions are pure.
 
 use std::time::Duration;
 
@@ -8,40 +8,40 @@ use serde_json::Value;
 use super::RunningPod;
 use crate::preflight::{self, KubectlContext, Obstacle, ObstacleWait};
 
-/// How long something is borne that may pass soon ([`ObstacleWait::Briefly`]): who gives a cluster nodes looks every ten seconds (cluster-autoscaler,
-/// `--scan-interval`) and says then that it does.
+/// The time for which a temporary obstacle is accepted ([`ObstacleWait::Briefly`]). cluster-autoscaler checks every ten seconds
+/// (`--scan-interval`) and then announces a new node.
 const SOON: Duration = Duration::from_secs(15);
 
-/// What one look has seen.
+/// The observation of one look.
 #[derive(Debug, Clone, Default)]
 pub struct JobObservation {
     /// All pods of the Job.
     pub pods: Vec<Value>,
-    /// Of the Job, and of the first pod that does not run.
+    /// The events of the Job and of the first pod that does not run.
     pub events: Vec<Value>,
-    /// The Job, where pods are lacking; else null.
+    /// The Job if pods are missing; otherwise null.
     pub job: Value,
 }
 
 impl JobObservation {
-    /// A pod whose program does not run.
+    /// The first pod whose program does not run.
     pub(super) fn first_pending(&self) -> Option<&Value> {
         self.pods.iter().find(|pod| !preflight::is_pod_running(pod))
     }
 }
 
-/// What a look comes to.
+/// The verdict of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartVerdict {
-    /// So many pods run, and the others may yet.
+    /// This many pods run, and the others may still start.
     Waiting(usize),
-    /// All run.
+    /// All pods run.
     Running(Vec<RunningPod>),
-    /// They will not.
+    /// The pods cannot start.
     CannotStart(Obstacle),
 }
 
-/// Pods that begin.
+/// The startup of a Job's pods.
 #[derive(Debug)]
 pub struct PodStartup {
     job: String,
@@ -49,24 +49,24 @@ pub struct PodStartup {
     place: KubectlContext,
     within: Duration,
     began: Moment,
-    /// Since when something has stood in the way that may pass soon.
+    /// The start of the current temporary obstacle.
     since: Option<Moment>,
 }
 
 impl PodStartup {
-    /// So many pods of a Job are waited for, at most so long from now on.
+    /// Waits for this many pods of a Job, for at most `within` from now on.
     #[must_use]
     pub fn new(job: &str, pods: usize, place: KubectlContext, within: Duration, now: Moment) -> Self {
         Self { job: job.to_owned(), pods, place, within, began: now, since: None }
     }
 
-    /// Whether nothing more is waited for.
+    /// Whether the time limit has passed.
     #[must_use]
     pub fn is_over(&self, now: Moment) -> bool {
         now.since(self.began) >= self.within
     }
 
-    /// What a look comes to, then.
+    /// Judges one look.
     pub fn judge(&mut self, seen: &JobObservation, now: Moment) -> StartVerdict {
         let running = self.running(seen);
         let runs = running.iter().flatten().count();
@@ -86,7 +86,7 @@ impl PodStartup {
         }
     }
 
-    /// Pods that run, by their place.
+    /// The running pods by index.
     fn running(&self, seen: &JobObservation) -> Vec<Option<RunningPod>> {
         let mut running = vec![None; self.pods];
         for pod in seen.pods.iter().filter(|pod| preflight::is_pod_running(pod)) {
@@ -100,7 +100,7 @@ impl PodStartup {
         running
     }
 
-    /// A pod, or the Job, that is at its end before anything has begun: it is not replaced.
+    /// The obstacle of a pod or Job that has ended before the load: Kubernetes does not replace it.
     fn ended(&self, seen: &JobObservation) -> Option<Obstacle> {
         let of_pod = seen.pods.iter().find_map(|pod| {
             let why = preflight::end_reason(pod, false)?;
@@ -115,14 +115,14 @@ impl PodStartup {
         Some(Obstacle { message: what, shown_by: self.place.kubectl(&words), wait: ObstacleWait::Never })
     }
 
-    /// What stands in the way, that first which passes least.
+    /// The most permanent obstacle.
     fn obstacle(&self, seen: &JobObservation) -> Option<Obstacle> {
         let of_job = (seen.pods.len() < self.pods)
             .then(|| preflight::job_obstacle(&seen.events, &self.job, &self.place))
             .flatten();
         let of_pods =
             seen.pods.iter().filter_map(|pod| preflight::pod_obstacle(pod, &seen.events, &self.place));
-        // The first of equals, so that the same is said look by look.
+        // Among equal obstacles, the first one, so that each look gives the same one.
         of_job
             .into_iter()
             .chain(of_pods)

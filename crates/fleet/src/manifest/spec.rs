@@ -1,6 +1,7 @@
-//! What is asked for of pods, checked: what stands in a [`LoadJobSpec`] is taken by Kubernetes, as far as its form goes.
+//! The checked settings of a load's pods. Kubernetes accepts the form of every value in a [`LoadJobSpec`].
 //!
-//! Forms: Kubernetes documentation, "Object Names and IDs", "Labels and Selectors", "Resource Management for Pods and Containers".
+//! The forms are from the Kubernetes documentation: "Object Names and IDs", "Labels and Selectors", "Resource Management for Pods and
+//! Containers".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,45 +9,45 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-/// A load's pods.
+/// The settings of a load's pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadJobSpec {
-    /// Of the Job and of the Secret.
+    /// The name of the Job and of the Secret.
     pub name: ResourceName,
-    /// None: the context's.
+    /// The namespace; none for that of the kubectl context.
     pub namespace: Option<ResourceName>,
-    /// How many.
+    /// The number of pods.
     pub pods: u32,
-    /// Of the program.
+    /// The image of the program.
     pub image: ImageName,
-    /// None: Kubernetes' usual one, `Always` for `latest` and `IfNotPresent` else.
+    /// The pull policy; none for Kubernetes' default, which is `Always` for the tag `latest` and otherwise `IfNotPresent`.
     pub pull_policy: Option<PullPolicy>,
-    /// Of each pod, requested and most.
+    /// The CPU of each pod, as request and limit.
     pub cpu: CpuQuantity,
-    /// Of each pod, requested and most.
+    /// The memory of each pod, as request and limit.
     pub memory: MemoryQuantity,
-    /// Labels of nodes that may have them.
+    /// The labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Taints of nodes that do not keep them away.
+    /// The tolerated taints of nodes.
     pub tolerations: Vec<Toleration>,
-    /// Where records are written.
+    /// The volumes for records.
     pub volumes: Vec<Volume>,
-    /// From the start of the Job on, in seconds: then Kubernetes ends it, whoever has forgotten it.
+    /// The deadline in seconds after the start of the Job, at which Kubernetes ends a forgotten Job.
     pub deadline_seconds: u64,
-    /// How long a Job that has ended stays, in seconds; none: until it is deleted.
+    /// The seconds for which an ended Job stays; none if it stays until it is deleted.
     pub ttl_seconds: Option<u32>,
-    /// Of Job, Secret and pods, beside their own.
+    /// Additional labels of the Job, the Secret and the pods.
     pub labels: BTreeMap<String, String>,
 }
 
-/// How long a Job of a client that vanished stays after its end: long enough for a look at it.
+/// The default seconds for which the ended Job of a lost client stays: long enough to inspect it.
 const TTL_SECONDS: u32 = 600;
 
-/// An hour, where nobody says how long a load takes.
+/// The default deadline: one hour.
 const DEADLINE_SECONDS: u64 = 3600;
 
 impl LoadJobSpec {
-    /// Pods of one core and 128 MiB.
+    /// The default settings: pods with one core and 128 MiB.
     #[must_use]
     pub fn new(name: ResourceName, pods: u32, image: ImageName) -> Self {
         Self {
@@ -67,51 +68,51 @@ impl LoadJobSpec {
     }
 }
 
-/// A name of up to 56 bytes that a label of DNS can be (RFC 1123): pods' host names have an index behind it, and 63 bytes at most.
+/// A name of at most 56 bytes that is a DNS label (RFC 1123). Pods' host names add an index and have at most 63 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ResourceName(String);
 
-/// An image's name in its registry.
+/// The name of an image in its registry.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ImageName(String);
 
-/// Cores, as Kubernetes writes them.
+/// A number of cores in Kubernetes' notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuQuantity(String);
 
-/// Bytes, as Kubernetes writes them.
+/// A number of bytes in Kubernetes' notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryQuantity(String);
 
-/// When a node fetches the image.
+/// The policy for pulling the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullPolicy {
-    /// For each pod.
+    /// Pull for each pod.
     Always,
-    /// Where it has none.
+    /// Pull if the node lacks the image.
     IfNotPresent,
-    /// Not at all.
+    /// Never pull.
     Never,
 }
 
-/// Where pods write records.
+/// A volume for records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Volume {
-    /// A PersistentVolumeClaim, in it a directory for each run.
+    /// A PersistentVolumeClaim, with one directory per run.
     Claim {
-        /// Its name.
+        /// The name of the claim.
         claim: ResourceName,
-        /// Where the program finds it.
+        /// The path in the container.
         path: String,
     },
-    /// On the node, as long as there is the pod.
+    /// A directory on the node that exists as long as the pod.
     Empty {
-        /// Where the program finds it.
+        /// The path in the container.
         path: String,
     },
 }
 
-/// A taint that does not keep pods away.
+/// A tolerated taint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toleration {
     key: String,
@@ -130,7 +131,7 @@ macro_rules! shown {
 }
 shown!(ResourceName ImageName CpuQuantity MemoryQuantity);
 
-/// Longest [`ResourceName`].
+/// The longest [`ResourceName`].
 const LONGEST_NAME: usize = 56;
 
 impl FromStr for ResourceName {
@@ -176,7 +177,7 @@ impl FromStr for CpuQuantity {
     }
 }
 
-/// Least memory of a pod: the program does not start in less.
+/// The least memory of a pod. With less, the program does not start.
 const LEAST_MEMORY: u64 = 16 << 20;
 
 impl FromStr for MemoryQuantity {
@@ -202,7 +203,7 @@ impl FromStr for MemoryQuantity {
 }
 
 impl PullPolicy {
-    /// As Kubernetes writes it.
+    /// The word in Kubernetes' notation.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Always => "Always",
@@ -223,7 +224,7 @@ impl FromStr for PullPolicy {
 }
 
 impl Volume {
-    /// Where the program finds it.
+    /// The path in the container.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -275,7 +276,7 @@ impl Toleration {
 impl FromStr for Toleration {
     type Err = String;
 
-    /// As `kubectl taint` writes a taint: `key[=value][:effect]`.
+    /// Parses the notation of `kubectl taint`: `key[=value][:effect]`.
     fn from_str(text: &str) -> Result<Self, String> {
         const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
         let malformed = || {
@@ -296,10 +297,10 @@ impl FromStr for Toleration {
     }
 }
 
-/// `KEY=VALUE` of a label.
+/// Parses a label `KEY=VALUE`.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a label.
 pub fn parse_label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, value)| is_label_key(key) && is_label_value(value));
     let malformed = || format!("{text:?} is not a label: expected KEY=VALUE, such as pool=load");

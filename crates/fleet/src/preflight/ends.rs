@@ -1,17 +1,17 @@
-//! How pods end, in words.
+//! Describes how pods end.
 
 use serde_json::Value;
 
 use super::{condition, node_name, text};
 
-/// Exit codes of a program that was killed: 128 and the signal (bash(1), "Exit status").
+/// The exit codes of killed programs: 128 plus the signal (bash(1), "Exit status").
 const KILLED: i64 = 137;
 const TERMINATED: i64 = 143;
 
-/// Longest text of somebody else's in a sentence, in bytes.
+/// The longest foreign text in a sentence, in bytes.
 const LONGEST: usize = 300;
 
-/// Why a pod will say nothing more; none as long as it may. `is_gone`: the API server has it no longer.
+/// The reason of a pod's end; none while it may still report. `is_gone` means that the API server no longer has the pod.
 #[must_use]
 pub fn end_reason(pod: &Value, is_gone: bool) -> Option<String> {
     of_pod(pod)
@@ -20,7 +20,7 @@ pub fn end_reason(pod: &Value, is_gone: bool) -> Option<String> {
         .or_else(|| is_gone.then(|| "deleted".to_owned()))
 }
 
-/// What ended the pod as a whole.
+/// The reason why the whole pod ended.
 fn of_pod(pod: &Value) -> Option<String> {
     let (reason, message) = (text(pod, "/status/reason"), shortened(text(pod, "/status/message")));
     let disrupted =
@@ -31,7 +31,7 @@ fn of_pod(pod: &Value) -> Option<String> {
         "NodeLost" => format!("the node {} does not respond", node_name(pod)),
         "Shutdown" | "NodeShutdown" | "Terminated" => format!("the node {} shut down", node_name(pod)),
         "" => return disrupted.and_then(|condition| disruption(pod, condition)),
-        // It never ran: UnexpectedAdmissionError, OutOfcpu, NodeAffinity.
+        // The pod never ran: UnexpectedAdmissionError, OutOfcpu, NodeAffinity.
         reason if text(pod, "/status/phase") == "Failed" => {
             format!("rejected by {}: {reason}: {message}", node_name(pod))
         }
@@ -40,7 +40,7 @@ fn of_pod(pod: &Value) -> Option<String> {
     Some(why)
 }
 
-/// Reasons of `DisruptionTarget`. Source: Kubernetes documentation, "Pod Lifecycle", disruption conditions.
+/// The reasons of `DisruptionTarget`. Source: Kubernetes documentation, "Pod Lifecycle", disruption conditions.
 fn disruption(pod: &Value, condition: &Value) -> Option<String> {
     let message = shortened(text(condition, "/message"));
     Some(match text(condition, "/reason") {
@@ -53,7 +53,7 @@ fn disruption(pod: &Value, condition: &Value) -> Option<String> {
     })
 }
 
-/// How its program ended.
+/// The reason why the pod's program ended.
 fn of_container(pod: &Value) -> Option<String> {
     let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
     let ended = statuses.iter().find_map(|status| status.pointer("/state/terminated"))?;
@@ -74,7 +74,7 @@ fn of_container(pod: &Value) -> Option<String> {
     Some(why)
 }
 
-/// A pod whose node says nothing, or that is being deleted, may run on; nobody hears it.
+/// The reason for a pod that is lost, because its node is silent or it is being deleted. The program may still run, but its output is lost.
 fn lost(pod: &Value) -> Option<String> {
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
         return Some("deleted".to_owned());
@@ -82,7 +82,7 @@ fn lost(pod: &Value) -> Option<String> {
     (text(pod, "/status/phase") == "Unknown").then(|| format!("the node {} does not respond", node_name(pod)))
 }
 
-/// The last line of a log that is no line of ours for programs.
+/// The last line of a log that is not a line of the protocol.
 fn last_words(message: &str) -> Option<&str> {
     let is_for_people = |line: &&str| !line.is_empty() && !line.starts_with(['{', '"']);
     message.lines().map(str::trim).rfind(is_for_people).map(shortened)
