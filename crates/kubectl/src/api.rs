@@ -1,7 +1,7 @@
-//! One API server at a person's hands: what is there, what changes, what pods write, and what is said to them.
+//! A client for one API server with a user's kubeconfig: objects, watches, logs and attachments.
 //!
-//! Objects are JSON, and paths are theirs: what either means is the caller's. Every call has a limit of time; logging in, which a person
-//! may have to, is not part of it. Nothing is tried again but what other credentials mend.
+//! Objects are JSON, and the caller chooses the paths. Every call has a time limit, which does not include a login by the user. A call is
+//! repeated only after a refusal (401), with fresh credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,112 +27,112 @@ use seawall_kube::{ApiServerTransport, ResponseBody, ResponseFuture};
 use seawall_kube::{KubeError, KubeStatus};
 use seawall_kube::{LineReader, MAX_RESPONSE_BYTES};
 
-/// Longest wait for a TCP connection, and for the answer to a call or the head of a stream. As client-go's for TLS, and more for the
-/// rest, since a person's server may be far.
+/// The time limit for a TCP connection; below, those for a call and for the head of a stream. The first is client-go's for TLS. The others
+/// are longer, because a user's server may be far away.
 const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Objects in a page of a list. A pod takes some kilobytes.
+/// The number of objects per page of a list. A pod takes some kilobytes.
 const PAGE: u32 = 250;
 
-/// Longest line of a log, in bytes; the connection ends with a longer one.
+/// The longest line of a log, in bytes. A longer line ends the connection.
 const LONGEST_LINE: usize = 1024 * 1024;
 
-/// Who writes, in the objects' `managedFields`.
+/// The field manager in the objects' `managedFields`.
 const MANAGER: &str = "seawall";
 
-/// An API server, and as whom it is asked. Cheap to clone. Its connections are of the runtime that it is used on.
+/// A client for an API server, with credentials. Cloning is cheap. Its connections belong to the runtime that uses it.
 #[derive(Clone)]
 pub struct Api {
     reach: Arc<KubeconfigTransport>,
     clock: Clock,
 }
 
-/// What a choice of context came to, for people.
+/// The chosen context, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextInfo {
-    /// Of the context, or `default`.
+    /// The namespace of the context, or `default`.
     pub namespace: String,
-    /// Its name; `None` for what Kubernetes gives a pod.
+    /// The name of the context; `None` for in-cluster credentials.
     pub context: Option<String>,
-    /// The server's URL, without a path.
+    /// The URL of the server, without a path.
     pub server: String,
-    /// The server's certificate is not checked (`insecure-skip-tls-verify`): a reason to warn.
+    /// True if the server's certificate is not verified (`insecure-skip-tls-verify`), which calls for a warning.
     pub is_unverified: bool,
 }
 
 /// All objects of a collection.
 #[derive(Debug)]
 pub struct ObjectList {
-    /// As they are.
+    /// The objects.
     pub items: Vec<Value>,
-    /// Where a watch goes on from.
+    /// The version from which a watch can continue.
     pub resource_version: String,
 }
 
-/// What happens in a collection.
+/// A change in a collection.
 #[derive(Debug)]
 pub enum ObjectChange {
-    /// It is there now, or another.
+    /// An object was added or changed.
     Changed(Value),
-    /// It is there no more; as it was last.
+    /// An object was deleted; the value is its last state.
     Deleted(Value),
-    /// Nothing but how far the watch has come.
+    /// The progress of the watch, without a change.
     Bookmark(String),
 }
 
 /// An open watch.
 pub struct WatchStream(LineReader);
 
-/// Whether to do it, or to have it checked as if it were done (`dryRun=All`).
+/// Whether a write takes effect or is only checked (`dryRun=All`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// In earnest.
+    /// The write takes effect.
     Apply,
-    /// As if.
+    /// The server only checks the write.
     DryRun,
 }
 
-/// What somebody may or may not do.
+/// An action whose permission is to be reviewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceAttributes<'a> {
-    /// `get`, `create`, ...
+    /// The verb, such as `get` or `create`.
     pub verb: &'a str,
-    /// The group of the API; empty for the core's.
+    /// The API group; empty for the core group.
     pub group: &'a str,
-    /// The plural.
+    /// The plural name of the resource.
     pub resource: &'a str,
-    /// Such as `attach`; empty for the object itself.
+    /// The subresource, such as `attach`; empty for the object itself.
     pub subresource: &'a str,
-    /// Empty for what has none, and for all.
+    /// The namespace; empty for cluster-wide resources, or for all namespaces.
     pub namespace: &'a str,
-    /// Of one object; empty for all.
+    /// The name of one object; empty for all.
     pub name: &'a str,
 }
 
-/// The server's word on a [`ResourceAttributes`].
+/// The server's verdict on [`ResourceAttributes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessVerdict {
-    /// It may be done.
+    /// True if the action is allowed.
     pub is_allowed: bool,
-    /// In words, if the server gives any.
+    /// The server's reason, if any.
     pub reason: String,
 }
 
-/// Which part of a container's log.
+/// The part of a container's log to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions<'a> {
-    /// Its name; empty for the only one.
+    /// The name of the container; empty for the only one.
     pub container: &'a str,
-    /// Goes on until the container ends.
+    /// True to follow the log until the container ends.
     pub is_followed: bool,
-    /// Each line begins with the time at which the node read it (RFC 3339, nanoseconds), and a space.
+    /// True if each line starts with its timestamp (RFC 3339, nanoseconds) and a space.
     pub has_times: bool,
-    /// Of the container before this one.
+    /// True to read the log of the previous container.
     pub is_previous: bool,
-    /// The last so many lines; all of them for `None`.
+    /// The number of last lines; `None` for all.
     pub tail: Option<u32>,
-    /// Lines from so many seconds ago; all of them for `None`.
+    /// The age of the oldest line in seconds; `None` for all.
     pub since: Option<u32>,
 }
 
@@ -149,11 +149,10 @@ impl std::fmt::Debug for WatchStream {
 }
 
 impl Api {
-    /// Reads the files, and runs the program that they name for credentials, if they do: a person may be asked to log in. Asks the
-    /// API server nothing.
+    /// Reads the kubeconfig and runs its credential plugin, if any, which may ask the user to log in. It does not call the API server.
     ///
     /// # Errors
-    /// Which file, where in it, and what was expected.
+    /// The file, the place in it, and the expected value.
     pub async fn open(
         choice: &KubeconfigSelection,
         provider: Arc<CryptoProvider>,
@@ -171,18 +170,18 @@ impl Api {
         Ok((Self { reach, clock }, opened))
     }
 
-    /// One object, or whatever a path gives.
+    /// Gets one object, or any document at a path.
     ///
     /// # Errors
-    /// Why nothing was brought.
+    /// The reason of the failure.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, KubeError> {
         self.call(Request::get(path).header(ACCEPT, JSON).body(Bytes::new())).await
     }
 
-    /// All objects of a collection that have these labels, page by page; all of them for `None`.
+    /// Lists all objects of a collection with these labels, page by page; `None` selects all objects.
     ///
     /// # Errors
-    /// Why nothing was brought.
+    /// The reason of the failure.
     pub async fn list(&self, path: &str, labels: Option<&str>) -> Result<ObjectList, KubeError> {
         let (mut items, mut next) = (Vec::new(), None);
         loop {
@@ -203,11 +202,11 @@ impl Api {
         }
     }
 
-    /// What happens after `version` to objects with these labels. The server ends it after some minutes; whoever wants to go on asks
-    /// again from the last version seen.
+    /// Watches objects with these labels after `version`. The server ends the watch after some minutes; then the caller starts a new one
+    /// from the last version.
     ///
     /// # Errors
-    /// Why nothing was brought; [`KubeError::Expired`] for a version so old that everything must be listed again.
+    /// The reason of the failure; [`KubeError::Expired`] if the version is too old and the caller must list the objects again.
     pub async fn watch(
         &self,
         path: &str,
@@ -223,29 +222,29 @@ impl Api {
         Ok(WatchStream(self.lines(&with_query(path, &parameters), MAX_RESPONSE_BYTES).await?))
     }
 
-    /// Makes an object in a collection, or in a subresource, and gives it as it was made. Fields that the server does not know are an
-    /// error, where it can tell (`fieldValidation`, Kubernetes 1.27).
+    /// Creates an object in a collection or a subresource, and returns the created object. Unknown fields are an error if the server can
+    /// detect them (`fieldValidation`, Kubernetes 1.27).
     ///
     /// # Errors
-    /// Why nothing was made.
+    /// The reason of the failure.
     pub async fn create(&self, path: &str, object: &Value, run: WriteMode) -> Result<Value, KubeError> {
         self.call(written(Method::POST, path, JSON, object, run)).await
     }
 
-    /// Changes an object by what stands in this one (RFC 7396), and gives it as it is then.
+    /// Changes an object by a merge patch (RFC 7396) and returns the new object.
     ///
     /// # Errors
-    /// Why nothing was changed.
+    /// The reason of the failure.
     pub async fn merge_patch(&self, path: &str, changes: &Value, run: WriteMode) -> Result<Value, KubeError> {
         self.call(written(Method::PATCH, path, "application/merge-patch+json", changes, run)).await
     }
 
-    /// Takes an object away; what it leaves behind goes after it (`propagationPolicy: Background`).
+    /// Deletes an object; its dependents follow later (`propagationPolicy: Background`).
     ///
     /// # Errors
-    /// Why nothing was taken away; [`KubeError::NotFound`] if it was not there.
+    /// The reason of the failure; [`KubeError::NotFound`] if the object does not exist.
     pub async fn delete(&self, path: &str, run: WriteMode) -> Result<(), KubeError> {
-        // In the body: beside one, the server reads no parameters.
+        // The options go into the body, because the server ignores query parameters beside a body.
         let dry: &[&str] = if run == WriteMode::DryRun { &["All"] } else { &[] };
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "dryRun": dry,
@@ -253,10 +252,10 @@ impl Api {
         self.ask(request::delete(path, &options)).await.map(drop)
     }
 
-    /// Whether whoever asks may do something.
+    /// Asks the server whether the user may do something.
     ///
     /// # Errors
-    /// Why nothing was brought.
+    /// The reason of the failure.
     pub async fn review_access(&self, deed: &ResourceAttributes<'_>) -> Result<AccessVerdict, KubeError> {
         let kind = "SelfSubjectAccessReview";
         let attributes = json!({
@@ -270,10 +269,10 @@ impl Api {
         Ok(AccessVerdict { is_allowed: answer.status.allowed, reason: answer.status.reason })
     }
 
-    /// What a container writes, line by line; lines of up to 1 MiB. Of a pod that no node has yet: nothing, and the end at once.
+    /// Reads the log of a container line by line, with lines of up to 1 MiB. The log of an unscheduled pod ends at once without a line.
     ///
     /// # Errors
-    /// Why nothing was brought: [`KubeError::Refused`] (400) while the container has not begun on its node.
+    /// The reason of the failure; [`KubeError::Refused`] (400) while the container has not started on its node.
     pub async fn log(
         &self,
         namespace: &str,
@@ -295,11 +294,11 @@ impl Api {
         self.lines(&with_query(&path, &parameters), LONGEST_LINE).await
     }
 
-    /// Joins a container's standard input and error (`pods/attach`); what it writes to its standard output does not come this way.
-    /// Whoever asks needs the verb `get` on it, and from Kubernetes 1.35 on `create`.
+    /// Attaches to a container's standard input and error (`pods/attach`), without its standard output. The user needs the verb `get`, and
+    /// from Kubernetes 1.35 on `create`.
     ///
     /// # Errors
-    /// Why nothing was brought.
+    /// The reason of the failure.
     pub async fn attach(
         &self,
         namespace: &str,
@@ -311,10 +310,10 @@ impl Api {
         self.attach_to(&with_query(&path, &parameters)).await
     }
 
-    /// An attachment to whatever path gives one.
+    /// Opens an attachment at any path that supports one.
     ///
     /// # Errors
-    /// Why nothing was brought.
+    /// The reason of the failure.
     pub async fn attach_to(&self, path: &str) -> Result<AttachSession, KubeError> {
         let (request, key) = attach::upgrade_request(path);
         let answer = self.send(request?).await?;
@@ -325,7 +324,7 @@ impl Api {
         self.within(AttachSession::from_response(answer, &key)).await?
     }
 
-    /// The same server for who asks with limits of his own.
+    /// A client for the same server with the caller's own limits.
     #[must_use]
     pub fn client(&self) -> KubeClient {
         KubeClient::with_transport(Arc::new(self.clone()), self.clock.clone())
@@ -345,7 +344,7 @@ impl Api {
         Ok(LineReader::with_max_length(longest, body))
     }
 
-    /// The body of a success.
+    /// The body of a successful response.
     async fn body(&self, request: Request<Bytes>) -> Result<ResponseBody, KubeError> {
         let (head, body) = self.send(request).await?.into_parts();
         let body = boxed(body);
@@ -356,7 +355,8 @@ impl Api {
         }
     }
 
-    /// The answer's head, whatever its status; with other credentials, where there are any, once it says 401.
+    /// Sends a request and returns the response's head with any status. After a 401 it repeats the request once, if there are other
+    /// credentials.
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Incoming>, KubeError> {
         let way = self.reach.sender().await.map_err(|error| KubeError::Credentials(error.to_string()))?;
         let answer = self.within(self.reach.send(&way, request.clone())).await??;
@@ -386,10 +386,10 @@ impl ApiServerTransport for Api {
 }
 
 impl WatchStream {
-    /// What happens next; `None` once the server has ended the watch. Nothing is lost by who gives up waiting.
+    /// The next change; `None` after the server has ended the watch. Cancelling the call loses no change.
     ///
     /// # Errors
-    /// The connection broke, or the server's word on why it ends: [`KubeError::Expired`] if everything must be listed again.
+    /// The connection broke, or the server reports an error: [`KubeError::Expired`] if the caller must list the objects again.
     pub async fn next(&mut self) -> Result<Option<ObjectChange>, KubeError> {
         let Some(line) = self.0.next(|| {}).await? else { return Ok(None) };
         let event: Event = serde_json::from_slice(&line)?;

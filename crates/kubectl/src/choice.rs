@@ -1,9 +1,8 @@
-//! Reads kubeconfig files as kubectl does, for a program at a person's hands: which files, which context, and all that leads from
-//! there to the server.
+//! Reads kubeconfig files as kubectl does: which files, which context, and the path to the server.
 //!
-//! Apart from [`seawall_kube::access::kubeconfig`], whose reader refuses what must not happen unattended: here a file may name a program to run, a
-//! proxy, another to act as, and a server that is not verified, because a person's files do. The agent never calls this. Sources:
-//! Kubernetes documentation, "Organizing Cluster Access Using kubeconfig Files"; client-go, tools/clientcmd (`loader.go`,
+//! It differs from [`seawall_kube::access::kubeconfig`], which refuses settings that must not apply unattended. Here a file may name a
+//! credential plugin, a proxy, another identity, or an unverified server, because users' files do. The agent never calls this module.
+//! Sources: Kubernetes documentation, "Organizing Cluster Access Using kubeconfig Files"; client-go, tools/clientcmd (`loader.go`,
 //! `client_config.go`, `validation.go`).
 
 use std::ffi::OsString;
@@ -26,37 +25,37 @@ use seawall_kube::KubeAccessError;
 use seawall_kube::access::endpoint::{BaseUrl, KubeEndpoint, MAX_FILE_BYTES, POD_FILES};
 use seawall_kube::access::kubeconfig::KubeconfigSection;
 
-/// Which of the API servers that a person's files know.
+/// A selection among the API servers in a user's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeconfigSelection {
-    /// A context by its name; `None` for the current one.
+    /// The name of a context; `None` for the current one.
     pub context: Option<String>,
-    /// The one file to read; `None` for those of `KUBECONFIG`, else `~/.kube/config`, else what Kubernetes gives a pod.
+    /// The only file to read; `None` for those of `KUBECONFIG`, otherwise `~/.kube/config`, otherwise in-cluster credentials.
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// What a [`KubeconfigSelection`] comes to.
+/// The result of a [`KubeconfigSelection`].
 pub(crate) struct ResolvedContext {
     pub(crate) endpoint: KubeEndpoint,
-    /// `http` on this machine (`kubectl proxy`), or to whom no credentials go; else `https`.
+    /// The scheme: `http` on this machine (`kubectl proxy`) or without credentials, otherwise `https`.
     pub(crate) scheme: Scheme,
-    /// Whoever answers is believed (`insecure-skip-tls-verify`).
+    /// True if the server's certificate is not verified (`insecure-skip-tls-verify`).
     pub(crate) is_unverified: bool,
     pub(crate) proxy: Option<ConnectProxy>,
-    /// A user's name and password, as a header.
+    /// The user's name and password, as a header.
     pub(crate) basic: Option<HeaderValue>,
     pub(crate) plugin: Option<CredentialPlugin>,
-    /// As whom to act, in headers.
+    /// The impersonation headers.
     pub(crate) impersonation: Vec<(HeaderName, HeaderValue)>,
-    /// Of the context, or `default`.
+    /// The namespace of the context, or `default`.
     pub(crate) namespace: String,
-    /// Its name; `None` for what Kubernetes gives a pod.
+    /// The name of the context; `None` for in-cluster credentials.
     pub(crate) context: Option<String>,
-    /// How to speak of where all this was read.
+    /// A description of the source, for messages.
     pub(crate) access: String,
 }
 
-/// An HTTP proxy that is asked to CONNECT.
+/// An HTTP proxy with CONNECT.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConnectProxy {
     pub(crate) uri: Uri,
@@ -73,10 +72,10 @@ impl fmt::Debug for ResolvedContext {
 }
 
 impl KubeconfigSelection {
-    /// Reads the files; asks nobody and runs nothing.
+    /// Reads the files. It sends no request and runs no program.
     ///
     /// # Errors
-    /// Which file, where in it, and what was expected; or that there is none, and where was looked.
+    /// The file, the place in it and the expected value, or the searched places if there is no file.
     pub(crate) fn resolve(&self) -> Result<ResolvedContext, KubeAccessError> {
         self.read_with(&|name| std::env::var_os(name), Path::new(POD_FILES))
     }
@@ -96,9 +95,9 @@ impl KubeconfigSelection {
         Ok(chosen)
     }
 
-    /// The files there are; `None` in a pod without any.
+    /// The existing files; `None` in a pod without files.
     ///
-    /// What is named and not there is an error, and never a reason to ask as somebody else.
+    /// A named file that does not exist is an error, never a reason to use other credentials.
     fn files(&self, variable: &Variable<'_>) -> Result<Option<Files>, KubeAccessError> {
         if let Some(path) = &self.kubeconfig {
             return Files::read(std::slice::from_ref(path)).map(Some);
@@ -107,7 +106,7 @@ impl KubeconfigSelection {
         let listed: Vec<PathBuf> =
             std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
         if !listed.is_empty() {
-            // Missing ones are passed over, but not all of them.
+            // Missing files of the list are ignored, unless all are missing.
             let there: Vec<PathBuf> = listed.iter().filter(|path| path.exists()).cloned().collect();
             return Files::read(if there.is_empty() { &listed } else { &there }).map(Some);
         }
@@ -167,7 +166,7 @@ impl ResolvedContext {
     }
 }
 
-/// The files of a list; the first that has a name is the one that counts.
+/// The files of a list. For each name, the first file that has it counts.
 struct Files(Vec<File>);
 
 struct File {
@@ -185,7 +184,7 @@ impl File {
         })
     }
 
-    /// Its outermost table; what is relative is so to the file's folder.
+    /// The root table. Relative paths start at the file's directory.
     fn root(&self) -> KubeconfigSection<'_> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         KubeconfigSection { value: &self.value, path: String::new(), folder }
@@ -216,7 +215,7 @@ impl Files {
         format!("the kubeconfig {}", paths.join(", "))
     }
 
-    /// What is under `key` in the entry of this name, and in which file.
+    /// The value of `key` in the entry with this name, and its file.
     fn entry(
         &self,
         list: &str,
@@ -229,7 +228,7 @@ impl Files {
         Ok((file, file.told(file.root().entry(list, key, name))?))
     }
 
-    /// The names of a list, for who looks for one; at most twenty.
+    /// The names of a list for an error message; at most twenty.
     fn known(&self, list: &str) -> String {
         let mut names: Vec<&str> = Vec::new();
         for name in self.0.iter().flat_map(|file| file.names(list)) {
@@ -277,7 +276,7 @@ impl Files {
 
 fn namespace(context: &KubeconfigSection<'_>) -> Result<String, String> {
     let name = context.text("namespace")?.unwrap_or("default");
-    // It becomes a part of paths.
+    // The namespace becomes a part of URL paths.
     if is_dns_label(name) {
         Ok(name.to_owned())
     } else {
@@ -285,7 +284,7 @@ fn namespace(context: &KubeconfigSection<'_>) -> Result<String, String> {
     }
 }
 
-/// What a cluster's entry says: where, through what, and how the server is known.
+/// Reads a cluster's entry: the server, its proxy and its verification.
 fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
     let url = cluster.required("server")?;
     let by = |scheme: Scheme| BaseUrl::parse_with_scheme(url, &scheme).map(|base| (base, scheme));
@@ -303,7 +302,7 @@ fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
     Ok(ResolvedContext { is_unverified, proxy: proxy(cluster)?, ..chosen })
 }
 
-/// Credentials go over http to this machine alone: anybody on the way could read them.
+/// Allows credentials over http only to this machine, because they would be readable on a network.
 fn fits(chosen: &ResolvedContext, cluster: &KubeconfigSection<'_>) -> Result<(), String> {
     let is_here = is_loopback(chosen.endpoint.base.host());
     if chosen.scheme == Scheme::HTTP && chosen.has_credentials() && !is_here {
@@ -330,8 +329,7 @@ fn proxy(cluster: &KubeconfigSection<'_>) -> Result<Option<ConnectProxy>, String
     ConnectProxy::parse(url).map(Some).ok_or_else(|| cluster.error_at("proxy-url", PROXY))
 }
 
-/// The proxy of the environment, for a server whose file names none and that is not on this machine. Source: Go, net/http
-/// `ProxyFromEnvironment`.
+/// The proxy from the environment, for a remote server without a proxy in its file. Source: Go, net/http `ProxyFromEnvironment`.
 fn proxy_around(variable: &Variable<'_>, chosen: &ResolvedContext) -> Result<Option<ConnectProxy>, String> {
     let said = |names: [&'static str; 2]| {
         let value =
@@ -356,7 +354,7 @@ fn proxy_around(variable: &Variable<'_>, chosen: &ResolvedContext) -> Result<Opt
 }
 
 impl ConnectProxy {
-    /// A proxy that is asked in plain HTTP to CONNECT; what it then carries is TLS. `None` for any other.
+    /// Parses the URL of a plain HTTP proxy with CONNECT; the tunnel carries TLS. The result is `None` for other proxies.
     fn parse(url: &str) -> Option<Self> {
         let url = Url::parse(url).ok().filter(|url| url.scheme() == "http")?;
         let uri = format!("http://{}:{}", url.host_str()?, url.port().unwrap_or(80)).parse().ok()?;
@@ -369,7 +367,7 @@ impl ConnectProxy {
     }
 }
 
-/// RFC 7617; `None` for what cannot be one.
+/// The header of basic authentication (RFC 7617); `None` for an invalid name or password.
 fn basic(name: &str, password: &str) -> Option<HeaderValue> {
     let pair = Secret::new(format!("{name}:{password}"));
     let text = Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair.expose())));
@@ -378,7 +376,7 @@ fn basic(name: &str, password: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// What a user's entry says: who asks, and as whom.
+/// Reads a user's entry: the credentials and the impersonation.
 fn identify(
     chosen: &mut ResolvedContext,
     user: &KubeconfigSection<'_>,
@@ -401,7 +399,7 @@ fn identify(
     Ok(())
 }
 
-/// Source: Kubernetes documentation, "User impersonation"; client-go, transport/round_trippers.go.
+/// The impersonation headers. Source: Kubernetes documentation, "User impersonation"; client-go, transport/round_trippers.go.
 fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut headers = Vec::new();
     let mut add = |key: &str, name: &'static str, value: &str| {
@@ -426,9 +424,9 @@ fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>
     Ok(headers)
 }
 
-/// A header for each value under each key.
+/// One header for each value of each key in `as-user-extra`.
 fn extra(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
-    /// What stands in a header's name as it is (RFC 9110, section 5.6.2), but for the sign of what does not.
+    /// The characters that a header name escapes: all except the valid ones (RFC 9110, section 5.6.2), and the escape sign itself.
     const TOKEN: &AsciiSet = &NON_ALPHANUMERIC
         .remove(b'!')
         .remove(b'#')

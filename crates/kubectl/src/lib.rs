@@ -1,7 +1,7 @@
-//! What a person's `kubectl` does at an API server, by the same files: calls, logs, watches, and attaching to a container.
+//! The functions of a user's `kubectl`, with the same files: calls, logs, watches and attachments.
 //!
-//! Apart from `seawall-kube`, which asks unattended: here a kubeconfig may name a program that gives credentials, a proxy, or somebody else to
-//! act as. It shares with it how requests look, how failures read, and how files are kept fresh. Only the tool uses it.
+//! This crate differs from `seawall-kube`, which works unattended. Here a kubeconfig may name a credential plugin, a proxy or another
+//! identity. Both share the form of requests, the reading of failures, and the refresh of files. Only the tool uses this crate.
 
 mod api;
 pub mod attach;

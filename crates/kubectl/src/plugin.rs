@@ -1,9 +1,9 @@
-//! Programs that a kubeconfig names for their word on who asks (`exec`), such as `aws eks get-token` or `gke-gcloud-auth-plugin`.
+//! Credential plugins of a kubeconfig (`exec`), such as `aws eks get-token` or `gke-gcloud-auth-plugin`.
 //!
-//! Such a program runs with the person's rights and environment, so it runs only because the person's own file names it. What it
-//! writes is bounded in size and time, and nothing of that, nor of its arguments and environment, is in any error: tokens stand there.
-//! Its standard error is the person's, since it may ask them to log in. Sources: Kubernetes documentation, "client-go credential
-//! plugins"; client-go, plugin/pkg/client/auth/exec/exec.go.
+//! A plugin has the user's rights and environment, so it runs only if the user's own file names it. The size and time of its output are
+//! bounded. Errors contain nothing of its output, arguments or environment, because these contain tokens. Its standard error is the user's,
+//! because it may ask the user to log in. Sources: Kubernetes documentation, "client-go credential plugins"; client-go,
+//! plugin/pkg/client/auth/exec/exec.go.
 
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::OwnedFd;
@@ -23,15 +23,15 @@ use seawall_kube::access::endpoint::{CredentialSource, KubeEndpoint, MAX_FILE_BY
 use seawall_kube::access::kubeconfig::KubeconfigSection;
 use seawall_kube::client::run_with_timeout;
 
-/// How long a program may take: a person may have to log in.
+/// The time limit of a plugin, which includes a login by the user.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// What such programs speak. v1alpha1 left kubectl in 1.24.
+/// The supported API versions. kubectl 1.24 removed v1alpha1.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
-/// How a program may ask the person, and what else leads to running it.
+/// A credential plugin with its settings.
 pub(crate) struct CredentialPlugin {
-    /// Of its place in the file.
+    /// The place of the plugin in the kubeconfig.
     place: String,
     version: &'static str,
     command: PathBuf,
@@ -39,11 +39,11 @@ pub(crate) struct CredentialPlugin {
     variables: Vec<(String, Secret<String>)>,
     hint: Option<String>,
     mode: InteractiveMode,
-    /// What it is told of the cluster, if it wants to know.
+    /// The description of the cluster for the plugin, if it wants one.
     cluster: Option<(Value, Option<CredentialSource>)>,
 }
 
-/// Whether it is given our standard input, to ask the person.
+/// Whether the plugin gets standard input to ask the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InteractiveMode {
     Never,
@@ -51,7 +51,7 @@ enum InteractiveMode {
     Always,
 }
 
-/// What a program said.
+/// The credentials from a plugin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PluginCredential {
     pub(crate) token: Option<Secret<String>>,
@@ -60,10 +60,10 @@ pub(crate) struct PluginCredential {
 }
 
 impl CredentialPlugin {
-    /// What stands under `exec` in a user's entry.
+    /// Reads the `exec` section of a user's entry.
     ///
     /// # Errors
-    /// Where something is missing or wrong.
+    /// The place of a missing or invalid value.
     pub(super) fn read(
         user: &KubeconfigSection<'_>,
         cluster: &KubeconfigSection<'_>,
@@ -80,7 +80,7 @@ impl CredentialPlugin {
         let version = version
             .ok_or_else(|| exec.error_at("apiVersion", &format!("expected {}", VERSIONS.join(" or "))))?;
         let command = exec.required("command")?;
-        // With a slash it is relative to the file; without one it is looked up in PATH.
+        // A command with a slash is relative to the file; another one is searched in PATH.
         let command = if command.contains('/') {
             exec.folder.join(command).components().collect()
         } else {
@@ -99,10 +99,10 @@ impl CredentialPlugin {
         }))
     }
 
-    /// Runs it.
+    /// Runs the plugin.
     ///
     /// # Errors
-    /// That it cannot be run, how it ended, or what of its word is missing; no more of that than its place.
+    /// The plugin cannot run, failed, or its output is incomplete. Only the place of the problem is shown.
     pub(crate) async fn run(&self, clock: &Clock) -> Result<PluginCredential, String> {
         let is_terminal = io::stdin().is_terminal();
         if self.mode == InteractiveMode::Always && !is_terminal {
@@ -118,7 +118,7 @@ impl CredentialPlugin {
         let ended =
             ended.map_err(|_| self.wrong("command", &format!("wrote no credentials within {LONGEST:?}")))?;
         let (status, text) = ended.map_err(|error| self.not_run(&error))?;
-        // Before its end, which the closed pipe may have been.
+        // The size goes first, because closing the pipe may have ended the plugin.
         if text.expose().len() > MAX_FILE_BYTES {
             return Err(self.wrong("command", "wrote more than 1 MiB"));
         }
@@ -128,7 +128,7 @@ impl CredentialPlugin {
         self.credential(text.expose())
     }
 
-    /// `KUBERNETES_EXEC_INFO`.
+    /// The content of `KUBERNETES_EXEC_INFO`.
     fn told(&self, is_interactive: bool) -> Result<String, String> {
         let mut spec = json!({"interactive": is_interactive});
         if let Some((cluster, roots)) = &self.cluster {
@@ -143,7 +143,7 @@ impl CredentialPlugin {
 
     fn credential(&self, text: &[u8]) -> Result<PluginCredential, String> {
         let unread = |what: &str| self.wrong("command", what);
-        // Not the reader's own words: they may repeat what they stumbled over.
+        // The parser's message is not shown, because it may quote a token.
         let said: ExecCredential =
             serde_json::from_slice(text).map_err(|_| unread("did not write an ExecCredential in JSON"))?;
         if said.kind != "ExecCredential" || said.version != self.version {
@@ -179,7 +179,7 @@ impl CredentialPlugin {
     }
 }
 
-/// What a program writes.
+/// The output of a plugin.
 #[derive(Deserialize)]
 struct ExecCredential {
     kind: String,
@@ -219,13 +219,13 @@ fn mode(exec: &KubeconfigSection<'_>, version: &str) -> Result<InteractiveMode, 
         Some("Never") => Ok(InteractiveMode::Never),
         Some("IfAvailable") => Ok(InteractiveMode::IfAvailable),
         Some("Always") => Ok(InteractiveMode::Always),
-        // v1 asks for it; before, this was what was done.
+        // In v1 the field is required; v1beta1 behaved like IfAvailable.
         None if version.ends_with("v1beta1") => Ok(InteractiveMode::IfAvailable),
         _ => Err(exec.error_at("interactiveMode", "expected Never, IfAvailable or Always")),
     }
 }
 
-/// `spec.cluster`: what the file says of the cluster, as far as such programs are told of it.
+/// The field `spec.cluster`: the parts of the cluster's entry that plugins may see.
 fn about(cluster: &KubeconfigSection<'_>) -> Value {
     let mut told = json!({});
     for key in ["server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression"] {
@@ -241,9 +241,10 @@ fn about(cluster: &KubeconfigSection<'_>) -> Value {
     told
 }
 
-/// What it wrote, cut after [`MAX_FILE_BYTES`] and a byte, and how it ended. It is killed when nobody waits any more.
+/// The plugin's output, cut one byte after [`MAX_FILE_BYTES`], and its exit status. The plugin is killed when the caller stops waiting.
 ///
-/// On a thread, not by tokio's processes: the agent's runtimes would get the part that reaps children with them.
+/// It runs on a thread rather than as a process of tokio, because the agent's runtimes would otherwise include tokio's code for child
+/// processes.
 async fn finished(mut child: Child) -> io::Result<(ExitStatus, Secret<Vec<u8>>)> {
     let leash = KillOnDrop::of(&child);
     let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -251,7 +252,7 @@ async fn finished(mut child: Child) -> io::Result<(ExitStatus, Secret<Vec<u8>>)>
     std::thread::Builder::new().name("exec".into()).spawn(move || {
         let text = read(stdout);
         let status = child.wait();
-        // Nobody waits any more: it was killed.
+        // The caller has stopped waiting, so the plugin was killed.
         let _ = tell.send(status.and_then(|status| Ok((status, text?))));
     })?;
     let ended = ended.await.map_err(io::Error::other)?;
@@ -265,7 +266,7 @@ fn read(stdout: ChildStdout) -> io::Result<Secret<Vec<u8>>> {
     Ok(text)
 }
 
-/// Kills when dropped. A process that has ended is named by its descriptor, never by a number that another may have by then.
+/// Kills the process when it is dropped. It names the process by its descriptor, because another process may reuse the number.
 struct KillOnDrop(Option<OwnedFd>);
 
 impl KillOnDrop {
@@ -278,7 +279,7 @@ impl KillOnDrop {
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(process) = &self.0 {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = pidfd_send_signal(process, Signal::KILL);
         }
     }

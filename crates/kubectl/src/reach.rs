@@ -1,8 +1,8 @@
-//! The connections to an API server that a person chose, and who is said to ask, kept fresh.
+//! The connections to a chosen API server, with fresh credentials.
 //!
-//! As [`seawall_kube::transport`] for the agent, and more: over http or through a proxy, as somebody else, by the word of a program
-//! ([`crate::plugin`]). Apart from it so that the agent has none of this. Files are looked at once a minute and a program is run
-//! again when its word has expired; both at once when the server does not know us (401).
+//! This is like [`seawall_kube::transport`] of the agent, plus http, proxies, impersonation and plugins ([`crate::plugin`]). It is a
+//! separate module so that the agent has none of these. The files are checked once a minute, and the plugin runs again when its credentials
+//! have expired. Both happen at once after a 401.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
@@ -36,19 +36,19 @@ use seawall_kube::KubeError;
 use seawall_kube::access::endpoint::KubeCredentials;
 use seawall_kube::transport::{CREDENTIALS_MAX_AGE, READ_BUFFER_SIZE, tcp_connector};
 
-/// Connections that are kept without a request on them: one for each of some calls at once.
+/// The most idle connections, one for each of some concurrent calls, and their idle time.
 const IDLE: (usize, Duration) = (8, Duration::from_secs(30));
 
 type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
 
-/// The API server.
+/// The transport to the API server.
 pub(crate) struct KubeconfigTransport {
     pub(crate) context: ResolvedContext,
     provider: Arc<CryptoProvider>,
-    /// Longest wait for a TCP connection.
+    /// The time limit for a TCP connection.
     connect: Duration,
     clock: Clock,
-    /// Held while files are read and a program runs, and that is its purpose: one login, and its result for all who wait.
+    /// The lock stays held while files are read and a plugin runs, so that all waiting calls share one login.
     kept: tokio::sync::Mutex<Option<CachedSender>>,
 }
 
@@ -58,17 +58,17 @@ struct CachedSender {
     way: RequestSender,
 }
 
-/// How to send a request now. Cheap to clone.
+/// A sender of requests with current credentials. Cloning is cheap.
 #[derive(Clone)]
 pub(crate) struct RequestSender {
     pool: Pool,
     headers: HeaderMap,
-    /// Of all that it was made of; another for other credentials.
+    /// The fingerprint of the credentials. Other credentials give another sender.
     fingerprint: u64,
 }
 
 impl KubeconfigTransport {
-    /// Opens nothing yet, and runs nothing.
+    /// Creates the transport. It opens no connection and runs no program.
     pub(crate) fn new(
         context: ResolvedContext,
         provider: Arc<CryptoProvider>,
@@ -78,25 +78,25 @@ impl KubeconfigTransport {
         Self { context, provider, connect, clock, kept: tokio::sync::Mutex::new(None) }
     }
 
-    /// How to send a request now. Takes as long as a person needs to log in, where that has to be.
+    /// A sender with current credentials. A login by the user may delay it.
     ///
     /// # Errors
-    /// Which of the credentials cannot be had.
+    /// The credentials that could not be read.
     pub(crate) async fn sender(&self) -> Result<RequestSender, KubeAccessError> {
         let mut kept = self.kept.lock().await;
         self.renewed(&mut kept, false).await
     }
 
-    /// The same after the server did not know who came by `refused`; `None` if there is no other way.
+    /// A sender after the server refused `refused` with 401; `None` if there are no other credentials.
     ///
     /// # Errors
-    /// As [`Self::sender`].
+    /// The same as [`Self::sender`].
     pub(crate) async fn sender_after_refusal(
         &self,
         refused: &RequestSender,
     ) -> Result<Option<RequestSender>, KubeAccessError> {
         let mut kept = self.kept.lock().await;
-        // Somebody else may have seen to it while this one waited.
+        // Another call may have renewed the credentials in the meantime.
         let is_known = kept.as_ref().is_some_and(|kept| kept.way.fingerprint == refused.fingerprint);
         let way = self.renewed(&mut kept, is_known).await?;
         Ok(Some(way).filter(|way| way.fingerprint != refused.fingerprint))
@@ -135,7 +135,7 @@ impl KubeconfigTransport {
         Ok(way)
     }
 
-    /// The way that these and the files lead to, with the connections of the last one if nothing has changed.
+    /// A sender for these credentials. It keeps the connections of the previous sender if nothing has changed.
     fn way_by(
         &self,
         credential: &PluginCredential,
@@ -191,10 +191,10 @@ impl KubeconfigTransport {
             .build(tls.enable_http1().wrap_connector(dial))
     }
 
-    /// Sends a request by this way; the answer's head, whatever its status.
+    /// Sends a request and returns the response's head with any status.
     ///
     /// # Errors
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     pub(crate) async fn send(
         &self,
         way: &RequestSender,
@@ -214,14 +214,14 @@ impl KubeconfigTransport {
     }
 }
 
-/// Equal for equal credentials; to see that one was replaced, nothing else.
+/// A fingerprint that only shows whether credentials have changed.
 fn fingerprint(papers: &KubeCredentials) -> u64 {
     let mut hasher = DefaultHasher::new();
     (papers.fingerprint(), papers.token.as_ref().map(Secret::expose)).hash(&mut hasher);
     hasher.finish()
 }
 
-/// How a TCP connection comes about.
+/// The kind of TCP connection.
 #[derive(Clone)]
 enum Dial {
     Straight(HttpConnector),
@@ -257,7 +257,7 @@ impl Service<Uri> for Dial {
     }
 }
 
-/// Believes whoever answers, because the file says so (`insecure-skip-tls-verify`); signatures are checked in any case.
+/// Accepts any certificate, because the file says so (`insecure-skip-tls-verify`). Signatures are still checked.
 #[derive(Debug)]
 struct NoVerification(Arc<CryptoProvider>);
 

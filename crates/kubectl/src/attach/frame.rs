@@ -1,31 +1,32 @@
-//! WebSocket frames from a client's side (RFC 6455): bytes in, messages out, and back. No sockets, no channels of Kubernetes.
+//! The client side of WebSocket frames (RFC 6455): it decodes bytes to messages and encodes frames. It has no sockets and no channels of
+//! Kubernetes.
 //!
-//! Whatever comes, what is held is bounded: by [`LARGEST`] for a message that has begun, and by that and what was taken since for a frame.
+//! The memory is bounded by [`LARGEST`] for a message, and by that plus the unread input for a frame.
 
 use std::mem;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Largest message, in bytes, of however many frames: far more than the pieces in which a kubelet sends (32 KiB).
+/// The largest message in bytes, over all its frames. It is far larger than the pieces that a kubelet sends (32 KiB).
 pub const LARGEST: usize = 1024 * 1024;
 
-/// Largest payload of a control frame, in bytes (section 5.5).
+/// The largest payload of a control frame, in bytes (section 5.5).
 const LARGEST_CONTROL: usize = 125;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    /// More of the message before.
+    /// A continuation of the current message.
     Continuation = 0,
-    /// UTF-8.
+    /// A text message in UTF-8.
     Text = 1,
-    /// Bytes.
+    /// A binary message.
     Binary = 2,
-    /// The end.
+    /// The end of the connection.
     Close = 8,
-    /// To be answered with a pong.
+    /// A ping, which needs a pong as its answer.
     Ping = 9,
-    /// An answer to a ping.
+    /// The answer to a ping.
     Pong = 10,
 }
 
@@ -40,49 +41,49 @@ impl Opcode {
     }
 }
 
-/// What came.
+/// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// All of a message, text or bytes.
+    /// A complete text or binary message.
     Data(Bytes),
-    /// To be answered with a pong of the same bytes.
+    /// A ping; the answer is a pong with the same bytes.
     Ping(Bytes),
-    /// An answer to a ping.
+    /// The answer to a ping.
     Pong,
-    /// The end.
+    /// The end of the connection.
     Close {
-        /// Section 7.4; 1005 if none was given.
+        /// The close code (section 7.4); 1005 without one.
         code: u16,
-        /// In words.
+        /// The reason of the server.
         reason: String,
     },
 }
 
-/// How a server did not keep to the protocol. Nothing can be read after it.
+/// A violation of the protocol by the server. No further message can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Bits that no extension was agreed on for, or an opcode that there is not.
+    /// The frame has reserved bits or an unknown opcode.
     #[error("a WebSocket frame of an unknown kind")]
     Opcode,
-    /// Only clients mask.
+    /// The frame is masked, which only clients may do.
     #[error("a masked WebSocket frame from a server")]
     Masked,
-    /// More than [`LARGEST`].
+    /// The message exceeds [`LARGEST`].
     #[error("a WebSocket message of more than {LARGEST} bytes")]
     TooLarge,
-    /// In parts, or longer than it may be.
+    /// A control frame is fragmented or too long.
     #[error("an invalid WebSocket control frame")]
     ControlFrame,
-    /// More of nothing, or a message within another.
+    /// A continuation without a message, or a message within another.
     #[error("WebSocket frames out of order")]
     Fragmentation,
 }
 
-/// Bytes to messages.
+/// Decodes bytes to messages.
 #[derive(Debug, Default)]
 pub struct MessageDecoder {
     unread: BytesMut,
-    /// A message of which frames have come, if one has begun.
+    /// The frames of an incomplete message, if any.
     begun: Option<BytesMut>,
 }
 
@@ -94,20 +95,20 @@ struct Frame {
 }
 
 impl MessageDecoder {
-    /// Takes what came, in pieces of any length.
+    /// Adds received bytes, in pieces of any length.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
     }
 
-    /// How many bytes are held.
+    /// The number of buffered bytes.
     pub fn buffered_bytes(&self) -> usize {
         self.unread.len() + self.begun.as_ref().map_or(0, BytesMut::len)
     }
 
-    /// The next message; `None` if more has to come.
+    /// The next message; `None` if it is incomplete.
     ///
     /// # Errors
-    /// The server does not keep to the protocol.
+    /// The server violates the protocol.
     pub fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
         while let Some(Frame { is_last, opcode, payload }) = self.frame()? {
             match opcode {
@@ -137,7 +138,7 @@ impl MessageDecoder {
         Ok(())
     }
 
-    /// The next frame, once it is whole (section 5.2). What cannot be one is refused at its head.
+    /// The next complete frame (section 5.2). An invalid head is refused before the payload arrives.
     fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let [first, second, ..] = *self.unread else { return Ok(None) };
         let opcode = Opcode::of(first & 0x0f).filter(|_| first & 0x70 == 0).ok_or(FrameError::Opcode)?;
@@ -159,7 +160,7 @@ impl MessageDecoder {
         Ok(Some(Frame { is_last, opcode, payload }))
     }
 
-    /// Bytes of the head and of the payload; `None` if more has to come.
+    /// The lengths of the head and of the payload; `None` if the head is incomplete.
     fn length(&self, short: usize) -> Option<(usize, u64)> {
         match short {
             126 => {
@@ -186,10 +187,10 @@ fn close(payload: &[u8]) -> Result<Message, FrameError> {
     }
 }
 
-/// A whole frame of a client's, masked with this.
+/// Encodes a complete client frame with this mask.
 ///
-/// The mask keeps what a page makes a browser send from reading like a request to a proxy on the way (section 10.3). What is sent here
-/// is our own, so any numbers will do.
+/// The mask prevents a web page from making a browser send bytes that a proxy would read as a request (section 10.3). This client sends
+/// only its own bytes, so any mask is fine.
 pub fn encode(opcode: Opcode, payload: &[u8], mask: [u8; 4]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(payload.len() + 14);
     bytes.put_u8(0x80 | opcode as u8);

@@ -1,8 +1,8 @@
-//! An attachment: bytes to a container's standard input and from its outputs, over a WebSocket to the API server, as `kubectl attach`
-//! has one. The same way that logs take, so it is open wherever those are.
+//! An attachment to a container: bytes to its standard input and from its outputs, over a WebSocket to the API server, like `kubectl
+//! attach`. It takes the same path as logs, so it works wherever logs do.
 //!
-//! A task of the runtime carries it. What is to be sent waits in a queue of a bounded length; what came waits in another, and while that is
-//! full nothing more is read. Source: kubernetes, apimachinery/pkg/util/remotecommand/constants.go; client-go,
+//! A task of the runtime runs the connection. Outgoing messages wait in a bounded queue. Incoming messages wait in another one, and while
+//! that is full the task reads nothing. Source: kubernetes, apimachinery/pkg/util/remotecommand/constants.go; client-go,
 //! tools/remotecommand/websocket.go; RFC 6455.
 
 pub mod frame;
@@ -31,69 +31,68 @@ use seawall_kube::request::BuildRequestResult;
 use seawall_kube::transport::READ_BUFFER_SIZE;
 use seawall_kube::{KubeError, KubeStatus};
 
-/// The newest first. Version 5 can end the standard input alone.
+/// The supported subprotocols, the newest first. Version 5 can close standard input alone.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 
-/// Pieces of standard input that wait to be sent, and messages that wait to be read.
+/// The most outgoing and the most incoming messages in the queues.
 const WAITING: usize = 256;
 
-/// Stands for a close that gives no code (RFC 6455, section 7.1.5).
+/// The code of a close without a code (RFC 6455, section 7.1.5).
 const NO_CODE: u16 = 1005;
 
-/// Which stream a piece belongs to: its first byte.
+/// The first byte of a message, which names its stream.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
-/// Of version 5: the stream named by the next byte has ended.
+/// In version 5: the stream in the next byte has ended.
 const CLOSE: u8 = 255;
 
 /// An open attachment.
 #[derive(Debug)]
 pub struct AttachSession {
-    /// What goes to the container.
+    /// The container's standard input.
     pub stdin: ContainerStdin,
-    /// What comes.
+    /// The reader of events from the container.
     pub reader: AttachReader,
 }
 
-/// All that comes by an attachment; dropping it closes the connection without another word.
+/// Reads the events of an attachment. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct AttachReader {
     heard: mpsc::Receiver<AttachEvent>,
-    /// Aborts what it holds when it is dropped.
+    /// Aborts the task when it is dropped.
     _task: JoinSet<()>,
 }
 
-/// What an attachment tells.
+/// An event of an attachment.
 #[derive(Debug)]
 pub enum AttachEvent {
     /// A piece of the container's standard output.
     Stdout(Bytes),
-    /// A piece of its standard error.
+    /// A piece of the container's standard error.
     Stderr(Bytes),
-    /// How it ended: the process did, or cannot be attached to.
+    /// The final status: the process ended, or attaching failed.
     Status(Box<KubeStatus>),
-    /// The server closed the connection in order.
+    /// The server closed the connection properly.
     Closed {
-        /// RFC 6455, section 7.4; 1005 for none.
+        /// The close code (RFC 6455, section 7.4); 1005 without one.
         code: u16,
-        /// In words; often nothing.
+        /// The reason of the server; often empty.
         reason: String,
     },
-    /// The connection broke, or the server did not keep to the protocol.
+    /// The connection broke, or the server violated the protocol.
     Broken(KubeError),
 }
 
-/// The container's standard input. When all clones are dropped it ends, if the server speaks version 5; version 4 has no
-/// word for that.
+/// The container's standard input. Dropping all clones closes it if the server supports version 5; version 4 cannot close it.
 #[derive(Clone, Debug)]
 pub struct ContainerStdin(mpsc::Sender<Bytes>);
 
-/// Why a piece was not taken.
+/// A reason why a piece was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StdinError {
-    /// So many wait already that the connection does not keep up.
+    /// The queue is full, because the connection is too slow.
     #[error("{WAITING} messages wait to be sent, which is the limit")]
     Full,
     /// The attachment has ended.
@@ -102,10 +101,10 @@ pub enum StdinError {
 }
 
 impl ContainerStdin {
-    /// Takes a piece to be sent in its turn; does not wait.
+    /// Queues a piece without blocking.
     ///
     /// # Errors
-    /// It was not taken.
+    /// The queue is full, or the attachment has ended.
     pub fn send(&self, piece: Bytes) -> Result<(), StdinError> {
         self.0.try_send(piece).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => StdinError::Full,
@@ -115,10 +114,10 @@ impl ContainerStdin {
 }
 
 impl AttachSession {
-    /// Over an answer to [`upgrade_request`].
+    /// Creates a session from the response to [`upgrade_request`].
     ///
     /// # Errors
-    /// It is no WebSocket of a protocol that we speak.
+    /// The response is not a WebSocket with a supported subprotocol.
     pub(crate) async fn from_response(answer: Response<Incoming>, key: &str) -> Result<Self, KubeError> {
         let version = agreed(answer.headers(), key).map_err(KubeError::Unreadable)?;
         let upgraded = hyper::upgrade::on(answer).await.map_err(|error| KubeError::unreachable(&error))?;
@@ -131,7 +130,7 @@ impl AttachSession {
         let mut task = JoinSet::new();
         task.spawn(async move {
             let last = carry(stream, version, pieces, &tell).await;
-            // Nobody listens any more, or this is told.
+            // No receiver is left, or this was the last event.
             let _ = tell.send(last).await;
         });
         Self { stdin: ContainerStdin(stdin), reader: AttachReader { heard, _task: task } }
@@ -139,13 +138,13 @@ impl AttachSession {
 }
 
 impl AttachReader {
-    /// What comes next; `None` after the last, which is [`AttachEvent::Closed`] or [`AttachEvent::Broken`]. Nothing is lost by who gives up waiting.
+    /// The next event; `None` after [`AttachEvent::Closed`] or [`AttachEvent::Broken`]. Cancelling the call loses no event.
     pub async fn next(&mut self) -> Option<AttachEvent> {
         self.heard.recv().await
     }
 }
 
-/// The protocol that was agreed on.
+/// The negotiated subprotocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Four,
@@ -154,7 +153,7 @@ enum Version {
 
 /// A request for a WebSocket, and its key.
 pub(crate) fn upgrade_request(path: &str) -> (BuildRequestResult, String) {
-    // Neither is a secret: both tell a server that speaks WebSocket from one that repeats an old answer.
+    // The key is not a secret: it tells a WebSocket server from one that repeats an old response.
     let key = BASE64_STANDARD.encode(fastrand::u128(..).to_be_bytes());
     let request = Request::get(path)
         .header(CONNECTION, "Upgrade")
@@ -166,7 +165,7 @@ pub(crate) fn upgrade_request(path: &str) -> (BuildRequestResult, String) {
     (request, key)
 }
 
-/// RFC 6455, section 4.1.
+/// Checks the response to the request (RFC 6455, section 4.1).
 fn agreed(headers: &HeaderMap, key: &str) -> Result<Version, String> {
     let accepted = headers.get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
     if accepted != Some(accept(key).as_bytes()) {
@@ -179,13 +178,13 @@ fn agreed(headers: &HeaderMap, key: &str) -> Result<Version, String> {
     }
 }
 
-/// What a server makes of a key.
+/// The expected Sec-WebSocket-Accept for a key.
 fn accept(key: &str) -> String {
     const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
     BASE64_STANDARD.encode(sha1::digest(format!("{key}{GUID}").as_bytes()))
 }
 
-/// Carries it until it ends; what is to be told last.
+/// Runs the connection until it ends, and returns the last event.
 async fn carry<S: AsyncRead + AsyncWrite>(
     stream: S,
     version: Version,
@@ -200,7 +199,7 @@ async fn carry<S: AsyncRead + AsyncWrite>(
         last = &mut hearing => last,
         Err(failure) = &mut saying => return AttachEvent::Broken(failure),
     };
-    // One more turn, in which a close is answered if the connection takes it.
+    // One more round answers the server's close if the connection still works.
     tokio::select! {
         biased;
         _ = &mut saying => {}
@@ -209,7 +208,7 @@ async fn carry<S: AsyncRead + AsyncWrite>(
     last
 }
 
-/// Tells what comes, until the last of it; pings and the close are to be answered with `answers`.
+/// Reads messages until the last one. It queues the answers to pings and to the close in `answers`.
 async fn hear<R: AsyncRead>(
     mut read: ReadHalf<R>,
     tell: &mpsc::Sender<AttachEvent>,
@@ -222,7 +221,7 @@ async fn hear<R: AsyncRead>(
             Err(failure) => return AttachEvent::Broken(failure),
         };
         match message {
-            // A server that pings faster than we can write is answered later, or not at all.
+            // If the server pings faster than this client can write, some pongs are dropped.
             Message::Ping(payload) => drop(answers.try_send((Opcode::Pong, payload))),
             Message::Pong => {}
             Message::Close { code, reason } => {
@@ -234,7 +233,7 @@ async fn hear<R: AsyncRead>(
                 if let Some(heard) = told(bytes)
                     && tell.send(heard).await.is_err()
                 {
-                    // Nobody listens any more.
+                    // No receiver is left.
                     return AttachEvent::Broken(ended());
                 }
             }
@@ -242,7 +241,7 @@ async fn hear<R: AsyncRead>(
     }
 }
 
-/// The next message of the connection.
+/// Reads the next message of the connection.
 async fn next<R: AsyncRead>(
     messages: &mut MessageDecoder,
     read: &mut ReadHalf<R>,
@@ -266,14 +265,14 @@ fn ended() -> KubeError {
     KubeError::Unreachable("the connection of an attachment ended".into())
 }
 
-/// What a message tells; `None` for one that says nothing, or for a stream that we do not know.
+/// Converts a message to an event; `None` for an empty message or an unknown stream.
 fn told(mut message: Bytes) -> Option<AttachEvent> {
     if message.is_empty() {
         return None;
     }
     let channel = message.split_to(1)[0];
     match channel {
-        // A server says so that a stream is open, before anything is in it.
+        // The server opens each stream with an empty message.
         STDOUT | STDERR if message.is_empty() => None,
         STDOUT => Some(AttachEvent::Stdout(message)),
         STDERR => Some(AttachEvent::Stderr(message)),
@@ -286,7 +285,7 @@ fn told(mut message: Bytes) -> Option<AttachEvent> {
     }
 }
 
-/// Sends what is given, and answers, until nobody gives any more; then answers alone.
+/// Sends input and answers until the input ends, and then only answers.
 async fn say<W: AsyncWrite>(
     mut write: WriteHalf<W>,
     version: Version,

@@ -1,5 +1,5 @@
-//! SHA-1 (RFC 3174), for the one thing that WebSocket's opening wants it for, where it protects nothing: to see that the server read
-//! our key. Ours, because a provider of TLS need not have it.
+//! SHA-1 (RFC 3174) for WebSocket's handshake, where it only shows that the server has read the key. It is implemented here because a TLS
+//! provider may lack it.
 
 /// The digest of a text.
 pub(super) fn digest(text: &[u8]) -> [u8; 20] {
