@@ -1,4 +1,4 @@
-//! Where texts come from, and why one did not come: the only place in this crate that opens a file.
+//! Reads files, or reports why a file is unreadable. No other module of this crate opens files.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -8,31 +8,31 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// More than any file of `/proc` that is read here has on the largest machines, but for tables of more than 100,000 sockets, which say
-/// that they were cut. A bound, so that a file that is not what it seems cannot fill our memory.
+/// The longest text that is read. Only socket tables with more than 100,000 sockets are longer; they are then marked as cut. The limit
+/// protects the memory from unexpected files.
 const LONGEST_TEXT: u64 = 16 << 20;
 
-/// Most names that a directory may have.
+/// The most names in a directory.
 const MOST_NAMES: usize = 16_384;
 
-/// A machine's files: the real ones, or those of a test.
+/// The files of a machine: the real ones, or those of a test.
 pub trait HostFiles {
-    /// The text of a regular file.
+    /// Reads the text of a regular file.
     ///
     /// # Errors
-    /// The system's reason; `Unsupported` for a FIFO, a device and a directory.
+    /// The system's error; `Unsupported` for a FIFO, a device or a directory.
     fn read(&self, path: &str) -> io::Result<String>;
 
-    /// The names in a directory, in no order.
+    /// Lists the names in a directory, in any order.
     ///
     /// # Errors
-    /// The system's reason.
+    /// The system's error.
     fn names(&self, path: &str) -> io::Result<Vec<String>>;
 
-    /// The size of a file, as `stat` has it.
+    /// The size of a file, from `stat`.
     ///
     /// # Errors
-    /// The system's reason.
+    /// The system's error.
     fn size(&self, path: &str) -> io::Result<u64>;
 }
 
@@ -50,15 +50,15 @@ impl<F: HostFiles + ?Sized> HostFiles for &F {
     }
 }
 
-/// The machine that this program runs on.
+/// The files of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalFiles;
 
 impl HostFiles for LocalFiles {
     fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::new();
-        // Looked at before it is opened, for to open a device may act (a watchdog begins to count, a tape winds), and once more when it
-        // is open, for it may be another one by then: a FIFO that nobody writes to would be waited for, and a device may have no end.
+        // The type is checked before opening, because opening a device may have effects (a watchdog starts, a tape rewinds). It is checked
+        // again afterwards, because the file may have changed: a FIFO without a writer would block, and a device may have no end.
         if !Path::new(path).metadata()?.is_file() {
             return Err(ErrorKind::Unsupported.into());
         }
@@ -68,7 +68,7 @@ impl HostFiles for LocalFiles {
             return Err(ErrorKind::Unsupported.into());
         }
         file.take(LONGEST_TEXT).read_to_end(&mut bytes)?;
-        // Names of threads and mount points may hold any byte; no figure does.
+        // Names of threads and mount points may contain any bytes; numbers do not.
         Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
@@ -83,21 +83,21 @@ impl HostFiles for LocalFiles {
     }
 }
 
-/// A value, or why there is none.
+/// A value, or the reason why it is unknown.
 pub type ProbeResult<T> = Result<T, ProbeError>;
 
-/// Why something is not known. [`fmt::Display`] continues the sentence "could not be tested: ...".
+/// The reason why a value is unknown. [`fmt::Display`] continues the sentence "could not be tested: ...".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeError {
-    /// The file is not there: another kernel, a feature that is off, or a sandbox.
+    /// The file does not exist: another kernel, a disabled feature, or a sandbox.
     Missing(String),
-    /// The system refuses it.
+    /// The system refuses access.
     Refused(String, ErrorKind),
-    /// It is a FIFO, a device or a directory.
+    /// The path is a FIFO, a device or a directory.
     Irregular(String),
-    /// It is not in the expected form.
+    /// The file has an unexpected format.
     Malformed(String),
-    /// There is nothing of the kind here; the reason.
+    /// The machine has nothing of this kind, for this reason.
     Absent(&'static str),
 }
 
@@ -114,22 +114,22 @@ impl fmt::Display for ProbeError {
 }
 
 impl ProbeError {
-    /// Why a file could not be read.
+    /// The reason why a file could not be read.
     #[must_use]
     pub fn new(path: &str, error: &io::Error) -> Self {
         match error.kind() {
             ErrorKind::NotFound => Self::Missing(path.to_owned()),
-            // A kernel that tells nothing of pressure says the same word, with its number.
+            // A kernel without pressure information returns the same kind of error, but with a number.
             ErrorKind::Unsupported if error.raw_os_error().is_none() => Self::Irregular(path.to_owned()),
             kind => Self::Refused(path.to_owned(), kind),
         }
     }
 }
 
-/// Reads a file and makes a value of it.
+/// Reads and parses a file.
 ///
 /// # Errors
-/// It cannot be read, or is not in the form that is known.
+/// The file is unreadable or has an unexpected format.
 pub fn read_parsed<T>(
     files: &dyn HostFiles,
     path: &str,

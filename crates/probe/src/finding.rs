@@ -1,26 +1,26 @@
-//! The answer of every check: what was measured, against which limit, what it means, and what to do.
+//! The findings of checks: the measurement, its limit, the meaning and the fix.
 
 use serde::Serialize;
 
 use crate::files::ProbeError;
 
-/// What a check came to, from best to worst.
+/// The grade of a finding, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingGrade {
-    /// Nothing is wrong.
+    /// There is no problem.
     Ok,
-    /// Something explains the figures, and the generator did not cause it.
+    /// A fact that explains the results; the generator did not cause it.
     Info,
-    /// The check could not be made.
+    /// The check was not possible.
     Unknown,
-    /// The generator's own delay is part of the figures.
+    /// The generator's own delay is part of the results.
     Degraded,
-    /// The generator was the limit: the figures say nothing about the target.
+    /// The generator was the limit, so the results say nothing about the target.
     Invalid,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MachineFinding {
     /// The stable name of the check.
@@ -38,14 +38,14 @@ pub struct MachineFinding {
     pub text: String,
 }
 
-/// A check: its name, and the value up to which nothing is wrong.
+/// The definition of a check: its name and its limit.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckDefinition {
-    /// A stable name.
+    /// The stable name.
     pub id: &'static str,
-    /// Of what is measured.
+    /// The unit of the measurement.
     pub unit: &'static str,
-    /// In `unit`.
+    /// The limit in `unit`; values up to it are ok.
     pub limit: f64,
 }
 

@@ -1,11 +1,11 @@
-//! Was it the generator? What the machine says about a run that has just taken place.
+//! Judges from the machine's counters whether the load generator was the limit of a run.
 //!
-//! The load engine judges what the engine measured itself (lag, hits not sent); this is the rest. Who runs a trial calls
-//! it for each run: [`GeneratorMonitor::start`], [`GeneratorMonitor::sample`] while requests are sent, [`GeneratorMonitor::finish`].
+//! The load engine judges its own measurements (lag, unsent requests), and this module judges the machine. The caller uses
+//! [`GeneratorMonitor::start`] at the start of a run, [`GeneratorMonitor::sample`] while requests are sent, and
+//! [`GeneratorMonitor::finish`].
 //!
-//! A grade must not be wrong, so a finding is worse than noted only when the generator itself was held up. A
-//! machine that is busy with other work, a table that is nearly full, a port range that a longer run would use up are
-//! noted: they explain figures and colour none. Thresholds stand at the checks, each with its source.
+//! A finding is worse than `Info` only if the generator itself was delayed. A busy machine, a nearly full table, or ports that a longer run
+//! would exhaust are only `Info`, because they do not change the results. Each check has its threshold with its source.
 
 mod cpu;
 mod limits;
@@ -20,40 +20,40 @@ use crate::finding::MachineFinding;
 use crate::snapshot::MachineSnapshot;
 use crate::threads::{ThreadTracker, ThreadUsage};
 
-/// What a run did, in plain numbers.
+/// The activity of a run in numbers.
 #[derive(Debug, Clone, Default)]
 pub struct RunActivity {
-    /// Time in which requests were due.
+    /// The time in which requests were due.
     pub sending: Duration,
-    /// More than 1 % of the requests due were not sent, for whatever reason.
+    /// True if more than 1 % of the due requests were not sent.
     pub missed_sends: bool,
-    /// Connections opened.
+    /// The opened connections.
     pub connections: u64,
-    /// Connection attempts for which this machine had no socket: out of files or ports.
+    /// The connection attempts that failed because this machine had no file descriptor or port.
     pub socket_failures: u64,
-    /// Most requests in flight at once.
+    /// The most requests in flight.
     pub in_flight_peak: u64,
-    /// CPU time that each sending thread spent on busy polling between the first and the last sample, by the number at the end of its
-    /// name. A thread without an entry did not busy-poll.
+    /// The CPU time that each sending thread spent on busy polling between the first and the last sample. The index is the number at the
+    /// end of the thread's name. A thread without an entry did not busy-poll.
     pub busy_poll: Vec<Duration>,
 }
 
-/// Watches the generator during a run.
+/// Monitors the generator during a run.
 #[derive(Debug)]
 pub struct GeneratorMonitor<F> {
     files: F,
     before: MachineSnapshot,
-    /// The last one taken while requests were sent.
+    /// The last snapshot while requests were sent.
     sent: Option<MachineSnapshot>,
     seen: SampledUsage,
 }
 
-/// What is gone, or lower, when the run has ended.
+/// The resource use that is only visible during a run.
 #[derive(Debug)]
 pub struct SampledUsage {
-    /// The threads that send.
+    /// The sending threads.
     pub senders: ThreadTracker,
-    /// The most files that were open; zero where the kernel does not say (Linux before 6.2).
+    /// The most open files; 0 if the kernel does not report them (Linux before 6.2).
     pub open_files: u64,
 }
 
@@ -69,7 +69,7 @@ impl SampledUsage {
 }
 
 impl<F: HostFiles> GeneratorMonitor<F> {
-    /// Begins, as soon as the run has; the names of the threads that send begin with `senders`.
+    /// Starts to monitor. The names of sending threads start with `senders`.
     #[must_use]
     pub fn start(files: F, senders: &'static str, at: Duration) -> Self {
         let before = MachineSnapshot::take(&files, at);
@@ -78,21 +78,21 @@ impl<F: HostFiles> GeneratorMonitor<F> {
         watch
     }
 
-    /// Begins anew: what was before says nothing about the run.
+    /// Starts again and forgets earlier samples.
     pub fn restart(&mut self, at: Duration) {
         (self.before, self.sent) = (MachineSnapshot::take(&self.files, at), None);
         self.seen = SampledUsage::new(self.seen.senders.prefix());
         self.seen.sample(&self.files, at);
     }
 
-    /// Reads what is gone when the run has ended, and what shares of its time are made of. Only while requests are sent: the
-    /// wait for the last answers, and for who reads the results, would dilute the shares.
+    /// Takes a sample during the run. It must be called only while requests are sent: the wait for the last responses would lower the
+    /// shares.
     pub fn sample(&mut self, at: Duration) {
         self.seen.sample(&self.files, at);
         self.sent = Some(MachineSnapshot::take(&self.files, at));
     }
 
-    /// What the run came to.
+    /// Ends the monitoring and judges the run.
     #[must_use]
     pub fn finish(self, at: Duration, run: &RunActivity) -> Vec<MachineFinding> {
         let after = MachineSnapshot::take(&self.files, at);
@@ -100,8 +100,8 @@ impl<F: HostFiles> GeneratorMonitor<F> {
     }
 }
 
-/// Judges what happened between the first snapshot and the others: shares of time until the last request was `sent`, counts and
-/// levels until `after` the run. Every check answers, whatever it found.
+/// Judges the snapshots. Shares of time count up to `sent`, when the last request was sent; counts and levels count up to `after`. Every
+/// check has a finding.
 #[must_use]
 pub fn judge(
     before: &MachineSnapshot,
@@ -132,12 +132,12 @@ fn counted_queue(senders: &ProbeResult<Vec<ThreadUsage>>) -> bool {
     senders.as_ref().is_ok_and(|senders| senders.iter().all(|sender| sender.waited.is_some()))
 }
 
-/// `part` of `whole` in percent.
+/// The percentage that `part` is of `whole`.
 fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
 }
 
-/// The time between two snapshots in seconds.
+/// The seconds between two snapshots.
 fn seconds(before: &MachineSnapshot, after: &MachineSnapshot) -> f64 {
     after.at.saturating_sub(before.at).as_secs_f64()
 }

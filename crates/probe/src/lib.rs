@@ -1,11 +1,11 @@
-//! Reads a machine and changes nothing: what the kernel says about CPU, memory, network and limits.
+//! Reads the state of a machine without changing it: what the kernel reports about CPU, memory, network and limits.
 //!
-//! Three layers. Parsers ([`seawall_cgroup`], [`proc`], [`net`], [`sockets`]) are pure: text in, values out, nothing panics on any text.
-//! A [`MachineSnapshot`] reads the files and keeps what each said, or why it could not be read ([`ProbeError`]). Judges
-//! ([`generator`]) compare snapshots with thresholds whose source is named, and answer with [`MachineFinding`]s.
+//! There are three layers. Parsers ([`seawall_cgroup`], [`proc`], [`net`], [`sockets`]) are pure: they turn text into values and never
+//! panic. A [`MachineSnapshot`] reads the files and keeps each value, or the reason why it is unknown ([`ProbeError`]). Judges
+//! ([`generator`]) compare snapshots with thresholds and return [`MachineFinding`]s.
 //!
-//! Knows neither the load engine nor HTTP: what a run did comes in as plain numbers. What cannot be read is
-//! reported as unknown, never as ok.
+//! The crate does not depend on the load engine or on HTTP: a run's activity comes in as numbers. A value that cannot be read is unknown,
+//! never ok.
 
 pub mod files;
 pub mod finding;

@@ -1,21 +1,21 @@
-//! What `/proc/net`, `/proc/sys/net` and `/sys/class/net` say of this network namespace.
+//! Parses `/proc/net`, `/proc/sys/net` and `/sys/class/net` of this network namespace.
 //!
 //! Formats: Linux `proc_pid_net(5)`, `Documentation/networking/ip-sysctl.rst`, `net/core/net-procfs.c` (softnet_stat),
 //! `Documentation/networking/snmp_counter.rst`.
 
 use std::ops::RangeInclusive;
 
-/// Packets between the card and the stack, summed over CPUs. Of the whole machine, whatever the namespace.
+/// The counters between the network card and the stack, summed over CPUs. They are of the whole machine in every namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Softnet {
-    /// Packets dropped because a CPU's backlog was full.
+    /// The packets dropped because a CPU's backlog was full.
     pub dropped: u64,
-    /// Times that a CPU stopped with packets left, its budget used up.
+    /// The times that a CPU used up its budget and left packets behind.
     pub squeezed: u64,
 }
 
 impl Softnet {
-    /// Reads `/proc/net/softnet_stat`: a line of hexadecimal numbers per CPU.
+    /// Parses `/proc/net/softnet_stat`, which has a line of hexadecimal numbers per CPU.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut sum = None;
@@ -33,23 +33,23 @@ impl Softnet {
     }
 }
 
-/// TCP's troubles in this network namespace: the generator's and, on loopback, the target's as well.
+/// The TCP error counters of this network namespace, for the generator and, on loopback, for the target, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpStackCounters {
-    /// Connections dropped by a listener for any reason.
+    /// The connections that a listener dropped for any reason.
     pub listen_drops: u64,
-    /// Of these, because nobody accepted in time.
+    /// The connections dropped because the accept queue was full.
     pub listen_overflows: u64,
-    /// Connection requests sent again.
+    /// The retransmitted connection requests (SYN).
     pub syn_retransmits: u64,
-    /// Retransmission timers that fired.
+    /// The retransmit timers that fired.
     pub timeouts: u64,
-    /// Segments sent again, connection requests included.
+    /// The retransmitted segments, including SYN.
     pub retransmits: u64,
 }
 
 impl TcpStackCounters {
-    /// Reads `/proc/net/netstat` and `/proc/net/snmp`.
+    /// Parses `/proc/net/netstat` and `/proc/net/snmp`.
     #[must_use]
     pub fn parse(netstat: &str, snmp: &str) -> Option<Self> {
         let extended = |name| counter(netstat, "TcpExt:", name);
@@ -63,7 +63,8 @@ impl TcpStackCounters {
     }
 }
 
-/// A counter of `/proc/net/netstat` or `snmp`, which are pairs of lines with one prefix: the names, then the values in the same order.
+/// Reads a counter of `/proc/net/netstat` or `snmp`. Both consist of pairs of lines with one prefix: the names, then the values in the same
+/// order.
 #[must_use]
 pub fn counter(text: &str, prefix: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
@@ -72,7 +73,7 @@ pub fn counter(text: &str, prefix: &str, name: &str) -> Option<u64> {
     values.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
-/// Sockets in TIME_WAIT, from `/proc/net/sockstat`.
+/// The sockets in TIME_WAIT, from `/proc/net/sockstat`.
 #[must_use]
 pub fn time_wait(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:"))?;
@@ -81,10 +82,10 @@ pub fn time_wait(text: &str) -> Option<u64> {
     words.next()?.parse().ok()
 }
 
-/// Where ports of connections are from one address to one destination.
+/// The file with the range of ephemeral ports.
 pub const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// The ports there, the first and the last, in its words.
+/// Parses the range: its first and last port.
 #[must_use]
 pub fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     let mut ends = text.split_ascii_whitespace().map(str::parse::<u16>);
@@ -92,19 +93,19 @@ pub fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     (first <= last).then_some(first..=last)
 }
 
-/// How many they are.
+/// The number of ports in the range.
 #[must_use]
 pub fn ports(text: &str) -> Option<u64> {
     port_range(text).map(|range| range.len() as u64)
 }
 
-/// A number alone in a file, as most of `/proc/sys` and `/sys` is.
+/// Parses a file with a single number, like most files of `/proc/sys` and `/sys`.
 #[must_use]
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The speed of a link in bits per second, from `/sys/class/net/*/speed`, which has megabits. Links without one say -1.
+/// The speed of a link in bits per second, from `/sys/class/net/*/speed` in megabits. Links without a speed have -1.
 #[must_use]
 pub fn speed(text: &str) -> Option<u64> {
     number(text).filter(|megabits| *megabits > 0).map(|megabits| megabits.saturating_mul(1_000_000))

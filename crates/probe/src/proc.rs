@@ -1,45 +1,45 @@
-//! Threads, limits and pressure, as `/proc` has them (Linux `proc_pid_stat(5)`, `proc_pid_limits(5)`,
+//! Parses threads, limits and pressure in `/proc` (Linux `proc_pid_stat(5)`, `proc_pid_limits(5)`,
 //! `Documentation/scheduler/sched-stats.rst`, `Documentation/accounting/psi.rst`).
 
 use std::time::Duration;
 
-/// Length of a tick in `/proc/*/stat`. USER_HZ is 100 on every architecture that Rust programs run on, whatever the
-/// kernel's own HZ (`include/asm-generic/param.h`).
+/// The length of a tick in `/proc/*/stat`. USER_HZ is 100 on every architecture of Rust, independent of the kernel's HZ
+/// (`include/asm-generic/param.h`).
 const TICK: Duration = Duration::from_millis(10);
 
-/// A thread as `/proc/self/task/*/stat` has it.
+/// A thread in `/proc/self/task/*/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadStat {
-    /// Its name, at most 15 bytes.
+    /// The name, at most 15 bytes.
     pub name: String,
-    /// CPU time in user and kernel mode, in steps of 10 ms.
+    /// The CPU time in user and kernel mode, in steps of 10 ms.
     pub cpu: Duration,
 }
 
 impl ThreadStat {
-    /// Reads the line. A name may hold spaces and parentheses, so the last parenthesis ends it.
+    /// Parses the line. A name may contain spaces and parentheses, so the last parenthesis ends it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (start, rest) = text.rsplit_once(')')?;
         let (_, name) = start.split_once('(')?;
-        // Fields 14 and 15 of the line; the state is field 3 and the first of the rest.
+        // The times are fields 14 and 15. The remaining text starts with field 3, the state.
         let mut times = rest.split_ascii_whitespace().skip(11).map(str::parse::<u32>);
         let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);
         Some(Self { name: name.to_owned(), cpu: TICK * user + TICK * system })
     }
 }
 
-/// A thread as `/proc/self/task/*/schedstat` has it.
+/// A thread in `/proc/self/task/*/schedstat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedStat {
-    /// Time on a CPU.
+    /// The time on a CPU.
     pub on_cpu: Duration,
-    /// Time in which it could have run and no CPU was given to it.
+    /// The time in which the thread was ready but waited for a CPU.
     pub waited: Duration,
 }
 
 impl SchedStat {
-    /// Reads the line: nanoseconds on the CPU, nanoseconds in the queue, times on a CPU.
+    /// Parses the line: nanoseconds on a CPU, nanoseconds in the run queue, times on a CPU.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
@@ -48,17 +48,17 @@ impl SchedStat {
     }
 }
 
-/// Limits of open files; no limit is [`u64::MAX`].
+/// The limits of open files; [`u64::MAX`] means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFileLimits {
-    /// What holds now.
+    /// The current limit.
     pub soft: u64,
-    /// How far the program itself may raise it.
+    /// The limit up to which the program may raise the current one.
     pub hard: u64,
 }
 
 impl OpenFileLimits {
-    /// Reads `/proc/self/limits`.
+    /// Parses `/proc/self/limits`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
@@ -70,12 +70,12 @@ impl OpenFileLimits {
     }
 }
 
-/// Whether processes of other users are not shown at all: `/proc` is mounted with `hidepid=2` (Linux `Documentation/filesystems/proc.rst`), and
-/// this process may not look at others (CAP_SYS_PTRACE). Takes the texts of `/proc/self/mountinfo` and `/proc/self/status`.
+/// Whether processes of other users are hidden: `/proc` is mounted with `hidepid=2` (Linux `Documentation/filesystems/proc.rst`), and this
+/// process lacks CAP_SYS_PTRACE. The arguments are the texts of `/proc/self/mountinfo` and `/proc/self/status`.
 #[must_use]
 pub fn hides_processes(mounts: &str, status: &str) -> bool {
     let is_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
-    // What was mounted last lies above.
+    // The last mount at a path hides the earlier ones.
     let options = mounts.lines().rfind(is_proc).and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
     let hides = options.split(',').any(|option| {
         ["hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"].contains(&option)
@@ -87,12 +87,12 @@ pub fn hides_processes(mounts: &str, status: &str) -> bool {
     hides && !may_look
 }
 
-/// `include/uapi/linux/capability.h`.
+/// The number of the capability (`include/uapi/linux/capability.h`).
 const SYS_PTRACE: u32 = 19;
 
-/// For how long at least one task was held up, since the machine or the group began: the `some` line's `total`.
+/// The time in which at least one task was delayed, since the start of the machine or group: the `total` of the `some` line.
 ///
-/// The averages on the same line are not used: those of a short run are coloured by what was before it.
+/// The averages on that line are not used, because earlier load affects them in a short run.
 #[must_use]
 pub fn stalled(text: &str) -> Option<Duration> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;

@@ -1,4 +1,4 @@
-//! Everything that is compared before and after a run, read at once.
+//! A snapshot of all values that are compared before and after a run.
 
 use std::time::Duration;
 
@@ -7,94 +7,94 @@ use crate::net::{PORT_RANGE, Softnet, TcpStackCounters, number, ports, speed, ti
 use crate::proc::{OpenFileLimits, stalled};
 use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, Throttling, memory_limit, reclaimable};
 
-/// What the machine said at one instant.
+/// The state of the machine at one instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineSnapshot {
-    /// When, on any clock that does not jump.
+    /// The time of the snapshot, on a monotonic clock.
     pub at: Duration,
-    /// The groups around this process, innermost first, that have a CPU quota.
+    /// The control groups of this process with a CPU quota, innermost first.
     pub quotas: ProbeResult<Vec<GroupQuota>>,
-    /// The groups around this process, innermost first, that have a memory limit.
+    /// The control groups of this process with a memory limit, innermost first.
     pub memory: ProbeResult<Vec<GroupMemory>>,
-    /// Time that tasks waited for a CPU.
+    /// The time that tasks waited for a CPU.
     pub cpu_pressure: ProbeResult<Pressure>,
-    /// Time that tasks waited for memory.
+    /// The time that tasks waited for memory.
     pub memory_pressure: ProbeResult<Pressure>,
-    /// Packets dropped before the stack saw them.
+    /// The packets dropped before the network stack.
     pub softnet: ProbeResult<Softnet>,
-    /// TCP's troubles.
+    /// The TCP error counters.
     pub tcp: ProbeResult<TcpStackCounters>,
-    /// Sockets in TIME_WAIT.
+    /// The sockets in TIME_WAIT.
     pub time_wait: ProbeResult<u64>,
-    /// Ports for connections from one address to one destination.
+    /// The ephemeral ports for connections from one address to one destination.
     pub ports: ProbeResult<u64>,
-    /// Limits of open files.
+    /// The limits of open files.
     pub open_files: ProbeResult<OpenFileLimits>,
-    /// Tracked connections.
+    /// The tracked connections.
     pub conntrack: ProbeResult<Conntrack>,
-    /// Links.
+    /// The network links.
     pub links: ProbeResult<Vec<NetworkLink>>,
 }
 
-/// A group with a CPU quota.
+/// A control group with a CPU quota.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupQuota {
-    /// Its directory.
+    /// The directory of the group.
     pub directory: String,
-    /// Its quota in cores.
+    /// The quota in cores.
     pub cores: f64,
-    /// How often it was used up.
+    /// The throttling counters of the group.
     pub throttling: Throttling,
 }
 
-/// A group with a memory limit.
+/// A control group with a memory limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMemory {
-    /// Its directory.
+    /// The directory of the group.
     pub directory: String,
-    /// Bytes in use, without file pages that can go at any moment.
+    /// The bytes in use, without reclaimable file pages.
     pub used: u64,
     /// The limit in bytes.
     pub limit: u64,
 }
 
-/// For how long tasks were held up.
+/// The time that tasks were delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pressure {
-    /// The time in which at least one was.
+    /// The time in which at least one task was delayed.
     pub stalled: Duration,
-    /// Tasks of the whole machine, not of this process's group.
+    /// True if the tasks are those of the whole machine rather than of this process's group.
     pub whole_machine: bool,
 }
 
-/// Tracked connections of this network namespace.
+/// The tracked connections of this network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conntrack {
-    /// How many there are.
+    /// The current number.
     pub count: u64,
-    /// How many there may be.
+    /// The limit.
     pub max: u64,
 }
 
 /// A network link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkLink {
-    /// Its name.
+    /// The name of the link.
     pub name: String,
-    /// Bytes received.
+    /// The received bytes.
     pub received: u64,
-    /// Bytes sent.
+    /// The sent bytes.
     pub sent: u64,
-    /// Bits per second in each direction, where a device says so. Virtual links (a pod's `eth0`) name a speed that is
-    /// nobody's.
+    /// The speed in bits per second in each direction, if the device reports one. The speed of a virtual link (a pod's `eth0`) has no
+    /// meaning.
     pub speed: Option<u64>,
 }
 
-/// Links beyond this are those of a node's pods, and their traffic goes through one of the first as well.
+/// The most links that are read. Further links are those of a node's pods, whose traffic also goes through one of the first links.
 const MOST_LINKS: usize = 64;
 
 impl MachineSnapshot {
-    /// Reads everything: some thirty small files, about a millisecond.
+    /// Reads all values: about thirty small files in about a millisecond.
     #[must_use]
     pub fn take(files: &dyn HostFiles, at: Duration) -> Self {
         let groups = Groups::of(files, OWN);
@@ -115,23 +115,23 @@ impl MachineSnapshot {
     }
 }
 
-/// The groups around another process, innermost first, that have a CPU quota.
+/// The control groups of another process with a CPU quota, innermost first.
 ///
 /// # Errors
-/// Its groups cannot be read, or are none that this process is shown.
+/// The groups are unreadable or not visible to this process.
 pub fn quotas(files: &dyn HostFiles, process: u32) -> ProbeResult<Vec<GroupQuota>> {
     let own = format!("/proc/{process}/cgroup");
-    // From within a namespace of groups, those beside it are shown as ways out of it (cgroup_namespaces(7)).
+    // In a cgroup namespace, paths of groups outside it start with `/..` (cgroup_namespaces(7)).
     if read_parsed(files, &own, |text| Some(text.contains("/..")))? {
         return Err(ProbeError::Absent("the process's control group is outside this mount"));
     }
     Groups::of(files, &own).quotas(files)
 }
 
-/// The memberships of this process.
+/// The group memberships of this process.
 const OWN: &str = "/proc/self/cgroup";
 
-/// Where a process's groups are.
+/// The control groups of a process.
 struct Groups {
     cpu: ProbeResult<ProcessCgroup>,
     memory: ProbeResult<ProcessCgroup>,
@@ -147,7 +147,7 @@ impl Groups {
             let (memberships, mounts) = texts.as_ref().map_err(ProbeError::clone)?;
             let home = ProcessCgroup::find(memberships, mounts, controller)
                 .ok_or(ProbeError::Absent("the control group is not mounted"))?;
-            // Missing files below mean that there is no limit, so the directory itself must be there.
+            // Missing files in the directory mean that there is no limit, so the directory itself must exist.
             files.size(&home.directory).map_err(|error| ProbeError::new(&home.directory, &error))?;
             Ok(home)
         };
@@ -171,7 +171,7 @@ impl Groups {
         levels.filter_map(Result::transpose).collect()
     }
 
-    /// The group's own pressure, or the machine's where the group has none (version 1, or the root).
+    /// The pressure of the group, or of the machine if the group has none (version 1, or the root group).
     fn pressure(&self, files: &dyn HostFiles, of: &str) -> ProbeResult<Pressure> {
         let own = self.unified.as_ref().filter(|home| home.ancestors().nth(1).is_some());
         let own = own
@@ -184,7 +184,7 @@ impl Groups {
     }
 }
 
-/// A group's quota, if it has one. Files that are not there mean that none can be set at this level.
+/// The quota of a group, if it has one. Missing files mean that this level cannot have a quota.
 fn level(files: &dyn HostFiles, version: CgroupVersion, directory: &str) -> ProbeResult<Option<GroupQuota>> {
     let path = |name| format!("{directory}/{name}");
     let quota = match version {
@@ -203,7 +203,7 @@ fn level(files: &dyn HostFiles, version: CgroupVersion, directory: &str) -> Prob
     Ok(Some(GroupQuota { directory: directory.to_owned(), cores, throttling }))
 }
 
-/// A group's memory, if it has a limit.
+/// The memory of a group, if it has a limit.
 fn memory(
     files: &dyn HostFiles,
     version: CgroupVersion,
@@ -241,7 +241,7 @@ fn links(files: &dyn HostFiles) -> ProbeResult<Vec<NetworkLink>> {
     Ok(names.into_iter().take(MOST_LINKS).filter_map(|name| link(files, name)).collect())
 }
 
-/// One link; none if it has gone while the others were read, or is the loopback, which no card limits.
+/// Reads one link; none if it has just gone, or if it is the loopback, which no card limits.
 fn link(files: &dyn HostFiles, name: String) -> Option<NetworkLink> {
     if name == "lo" {
         return None;

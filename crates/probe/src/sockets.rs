@@ -1,33 +1,33 @@
-//! TCP sockets of this network namespace, as `/proc/net/tcp` and `tcp6` list them.
+//! Parses the TCP sockets of this network namespace from `/proc/net/tcp` and `tcp6`.
 //!
-//! Format: Linux `proc_pid_net(5)`, `Documentation/networking/proc_net_tcp.rst`, `net/ipv4/tcp_ipv4.c` (`get_tcp4_sock`): addresses are
-//! the bytes of memory in groups of four, each written as a number of the machine's own order; ports are plain hexadecimal.
+//! Format: Linux `proc_pid_net(5)`, `Documentation/networking/proc_net_tcp.rst`, `net/ipv4/tcp_ipv4.c` (`get_tcp4_sock`). An address is
+//! written in groups of four bytes, each as a number in the machine's byte order. A port is a plain hexadecimal number.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 
-/// What a socket is in.
+/// The state of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpState {
-    /// It waits for connections (10).
+    /// The socket listens (10).
     Listen,
-    /// It is closed, and its port stays taken for a minute (6).
+    /// The socket is closed, and its port stays taken for a minute (6).
     TimeWait,
-    /// Any other of `include/net/tcp_states.h`.
+    /// Another state of `include/net/tcp_states.h`.
     Other,
 }
 
-/// One socket. An IPv4 address in IPv6's form is given as IPv4's.
+/// One socket. An IPv4-mapped IPv6 address is given as IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpSocket {
-    /// This side.
+    /// The local address.
     pub local: SocketAddr,
-    /// The other side; all zeros where there is none.
+    /// The remote address; all zeros without a peer.
     pub remote: SocketAddr,
-    /// What it is in.
+    /// The state.
     pub state: TcpState,
-    /// Of a listener, connections that wait to be accepted; of another, bytes that nobody has read.
+    /// For a listener, the connections that wait for accept; for other sockets, the unread bytes.
     pub waiting: u32,
 }
 
@@ -65,9 +65,9 @@ fn address(field: &str) -> Option<SocketAddr> {
 /// The sockets of both tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpSockets {
-    /// In no order.
+    /// The sockets in any order.
     pub all: Vec<TcpSocket>,
-    /// A table was longer than what is read of a file: there are more.
+    /// True if a table was too long to read, so that sockets are missing.
     pub is_cut: bool,
 }
 
@@ -75,7 +75,7 @@ impl TcpSockets {
     /// Reads both tables; a machine without IPv6 has only one.
     ///
     /// # Errors
-    /// A table cannot be read, or is not in the form that is known.
+    /// A table is unreadable or has an unexpected format.
     pub fn read(files: &dyn HostFiles) -> ProbeResult<Self> {
         let mut sockets = read_parsed(files, "/proc/net/tcp", Self::parse)?;
         match read_parsed(files, "/proc/net/tcp6", Self::parse) {
@@ -89,7 +89,7 @@ impl TcpSockets {
         Ok(sockets)
     }
 
-    /// Reads one table. A last line without an end was cut off, with what would follow.
+    /// Parses one table. An incomplete last line means that the table was cut.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (mut lines, is_cut) = (text.lines(), !text.ends_with('\n'));

@@ -1,4 +1,4 @@
-//! What threads used and waited for, from samples taken while they lived: a thread that has ended has no files.
+//! Measures the CPU time and waits of threads from samples, because an ended thread has no files.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use crate::proc::{SchedStat, ThreadStat};
 
-/// Threads beyond this are not followed.
+/// The most threads that are tracked.
 const MOST_THREADS: usize = 1024;
 
-/// Shorter than this, a share says more about one scheduling decision than about a run.
+/// The shortest time for a share. In a shorter time, one scheduling decision matters too much.
 pub const MIN_SPAN: Duration = Duration::from_millis(500);
 
 const TASKS: &str = "/proc/self/task";
 
-/// The threads of this process whose name begins with a prefix.
+/// Tracks the threads of this process whose name starts with a prefix.
 #[derive(Debug)]
 pub struct ThreadTracker {
     prefix: &'static str,
@@ -22,16 +22,16 @@ pub struct ThreadTracker {
     unread: Option<ProbeError>,
 }
 
-/// What one thread came to between its first and its last sample.
+/// The use of one thread between its first and last sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadUsage {
-    /// Its name.
+    /// The name of the thread.
     pub name: String,
     /// The time between the samples.
     pub span: Duration,
-    /// Time on a CPU.
+    /// The time on a CPU.
     pub on_cpu: Duration,
-    /// Time in which it could have run and no CPU was given to it; none where the kernel does not count it.
+    /// The time in which the thread waited for a CPU; none if the kernel does not count it.
     pub waited: Option<Duration>,
 }
 
@@ -39,7 +39,7 @@ pub struct ThreadUsage {
 struct Sample {
     name: String,
     at: Duration,
-    /// In ticks of 10 ms, but on every kernel.
+    /// The CPU time in ticks of 10 ms, which every kernel reports.
     cpu: Duration,
     sched: Option<SchedStat>,
 }
@@ -51,19 +51,19 @@ struct Track {
 }
 
 impl ThreadTracker {
-    /// Follows none so far.
+    /// Creates a tracker without samples.
     #[must_use]
     pub fn named(prefix: &'static str) -> Self {
         Self { prefix, tracks: BTreeMap::new(), unread: None }
     }
 
-    /// What the names of those that are followed begin with.
+    /// The prefix of the tracked names.
     #[must_use]
     pub fn prefix(&self) -> &'static str {
         self.prefix
     }
 
-    /// Looks at every thread that lives.
+    /// Takes a sample of every running thread.
     pub fn sample(&mut self, files: &dyn HostFiles, at: Duration) {
         match files.names(TASKS) {
             Ok(ids) => ids.into_iter().take(MOST_THREADS).for_each(|id| self.follow(files, at, id)),
@@ -83,12 +83,12 @@ impl ThreadTracker {
         }
     }
 
-    /// What they came to.
+    /// The use of each tracked thread.
     ///
     /// # Errors
-    /// None was seen, or none for long enough.
+    /// No thread was seen long enough.
     pub fn usage(&self) -> ProbeResult<Vec<ThreadUsage>> {
-        // A thread is listed a moment before it gives itself its name, so the last one counts.
+        // A new thread gets its name slightly later, so the last name counts.
         let named = self.tracks.values().filter(|track| track.last.name.starts_with(self.prefix));
         let seen: Vec<_> = named.map(Track::thread).filter(|thread| thread.span >= MIN_SPAN).collect();
         match &self.unread {
@@ -114,7 +114,7 @@ impl Track {
 }
 
 impl Sample {
-    /// A kernel without `CONFIG_SCHED_INFO` may have the file and keep it at zero.
+    /// A kernel without `CONFIG_SCHED_INFO` may have the file with zeros.
     fn counted(&self) -> Option<SchedStat> {
         self.sched.filter(|sched| !sched.on_cpu.is_zero() || self.cpu.is_zero())
     }

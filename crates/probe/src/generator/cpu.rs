@@ -1,4 +1,4 @@
-//! Had the generator the CPU when it needed it?
+//! Judges whether the generator had enough CPU.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use crate::snapshot::{GroupQuota, MachineSnapshot, Pressure};
 use crate::threads::ThreadUsage;
 
 const CPU: CheckDefinition = CheckDefinition { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
-/// locust warns its users at 90 % of a core (`locust/runners.py`). From 80 % on, four requests are at a busy thread on
-/// average (M/M/1), and each waits for the others.
+/// The percentage of a core above which a thread limits the load. locust warns at 90 % of a core (`locust/runners.py`). From 80 % on, four
+/// requests wait for a busy thread on average (M/M/1).
 const CPU_LIMITED: f64 = 90.0;
-/// Where requests that were due were not sent, a target that was too slow for the bound in flight leaves a sender idle most of
-/// the time; one that ran, or would have, for half of it had no time for them.
+/// The percentage of a core above which a thread explains unsent requests. If the target is too slow for the in-flight limit, a sender is
+/// mostly idle. A sender that was busy, or waiting for a CPU, half of the time had no time for those requests.
 const CPU_LIMITED_MISSING: f64 = 50.0;
 
-/// CPU time of the busiest sending thread, without busy polling: what it used, and what it waited for in vain. A quota
-/// that is used up, or a core taken by others, saturates a thread no less than work does.
+/// Judges the CPU time of the busiest sending thread, without busy polling. The time that the thread waited for a CPU counts as used,
+/// because a used-up quota or a busy core saturates a thread, too.
 pub(super) fn thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &RunActivity) -> MachineFinding {
     let senders = match senders {
         Ok(senders) => senders,
@@ -45,13 +45,13 @@ pub(super) fn thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &RunActiv
     CPU.finding(grade, share, format!("thread {name:?} used {used:.0} % of a core{waited}{advice}"))
 }
 
-/// CPU time that this thread itself spent on busy polling. That of another thread does not excuse it.
+/// The CPU time that this thread spent on busy polling. Busy polling of other threads does not count.
 fn busy_poll(sender: &ThreadUsage, run: &RunActivity) -> Duration {
     let number = sender.name.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
     number.and_then(|number| run.busy_poll.get(number)).copied().unwrap_or_default()
 }
 
-/// The thread with the largest share of its time, and that in percent.
+/// The thread with the largest share of its time, and the share in percent.
 fn most(threads: &[ThreadUsage], time: impl Fn(&ThreadUsage) -> Duration) -> (f64, Option<&ThreadUsage>) {
     let shares = threads.iter().map(|thread| (share_of(thread, time(thread)), Some(thread)));
     shares.max_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or_default()
@@ -65,11 +65,11 @@ fn name(thread: Option<&ThreadUsage>) -> &str {
     thread.map_or("", |thread| &thread.name)
 }
 
-/// A thread that waits for a CPU sends late and reads late. 5 % is where fortio begins to warn as well
-/// (of sleeps that came out negative).
+/// The limit of the wait for a CPU: a waiting thread sends and reads late. fortio also warns from 5 % on (of sleeps with a negative
+/// duration).
 const QUEUE: CheckDefinition = CheckDefinition { id: "run-queue-wait", unit: "% of the run", limit: 5.0 };
 
-/// The longest wait of a sending thread for a CPU.
+/// Judges the longest wait of a sending thread for a CPU.
 pub(super) fn queueing(senders: &ProbeResult<Vec<ThreadUsage>>) -> MachineFinding {
     let senders = match senders {
         Ok(senders) => senders,
@@ -90,11 +90,11 @@ pub(super) fn queueing(senders: &ProbeResult<Vec<ThreadUsage>>) -> MachineFindin
 
 const THROTTLING: CheckDefinition =
     CheckDefinition { id: "cpu-throttling", unit: "% of periods", limit: 0.0 };
-/// A period is 100 ms: one in a hundred is where the 99th percentile begins to show it.
+/// The percentage of throttled periods from which the generator is the limit. A period is 100 ms; one in a hundred changes the 99th
+/// percentile.
 const THROTTLING_LIMITED: f64 = 1.0;
 
-/// Use of the CPU quota up to its end (`Documentation/scheduler/sched-bwc.rst`): all threads stop until the next
-/// period.
+/// Judges CPU throttling (`Documentation/scheduler/sched-bwc.rst`): after the quota is used up, all threads stop until the next period.
 pub(super) fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (before, after) = match (&before.quotas, &after.quotas) {
         (Ok(before), Ok(after)) => (before, after),
@@ -128,11 +128,10 @@ fn throttled(before: &GroupQuota, after: &GroupQuota) -> MachineFinding {
     THROTTLING.finding(grade, share, text)
 }
 
-/// "Some task waited", over the run. At a tenth of the time the tail of what is measured beside it shows it.
+/// The limit of CPU pressure ("some task waited") over the run. A tenth of the time shows in the tail of the results.
 const PRESSURE: CheckDefinition = CheckDefinition { id: "cpu-pressure", unit: "% of the run", limit: 10.0 };
 
-/// How long anything waited for a CPU. It is not the generator that waited when its own waits are counted and short, so
-/// that this only decides where they are not counted.
+/// Judges how long tasks waited for a CPU. If the generator's own waits are counted and short, this finding is only `Info`.
 pub(super) fn pressure(
     before: &MachineSnapshot,
     after: &MachineSnapshot,
@@ -142,7 +141,7 @@ pub(super) fn pressure(
     stalls(&PRESSURE, "a CPU", grade, &before.cpu_pressure, &after.cpu_pressure, seconds(before, after))
 }
 
-/// The finding for a kind of pressure; `grade` is that of too much.
+/// The finding about one kind of pressure. `grade` is the grade above the limit.
 pub(super) fn stalls(
     check: &CheckDefinition,
     what: &str,

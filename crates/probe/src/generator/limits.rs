@@ -1,26 +1,26 @@
-//! Did the generator run into a limit that somebody set?
+//! Judges whether the generator reached a configured limit.
 
 use super::cpu::stalls;
 use super::{RunActivity, percent, seconds};
 use crate::finding::{CheckDefinition, FindingGrade, MachineFinding};
 use crate::snapshot::{Conntrack, GroupMemory, MachineSnapshot};
 
-/// As for the CPU; a generator that waits for memory is held up, whoever took it.
+/// The limit of memory pressure, as for the CPU. A generator that waits for memory is delayed, whichever program uses the memory.
 const MEMORY_PRESSURE: CheckDefinition =
     CheckDefinition { id: "memory-pressure", unit: "% of the run", limit: 10.0 };
 
-/// How long anything waited for memory.
+/// Judges how long tasks waited for memory.
 pub(super) fn memory_pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = (&before.memory_pressure, &after.memory_pressure);
     stalls(&MEMORY_PRESSURE, "memory", FindingGrade::Degraded, earlier, later, seconds(before, after))
 }
 
-/// Above this a limit is near enough to be worth a word; what is short of it has done no harm.
+/// The percentage above which a limit is near enough for a remark. A limit that was not reached did no harm.
 const NEARLY: f64 = 80.0;
 
 const MEMORY: CheckDefinition = CheckDefinition { id: "memory", unit: "% of the limit", limit: NEARLY };
 
-/// The group whose memory is nearest to its limit. What that did to the run shows as memory pressure.
+/// Judges the control group whose memory is nearest to its limit. Its effect on the run shows as memory pressure.
 pub(super) fn memory(after: &MachineSnapshot) -> MachineFinding {
     let groups = match &after.memory {
         Ok(groups) => groups,
@@ -39,8 +39,7 @@ pub(super) fn memory(after: &MachineSnapshot) -> MachineFinding {
 
 const OPEN_FILES: CheckDefinition = CheckDefinition { id: "open-files", unit: "% of the limit", limit: 95.0 };
 
-/// Open files against their limit. The engine stays below it by making requests wait for room, so a full table has
-/// refused nothing.
+/// Judges open files against their limit. The engine stays below the limit because requests wait for free descriptors, so nothing failed.
 pub(super) fn open_files(after: &MachineSnapshot, most: u64) -> MachineFinding {
     let limit = match &after.open_files {
         Ok(limits) => limits.soft,
@@ -54,12 +53,12 @@ pub(super) fn open_files(after: &MachineSnapshot, most: u64) -> MachineFinding {
     OPEN_FILES.finding(grade, share, format!("up to {most} of {limit} files were open{advice}"))
 }
 
-/// A socket that was not to be had is a request that the target never saw: any is one too many, and from 1 % on (as for
-/// hits that are not sent) the figures are not the target's.
+/// The limit of failed sockets. A request without a socket never reached the target, so one is too many. From 1 % on, as for unsent
+/// requests, the results are not the target's.
 pub const SOCKETS: CheckDefinition = CheckDefinition { id: "sockets", unit: "% of connections", limit: 0.0 };
 const SOCKETS_LIMITED: f64 = 1.0;
 
-/// Connections that failed on this side of the wire.
+/// Judges the connections that failed on this machine.
 pub(super) fn sockets(run: &RunActivity) -> MachineFinding {
     let share =
         percent(run.socket_failures as f64, run.connections.saturating_add(run.socket_failures) as f64);
@@ -76,21 +75,20 @@ pub(super) fn sockets(run: &RunActivity) -> MachineFinding {
     SOCKETS.finding(grade, share, text)
 }
 
-/// A port stays taken so long after the side that has it closed first (`TCP_TIMEWAIT_LEN`, Linux `include/net/tcp.h`).
+/// The seconds for which a port stays taken after the local side closed first (`TCP_TIMEWAIT_LEN`, Linux `include/net/tcp.h`).
 pub const TIME_WAIT: f64 = 60.0;
 
 const PORTS: CheckDefinition = CheckDefinition { id: "ports", unit: "ports", limit: 0.0 };
 
-/// Whether this rate of new connections can be kept up for longer than TIME_WAIT lasts. Ports that were missing in this
-/// run are [`sockets`].
+/// Judges whether a longer run would exhaust the ports. Ports that were missing in this run are in [`sockets`].
 pub(super) fn ports(before: &MachineSnapshot, after: &MachineSnapshot, run: &RunActivity) -> MachineFinding {
     let (ports, waiting) = match (&after.ports, &before.time_wait, &after.time_wait) {
         (Ok(ports), Ok(before), Ok(after)) => (*ports, after.saturating_sub(*before)),
         (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.unknown(why),
     };
-    // What is opened at the start of a short run is not opened again and again.
+    // Connections that a short run opens at its start are not opened again and again.
     let rate = run.connections as f64 / run.sending.as_secs_f64().max(1.0);
-    // Few in TIME_WAIT after many connections: the other side closes, or they were kept open.
+    // If few of many connections are in TIME_WAIT, the other side closes them or they stay open.
     let held = waiting.saturating_mul(2) >= run.connections;
     let projected = if held { rate * TIME_WAIT } else { waiting as f64 };
     let (grade, advice) = info_if(
@@ -105,11 +103,11 @@ pub(super) fn ports(before: &MachineSnapshot, after: &MachineSnapshot, run: &Run
 }
 
 const CONNTRACK: CheckDefinition = CheckDefinition { id: "conntrack", unit: "% of the limit", limit: NEARLY };
-/// A table that was full, and dropped packets, is cleared down to 95 % by the kernel (`nf_conntrack_max95`, Linux
+/// After a full table has dropped packets, the kernel clears it down to 95 % (`nf_conntrack_max95`, Linux
 /// `net/netfilter/nf_conntrack_core.c`).
 const CONNTRACK_FULL: f64 = 95.0;
 
-/// Tracked connections against the size of the table.
+/// Judges the tracked connections against the size of the table.
 pub(super) fn conntrack(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (before, after) = match (&before.conntrack, &after.conntrack) {
         (Ok(before), Ok(after)) => (before, after),

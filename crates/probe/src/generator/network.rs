@@ -1,4 +1,4 @@
-//! Did packets get lost or held up on this side?
+//! Judges whether this machine lost or delayed packets.
 
 use super::{percent, seconds};
 use crate::files::ProbeError;
@@ -8,8 +8,8 @@ use crate::snapshot::{MachineSnapshot, NetworkLink};
 
 const BACKLOG: CheckDefinition = CheckDefinition { id: "packet-backlog", unit: "packets", limit: 0.0 };
 
-/// Packets that this machine dropped before its stack saw them. The counters are the whole machine's; a packet of ours
-/// that was lost has been sent again, so without a retransmission in this namespace it was somebody else's.
+/// Judges the packets that this machine dropped before its network stack saw them. The counters are of the whole machine. If this namespace
+/// has no retransmits, the dropped packets belonged to other programs.
 pub(super) fn backlog(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = match (&before.softnet, &after.softnet) {
         (Ok(earlier), Ok(later)) => (earlier, later),
@@ -36,7 +36,7 @@ pub(super) fn backlog(before: &MachineSnapshot, after: &MachineSnapshot) -> Mach
     BACKLOG.finding(grade, dropped as f64, text)
 }
 
-/// TCP's troubles during the run.
+/// The TCP counters of the run.
 fn during(before: &MachineSnapshot, after: &MachineSnapshot) -> Result<TcpStackCounters, ProbeError> {
     let (before, after) = (before.tcp.as_ref(), after.tcp.as_ref());
     let (before, after) = (before.map_err(ProbeError::clone)?, after.map_err(ProbeError::clone)?);
@@ -51,8 +51,8 @@ fn during(before: &MachineSnapshot, after: &MachineSnapshot) -> Result<TcpStackC
 
 const TCP: CheckDefinition = CheckDefinition { id: "tcp", unit: "segments", limit: 0.0 };
 
-/// What TCP had to repair. A fact, never the generator's fault: the path or the target lost it, and drops of listeners
-/// are those of a target in this namespace.
+/// Reports TCP's retransmits and drops, which are never the generator's fault: the network or the target lost the packets, and a listener
+/// in this namespace belongs to a target.
 pub(super) fn tcp(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let tcp = match during(before, after) {
         Ok(tcp) => tcp,
@@ -68,13 +68,14 @@ pub(super) fn tcp(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineF
     TCP.finding(grade, retransmits as f64, text)
 }
 
-/// Queues in front of a link grow without bound towards its speed; a fifth is left for what bursts within a second.
+/// The limit of a link's use. Queues before a link grow without bound near its full speed, and a fifth stays free for bursts within a
+/// second.
 const BANDWIDTH: CheckDefinition = CheckDefinition { id: "bandwidth", unit: "% of the link", limit: 80.0 };
 
-/// A virtual link that carried less is not worth a note that no check was made.
+/// The bits per second below which a virtual link without a speed needs no remark.
 const QUIET: f64 = 1e6;
 
-/// The link that is nearest to its speed.
+/// Judges the link that is nearest to its speed.
 pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = match (&before.links, &after.links) {
         (Ok(earlier), Ok(later)) => (earlier, later),
@@ -98,7 +99,7 @@ pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> Ma
     }
 }
 
-/// What passed in the direction that carried more. A counter that went back is of a link that was made anew.
+/// The bits in the direction with more traffic. A counter that went backwards belongs to a new link.
 fn bits(before: &NetworkLink, after: &NetworkLink) -> f64 {
     let sent = after.sent.saturating_sub(before.sent);
     let received = after.received.saturating_sub(before.received);
