@@ -1,40 +1,40 @@
-//! Plants drawn by chance, for the bench that scores `find`: a pure function of a seed.
+//! Draws random faults for the benchmark of `find`, as a pure function of a seed.
 //!
-//! The ranges are those of the study that `find` rests on (its sections 6 and 7), the rates those of its goal: 50/s to 20,000/s,
-//! evenly by their logarithm, where the class allows.
+//! The ranges are those of the study behind `find` (sections 6 and 7). The rates are those of its goal, 50/s to 20,000/s, log-uniform as
+//! far as the class allows.
 
 use fastrand::Rng;
 
 use super::kind::FaultKind;
 use super::text::PlantedFault;
 
-/// Least and greatest rate that is drawn, a second.
+/// The lowest and highest rate, per second.
 const RATES: (f64, f64) = (50.0, 20_000.0);
 
-/// Least and greatest service time, seconds; deviations of it over its mean.
+/// The shortest and longest service time, in seconds; below, the coefficients of variation.
 const SERVICES: (f64, f64) = (0.001, 0.120);
 const CVS: [f64; 3] = [0.05, 0.2, 1.0];
 
-/// Workers and places.
+/// The least and the largest number of workers or places.
 const WORKERS: (usize, usize) = (2, 32);
 
-/// How much more than the first the second of two can do: both are to be seen.
+/// The factor of the second fault's limit over the first, so that both faults are visible.
 const SECOND: (f64, f64) = (1.05, 1.4);
 
-/// A bucket holds what comes at once after so many seconds in which a client's sender did not run: a smaller one breaks where the
-/// client's machine does, and not at its rate.
+/// The least bucket size, as seconds of the rate. A client's sender may pause this long and then send a burst; a smaller bucket would break
+/// because of the client.
 const LATENESS: f64 = 0.02;
 
-/// Of a timeout, in services: of those that vary as much as their mean, one in 160,000 takes longer. With fewer some request of a
-/// thousand fails at any rate, and there is no limit to plant.
+/// The least timeout, as a multiple of the service time. With exponential service times, one request in 160,000 takes longer. A shorter
+/// timeout would fail some of a thousand requests at any rate, so there would be no limit.
 const PATIENCE: f64 = 12.0;
 
-/// The causes that can be drawn: `ports` is nothing of the server's.
+/// The classes that can be drawn: all except `ports`, which is not a fault of the server.
 pub fn classes() -> impl Iterator<Item = &'static str> {
     FaultKind::ALL.iter().filter_map(|kind| kind.class).filter(|class| *class != "ports")
 }
 
-/// Plants of these causes, one for each, or of one cause drawn as well. A cause that cannot be drawn is left out.
+/// Draws one fault for each of these classes, or one of a random class if the list is empty. A class that cannot be drawn is left out.
 #[must_use]
 pub fn draw(wanted: &[&str], seed: u64) -> Vec<PlantedFault> {
     let mut rng = Rng::with_seed(seed);
@@ -44,7 +44,7 @@ pub fn draw(wanted: &[&str], seed: u64) -> Vec<PlantedFault> {
     let kinds: Vec<_> = wanted.into_iter().filter_map(|class| FaultKind::with_class(class).next()).collect();
     let mut rate = log_uniform(&mut rng, RATES);
     let most = kinds.iter().map(|kind| most_rate(kind.name)).fold(RATES.1, f64::min);
-    // Spread over what is possible rather than heaped at its end.
+    // The rate is drawn again within the possible range rather than set to its end.
     rate = if rate > most { log_uniform(&mut rng, (RATES.0, most)) } else { rate };
     let mut plants = Vec::new();
     for kind in kinds {
@@ -54,11 +54,11 @@ pub fn draw(wanted: &[&str], seed: u64) -> Vec<PlantedFault> {
     plants
 }
 
-/// The highest rate that a class can be drawn with: most workers at the shortest service, or what is computed or counted exactly.
+/// The highest rate of a class: the most workers with the shortest service time, or the limit of real computing and exact counting.
 fn most_rate(name: &str) -> f64 {
     match name {
         "pool" | "timeout-chain" | "uneven" | "concurrency-cap" => WORKERS.1 as f64 / 0.002,
-        // One thread, real work of 0.2 ms and more.
+        // One thread with at least 0.2 ms of real work.
         "cpu" => 2_000.0,
         "quota" => 2_000.0,
         "connection-cap" | "churn" => 1_000.0,
@@ -103,7 +103,7 @@ fn limited(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     plant.with("rate", round(rate)).with("bucket", log_uniform(rng, (least, rate)).round())
 }
 
-/// As many workers, and a service, that they do this rate.
+/// Chooses workers and a service time for this rate.
 fn workers(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let (count, service) = count_and_service(rate, rng);
     plant.with("workers", count).with("service", service).with("cv", cv(rng))
@@ -124,7 +124,7 @@ fn count_and_service(rate: f64, rng: &mut Rng) -> (f64, f64) {
 
 fn uneven(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let (servers, slow) = (rng.usize(2..=5) as f64, between(rng, (3.0, 8.0)).round());
-    // The slow one gets its share and can do no more than that.
+    // The slow server gets an equal share and can serve just that much.
     let (workers, service) = count_and_service((rate / servers * slow).min(most_rate("uneven")), rng);
     plant.with("servers", servers).with("slow", slow).with("workers", workers).with("service", service)
 }
@@ -147,7 +147,7 @@ fn pauses(plant: PlantedFault, rng: &mut Rng) -> PlantedFault {
     plant.with("length", round_span(length)).with("every", round_span(every)).with("jitter", 0.2)
 }
 
-/// Half of all queues are short.
+/// A queue length. Half of all queues are short.
 fn queue(rate: f64, rng: &mut Rng) -> f64 {
     let short = (log_uniform(rng, (0.02, 0.5)) * rate).max(4.0).round();
     if rng.bool() { short } else { 100_000.0 }
@@ -165,12 +165,12 @@ fn log_uniform(rng: &mut Rng, (least, most): (f64, f64)) -> f64 {
     least * (most / least).powf(rng.f64())
 }
 
-/// To a tenth: a rate that can be read.
+/// Rounds a rate to one decimal.
 fn round(rate: f64) -> f64 {
     (rate * 10.0).round() / 10.0
 }
 
-/// To a microsecond: as it is written, so that what is printed is what is planted.
+/// Rounds a duration to a microsecond, so that its text is exact.
 fn round_span(seconds: f64) -> f64 {
     ((seconds * 1e6).round() / 1e6).max(1e-6)
 }

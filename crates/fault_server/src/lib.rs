@@ -1,8 +1,11 @@
-//! A small HTTP server on loopback that breaks at a rate that is known, for a cause that is known.
+//! A small HTTP server on loopback that breaks at a known rate for a known cause.
 //!
-//! [`kind`] lists what can be planted, [`text`] reads it, [`truth()`] says what it comes to, [`draw()`] draws it by chance. What becomes
-//! of a request and when is `model`'s, without sockets; `server` carries it out. For the bench of `find`, for its tests, and for who
-//! wants to see what a limiter looks like. Nothing here knows how causes are found.
+//! - [`kind`] lists the faults, and [`text`] parses them.
+//! - [`truth()`] computes their limits, and [`draw()`] draws random ones.
+//! - `model` decides the fate of each request without sockets, and `server` carries it out.
+//!
+//! The benchmark of `find` and its tests use this crate, as do users who want to see a fault. The crate does not depend on the diagnosis of
+//! causes.
 
 pub mod draw;
 pub mod kind;

@@ -1,64 +1,64 @@
-//! Plants as text, `pool,workers=8,service=5ms`, read and written. All mistakes are told at once.
+//! Parses and writes faults as text, such as `pool,workers=8,service=5ms`. The parser reports all mistakes at once.
 
 use std::fmt;
 
 use super::kind::{FaultKind, FaultParameter, ParameterForm};
 
-/// Most plants of one server.
+/// The most faults of one server.
 pub const MOST_PLANTS: usize = 8;
 
-/// What is planted: a kind with a value for each of its keys.
+/// A fault: its kind with a value for each parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlantedFault {
-    /// What it is.
+    /// The kind of the fault.
     pub kind: &'static FaultKind,
-    /// In the order of the kind's keys; spans in seconds, words by their place.
+    /// The values in the order of the kind's parameters: durations in seconds, words by their index.
     values: Vec<f64>,
 }
 
-/// What is wrong with a plant's text.
+/// A mistake in the text of a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultSyntaxError {
-    /// No such plant.
+    /// The fault is unknown.
     #[error("{_0:?} is not a fault: expected one of {all}", all = names(FaultKind::ALL.iter().map(|kind| kind.name)))]
     Name(String),
-    /// Not a key with a value.
+    /// A part is not a parameter with a value.
     #[error("{plant}: {part:?} is not KEY=VALUE")]
     Part {
-        /// Which plant.
+        /// The name of the fault.
         plant: &'static str,
-        /// What was written.
+        /// The part of the text.
         part: String,
     },
-    /// No such key.
+    /// The parameter is unknown.
     #[error("{plant} has no parameter {key:?}: expected one of {all}", all = names(kind_keys(plant)))]
     Key {
-        /// Which plant.
+        /// The name of the fault.
         plant: &'static str,
-        /// What was written.
+        /// The name of the parameter.
         key: String,
     },
-    /// Said twice.
+    /// The parameter is given twice.
     #[error("{plant}: {key} is given twice")]
     Twice {
-        /// Which plant.
+        /// The name of the fault.
         plant: &'static str,
-        /// Which key.
+        /// The name of the parameter.
         key: &'static str,
     },
-    /// Not a value of that key.
+    /// The value is invalid.
     #[error("{plant}: {key}={value:?} is not {expected}")]
     Value {
-        /// Which plant.
+        /// The name of the fault.
         plant: &'static str,
-        /// Which key.
+        /// The name of the parameter.
         key: &'static str,
-        /// What was written.
+        /// The value as text.
         value: String,
-        /// What can be.
+        /// The expected form.
         expected: String,
     },
-    /// Values that do not go together, or plants.
+    /// Values or faults contradict each other.
     #[error("{0}")]
     Together(String),
 }
@@ -73,10 +73,10 @@ fn kind_keys(plant: &str) -> impl Iterator<Item = &'static str> {
 }
 
 impl PlantedFault {
-    /// Reads one.
+    /// Parses one fault.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All mistakes in the text.
     pub fn parse(text: &str) -> Result<Self, Vec<FaultSyntaxError>> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
@@ -92,10 +92,10 @@ impl PlantedFault {
         if mistakes.is_empty() { Ok(plant) } else { Err(mistakes) }
     }
 
-    /// Reads all plants of one server.
+    /// Parses all faults of one server.
     ///
     /// # Errors
-    /// All that is wrong with any of them, or with all of them together.
+    /// All mistakes in the texts and in their combination.
     pub fn parse_all<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Self>, Vec<FaultSyntaxError>> {
         let (mut plants, mut mistakes) = (Vec::new(), Vec::new());
         for text in texts {
@@ -111,28 +111,28 @@ impl PlantedFault {
         if mistakes.is_empty() { Ok(plants) } else { Err(mistakes) }
     }
 
-    /// The value of a key: spans in seconds, words by their place. Not a number for a key that the kind has not.
+    /// The value of a parameter: durations in seconds, words by their index. The result is NaN for a parameter that the kind lacks.
     #[must_use]
     pub fn value(&self, key: &str) -> f64 {
         self.place(key).and_then(|place| self.values.get(place)).copied().unwrap_or(f64::NAN)
     }
 
-    /// The value of a key in whole numbers.
+    /// The value of a parameter as a whole number.
     pub(super) fn count(&self, key: &str) -> usize {
         self.value(key) as usize
     }
 
-    /// The value of a key that is a span, in nanoseconds.
+    /// The value of a duration parameter in nanoseconds.
     pub(super) fn nanos(&self, key: &str) -> u64 {
         (self.value(key) * 1e9).round() as u64
     }
 
-    /// Whether a key has this word.
+    /// Whether a parameter has this word as its value.
     pub(super) fn has_word(&self, key: &str, word: &str) -> bool {
         self.parameters().any(|(name, value)| name == key && value == word)
     }
 
-    /// The same with another value; a key that the kind has not is passed over.
+    /// The fault with another value of a parameter. A parameter that the kind lacks is ignored.
     #[must_use]
     pub(super) fn with(mut self, key: &str, value: f64) -> Self {
         if let Some(slot) = self.place(key).and_then(|place| self.values.get_mut(place)) {
@@ -141,7 +141,7 @@ impl PlantedFault {
         self
     }
 
-    /// Each key and its value as it is written.
+    /// Each parameter with its value as text.
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.kind.keys.iter().zip(&self.values).map(|(key, value)| (key.name, key.form.write(*value)))
     }
@@ -178,7 +178,7 @@ impl fmt::Display for PlantedFault {
     }
 }
 
-/// What a server has once: its connections, its link, its DNS server, one way of standing still.
+/// The faults that a server can have only once, because they concern its connections, its link, its DNS server or its pauses.
 const ONCE: [&str; 6] = ["connection-cap", "churn", "keep-alive", "bandwidth", "dns", "pauses"];
 
 fn repeated(plants: &[PlantedFault]) -> impl Iterator<Item = FaultSyntaxError> {
@@ -211,7 +211,7 @@ impl FaultParameter {
     }
 }
 
-/// Longest span: what is further away does not happen in a trial.
+/// The longest duration in seconds. A longer one has no effect within a trial.
 const LONGEST: f64 = 3600.0;
 
 impl ParameterForm {

@@ -1,24 +1,24 @@
-//! What is planted, said by formula: which cause, and the rate at which it breaks.
+//! Computes the ground truth of faults: the cause, and the rate at which the server breaks.
 
 use serde_json::{Map, Value, json};
 
 use super::server::head_length;
 use super::text::PlantedFault;
 
-/// A rate that one plant can do.
+/// The limit of one fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultLimit {
-    /// A second: requests, or what [`of`](Self::of) says.
+    /// The limit per second, of requests or of [`of`](Self::of).
     pub rate: f64,
-    /// Of what.
+    /// The limited events, such as "requests".
     pub of: &'static str,
-    /// Whether it breaks exactly there. A cap breaks below, at a rate that follows from how requests arrive; what computes for real
-    /// does as much as the machine lets it.
+    /// True if the fault breaks exactly at this rate. A cap breaks below it, at a rate that depends on the arrival process. Real computing
+    /// depends on the machine.
     pub is_exact: bool,
 }
 
 impl PlantedFault {
-    /// Where it breaks, without the others; none where it does not, or where no formula says.
+    /// The limit of this fault alone; none if it has no limit or there is no formula.
     #[must_use]
     pub fn limit(&self) -> Option<FaultLimit> {
         let number = |key| self.value(key);
@@ -41,7 +41,7 @@ impl PlantedFault {
         }
     }
 
-    /// The server that breaks first: the slow one, or one of the others where it gets few enough.
+    /// The limit of the server that breaks first: the slow one, or another one if the slow one gets few requests.
     fn uneven_limit(&self) -> f64 {
         let others = self.value("servers") - 1.0;
         let (slow, weight) = (self.value("slow"), self.value("weight"));
@@ -50,14 +50,14 @@ impl PlantedFault {
         (each / slow * all / weight).min(each * all)
     }
 
-    /// Where a cap refuses 0.1 % of requests that come by chance (Poisson), requests a second.
+    /// The rate at which a cap refuses 0.1 % of Poisson arrivals, in requests per second.
     fn limit_of_chance(&self) -> Option<f64> {
         let (places, service) = (self.value("places"), self.value("service"));
         let is_cap = self.kind.name == "concurrency-cap" && service > 0.0;
         is_cap.then(|| load_that_refuses(places as u32, 0.001) / service)
     }
 
-    /// What it leaves of what works.
+    /// The share of the workers' speed that this disturbance leaves.
     fn leaves(&self) -> f64 {
         match self.kind.name {
             "pauses" => 1.0 - self.value("length") / self.value("every"),
@@ -66,7 +66,7 @@ impl PlantedFault {
         }
     }
 
-    /// Whether it works: what is slowed by pauses and bursts.
+    /// Whether pauses and bursts slow this fault's work.
     fn works(&self) -> bool {
         matches!(self.kind.name, "pool" | "timeout-chain" | "uneven" | "quota")
     }
@@ -90,8 +90,8 @@ impl FaultLimit {
     }
 }
 
-/// What `find` should say of a server with these plants, as JSON: the causes in the order in which requests meet them, the least of
-/// their limits in requests a second (null where no formula gives one), and each plant with all its parameters.
+/// The expected result of `find` for these faults, as JSON. It has the causes in the order in which requests meet them, the lowest limit in
+/// requests per second (null without a formula), and each fault with all its parameters.
 #[must_use]
 pub fn truth(plants: &[PlantedFault], seed: u64) -> Value {
     let classes: Vec<_> = plants.iter().filter_map(|plant| plant.kind.class).collect();
@@ -106,7 +106,7 @@ pub fn truth(plants: &[PlantedFault], seed: u64) -> Value {
     })
 }
 
-/// The plant that breaks first, with pauses and bursts taken off.
+/// The fault that breaks first, after the effect of pauses and bursts.
 fn least(plants: &[PlantedFault]) -> Option<(&PlantedFault, FaultLimit)> {
     let left: f64 = plants.iter().map(PlantedFault::leaves).product();
     let limits = plants.iter().filter_map(|plant| {
@@ -117,13 +117,13 @@ fn least(plants: &[PlantedFault]) -> Option<(&PlantedFault, FaultLimit)> {
     limits.min_by(|a, b| a.1.rate.total_cmp(&b.1.rate))
 }
 
-/// The share of requests that find all of so many places taken, at this load in places, for Poisson arrivals (Erlang's B).
+/// The blocking probability for Poisson arrivals at this load in erlangs (Erlang B).
 pub(super) fn erlang_b(places: u32, load: f64) -> f64 {
     let inverse = (1..=places).fold(1.0, |inverse, place| 1.0 + inverse * f64::from(place) / load);
     1.0 / inverse
 }
 
-/// The load in places at which this share is refused.
+/// The load in erlangs at which this share is refused.
 fn load_that_refuses(places: u32, share: f64) -> f64 {
     let (mut low, mut high) = (0.0, f64::from(places) * 2.0);
     while high - low > 1e-9 * high {

@@ -1,13 +1,13 @@
-//! Times drawn by chance.
+//! Random durations.
 
 use fastrand::Rng;
 
 use super::NanosSinceStart;
 
-/// How long something takes: a mean and how it spreads.
+/// A random duration with a mean and a distribution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RandomDuration {
-    /// Nanoseconds.
+    /// The mean in nanoseconds.
     mean: f64,
     spread: DurationDistribution,
 }
@@ -16,12 +16,12 @@ pub(super) struct RandomDuration {
 enum DurationDistribution {
     Fixed,
     Exponential,
-    /// The deviation of its logarithm.
+    /// The standard deviation of the logarithm.
     Lognormal(f64),
 }
 
 impl RandomDuration {
-    /// With a coefficient of variation: 0 is fixed, 1 exponential, any other lognormal.
+    /// Creates a distribution with this coefficient of variation: 0 is fixed, 1 exponential, any other lognormal.
     pub(super) fn new(mean: NanosSinceStart, cv: f64) -> Self {
         let spread = match cv {
             0.0 => DurationDistribution::Fixed,
@@ -41,7 +41,7 @@ impl RandomDuration {
     }
 }
 
-/// Of mean 0 and deviation 1 (Box and Muller).
+/// Draws from the standard normal distribution (Box and Muller).
 pub(super) fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.f64()).cos()

@@ -1,29 +1,29 @@
-//! Limits on a rate, in closed form: nothing is added up from tick to tick, so nothing drifts.
+//! Rate limiters in closed form. They do not add up ticks, so they do not drift.
 
 use super::NanosSinceStart;
 
-/// A bucket of tokens, as the instant at which it will be full again (GCRA).
+/// A token bucket, stored as the time at which it will be full (GCRA).
 #[derive(Debug)]
 pub(crate) struct GcraBucket {
-    /// Nanoseconds from one token to the next.
+    /// The nanoseconds between two tokens.
     spacing: f64,
-    /// What the bucket holds beside the first, in nanoseconds.
+    /// The size of the bucket without the first token, in nanoseconds.
     slack: f64,
     full_at: f64,
 }
 
 impl GcraBucket {
-    /// Full, of so many tokens a second.
+    /// A full bucket with this many tokens per second.
     pub(crate) fn new(rate: f64, size: f64) -> Self {
         let spacing = 1e9 / rate;
         Self { spacing, slack: (size - 1.0) * spacing, full_at: 0.0 }
     }
 
-    /// Whether there was a token.
+    /// Takes a token if there is one.
     pub(crate) fn take(&mut self, at: NanosSinceStart) -> bool {
         let at = at as f64;
         let from = self.full_at.max(at);
-        // Arrivals are whole nanoseconds: one may be rounded up and the next down.
+        // Arrival times are whole nanoseconds, so one may be rounded up and the next one down.
         let taken = from - at <= self.slack + 1.0;
         if taken {
             self.full_at = from + self.spacing;
@@ -32,7 +32,7 @@ impl GcraBucket {
     }
 }
 
-/// So many in each window of time, which begin at multiples of its length.
+/// A limiter with a maximum per time window. Windows start at multiples of their length.
 #[derive(Debug)]
 pub(super) struct FixedWindowLimiter {
     length: NanosSinceStart,
@@ -58,7 +58,7 @@ impl FixedWindowLimiter {
     }
 }
 
-/// One after the other at a fixed distance; so many may wait.
+/// A leaky bucket that passes requests at a fixed distance and has a bounded queue.
 #[derive(Debug)]
 pub(super) struct LeakyBucketLimiter {
     spacing: f64,
@@ -72,7 +72,7 @@ impl LeakyBucketLimiter {
         Self { spacing, longest_wait: queue * spacing, free_at: 0.0 }
     }
 
-    /// When it goes on; none where too many wait.
+    /// The time at which the request passes; none if the queue is full.
     pub(super) fn take(&mut self, at: NanosSinceStart) -> Option<NanosSinceStart> {
         let at = at as f64;
         let start = self.free_at.max(at);

@@ -1,10 +1,10 @@
-//! A link that all answers share, one whole answer after the other.
+//! A link that sends one whole response after another.
 
 use super::NanosSinceStart;
 
 #[derive(Debug)]
 pub(super) struct SharedLink {
-    /// Nanoseconds a byte takes.
+    /// The nanoseconds per byte.
     byte: f64,
     free_at: f64,
 }
@@ -14,7 +14,7 @@ impl SharedLink {
         Self { byte: 1e9 / rate, free_at: 0.0 }
     }
 
-    /// When an answer of so many bytes is through.
+    /// Returns the time at which a response of this size has passed.
     pub(super) fn send(&mut self, at: NanosSinceStart, bytes: usize) -> NanosSinceStart {
         self.free_at = self.free_at.max(at as f64) + self.byte * bytes as f64;
         self.free_at.round() as NanosSinceStart

@@ -1,8 +1,7 @@
-//! What becomes of a request, and when: the plants as pure functions of instants, without sockets and clock.
+//! Decides the fate of each request: the faults as pure functions of time, without sockets or a clock.
 //!
-//! A request goes through the plants in the order in which they were given, each as if it stood before those that follow: what one
-//! delays reaches the next that much later. [`FaultModel`] must be told of requests and of those that go on in the order of time; the
-//! server's loop does so.
+//! A request passes the faults in the given order. A delay by one fault delays the arrival at the next. The caller must report events to
+//! the [`FaultModel`] in the order of time, as the server's loop does.
 
 mod chance;
 mod limiter;
@@ -20,10 +19,10 @@ use self::weather::Disturbances;
 use self::workers::{AttemptResult, Balancer, QuotaThread, TimeoutProxy, WorkerPool};
 use super::text::PlantedFault;
 
-/// Time since the server was started, in nanoseconds.
+/// The time since the start of the server, in nanoseconds.
 pub(super) type NanosSinceStart = u64;
 
-/// All plants of a server.
+/// All faults of a server.
 #[derive(Debug)]
 pub(super) struct FaultModel {
     stages: Vec<Stage>,
@@ -31,52 +30,52 @@ pub(super) struct FaultModel {
     rng: Rng,
 }
 
-/// A request on its way.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestProgress {
-    /// The next stage.
+    /// The index of the next stage.
     next: u8,
-    /// Tries at this stage so far.
+    /// The number of tries at this stage so far.
     tries: u8,
-    /// The places that it has, by stage.
+    /// The places that the request holds, as a bit per stage.
     holds: u32,
-    /// Which server of a balancer answered, where that is told.
+    /// The server of a balancer that responded, if the response names it.
     pub(super) server: Option<u8>,
-    /// How long its answer is, in bytes.
+    /// The size of the response in bytes.
     bytes: usize,
 }
 
 impl RequestProgress {
-    /// The beginning of one whose answer has so many bytes.
+    /// The progress of a new request with a response of this size.
     pub(super) fn new(bytes: usize) -> Self {
         Self { bytes, ..Self::default() }
     }
 }
 
-/// What is next.
+/// The next step of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ModelStep {
-    /// [`FaultModel::proceed`] at that instant.
+    /// Call [`FaultModel::proceed`] at this time.
     Wait(NanosSinceStart),
-    /// Compute for so long, then [`FaultModel::resume_computed`].
+    /// Compute for this time, then call [`FaultModel::resume_computed`].
     Compute(NanosSinceStart),
-    /// It ends then; [`FaultModel::end`] when it does.
+    /// The request ends at this time; call [`FaultModel::end`] then.
     End(NanosSinceStart, PlannedResponse),
 }
 
-/// How a request ends.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlannedResponse {
-    /// It is answered with this status.
+    /// A response with this status.
     Answer(u16),
-    /// Its connection is closed.
+    /// The connection is closed.
     Close,
 }
 
-/// Status of what is served.
+/// The status of a served request.
 const OK: u16 = 200;
 
-/// Status of a chain that has given up, of a gateway (RFC 9110 section 15.6.5).
+/// The status of a proxy that has given up: a gateway timeout (RFC 9110 section 15.6.5).
 const GATEWAY_TIMEOUT: u16 = 504;
 
 #[derive(Debug)]
@@ -95,7 +94,7 @@ enum Stage {
     Link(SharedLink),
 }
 
-/// What a stage says.
+/// The result of a stage.
 enum StageResult {
     On(NanosSinceStart),
     Again(NanosSinceStart),
@@ -103,27 +102,27 @@ enum StageResult {
     End(NanosSinceStart, PlannedResponse),
 }
 
-/// The status of a full queue that has no key for it.
+/// The status of a full queue without a `status` parameter.
 const FULL: u16 = 503;
 
 impl FaultModel {
-    /// Of these plants, with a time that every request takes before them.
+    /// Creates the model of these faults. Every request first takes `service`.
     pub(super) fn new(plants: &[PlantedFault], service: NanosSinceStart, seed: u64) -> Self {
         let mut stages = vec![Stage::Delay(RandomDuration::new(service, 0.0))];
-        // Answers are sent last, wherever the link was named.
+        // Responses are sent last, so the link is the last stage wherever it was given.
         let (links, others): (Vec<_>, Vec<_>) =
             plants.iter().partition(|plant| plant.kind.name == "bandwidth");
         stages.extend(others.into_iter().chain(links).filter_map(Stage::new));
         Self { stages, weather: Disturbances::new(plants, seed), rng: Rng::with_seed(!seed) }
     }
 
-    /// A request that has come.
+    /// Handles a new request.
     pub(super) fn enter(&mut self, at: NanosSinceStart, course: &mut RequestProgress) -> ModelStep {
         let awake = self.weather.end_of_pause(at);
         if awake > at { ModelStep::Wait(awake) } else { self.proceed(at, course) }
     }
 
-    /// One that was told to wait until this instant.
+    /// Continues a request whose wait has ended.
     pub(super) fn proceed(&mut self, at: NanosSinceStart, course: &mut RequestProgress) -> ModelStep {
         loop {
             let Some(stage) = self.stages.get_mut(usize::from(course.next)) else {
@@ -143,7 +142,7 @@ impl FaultModel {
         }
     }
 
-    /// One that has had its computing.
+    /// Continues a request whose computing has ended.
     pub(super) fn resume_computed(&mut self, at: NanosSinceStart, course: &mut RequestProgress) -> ModelStep {
         if let Some(Stage::Cpu { waiting, .. }) = self.stages.get_mut(usize::from(course.next)) {
             *waiting = waiting.saturating_sub(1);
@@ -152,7 +151,7 @@ impl FaultModel {
         self.proceed(at, course)
     }
 
-    /// One that has ended gives back what it has.
+    /// Ends a request and frees its places.
     pub(super) fn end(&mut self, course: &RequestProgress) {
         for (number, stage) in self.stages.iter_mut().enumerate() {
             if let Stage::Cap { used, .. } = stage
@@ -165,7 +164,7 @@ impl FaultModel {
 }
 
 impl Stage {
-    /// What requests go through; nothing for what is the connections' or the weather's.
+    /// The stage of a fault; none for faults of connections and for disturbances.
     fn new(plant: &PlantedFault) -> Option<Self> {
         let status = plant.value("status") as u16;
         let bucket = || GcraBucket::new(plant.value("rate"), plant.value("bucket"));
@@ -249,7 +248,7 @@ fn done(end: Option<NanosSinceStart>, at: NanosSinceStart, status: u16) -> Stage
     end.map_or_else(|| refused(at, status), StageResult::On)
 }
 
-/// One computes, the others wait.
+/// Starts computing if the queue has room; only one request computes at a time.
 fn compute(
     work: NanosSinceStart,
     queue: usize,

@@ -1,6 +1,6 @@
-//! What disturbs those that work: they stand still, drift, share with a neighbour, warm up, run on credit, degrade.
+//! Disturbances of the workers: pauses, drift, a noisy neighbour, warm-up, CPU credits and degradation.
 //!
-//! One for all plants of a server. Standing still is a function of time alone, by the seed, so that plants may ask of any instant.
+//! All faults of a server share them. Pauses depend only on time and the seed, so a fault may ask for any time.
 
 use fastrand::Rng;
 
@@ -8,7 +8,7 @@ use super::NanosSinceStart;
 use super::chance::normal;
 use crate::text::PlantedFault;
 
-/// All that disturbs.
+/// All disturbances of a server.
 #[derive(Debug)]
 pub(super) struct Disturbances {
     pauses: Option<Pauses>,
@@ -16,7 +16,7 @@ pub(super) struct Disturbances {
     rng: Rng,
 }
 
-/// What makes work longer or shorter.
+/// A disturbance that changes the speed of work.
 #[derive(Debug)]
 enum SpeedChange {
     Drift {
@@ -54,7 +54,7 @@ enum SpeedChange {
     },
 }
 
-/// Steps of a drift in the time that it remembers: what is between two is too little to be seen.
+/// The number of drift steps per correlation time. The change within a step is negligible.
 const STEPS: u64 = 100;
 
 impl Disturbances {
@@ -70,7 +70,7 @@ impl Disturbances {
         Self { pauses: pauses.map(|plant| Pauses::new(plant, seed)), paces, rng }
     }
 
-    /// The end of work that begins here after this wait, on one of so many workers.
+    /// Returns the end of work that starts at `start` after this wait, on one of this many workers.
     pub(super) fn finish(
         &mut self,
         start: NanosSinceStart,
@@ -87,7 +87,7 @@ impl Disturbances {
         self.pauses.as_ref().map_or(start + work, |pauses| pauses.finish(start, work))
     }
 
-    /// This instant, or the end of the pause that it falls into.
+    /// Returns this time, or the end of the pause that contains it.
     pub(super) fn end_of_pause(&self, at: NanosSinceStart) -> NanosSinceStart {
         self.pauses.as_ref().map_or(at, |pauses| pauses.finish(at, 0))
     }
@@ -118,14 +118,14 @@ impl SpeedChange {
         })
     }
 
-    /// How many times as long work takes; `spend` is what it takes of all workers' time, in seconds.
+    /// The factor of the duration of work. `spend` is the work in seconds, as a share of all workers' time.
     fn times(&mut self, start: NanosSinceStart, spend: f64, waited: NanosSinceStart, rng: &mut Rng) -> f64 {
         match self {
             Self::Drift { amplitude, step, level, steps } => {
                 drift(level, steps, start / *step, *amplitude, rng);
                 (1.0 + *level).max(0.1)
             }
-            // The first comes after a whole `every`: a trial begins undisturbed.
+            // The first burst comes after a whole `every`, so that a trial starts undisturbed.
             Self::Bursts { share, length, every } => {
                 let busy = start >= *every && start % *every < *length;
                 if busy { 1.0 / (1.0 - *share) } else { 1.0 }
@@ -138,7 +138,7 @@ impl SpeedChange {
                 let earned = start.saturating_sub(*at) as f64 / 1e9;
                 (*left, *at) = ((*left + earned).min(*most), start.max(*at));
                 let fast = *left >= spend;
-                // Slow work spends what comes meanwhile, so that what is spent stays spent.
+                // Slow work uses the credits that it earns, so spent credits stay spent.
                 *left -= spend;
                 if fast { 1.0 / *times } else { 1.0 }
             }
@@ -159,9 +159,9 @@ impl SpeedChange {
     }
 }
 
-/// Moves an autoregressive level of the first order on to this step.
+/// Advances a first-order autoregressive level to this step.
 fn drift(level: &mut f64, steps: &mut u64, now: u64, amplitude: f64, rng: &mut Rng) {
-    // After ten times the memory nothing is remembered.
+    // After ten correlation times, the old level no longer matters.
     let due = now.saturating_sub(*steps).min(10 * STEPS);
     let keeps = (-1.0 / STEPS as f64).exp();
     for _ in 0..due {
@@ -170,12 +170,12 @@ fn drift(level: &mut f64, steps: &mut u64, now: u64, amplitude: f64, rng: &mut R
     *steps = now.max(*steps);
 }
 
-/// Standing still now and then.
+/// Pauses of the whole server.
 #[derive(Debug)]
 struct Pauses {
     length: NanosSinceStart,
     every: NanosSinceStart,
-    /// Most that one is early or late, nanoseconds.
+    /// The largest shift of a pause, in nanoseconds.
     jitter: f64,
     seed: u64,
 }
@@ -183,22 +183,22 @@ struct Pauses {
 impl Pauses {
     fn new(plant: &PlantedFault, seed: u64) -> Self {
         let (length, every) = (plant.nanos("length"), plant.nanos("every"));
-        // Half of `jitter`, and never so much that two could meet.
+        // The shift is half of `jitter`, but at most so large that two pauses cannot meet.
         let jitter = (every as f64 * plant.value("jitter") / 2.0).min((every - length) as f64 / 2.0);
         Self { length, every, jitter, seed }
     }
 
-    /// When one begins; the first comes after a whole `every`.
+    /// The start of a pause. The first comes after a whole `every`.
     fn begins(&self, number: u64) -> NanosSinceStart {
         let mut rng = Rng::with_seed(self.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let shift = self.jitter * (2.0 * rng.f64() - 1.0);
         ((number + 1) as f64 * self.every as f64 + shift) as NanosSinceStart
     }
 
-    /// When work that begins here is done; work of nothing ends where the pause does.
+    /// Returns the end of work that starts at `start`. Work of length 0 ends at the end of the pause.
     fn finish(&self, start: NanosSinceStart, work: NanosSinceStart) -> NanosSinceStart {
         let (mut at, mut left) = (start, work);
-        // One that was shifted may still last, or may have begun, two periods off.
+        // A shifted pause may still last, or may have started, within two periods.
         for number in (start / self.every).saturating_sub(2).. {
             let begins = self.begins(number);
             if begins > at + left {

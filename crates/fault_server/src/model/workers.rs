@@ -1,6 +1,6 @@
-//! Those that work: pools, servers in turn, a thread under a quota, something before a pool that gives up on it.
+//! Workers: pools, a balancer, a thread with a CPU quota, a proxy with a timeout.
 //!
-//! When work ends is known when it arrives: it begins when the first worker is free, whenever the loop came to look.
+//! The end of work is known when it arrives: it starts when the first worker is free, independent of the server's loop.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,16 +12,16 @@ use super::chance::RandomDuration;
 use super::weather::Disturbances;
 use crate::text::PlantedFault;
 
-/// Workers with one queue, first come, first served.
+/// A pool of workers with one queue, first come, first served.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
-    /// When each is free.
+    /// The time at which each worker is free.
     free: BinaryHeap<Reverse<NanosSinceStart>>,
     service: RandomDuration,
     line: WaitQueue,
 }
 
-/// Who waits, as the instants at which each will be served.
+/// The queue, as the times at which its requests start.
 #[derive(Debug)]
 struct WaitQueue {
     starts: VecDeque<NanosSinceStart>,
@@ -29,7 +29,7 @@ struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Whether there is room at this instant.
+    /// Whether the queue has room at this time.
     fn has_room(&mut self, at: NanosSinceStart) -> bool {
         while self.starts.front().is_some_and(|start| *start <= at) {
             self.starts.pop_front();
@@ -38,7 +38,7 @@ impl WaitQueue {
     }
 }
 
-/// A pool's queue where no key bounds it.
+/// The length of a queue without a parameter.
 const QUEUE: usize = 100_000;
 
 impl WorkerPool {
@@ -51,7 +51,7 @@ impl WorkerPool {
         }
     }
 
-    /// When a request that arrives here is done; none where the queue is full.
+    /// Returns the end of a request that arrives now; none if the queue is full.
     pub(super) fn take(
         &mut self,
         at: NanosSinceStart,
@@ -64,7 +64,8 @@ impl WorkerPool {
         Some(end)
     }
 
-    /// As [`take`](Self::take), for somebody who gives up at `until`: what has not begun by then is never done, what has ends there.
+    /// Like [`take`](Self::take), for a client that times out at `until`. Work that has not started by then is dropped, and running work
+    /// ends then.
     fn take_until(
         &mut self,
         at: NanosSinceStart,
@@ -97,7 +98,7 @@ impl WorkerPool {
     }
 }
 
-/// Several pools that get requests in turn, by weights.
+/// A weighted round-robin balancer over several pools.
 #[derive(Debug)]
 pub(super) struct Balancer {
     servers: Vec<Server>,
@@ -122,7 +123,7 @@ impl Balancer {
         Self { servers, names_server: plant.has_word("header", "yes") }
     }
 
-    /// Which server, and when it is done.
+    /// Returns the chosen server and the end of the request there.
     pub(super) fn take(
         &mut self,
         at: NanosSinceStart,
@@ -134,7 +135,7 @@ impl Balancer {
         (u8::try_from(number).unwrap_or(u8::MAX), taken)
     }
 
-    /// Whoever has waited longest for its weight.
+    /// The index of the next server by its weight.
     fn next(&mut self) -> usize {
         let all: i64 = self.servers.iter().map(|server| server.weight).sum();
         self.servers.iter_mut().for_each(|server| server.turn += server.weight);
@@ -144,7 +145,7 @@ impl Balancer {
     }
 }
 
-/// Something before a pool that gives up on it, and may try again.
+/// A proxy before a pool, with a timeout and retries.
 #[derive(Debug)]
 pub(super) struct TimeoutProxy {
     pool: WorkerPool,
@@ -153,11 +154,11 @@ pub(super) struct TimeoutProxy {
     drops: bool,
 }
 
-/// What becomes of a try.
+/// The result of one try.
 #[derive(Debug, PartialEq)]
 pub(super) enum AttemptResult {
     Done(NanosSinceStart),
-    /// Given up then; ask again there, if another try is left.
+    /// The try timed out at this time. The caller may try again then.
     GivenUp(NanosSinceStart),
 }
 
@@ -186,27 +187,27 @@ impl TimeoutProxy {
         end.filter(|end| *end <= until).map_or(AttemptResult::GivenUp(until), AttemptResult::Done)
     }
 
-    /// Whether so many tries are all that there are.
+    /// Whether this was the last try.
     pub(super) fn gives_up_after(&self, tries: u8) -> bool {
         usize::from(tries) >= self.tries
     }
 }
 
-/// One thread that may run for a share of each period.
+/// A thread with a CPU quota.
 #[derive(Debug)]
 pub(super) struct QuotaThread {
     period: NanosSinceStart,
     granted: NanosSinceStart,
     work: RandomDuration,
     free_at: NanosSinceStart,
-    /// The period that `used` is of.
+    /// The period that `used` belongs to.
     current: u64,
     used: NanosSinceStart,
     line: WaitQueue,
 }
 
-/// How often the kernel looks whether the quota is used up, at 1,000 ticks a second: what runs on until then is a debt that the
-/// next period pays (sched/fair.c, `cfs_rq->runtime_remaining` below 0).
+/// The interval at which the kernel checks the quota, at 1,000 ticks per second. A thread that runs over its quota within a tick owes that
+/// time in the next period (sched/fair.c, `cfs_rq->runtime_remaining` below 0).
 const TICK: NanosSinceStart = 1_000_000;
 
 impl QuotaThread {
@@ -241,19 +242,19 @@ impl QuotaThread {
         Some(self.free_at)
     }
 
-    /// Runs for so long, a tick at a time, and stands still where nothing is left of a period.
+    /// Runs work tick by tick and stops when the period's quota is used up.
     fn run(&mut self, start: NanosSinceStart, work: NanosSinceStart) -> NanosSinceStart {
         let (mut at, mut left) = (start, work);
         while left > 0 {
             at = self.unthrottled(at);
-            // No further than the period: what is used belongs to the one it is used in.
+            // A piece ends with its period, because its time counts against that period.
             let piece = left.min(TICK).min((self.current + 1) * self.period - at);
             (at, left, self.used) = (at + piece, left - piece, self.used + piece);
         }
         at
     }
 
-    /// This instant, or the beginning of the period that has something left.
+    /// Returns this time, or the start of the next period with quota left.
     fn unthrottled(&mut self, at: NanosSinceStart) -> NanosSinceStart {
         self.refill(at / self.period);
         if self.used < self.granted {

@@ -1,4 +1,4 @@
-//! What is due and when, earliest first; what is due at one instant in the order in which it was put down.
+//! The schedule of due events, earliest first. Events at the same time keep their order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,15 +18,15 @@ pub(super) struct PendingRequest {
 
 #[derive(Debug)]
 pub(super) enum DueEvent {
-    /// It comes to the plants: its connection is served from now on.
+    /// The request enters the faults when its connection is ready.
     Enter(PendingRequest),
     Proceed(PendingRequest),
     End(PendingRequest, PlannedResponse),
-    /// There may be more on a connection.
+    /// The connection may have more input.
     Pump(ConnectionToken),
-    /// It may have been idle for too long.
+    /// The connection may have been idle for too long.
     Idle(ConnectionToken),
-    /// Accept again after a lack of descriptors.
+    /// Accept again after a lack of file descriptors.
     Accept,
     Name(SocketAddr, Vec<u8>),
 }
@@ -44,14 +44,14 @@ struct Entry {
     due: DueEvent,
 }
 
-/// Most that is put down at one time: a hanging limiter's excess of 20,000/s for 30 s, and some more.
+/// The most events at one time: the excess of a hanging limiter (20,000/s for 30 s), and some more.
 const MOST: usize = 1 << 20;
 
 impl EventQueue {
-    /// Puts it down.
+    /// Adds an event.
     ///
     /// # Errors
-    /// It comes back when too much is put down already.
+    /// The event itself if the schedule is full.
     pub(super) fn push(&mut self, at: NanosSinceStart, due: DueEvent) -> Result<(), DueEvent> {
         if self.entries.len() >= MOST {
             return Err(due);
@@ -65,7 +65,7 @@ impl EventQueue {
         self.entries.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// What is due by now.
+    /// Takes the next event that is due.
     pub(super) fn pop_due(&mut self, now: NanosSinceStart) -> Option<(NanosSinceStart, DueEvent)> {
         let is_due = self.next_due().is_some_and(|at| at <= now);
         let Reverse(entry) = is_due.then(|| self.entries.pop()).flatten()?;

@@ -1,4 +1,4 @@
-//! The bytes of answers, made once each.
+//! The bytes of responses, each built once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ pub(super) struct ResponseCache {
     made: HashMap<ResponseKey, Arc<[u8]>>,
 }
 
-/// What tells one answer from another: a status of the plants', a server of a balancer's, two flags. Few, so all are kept.
+/// The properties that tell responses apart: the status, the server of a balancer, two flags. There are few, so all responses are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ResponseKey {
     pub(super) status: u16,
@@ -19,7 +19,7 @@ pub(super) struct ResponseKey {
 }
 
 impl ResponseCache {
-    /// Answers whose bodies, if they are good, have so many bytes.
+    /// Creates the responses. Good ones have a body of this size.
     pub(super) fn new(body: usize) -> Self {
         Self { body: vec![b'.'; body], made: HashMap::new() }
     }
@@ -29,14 +29,14 @@ impl ResponseCache {
         made.entry(shape).or_insert_with(|| bytes(shape, body)).clone()
     }
 
-    /// How long a good one is.
+    /// The size of a good response in bytes.
     pub(super) fn length(&self, is_head: bool) -> usize {
         let body = if is_head { 0 } else { self.body.len() };
         head_length(self.body.len()) + body
     }
 }
 
-/// How long the head of a good answer with such a body is.
+/// The size of the head of a good response with this body.
 pub(crate) fn head_length(body: usize) -> usize {
     "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n".len() + body.to_string().len()
 }
@@ -53,7 +53,7 @@ fn bytes(shape: ResponseKey, good: &[u8]) -> Arc<[u8]> {
     [head.as_bytes(), if shape.is_head { &[] } else { body }].concat().into()
 }
 
-/// RFC 9110 section 15.
+/// The reason phrase of a status (RFC 9110 section 15).
 fn reason(status: u16) -> &'static str {
     http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Refused")
 }

@@ -1,4 +1,4 @@
-//! One thread that computes: real CPU time, one job after the other.
+//! A thread that uses real CPU time, one job after another.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::NanosSinceStart;
 use super::agenda::PendingRequest;
 use super::poller::PollerWaker;
 
-/// Whoever gives it jobs. It ends when this is dropped and the server stops.
+/// The handle to the thread. The thread ends when the handle is dropped and the server stops.
 #[derive(Debug)]
 pub(super) struct ComputeThread {
-    /// What waits is bounded by the plant's `queue`.
+    /// The jobs. The fault's `queue` bounds their number.
     jobs: Sender<(PendingRequest, NanosSinceStart)>,
     done: Receiver<PendingRequest>,
 }
@@ -27,7 +27,7 @@ impl ComputeThread {
         let compute = move || {
             while let Ok((flight, work)) = waiting.recv() {
                 burn(Duration::from_nanos(work), &stop);
-                // What was left alone is not done.
+                // A job that was interrupted has no result.
                 if stop.load(Ordering::Relaxed) || finished.send(flight).is_err() {
                     return;
                 }
@@ -39,7 +39,7 @@ impl ComputeThread {
     }
 
     pub(super) fn submit(&self, flight: PendingRequest, work: NanosSinceStart) {
-        // The thread lives as long as this does.
+        // The thread lives as long as this handle.
         let _ = self.jobs.send((flight, work));
     }
 
@@ -48,7 +48,7 @@ impl ComputeThread {
     }
 }
 
-/// Uses so much of this thread's CPU time, however long others keep it from the core; less when the server stops.
+/// Uses this much CPU time of this thread, however long other programs hold the core. It stops early when the server stops.
 fn burn(work: Duration, stop: &AtomicBool) {
     let (begun, mut state) = (thread_time(), 0_u64);
     while thread_time().saturating_sub(begun) < work && !stop.load(Ordering::Relaxed) {
@@ -58,7 +58,7 @@ fn burn(work: Duration, stop: &AtomicBool) {
     }
 }
 
-/// Not `core::Clock`'s: it is no instant, but what a thread has used.
+/// The CPU time that this thread has used, which `core::Clock` does not offer.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

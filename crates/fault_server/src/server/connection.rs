@@ -1,4 +1,4 @@
-//! One client's connection: what has come and is not used, what has to be written, and whether it goes on.
+//! A client's connection: unread input, unsent output, and its state.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::NanosSinceStart;
 use super::head::{self, Head, HeadError};
 
-/// A connection's place in the table, and its number, which no other ever had.
+/// The index of a connection in the table, with a number that is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionToken {
     pub(super) place: u32,
@@ -28,27 +28,27 @@ impl ConnectionToken {
 pub(super) struct FaultConnection {
     pub(super) socket: TcpStream,
     pub(super) number: u32,
-    /// Came and is not used: less than a longest head and one read.
+    /// The received but unused bytes: at most the longest head and one read.
     unread: Vec<u8>,
-    /// A request whose body has not come whole, and how much of that is missing.
+    /// A request with an incomplete body, and the number of missing bytes.
     begun: Option<(Head, u64)>,
-    /// There may be more to read.
+    /// True if the socket may have more input.
     pub(super) is_readable: bool,
-    /// The peer has closed its side, or the connection is broken.
+    /// True if the peer has closed its side or the connection is broken.
     pub(super) is_over: bool,
-    /// A request is under way.
+    /// True if a request is in progress.
     pub(super) is_busy: bool,
     unwritten: Option<(Arc<[u8]>, usize)>,
     pub(super) closes: bool,
-    /// Requests that came.
+    /// The number of requests so far.
     pub(super) requests: u32,
-    /// When it is paid for.
+    /// The time at which the connection is set up.
     pub(super) ready: NanosSinceStart,
-    /// The latest answer, or the beginning.
+    /// The time of the last response, or of the start.
     pub(super) last_active: NanosSinceStart,
 }
 
-/// What there is to do.
+/// The next action for a connection.
 #[derive(Debug)]
 pub(super) enum ConnectionInput {
     Request(Head),
@@ -75,7 +75,7 @@ impl FaultConnection {
         }
     }
 
-    /// The next whole request, read through these bytes' room.
+    /// The next complete request. `room` is the read buffer.
     pub(super) fn next(&mut self, room: &mut [u8]) -> ConnectionInput {
         loop {
             match self.parsed() {
@@ -89,7 +89,7 @@ impl FaultConnection {
             match self.socket.read(room) {
                 Ok(0) => return ConnectionInput::Over,
                 Ok(count) => {
-                    // A short read is the sign of a drained socket (epoll(7), question 9).
+                    // A short read means that the socket is drained (epoll(7), question 9).
                     self.is_readable = count == room.len();
                     self.unread.extend_from_slice(&room[..count]);
                 }
@@ -116,7 +116,7 @@ impl FaultConnection {
         Ok(whole)
     }
 
-    /// Whether there may be another request already.
+    /// Whether another request may be waiting.
     pub(super) fn has_more(&self) -> bool {
         self.is_readable || !self.unread.is_empty()
     }
@@ -126,10 +126,10 @@ impl FaultConnection {
         self.flush()
     }
 
-    /// Writes what can be written.
+    /// Writes as much output as possible.
     ///
     /// # Errors
-    /// Nobody reads it any more.
+    /// The peer has closed the connection.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while let Some((answer, written)) = &mut self.unwritten {
             match self.socket.write(&answer[*written..]) {

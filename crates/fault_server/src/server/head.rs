@@ -1,34 +1,34 @@
-//! What must be known of a request: where its head and its body end, whether it is a HEAD, whether the connection goes on.
+//! Parses the head of a request: the end of head and body, whether the method is HEAD, and whether the connection stays open.
 //!
-//! Enough for load generators and people with curl; all else in a head is passed over unread.
+//! This is enough for load generators and curl; the other headers are ignored.
 
-/// Longest head, in bytes.
+/// The longest head in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// Longest body, in bytes: it is read and thrown away.
+/// The longest body in bytes. The server reads and discards bodies.
 const LONGEST_BODY: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Its own length, the empty line included.
+    /// The length of the head, including the empty line.
     pub(super) length: usize,
     pub(super) body: u64,
     pub(super) is_head: bool,
     pub(super) closes: bool,
 }
 
-/// Why it is no head that is understood.
+/// The reason why a head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadError {
     Bad,
     TooLong,
-    /// A body without a length.
+    /// The request has a body without a length.
     NoLength,
     BodyTooLong,
 }
 
 impl HeadError {
-    /// RFC 9110 section 15.5, RFC 6585 section 5.
+    /// The status of the refusal (RFC 9110 section 15.5, RFC 6585 section 5).
     pub(super) fn status(self) -> u16 {
         match self {
             Self::Bad => 400,
@@ -39,7 +39,7 @@ impl HeadError {
     }
 }
 
-/// The first head in these bytes; none where it has not come whole.
+/// Reads the first head in these bytes; none if it is incomplete.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, HeadError> {
     let Some(end) = bytes.windows(4).take(LONGEST).position(|four| four == b"\r\n\r\n") else {
         return if bytes.len() >= LONGEST { Err(HeadError::TooLong) } else { Ok(None) };
@@ -50,7 +50,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, HeadError> {
     if head.body > LONGEST_BODY { Err(HeadError::BodyTooLong) } else { Ok(Some(head)) }
 }
 
-/// `METHOD TARGET HTTP/1.x`
+/// Parses `METHOD TARGET HTTP/1.x`.
 fn request_line(line: &[u8], length: usize) -> Result<Head, HeadError> {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());

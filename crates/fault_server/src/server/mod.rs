@@ -1,7 +1,7 @@
-//! The server: one thread that accepts, reads, asks the model what becomes of a request, and writes or closes when that is due.
+//! The server: one thread accepts connections, reads requests, asks the model for their fate, and responds or closes at the right time.
 //!
-//! Sockets without a framework, because it must close, not accept, stall and count connections exactly, and cost little beside the
-//! generator that measures it. The model is told of what was due before it is told of what has come since.
+//! It uses plain sockets without a framework, because it must close, delay, not accept and count connections exactly, and take little CPU
+//! from the generator that measures it. The model gets due events before new ones.
 
 mod agenda;
 mod answers;
@@ -34,22 +34,22 @@ use self::poller::{Event, FaultServerPoller, LISTENER, NAMES, is_over};
 pub use self::running::{FaultServer, start};
 use super::model::{FaultModel, GcraBucket, ModelStep, NanosSinceStart, PlannedResponse, RequestProgress};
 
-/// Connections accepted between two looks at the others.
+/// The most connections accepted before the others get a turn.
 const ACCEPTS: usize = 64;
 
-/// Requests taken from one connection between two looks at the others.
+/// The most requests of one connection before the others get a turn.
 const REQUESTS: usize = 32;
 
-/// Bytes read at a time.
+/// The size of the read buffer in bytes.
 const ROOM: usize = 16 * 1024;
 
-/// Pause after a failed accept, which is most often a lack of file descriptors.
+/// The pause after a failed accept, which usually means a lack of file descriptors.
 const ACCEPT_PAUSE: NanosSinceStart = 50_000_000;
 
-/// Names asked for between two looks at the connections.
+/// The most DNS questions before the connections get a turn.
 const QUESTIONS: usize = 64;
 
-/// The loop and all that it owns.
+/// The event loop with its state.
 struct Server {
     clock: Clock,
     began: Moment,
@@ -62,18 +62,18 @@ struct Server {
     model: FaultModel,
     computer: Option<ComputeThread>,
     agenda: EventQueue,
-    /// What is due is being done: what comes of it need not ask for that again.
+    /// True while due events are handled; their handlers must not start that again.
     is_catching_up: bool,
     connections: Slab<FaultConnection>,
-    /// How many there have been.
+    /// The number of connections so far.
     number: u32,
-    /// When the latest new connection is paid for.
+    /// The time at which the latest new connection is set up.
     paid_until: NanosSinceStart,
     answers: ResponseCache,
     room: Box<[u8]>,
 }
 
-/// The DNS server beside it.
+/// The DNS server.
 struct DnsResponder {
     socket: UdpSocket,
     address: SocketAddr,
@@ -87,7 +87,7 @@ impl DnsResponder {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
-        // A tenth of a second's questions may come at once.
+        // A burst of a tenth of a second's questions is allowed.
         let rate = Some(plant.value("rate")).filter(|rate| *rate > 0.0);
         let limit = rate.map(|rate| GcraBucket::new(rate, (rate / 10.0).max(1.0)));
         Ok(Some(Self { socket, address, delay: plant.nanos("delay"), limit }))
@@ -128,7 +128,7 @@ impl Server {
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until the handle stops the server.
     fn run(mut self) -> io::Result<()> {
         let mut events = FaultServerPoller::events();
         while !self.stop.load(Ordering::Relaxed) {
@@ -147,7 +147,7 @@ impl Server {
         self.clock.now().as_nanos().saturating_sub(self.began.as_nanos())
     }
 
-    /// Does what is due, and says what time it is.
+    /// Handles all due events and returns the current time.
     fn catch_up(&mut self) -> NanosSinceStart {
         let now = self.now();
         if !std::mem::replace(&mut self.is_catching_up, true) {
@@ -198,7 +198,7 @@ impl Server {
         (connection.number == token.number).then_some(connection)
     }
 
-    /// Puts down what is due; what there is no room for is given up.
+    /// Schedules an event. If the schedule is full, the event is dropped.
     fn put(&mut self, at: NanosSinceStart, due: DueEvent) {
         match self.agenda.push(at, due) {
             Ok(()) | Err(DueEvent::Idle(_) | DueEvent::Accept | DueEvent::Name(..)) => {}
@@ -211,7 +211,7 @@ impl Server {
     }
 }
 
-/// Connections come and go.
+/// Accepting and closing of connections.
 impl Server {
     fn accept(&mut self) {
         for _ in 0..ACCEPTS {
@@ -231,7 +231,7 @@ impl Server {
     }
 
     fn stop_accepting(&mut self) {
-        // One that cannot be left is accepted from once more.
+        // If the listener cannot be unwatched, accepting continues.
         self.is_accepting = self.poller.unwatch(&self.listener).is_err();
     }
 
@@ -242,12 +242,12 @@ impl Server {
         }
     }
 
-    /// One that is not wanted, or cannot be watched, is closed by being dropped.
+    /// Adds a new connection. A connection that is refused or cannot be watched is dropped, which closes it.
     fn welcome(&mut self, socket: TcpStream) {
         if self.connections.len() >= self.rules.max_connections || socket.set_nonblocking(true).is_err() {
             return;
         }
-        // Small answers must not wait for the peer's delayed acknowledgement.
+        // Small responses must not wait for the peer's delayed acknowledgement.
         let _ = socket.set_nodelay(true);
         let now = self.now();
         self.paid_until = self.paid_until.max(now) + self.rules.connect_cost;
@@ -272,7 +272,7 @@ impl Server {
         }
     }
 
-    /// Closes what has been idle for as long as that is allowed, and looks again when that may be.
+    /// Closes a connection that has been idle for the allowed time, or checks it again later.
     fn idle(&mut self, at: NanosSinceStart, token: ConnectionToken) {
         let (Some(idle), Some(connection)) = (self.rules.idle_timeout, self.connection(token)) else {
             return;
@@ -290,18 +290,18 @@ impl Server {
     }
 }
 
-/// Requests come and are answered.
+/// Handling of requests.
 impl Server {
-    /// Goes on with a connection.
+    /// Continues a connection after new input or output.
     fn pump(&mut self, token: ConnectionToken) {
         self.take_requests(token);
-        // Who has closed their side wants no answer that takes time: nginx, too, takes that for the end.
+        // A client that has closed its side gets no delayed response; nginx also treats this as the end.
         if self.connection(token).is_some_and(|connection| connection.is_over && connection.is_busy) {
             self.close(token);
         }
     }
 
-    /// Takes the requests that there are, one after the other.
+    /// Takes the waiting requests, one after another.
     fn take_requests(&mut self, token: ConnectionToken) {
         for _ in 0..REQUESTS {
             let Some(connection) = self.connections.get_mut(token.place as usize) else { return };
@@ -327,7 +327,7 @@ impl Server {
         if after.is_some_and(|after| connection.requests > after) {
             return self.close(token);
         }
-        // Busy before anything else is done, which may be to look for more on this very connection.
+        // The busy flag comes first, because the next step may look for more input on this connection.
         (connection.is_busy, connection.closes) = (true, head.closes);
         let ready = connection.ready;
         let now = self.catch_up();
@@ -338,7 +338,7 @@ impl Server {
         if ready > now { self.put(ready, due) } else { self.do_due(now, due) }
     }
 
-    /// Goes on with a request as the model says.
+    /// Carries out the model's steps for a request.
     fn follow(&mut self, at: NanosSinceStart, flight: PendingRequest, step: ModelStep) {
         match step {
             ModelStep::Wait(then) => self.put(then, DueEvent::Proceed(flight)),
@@ -364,7 +364,7 @@ impl Server {
         let (after, is_early) = (self.rules.max_requests, self.rules.ends_with_answer);
         let Some(connection) = self.connection(flight.connection) else { return };
         let (server, is_head, closes) = (flight.course.server, flight.is_head, connection.closes);
-        // Without a word of it in the answer: that is the race.
+        // The response does not announce the close, which causes the keep-alive race.
         connection.closes |= is_early && after.is_some_and(|after| connection.requests >= after);
         let answer = self.answers.answer(ResponseKey { status, server, is_head, closes });
         self.send(at, flight.connection, answer);
@@ -392,7 +392,7 @@ impl Server {
     }
 }
 
-/// Names are told.
+/// Handling of DNS questions.
 impl Server {
     fn answer_names(&mut self) {
         for _ in 0..QUESTIONS {
@@ -411,7 +411,7 @@ impl Server {
 
     fn tell_name(&self, to: SocketAddr, answer: &[u8]) {
         if let Some(names) = &self.names {
-            // Who cannot be told asks again.
+            // If the answer cannot be sent, the client asks again.
             let _ = names.socket.send_to(answer, to);
         }
     }

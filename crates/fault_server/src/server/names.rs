@@ -1,18 +1,18 @@
-//! A DNS server of one answer: every name is here. Bytes in, bytes out; the loop has the socket.
+//! A DNS server that resolves every name to this server. It works on bytes; the event loop owns the socket.
 
 use std::net::IpAddr;
 
-/// Longest question that is read: 12 of the head, 255 of a name, 4 of type and class, and room for EDNS (RFC 1035, RFC 6891).
+/// The longest question in bytes: 12 for the head, 255 for a name, 4 for type and class, and room for EDNS (RFC 1035, RFC 6891).
 pub(super) const LONGEST: usize = 512;
 
-/// RFC 1035 section 4.1.1.
+/// The length of the head (RFC 1035 section 4.1.1).
 const HEAD: usize = 12;
 
-/// RFC 1035 section 3.2.2, RFC 3596.
+/// The types of addresses (RFC 1035 section 3.2.2, RFC 3596).
 const A: u16 = 1;
 const AAAA: u16 = 28;
 
-/// The answer to a question; none to what is no question.
+/// The answer to a question; none if the bytes are not a question.
 pub(super) fn answer(question: &[u8], here: IpAddr) -> Option<Vec<u8>> {
     let is_one_question = question.get(2)? & 0xf8 == 0 && question.get(4..6)? == [0, 1];
     let end = name_end(question).filter(|_| is_one_question)? + 4;
@@ -23,18 +23,18 @@ pub(super) fn answer(question: &[u8], here: IpAddr) -> Option<Vec<u8>> {
     };
     let has_answer = kind == wanted;
     let mut bytes = question.get(..end)?.to_vec();
-    // An answer with authority, recursion as it was wished for; one question, one answer or none, nothing else.
+    // The answer is authoritative and copies the recursion flag. It has one question and at most one record.
     let recursion = bytes[2] & 1;
     bytes[2..HEAD].copy_from_slice(&[0x84 | recursion, 0x80, 0, 1, 0, u8::from(has_answer), 0, 0, 0, 0]);
     if has_answer {
-        // The name is that of the question, at byte 12; class IN, nobody may keep it.
+        // The record's name points to the question at byte 12. The class is IN, and the time to live is 0.
         bytes.extend([0xc0, 12, 0, wanted as u8, 0, 1, 0, 0, 0, 0, 0, address.len() as u8]);
         bytes.extend(address);
     }
     Some(bytes)
 }
 
-/// Where the question's name ends; names are not compressed in questions.
+/// The end of the question's name. Names in questions are not compressed.
 fn name_end(question: &[u8]) -> Option<usize> {
     let mut at = HEAD;
     loop {

@@ -1,22 +1,22 @@
-//! What of the plants is the connections' and the server's, not the requests'.
+//! The options of the server, and the rules for its connections.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::NanosSinceStart;
 use crate::text::PlantedFault;
 
-/// What to run.
+/// The options of a fault server.
 #[derive(Clone, Debug)]
 pub struct FaultServerOptions {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// What is planted, in the order in which requests meet it.
+    /// The faults, in the order in which requests meet them.
     pub plants: Vec<PlantedFault>,
-    /// What every request takes before that.
+    /// The service time of every request before the faults.
     pub service: std::time::Duration,
-    /// Bytes of a body, where no plant says.
+    /// The size of a body in bytes, unless a fault sets it.
     pub body: usize,
-    /// Whatever is drawn follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
@@ -29,43 +29,43 @@ impl FaultServerOptions {
         self.plant("bandwidth").map_or(self.body, |link| link.count("body"))
     }
 
-    /// Most connections that the kernel completes before they are accepted.
+    /// The most connections that the kernel completes before they are accepted.
     pub(super) fn backlog(&self) -> u32 {
         let cap = self.plant("connection-cap").filter(|cap| cap.has_word("how", "backlog"));
         cap.map_or(BACKLOG, |cap| cap.value("backlog") as u32)
     }
 
-    /// Where names are asked for.
+    /// The address of the DNS server, if there is one.
     pub(super) fn dns(&self) -> Option<(SocketAddr, &PlantedFault)> {
         let dns = self.plant("dns")?;
         Some((SocketAddr::new(self.address(), dns.value("port") as u16), dns))
     }
 
-    /// The address that names have.
+    /// The address to which names resolve.
     pub(super) fn address(&self) -> IpAddr {
         self.listen.ip()
     }
 }
 
-/// A backlog that is no plant: as long as most systems allow.
+/// The backlog without a fault: the usual maximum of a system.
 const BACKLOG: u32 = 4096;
 
-/// What a server does to connections, whatever is asked on them.
+/// The rules for connections, independent of their requests.
 #[derive(Debug)]
 pub(super) struct ConnectionRules {
-    /// Most at one time, and whether one more is closed instead of waiting.
+    /// The most open connections; below, whether a further one is closed or waits.
     pub(super) max_connections: usize,
     pub(super) closes_excess: bool,
-    /// What a new one costs.
+    /// The time to set up a new connection.
     pub(super) connect_cost: NanosSinceStart,
-    /// Requests that one serves; none: any number.
+    /// The most requests of a connection; none without a limit.
     pub(super) max_requests: Option<u32>,
-    /// Whether it ends with the last answer, not when one more request has come.
+    /// True if a connection ends with its last response rather than with the next request.
     pub(super) ends_with_answer: bool,
     pub(super) idle_timeout: Option<NanosSinceStart>,
 }
 
-/// Most connections where none is planted: their descriptors are bounded in any case.
+/// The most connections without a fault, because file descriptors are limited anyway.
 const CONNECTIONS: usize = 65_536;
 
 impl ConnectionRules {

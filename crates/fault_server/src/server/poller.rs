@@ -1,6 +1,6 @@
-//! Readiness, an alarm that is exact to the microsecond, and a call from another thread: epoll(7), timerfd(2) and eventfd(2).
+//! An event poller with a timer of microsecond precision and a wake-up from other threads: epoll(7), timerfd(2) and eventfd(2).
 //!
-//! A runtime's timers are in milliseconds; a pool of 5 ms would be one of 6.
+//! The timers of an async runtime have milliseconds: a pool of 5 ms would be one of 6.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use seawall_core::Moment;
 
 pub(super) use rustix::event::epoll::Event;
 
-/// Tokens that are no connection's.
+/// The tokens of sources that are not connections.
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const NAMES: u64 = u64::MAX - 1;
 const CALL: u64 = u64::MAX - 2;
 const ALARM: u64 = u64::MAX - 3;
 
-/// Most events taken at once.
+/// The most events taken at once.
 const BATCH: usize = 256;
 
 const SECOND: u64 = 1_000_000_000;
@@ -34,13 +34,13 @@ pub(super) struct FaultServerPoller {
     armed: Option<Moment>,
 }
 
-/// Wakes the loop from another thread.
+/// Wakes the event loop from another thread.
 #[derive(Clone, Debug)]
 pub(super) struct PollerWaker(Arc<OwnedFd>);
 
 impl PollerWaker {
     pub(super) fn wake(&self) {
-        // A full counter means that the loop is about to wake anyway.
+        // A full counter means that the loop will wake anyway.
         let _ = io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -48,11 +48,11 @@ impl PollerWaker {
 impl FaultServerPoller {
     pub(super) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // The clock of `core::Clock`.
+        // The timer uses the clock of `core::Clock`.
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let alarm = timerfd_create(TimerfdClockId::Boottime, flags)?;
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Edges: neither is ever read, each ring and each call is one.
+        // Both are edge-triggered and never read: each expiry and each wake-up is one event.
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), edge)?;
         epoll::add(&epoll, &call, EventData::new_u64(CALL), edge)?;
@@ -67,23 +67,23 @@ impl FaultServerPoller {
         PollerWaker(self.call.clone())
     }
 
-    /// Tells once of what becomes readable or writable; what is told of must be used up.
+    /// Watches a socket, edge-triggered: after an event, all input must be read.
     pub(super) fn watch(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         let edges = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, socket, EventData::new_u64(token), edges)
     }
 
-    /// Tells of what is readable for as long as it is.
+    /// Watches a socket, level-triggered for input.
     pub(super) fn watch_level(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         epoll::add(&self.epoll, socket, EventData::new_u64(token), EventFlags::IN)
     }
 
-    /// Tells no more.
+    /// Stops watching a socket.
     pub(super) fn unwatch(&self, socket: impl AsFd) -> io::Result<()> {
         epoll::delete(&self.epoll, socket)
     }
 
-    /// Waits until something is ready or, if there is one, until this instant.
+    /// Waits until a source is ready, or until this time if given.
     pub(super) fn wait(&mut self, events: &mut Vec<Event>, until: Option<Moment>) -> io::Result<()> {
         events.clear();
         if let Some(until) = until.filter(|until| self.armed != Some(*until)) {
@@ -108,7 +108,7 @@ impl FaultServerPoller {
     }
 }
 
-/// Whether the peer has closed its side, or the connection is broken.
+/// Whether the peer has closed its side or the connection is broken.
 pub(super) fn is_over(event: &Event) -> bool {
     let flags = event.flags;
     flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)

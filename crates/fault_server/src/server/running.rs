@@ -20,10 +20,10 @@ pub struct FaultServer {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// Binds, and serves on a thread of its own.
+/// Binds the listener and serves on a new thread.
 ///
 /// # Errors
-/// An address cannot be bound, the kernel's bound on backlogs is below the one that is planted, or there is no thread.
+/// An address cannot be bound, the kernel limits the backlog below that of the fault, or the thread cannot start.
 pub fn start(options: &FaultServerOptions) -> io::Result<FaultServer> {
     let listener = listen(options)?;
     let address = listener.local_addr()?;
@@ -44,22 +44,22 @@ impl FaultServer {
         self.address
     }
 
-    /// Where names are asked for, if that is planted.
+    /// The address of the DNS server, if there is one.
     #[must_use]
     pub fn dns_address(&self) -> Option<SocketAddr> {
         self.names
     }
 
-    /// `http://ADDRESS:PORT`, without a slash at the end.
+    /// The URL `http://ADDRESS:PORT`, without a slash at the end.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Closes the listener and every connection, and returns when they are closed.
+    /// Closes the listener and every connection, and waits for both.
     ///
     /// # Errors
-    /// Why it had stopped before, if it had.
+    /// The error that had stopped the server earlier, if any.
     pub fn shutdown(mut self) -> io::Result<()> {
         self.end()
     }
@@ -74,7 +74,7 @@ impl FaultServer {
 
 impl Drop for FaultServer {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // A destructor cannot report an error.
         let _ = self.end();
     }
 }
