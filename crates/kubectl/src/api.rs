@@ -27,8 +27,8 @@ use seawall_kube::{ApiServerTransport, ResponseBody, ResponseFuture};
 use seawall_kube::{KubeError, KubeStatus};
 use seawall_kube::{LineReader, MAX_RESPONSE_BYTES};
 
-/// The time limit for a TCP connection; below, those for a call and for the head of a stream. The first is client-go's for TLS. The others
-/// are longer, because a user's server may be far away.
+/// The time limit for a TCP connection; below, that for the response to a call or the head of a stream. The first is client-go's for
+/// TLS. The other is longer, because a user's server may be far away.
 const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(30);
 
