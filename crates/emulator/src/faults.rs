@@ -1,8 +1,7 @@
-//! How a cloud misbehaves: plain values, and the gate that carries them out for one request after the other.
+//! Injected faults of a cloud, and the gate that applies them to each request.
 //!
-//! The gate waits and decides; what a refusal looks like in bytes is the cloud's part. A rate limit stands before
-//! everything else, as in front of a real service; then a request hangs, is cut off, or is answered (well or badly)
-//! after the latency.
+//! The gate waits and decides; each cloud formats the response. A rate limit comes first, as in front of a real service. Then a request
+//! hangs, is cut off, or is answered after the latency, successfully or with an error.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,79 +9,79 @@ use std::time::Duration;
 
 use seawall_core::{Clock, Gcra};
 
-/// What goes wrong, and how often. The default is: nothing.
+/// The faults with their frequencies. The default has no faults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Every answer is held back this long.
+    /// The delay of every response.
     pub latency: Duration,
-    /// Up to this much more, drawn evenly for each answer.
+    /// The largest additional delay, drawn uniformly for each response.
     pub jitter: Duration,
-    /// Share of requests (0 to 1) that fail with [`Faults::error_status`].
+    /// The share of requests (0 to 1) that fail with [`Faults::error_status`].
     pub error_rate: f64,
-    /// The status of a failed request; 500 when not set.
+    /// The status of a failed request; the default is 500.
     pub error_status: Option<u16>,
-    /// Failed requests carry an HTML page, as a load balancer in front of the service gives, instead of JSON.
+    /// True if failed requests get an HTML page, as from a load balancer, instead of JSON.
     pub html_errors: bool,
-    /// Share of requests (0 to 1) that get no answer: the connection stays open and silent.
+    /// The share of requests (0 to 1) without a response: the connection stays open.
     pub hang_rate: f64,
-    /// Share of requests (0 to 1) whose connection is closed without an answer.
+    /// The share of requests (0 to 1) whose connection is closed without a response.
     pub close_rate: f64,
-    /// Share of requests (0 to 1) answered 200 with a body cut off in the middle of its JSON.
+    /// The share of requests (0 to 1) with status 200 and a truncated JSON body.
     pub garbage_rate: f64,
-    /// A limit on the rate.
+    /// The rate limit, if any.
     pub throttle: Option<Throttle>,
 }
 
-/// A rate limit and what happens above it.
+/// A rate limit and its action for excess requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttle {
-    /// Requests admitted per second, sustained.
+    /// The sustained number of requests per second.
     pub per_second: u32,
-    /// Requests admitted at once.
+    /// The number of requests in a burst.
     pub burst: u32,
-    /// What happens to the others.
+    /// The action for excess requests.
     pub excess: ExcessAction,
 }
 
-/// What a rate limiter does with a request too many.
+/// The action of a rate limiter for an excess request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExcessAction {
-    /// 429 with `Retry-After`.
+    /// Respond 429 with `Retry-After`.
     Refuse,
-    /// Waits in line for its permit: latency without bound, the shape of the identity cliff.
+    /// Queue the request until it has a permit. The latency is unbounded, as at the limit of a metadata server.
     Queue,
-    /// Never answers.
+    /// Never respond.
     Hang,
 }
 
-/// What becomes of one request.
+/// The decision about one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultDecision {
-    /// It is answered.
+    /// The service responds.
     Answer,
-    /// It is answered, and the body is cut in half.
+    /// The service responds, but half of the body is missing.
     Truncate,
-    /// It fails with this status, as HTML if told so.
+    /// The request fails with this status, as HTML if `html` is true.
     Fail { status: u16, html: bool },
-    /// It is told to come back later.
+    /// The request is refused with this wait.
     Throttle(Duration),
-    /// Its connection is closed.
+    /// The connection is closed.
     Close,
 }
 
-/// One endpoint's faults at work.
+/// The faults of one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointFaults {
-    /// A lock, because a test's thread changes what the server's reads; never held across an await.
+    /// A mutex, because a test's thread may change the faults; it is never held across an await.
     now: Mutex<Arc<ActiveFaults>>,
 }
 
-/// One gate for each endpoint of a cloud.
+/// The faults of all endpoints of a cloud.
 #[derive(Debug)]
 pub(crate) struct FaultInjector<E>(BTreeMap<E, EndpointFaults>);
 
 impl<E: Copy + Ord> FaultInjector<E> {
-    /// Gates for `all`, of which those of `faulty` have these faults.
+    /// Creates the faults of `all` endpoints. Those in `faulty` start with these faults.
     pub(crate) fn new(all: &[E], faulty: &[E], faults: &Faults) -> Self {
         let gate = |endpoint: &E| {
             let faults = if faulty.contains(endpoint) { faults.clone() } else { Faults::default() };
@@ -91,7 +90,7 @@ impl<E: Copy + Ord> FaultInjector<E> {
         Self(all.iter().map(gate).collect())
     }
 
-    /// What becomes of a request, after the wait that its endpoint's faults ask for.
+    /// Waits as the endpoint's faults require, and decides about a request.
     pub(crate) async fn decide(&self, endpoint: E, clock: &Clock) -> FaultDecision {
         match self.0.get(&endpoint) {
             Some(gate) => gate.decide(clock).await,
@@ -110,7 +109,7 @@ impl<E: Copy + Ord> FaultInjector<E> {
 struct ActiveFaults {
     faults: Faults,
     limit: Option<Gcra>,
-    /// The line of [`ExcessAction::Queue`]; this lock is fair, so requests leave in the order they came.
+    /// The queue of [`ExcessAction::Queue`]. The mutex is fair, so requests leave in the order of arrival.
     line: tokio::sync::Mutex<()>,
 }
 
@@ -130,7 +129,7 @@ impl EndpointFaults {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits as long as the faults demand (for ever, for a request that hangs) and decides.
+    /// Waits as the faults require and decides. A request that hangs waits for ever.
     pub(crate) async fn decide(&self, clock: &Clock) -> FaultDecision {
         let weather = self.lock().clone();
         if let Some(wait) = weather.limited(clock).await {
@@ -155,7 +154,7 @@ impl EndpointFaults {
 }
 
 impl ActiveFaults {
-    /// The wait that a refusal names; nothing once a permit is had.
+    /// The wait in a refusal; none after a permit was taken.
     async fn limited(&self, clock: &Clock) -> Option<Duration> {
         let (limit, throttle) = (self.limit.as_ref()?, self.faults.throttle?);
         match throttle.excess {
@@ -177,7 +176,7 @@ impl ActiveFaults {
     }
 }
 
-/// Whether an event of this probability happens now. Never for 0, always for 1.
+/// Draws an event with this probability: never for 0, always for 1.
 fn happens(rate: f64) -> bool {
     rate > 0.0 && fastrand::f64() < rate
 }

@@ -1,6 +1,6 @@
-//! JSON web tokens in compact form: signs any claims, verifies one against a key set.
+//! JSON web tokens in compact form: signs claims, and verifies tokens with a key set.
 //!
-//! Knows no cloud: which issuer and audience are right is the caller's to say. Bytes in, values out.
+//! This module knows no cloud; the caller checks the issuer and the audience.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::keys::{KeyError, KeySet, SigningKey};
 
-/// Why a token is not accepted.
+/// The reason why a token is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JwtError {
     #[error("the subject token is not a JSON web token")]
@@ -30,7 +30,7 @@ pub(crate) enum JwtError {
     Expired,
 }
 
-/// The claims that every decision needs, from a token whose signature verified.
+/// The claims of a verified token that decisions need.
 #[derive(Clone, Debug)]
 pub(crate) struct JwtClaims {
     pub(crate) issuer: String,
@@ -39,16 +39,16 @@ pub(crate) struct JwtClaims {
     pub(crate) issued: u64,
     pub(crate) not_before: u64,
     pub(crate) expires: u64,
-    /// The name and the UID of the pod that it is bound to, if it is a Kubernetes token that is.
+    /// The name and the UID of the pod to which a Kubernetes token is bound, if any.
     pub(crate) pod: Option<(String, String)>,
 }
 
-/// Difference between two machines' clocks that a verifier forgives. Google's libraries allow 10 s or more
-/// (google-auth-library-python `google/auth/jwt.py`, 2024: 10 s).
+/// The clock difference in seconds that a verifier accepts. Google's libraries allow at least 10 s (google-auth-library-python
+/// `google/auth/jwt.py`, 2024: 10 s).
 pub(crate) const SKEW: u64 = 10;
 
 impl JwtClaims {
-    /// Checks the times against `now`.
+    /// Checks the token's times against `now`.
     pub(crate) fn check_times(&self, now: u64) -> Result<(), JwtError> {
         if now >= self.expires {
             return Err(JwtError::Expired);
@@ -60,7 +60,7 @@ impl JwtClaims {
     }
 }
 
-/// Verifies the signature, then reads the claims. The key's own algorithm counts; the header must agree with it.
+/// Verifies the signature and then reads the claims. The key decides the algorithm, and the header must agree.
 pub(crate) fn verify(token: &str, keys: &KeySet) -> Result<JwtClaims, JwtError> {
     let (header, payload, signature) = parts(token)?;
     let stated: Header = serde_json::from_value(json(header)?).map_err(|_| JwtError::Malformed)?;
@@ -86,7 +86,7 @@ pub(crate) fn verify(token: &str, keys: &KeySet) -> Result<JwtClaims, JwtError> 
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// Extensions that a verifier must know (RFC 7515 section 4.1.11); none is known here.
+    /// The extensions that a verifier must know (RFC 7515 section 4.1.11); this one knows none.
     crit: Option<Value>,
 }
 
@@ -110,7 +110,7 @@ fn claims(value: &Value) -> Result<JwtClaims, JwtError> {
         subject: text(value, "sub")?,
         audiences: audiences(&value["aud"]).ok_or(JwtError::Claim("aud"))?,
         issued,
-        // RFC 7519 section 4.1.5: optional.
+        // The claim is optional (RFC 7519 section 4.1.5).
         not_before: if value["nbf"].is_null() { issued } else { time(value, "nbf")? },
         expires: time(value, "exp")?,
         pod: pod(&value["kubernetes.io"]["pod"]),
@@ -121,7 +121,7 @@ fn pod(value: &Value) -> Option<(String, String)> {
     Some((value["name"].as_str()?.to_owned(), value["uid"].as_str()?.to_owned()))
 }
 
-/// RFC 7519 section 4.1.3: one string, or an array of them.
+/// The audiences: one string or an array (RFC 7519 section 4.1.3).
 fn audiences(value: &Value) -> Option<Vec<String>> {
     match value {
         Value::String(one) => Some(vec![one.clone()]),
@@ -138,7 +138,7 @@ fn time(value: &Value, name: &'static str) -> Result<u64, JwtError> {
     value[name].as_u64().ok_or(JwtError::Claim(name))
 }
 
-/// A compact token over any header and claims.
+/// Signs any header and claims as a compact token.
 pub(crate) fn sign(key: &SigningKey, header: &Value, claims: &Value) -> Result<String, KeyError> {
     let message =
         format!("{}.{}", BASE64URL.encode(header.to_string()), BASE64URL.encode(claims.to_string()));
@@ -146,7 +146,7 @@ pub(crate) fn sign(key: &SigningKey, header: &Value, claims: &Value) -> Result<S
     Ok(format!("{message}.{signature}"))
 }
 
-/// Whole seconds since 1970, as JSON web tokens count.
+/// The whole seconds since 1970, as in JSON web tokens.
 pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }

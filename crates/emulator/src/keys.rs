@@ -1,13 +1,11 @@
 //! Keys that sign JSON web tokens, and published key sets that verify them.
 //!
-//! The key decides the algorithm, never the token: an RSA key verifies RS256 and nothing else, so a token that
-//! says `none`, or `HS256` with the public key as its secret, has no code path to be accepted through. This is
-//! why the work is done on aws-lc-rs directly: a JWT library would bring a process-wide provider, a panic when
-//! two are compiled in, and algorithms that no Kubernetes issuer uses.
+//! The key decides the algorithm, never the token. An RSA key verifies only RS256, so a token with `none`, or with `HS256` and the public
+//! key as its secret, cannot be accepted. The code uses aws-lc-rs directly. A JWT library would bring a process-wide provider, a panic if
+//! two providers are compiled in, and algorithms that no Kubernetes issuer uses.
 //!
-//! Formats: RFC 7515 (compact form), RFC 7517 and 7518 (key sets), RFC 7468 (PEM). The key id is the one that the
-//! Kubernetes API server computes: base64url of SHA-256 over the public key's DER
-//! (kubernetes/kubernetes pkg/serviceaccount/jwt.go).
+//! Formats: RFC 7515 (compact form), RFC 7517 and 7518 (key sets), RFC 7468 (PEM). The key id is that of the Kubernetes API server:
+//! base64url of SHA-256 over the public key's DER (kubernetes/kubernetes pkg/serviceaccount/jwt.go).
 
 use std::fmt;
 
@@ -26,7 +24,7 @@ use seawall_core::Secret;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The two algorithms that both Kubernetes issuers use and Google's STS accepts.
+/// The two algorithms that Kubernetes issuers use and Google's STS accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -45,22 +43,22 @@ impl Algorithm {
     }
 }
 
-/// Why a key could not be made, read or used.
+/// The reason why a key cannot be made, read or used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// No block of a private key in the text.
+    /// The text has no block with a private key.
     #[error("expected a PEM block of a private key (PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY)")]
     NotPem,
-    /// The block holds another kind of key, or a damaged one.
+    /// The block has another kind of key, or is damaged.
     #[error("not an RSA key of at least 2048 bits or an EC key on P-256")]
     Unusable,
-    /// The cryptographic library refused, which happens when it has no randomness.
+    /// The cryptographic library failed, for lack of randomness.
     #[error("the cryptographic library failed")]
     Library,
-    /// Text that is not a JSON web key set.
+    /// The text is not a JSON web key set.
     #[error("not a JSON web key set")]
     NotKeySet,
-    /// A key set without a single RS256 or ES256 key.
+    /// The key set has no RS256 or ES256 key.
     #[error("the key set has neither an RSA nor a P-256 key for signatures")]
     NoKey,
 }
@@ -83,10 +81,10 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// A new key. RSA has 2048 bits and takes some tenths of a second; P-256 takes none.
+    /// Generates a key. RSA has 2048 bits and takes some tenths of a second; P-256 takes no noticeable time.
     ///
     /// # Errors
-    /// [`KeyError::Library`] only.
+    /// [`KeyError::Library`] if the cryptographic library fails.
     pub fn generate(algorithm: Algorithm) -> Result<Self, KeyError> {
         let pair = match algorithm {
             Algorithm::Rs256 => RsaKeyPair::generate(KeySize::Rsa2048).map(Box::new).map(Pair::Rsa),
@@ -97,11 +95,10 @@ impl SigningKey {
         Self::with_id(pair.map_err(|_| KeyError::Library)?)
     }
 
-    /// The first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1, the three that
-    /// `kube-apiserver --service-account-signing-key-file` reads.
+    /// Reads the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1, as `kube-apiserver --service-account-signing-key-file` does.
     ///
     /// # Errors
-    /// [`KeyError::NotPem`], [`KeyError::Unusable`].
+    /// [`KeyError::NotPem`] without a key, [`KeyError::Unusable`] for an unsupported one.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         let (label, der) = private_block(text).ok_or(KeyError::NotPem)?;
         let pair = match label {
@@ -123,10 +120,10 @@ impl SigningKey {
         Ok(Self { pair, id: id? })
     }
 
-    /// The key as PKCS#8 PEM, which `kube-apiserver` and OpenSSL read.
+    /// Writes the key as PKCS#8 PEM, which `kube-apiserver` and OpenSSL read.
     ///
     /// # Errors
-    /// [`KeyError::Library`] only.
+    /// [`KeyError::Library`] if the cryptographic library fails.
     pub fn to_pem(&self) -> Result<Secret<String>, KeyError> {
         let body = match &self.pair {
             Pair::Rsa(pair) => {
@@ -138,7 +135,7 @@ impl SigningKey {
         Ok(Secret::new(pem("PRIVATE KEY", &body)))
     }
 
-    /// What the key signs with.
+    /// The algorithm of the key's signatures.
     pub fn algorithm(&self) -> Algorithm {
         match self.pair {
             Pair::Rsa(_) => Algorithm::Rs256,
@@ -146,12 +143,12 @@ impl SigningKey {
         }
     }
 
-    /// The `kid` of its tokens and of its entry in the published set.
+    /// The `kid` of the key's tokens and of its entry in the published set.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The public half as a JSON web key.
+    /// The public key as a JSON web key.
     pub fn jwk(&self) -> Value {
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -169,23 +166,23 @@ impl SigningKey {
         }
     }
 
-    /// The published set that holds this key alone.
+    /// The published key set with this key alone.
     pub fn jwks(&self) -> Value {
         json!({ "keys": [self.jwk()] })
     }
 
-    /// The verifying side of this key alone.
+    /// A key set that verifies this key's signatures.
     ///
     /// # Errors
-    /// [`KeyError::Library`] only.
+    /// [`KeyError::Library`] if the cryptographic library fails.
     pub fn key_set(&self) -> Result<KeySet, KeyError> {
         KeySet::from_value(self.jwks()).map_err(|_| KeyError::Library)
     }
 
-    /// A signature over `message` in the form that a compact token carries.
+    /// Signs `message`, in the form of a compact token.
     ///
     /// # Errors
-    /// [`KeyError::Library`] only.
+    /// [`KeyError::Library`] if the cryptographic library fails.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -265,11 +262,11 @@ impl PublicKey {
 }
 
 impl KeySet {
-    /// Reads a JSON web key set, such as the API server's `/openid/v1/jwks`. Keys of other kinds or for
-    /// encryption are passed over, as RFC 7517 section 5 asks.
+    /// Parses a JSON web key set, such as the API server's `/openid/v1/jwks`. Keys of other kinds or for encryption are ignored, as RFC
+    /// 7517 section 5 requires.
     ///
     /// # Errors
-    /// [`KeyError::NotKeySet`], [`KeyError::NoKey`].
+    /// [`KeyError::NotKeySet`] for another text, [`KeyError::NoKey`] without a usable key.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         Self::from_value(serde_json::from_str(text).map_err(|_| KeyError::NotKeySet)?)
     }
@@ -280,7 +277,7 @@ impl KeySet {
         if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(Self(keys)) }
     }
 
-    /// The keys that may have signed under this `kid`: the one of that name, or all when the token names none.
+    /// The keys that may have signed a token with this `kid`: the key with that id, or all keys without a `kid`.
     pub(crate) fn candidates<'k>(&'k self, id: Option<&str>) -> impl Iterator<Item = &'k PublicKey> {
         self.0.iter().filter(move |key| id.is_none_or(|id| key.id == id))
     }

@@ -1,8 +1,8 @@
-//! Issues ServiceAccount tokens as the Kubernetes API server does.
+//! Issues ServiceAccount tokens like the Kubernetes API server.
 //!
 //! The claims and their order are those of kubernetes/kubernetes `pkg/serviceaccount/claims.go`, the key id that of
-//! `pkg/serviceaccount/jwt.go`. Used by tests, by the demo and by `seawall emulate token`; with the key file of a real
-//! API server its tokens pass there, too.
+//! `pkg/serviceaccount/jwt.go`. Tests, the demo and `seawall emulate token` use this module. With the key file of a real API server, that
+//! server accepts the tokens, too.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,63 +13,63 @@ use serde_json::{Value, json};
 use crate::jwt;
 use crate::keys::{Algorithm, KeyError, KeySet, SigningKey};
 
-/// An issuer: its URL and its key.
+/// A token issuer: its URL and its key.
 #[derive(Debug)]
 pub struct Issuer {
     url: String,
     key: SigningKey,
 }
 
-/// The workload that a token speaks for.
+/// The workload of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Namespace of the ServiceAccount and of the pod.
+    /// The namespace of the ServiceAccount and of the pod.
     pub namespace: String,
-    /// Name of the ServiceAccount.
+    /// The name of the ServiceAccount.
     pub service_account: String,
-    /// The pod the token is bound to, if any.
+    /// The pod to which the token is bound, if any.
     pub pod: Option<ObjectReference>,
-    /// The node of that pod, if any.
+    /// The node of the pod, if any.
     pub node: Option<ObjectReference>,
 }
 
-/// A Kubernetes object as a token names it.
+/// A Kubernetes object in a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectReference {
-    /// Name.
+    /// The name of the object.
     pub name: String,
-    /// UID.
+    /// The UID of the object.
     pub uid: String,
 }
 
 impl ObjectReference {
-    /// An object whose UID is derived from its kind and name, the same on every run.
+    /// An object with a UID that is derived from its kind and name, so that it is the same on every run.
     pub fn named(kind: &str, name: &str) -> Self {
         Self { name: name.to_owned(), uid: uid(&format!("{kind}/{name}")) }
     }
 }
 
 impl Workload {
-    /// A ServiceAccount without a pod.
+    /// A workload without a pod.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), service_account: name.to_owned(), pod: None, node: None }
     }
 
-    /// The same, bound to the pod of this name.
+    /// The workload with a token bound to the pod of this name.
     #[must_use]
     pub fn in_pod(mut self, name: &str) -> Self {
         self.pod = Some(ObjectReference::named("pod", &format!("{}/{name}", self.namespace)).renamed(name));
         self
     }
 
-    /// The same, on the node of this name.
+    /// The workload on the node of this name.
     #[must_use]
     pub fn on_node(mut self, name: &str) -> Self {
         self.node = Some(ObjectReference::named("node", name));
         self
     }
 
-    /// The `sub` of its tokens.
+    /// The `sub` of the workload's tokens.
     pub fn subject(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.service_account)
     }
@@ -97,46 +97,46 @@ impl ObjectReference {
 }
 
 impl Issuer {
-    /// An issuer with a new key.
+    /// Creates an issuer with a new key.
     ///
     /// # Errors
-    /// When no key can be made.
+    /// No key can be made.
     pub fn generate(url: &str, algorithm: Algorithm) -> Result<Self, KeyError> {
         Ok(Self::new(url, SigningKey::generate(algorithm)?))
     }
 
-    /// An issuer with a given key.
+    /// Creates an issuer with this key.
     pub fn new(url: &str, key: SigningKey) -> Self {
         Self { url: url.to_owned(), key }
     }
 
-    /// The `iss` of its tokens.
+    /// The `iss` of the issuer's tokens.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its key.
+    /// The key of the issuer.
     pub fn key(&self) -> &SigningKey {
         &self.key
     }
 
-    /// Its published keys, as the API server's `/openid/v1/jwks` gives them.
+    /// The published key set, like the API server's `/openid/v1/jwks`.
     pub fn jwks(&self) -> String {
         self.key.jwks().to_string()
     }
 
-    /// Its published keys, read.
+    /// The parsed key set of the issuer.
     ///
     /// # Errors
-    /// When the cryptographic library fails.
+    /// The cryptographic library fails.
     pub fn key_set(&self) -> Result<KeySet, KeyError> {
         self.key.key_set()
     }
 
-    /// A token for `workload`, valid from `now` for `lifetime`.
+    /// Issues a token for `workload` that is valid from `now` for `lifetime`.
     ///
     /// # Errors
-    /// When the cryptographic library fails.
+    /// The cryptographic library fails.
     pub fn mint(
         &self,
         workload: &Workload,
@@ -147,7 +147,7 @@ impl Issuer {
         self.sign(&self.claims(workload, audiences, lifetime, now)).map(Secret::new)
     }
 
-    /// The claims that [`Issuer::mint`] signs; a test changes one and signs the rest.
+    /// The claims that [`Issuer::mint`] signs. A test can change one of them and sign the result.
     pub fn claims(
         &self,
         workload: &Workload,
@@ -157,7 +157,7 @@ impl Issuer {
     ) -> Value {
         let issued = jwt::seconds(now);
         let mut unique = [0; 16];
-        // Only uniqueness rests on it; without randomness nothing could have been signed anyway.
+        // Only the uniqueness depends on this. Without randomness, signing would have failed before.
         let _ = aws_lc_rs::rand::fill(&mut unique);
         json!({
             "aud": audiences,
@@ -171,10 +171,10 @@ impl Issuer {
         })
     }
 
-    /// Signs any claims, as they are, under this issuer's key id. For tests of what a verifier refuses.
+    /// Signs any claims with this issuer's key id, for tests of a verifier's refusals.
     ///
     /// # Errors
-    /// When the cryptographic library fails.
+    /// The cryptographic library fails.
     pub fn sign(&self, claims: &Value) -> Result<String, KeyError> {
         // The API server writes no `typ`.
         let header = json!({"alg": self.key.algorithm().name(), "kid": self.key.id()});
@@ -182,7 +182,7 @@ impl Issuer {
     }
 }
 
-/// A UID that is a function of the name: the shape of a random UUID, the same on every run.
+/// A UID that is computed from the name. It looks like a random UUID but is the same on every run.
 fn uid(name: &str) -> String {
     let hash = digest(&SHA256, name.as_bytes());
     let mut bytes = [0; 16];
@@ -190,7 +190,7 @@ fn uid(name: &str) -> String {
     uuid(bytes)
 }
 
-/// RFC 9562 section 5.4: version 4, variant 10.
+/// Formats a UUID of version 4, variant 10 (RFC 9562 section 5.4).
 fn uuid(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;

@@ -1,30 +1,30 @@
-//! What happened, counted: by endpoint, and by names that a cloud chooses. Bounded; nothing of a token is kept.
+//! Counts requests per endpoint, and per name that a cloud chooses. The counters are bounded and keep no part of a token.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Names that a [`NameCounter`] counts apart; the rest share one.
+/// The most names of a [`NameCounter`]; further names share one count.
 const NAMES: usize = 4096;
 
-/// What happened at an endpoint so far.
+/// The request counts of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
-    /// Requests that arrived.
+    /// The requests that arrived.
     pub calls: u64,
-    /// Requests answered with less than 400.
+    /// The requests with a status below 400.
     pub answered: u64,
-    /// Requests refused for what they asked.
+    /// The requests that were refused because of their content.
     pub refused: u64,
-    /// Requests that a fault took: failed, throttled, cut off. One that hangs is in [`EndpointCounts::in_flight`] until its
-    /// client goes, and here from then on.
+    /// The requests that a fault failed, throttled or cut off. A hanging request is in [`EndpointCounts::in_flight`] until its client goes,
+    /// and counts here from then on.
     pub faulted: u64,
-    /// Requests being answered now.
+    /// The requests in progress.
     pub in_flight: u64,
-    /// Most requests that were in the air at one time.
+    /// The most requests in progress at one time.
     pub peak: u64,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountedOutcome {
     Answered,
@@ -32,7 +32,7 @@ pub(crate) enum CountedOutcome {
     Faulted,
 }
 
-/// Counts by endpoint.
+/// The request counts of all endpoints.
 #[derive(Debug)]
 pub(crate) struct RequestCounters<E>(SharedCounts<E>);
 
@@ -45,7 +45,7 @@ impl<E> Default for RequestCounters<E> {
 }
 
 impl<E: Copy + Ord> RequestCounters<E> {
-    /// Counts a request in; it counts itself out when the visit is dropped, however it ended.
+    /// Counts the start of a request. Its end is counted when the returned value is dropped, in any case.
     pub(crate) fn start_request(&self, endpoint: E) -> CountedRequest<E> {
         let mut books = lock(&self.0);
         let counts = books.entry(endpoint).or_default();
@@ -61,12 +61,12 @@ impl<E: Copy + Ord> RequestCounters<E> {
     }
 }
 
-/// A lock, because every request writes; never held across an await.
+/// Locks a mutex, because every request writes; it is never held across an await.
 fn lock<T>(books: &Mutex<T>) -> MutexGuard<'_, T> {
     books.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request being answered.
+/// A request in progress.
 #[derive(Debug)]
 pub(crate) struct CountedRequest<E: Copy + Ord> {
     books: SharedCounts<E>,
@@ -93,7 +93,7 @@ impl<E: Copy + Ord> Drop for CountedRequest<E> {
     }
 }
 
-/// How often each name came; those above the bound share `others`.
+/// Counts occurrences per name. Names above the limit share `others`.
 #[derive(Debug)]
 pub(crate) struct NameCounter<K> {
     counted: Mutex<BTreeMap<K, u64>>,

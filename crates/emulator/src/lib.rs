@@ -1,12 +1,11 @@
-//! The clouds on loopback, good enough that real libraries cannot tell.
+//! Emulates clouds on loopback, closely enough for real client libraries.
 //!
-//! [`google`] is one listener that answers as Google's security token service, as IAM Credentials and as a
-//! virtual machine's metadata server; [`aws`] is one that answers as AWS's security token service, as EKS Auth and as an
-//! instance's metadata service. [`kubernetes`] issues ServiceAccount tokens of the shape the API server
-//! gives. [`faults`] says how a cloud misbehaves, and may change while it runs.
+//! [`google`] is one listener for Google's security token service, IAM Credentials and a virtual machine's metadata server. [`aws`] is one
+//! for AWS's security token service, EKS Auth and an instance's metadata service. [`kubernetes`] issues ServiceAccount tokens in the API
+//! server's format. [`faults`] describes injected faults, which may change while the emulator runs.
 //!
-//! The default of the demo, the upstream of the agent's tests and the command `seawall emulate` are these. Nothing
-//! here knows the agent. Every instant that a caller can see comes from the [`seawall_core::Clock`] it passed in.
+//! The demo, the agent's tests and the command `seawall emulate` use these emulators. This crate does not depend on the agent. All times in
+//! responses come from the caller's [`seawall_core::Clock`].
 
 pub mod aws;
 pub mod faults;

@@ -1,4 +1,4 @@
-//! Answers and bodies as HTTP carries them, whichever cloud's they are.
+//! HTTP responses and request bodies for all clouds.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 
-/// An answer of an emulator.
+/// A response of an emulator.
 pub(crate) type EmulatorReply = Response<Full<Bytes>>;
 
-/// Longest request body, in bytes. A Kubernetes token has one or two KiB.
+/// The longest request body in bytes. A Kubernetes token has one or two KiB.
 const BODY_LIMIT: usize = 256 * 1024;
 
-/// How long a body may take, on the machine's clock: it guards memory, see [`crate::server`].
+/// The time limit for a body, on the machine's clock. It protects the memory; see [`crate::server`].
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestBodyError {
     #[error("the body is too long")]
@@ -26,7 +26,7 @@ pub(crate) enum RequestBodyError {
     TooSlow,
 }
 
-/// The whole body, within its bounds of size and time.
+/// Reads the whole body, within the limits of size and time.
 pub(crate) async fn read_body(request: Request<Incoming>) -> Result<Bytes, RequestBodyError> {
     let whole = Limited::new(request.into_body(), BODY_LIMIT).collect();
     match tokio::time::timeout(BODY_TIMEOUT, whole).await {
@@ -36,14 +36,14 @@ pub(crate) async fn read_body(request: Request<Incoming>) -> Result<Bytes, Reque
     }
 }
 
-/// Whether a request says that its body is a form.
+/// Whether the content type of a request is a form.
 pub(crate) fn is_form(request: &Request<Incoming>) -> bool {
     let stated = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = stated.unwrap_or_default().split(';').next().unwrap_or_default();
     kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
-/// An answer with a content type.
+/// A response with a content type.
 pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> EmulatorReply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
@@ -51,7 +51,7 @@ pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: impl I
     reply
 }
 
-/// A small page, as a front end in front of the service answers.
+/// A small HTML page, like the response of a proxy in front of the service.
 pub(crate) fn html(status: StatusCode, sentence: &str) -> EmulatorReply {
     let body = format!(
         "<!DOCTYPE html>\n<html><head><title>Error {status}</title></head><body><p>{sentence}</p></body></html>\n"
@@ -59,7 +59,7 @@ pub(crate) fn html(status: StatusCode, sentence: &str) -> EmulatorReply {
     reply(status, "text/html; charset=UTF-8", body)
 }
 
-/// The answer with half of its body: well-formed HTTP around ill-formed content.
+/// The response with half of its body: valid HTTP with invalid content.
 pub(crate) async fn truncated(reply: EmulatorReply) -> EmulatorReply {
     let (head, body) = reply.into_parts();
     let whole = body.collect().await.map_or_else(|never| match never {}, |body| body.to_bytes());

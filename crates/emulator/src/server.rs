@@ -1,7 +1,7 @@
-//! The listener: accepts, bounds, hands each request to a service. Knows HTTP, not what is asked.
+//! The listener: it accepts connections, enforces limits and passes each request to a service. It knows HTTP, but not the services.
 //!
-//! Its own timeouts run on the machine's clock, not on the caller's: they guard memory against silent peers, and a
-//! test that moves its clock by an hour must not lose its pooled connections by it.
+//! Its timeouts use the machine's clock rather than the caller's. They protect the memory against silent clients, and a test that advances
+//! its clock by an hour must not lose its pooled connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,31 +17,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Connections held at one time; the next waits in the kernel's queue.
+/// The most connections at one time; further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 4096;
 
-/// How long a head may take, the wait for the next request on a kept connection included.
+/// The time limit for a head, including the wait for the next request on an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Longest head, in bytes (hyper's least is 8 KiB; a subject token travels in the body).
+/// The longest head in bytes (hyper's minimum is 8 KiB; a subject token is in the body).
 const HEAD_LIMIT: usize = 16 * 1024;
 
-/// Pause after a failed accept, which is most often a lack of file descriptors.
+/// The pause after a failed accept, which usually means a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What answers requests.
+/// A handler of requests.
 pub(crate) trait RequestHandler: Send + Sync + 'static {
-    /// The answer to a request.
+    /// Answers a request.
     ///
     /// # Errors
-    /// There is none: the connection is closed.
+    /// There is no response: the server closes the connection.
     fn answer(
         &self,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Full<Bytes>>, CloseConnection>> + Send;
 }
 
-/// The connection is closed without an answer, because a fault says so.
+/// The error that closes a connection without a response, because of a fault.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("closed the connection without a response, as configured")]
 pub(crate) struct CloseConnection;
@@ -58,7 +58,7 @@ impl EmulatorServer {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             tokio::select! {
-                // The sender sent or was dropped: both mean the end.
+                // The sender sent or was dropped; both end the server.
                 _ = stopped => {}
                 () = accept(listener, service) => {}
             }
@@ -68,12 +68,12 @@ impl EmulatorServer {
 
     pub(crate) async fn shutdown(self) {
         drop(self.stop);
-        // It ends by the line above; how does not matter.
+        // The task ends because of the line above; its result does not matter.
         let _ = self.task.await;
     }
 }
 
-/// Never returns; dropping it ends every connection, because the set owns them.
+/// Accepts connections and never returns. Dropping it closes every connection, because the set owns them.
 async fn accept<S: RequestHandler>(listener: TcpListener, service: Arc<S>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -102,6 +102,6 @@ async fn serve<S: RequestHandler>(stream: TcpStream, service: Arc<S>) {
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_LIMIT);
-    // A peer that breaks the protocol or goes away is its own affair.
+    // A client may break the protocol or go away; the server ignores that.
     let _ = http.serve_connection(TokioIo::new(stream), answer).await;
 }

@@ -1,4 +1,5 @@
-//! How what goes wrong looks from outside: STS fails in XML, and throttles with a 400; EKS Auth in JSON; metadata in HTML.
+//! The responses to injected faults. STS fails in XML and throttles with status 400, EKS Auth fails in JSON, and the metadata service in
+//! HTML.
 
 use http::StatusCode;
 
@@ -6,7 +7,7 @@ use super::endpoint::AwsEndpoint;
 use super::reply::{EmulatorReply, html, json_refused, refused};
 use crate::faults::FaultDecision;
 
-/// The answer that a fault gives instead of the service's.
+/// The response of a fault, in place of the service's own.
 pub(super) fn fault_reply(endpoint: AwsEndpoint, fate: FaultDecision) -> Option<EmulatorReply> {
     match fate {
         FaultDecision::Answer | FaultDecision::Truncate | FaultDecision::Close => None,
@@ -18,7 +19,7 @@ pub(super) fn fault_reply(endpoint: AwsEndpoint, fate: FaultDecision) -> Option<
     }
 }
 
-/// AWS names no time to come back.
+/// The response of a rate limit. AWS names no time for a retry.
 fn throttled(endpoint: AwsEndpoint) -> EmulatorReply {
     match endpoint {
         AwsEndpoint::Metadata => html(StatusCode::SERVICE_UNAVAILABLE, "Too many requests."),

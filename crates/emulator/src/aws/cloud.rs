@@ -1,5 +1,4 @@
-//! The way of one request: it is counted in, passes its endpoint's gate (where faults wait and decide), and is answered by
-//! the service that it names.
+//! The path of a request: it is counted, passes its endpoint's faults, and is answered by the service that it names.
 
 use http::header::{DATE, HeaderValue};
 use http::request::Parts;
@@ -21,7 +20,7 @@ use crate::ledger::CountedOutcome;
 use crate::reply::truncated;
 use crate::server::{CloseConnection, RequestHandler};
 
-/// The emulator's own page, for checkers outside of the process: what [`super::AwsEmulator`] tells those within.
+/// The emulator's own page with the request counts, for checks from outside the process.
 const COUNTS: &str = "/emulator/counts";
 
 #[derive(Debug)]
@@ -30,7 +29,7 @@ pub(super) struct AwsCloud {
     pub(super) gates: FaultInjector<AwsEndpoint>,
 }
 
-/// A request that was read, and whose it is.
+/// A parsed request of one service.
 enum AwsRequest {
     Sts(StsForm),
     PodIdentity,
@@ -56,7 +55,7 @@ impl RequestHandler for AwsCloud {
         if request.uri().path() == COUNTS {
             return Ok(self.all_counts());
         }
-        // The body names what is asked, so it is read first.
+        // The body names the action, so it is read first.
         let (head, body) = request.into_parts();
         let body = match reply::read_body(Request::from_parts(head.clone(), body)).await {
             Ok(body) => body,
@@ -99,8 +98,8 @@ impl AwsCloud {
         Ok(reply)
     }
 
-    /// The answer with the time of our clock: hyper would write the machine's, and a client that counts from it would err by the
-    /// difference.
+    /// Sets the response's Date by the emulator's clock. hyper would write the machine's time, and clients that count from it would be
+    /// wrong.
     fn dated(&self, mut reply: EmulatorReply) -> EmulatorReply {
         let now = jiff::Timestamp::try_from(self.state.clock.wall()).unwrap_or(jiff::Timestamp::MAX);
         let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();

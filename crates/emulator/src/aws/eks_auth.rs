@@ -1,4 +1,4 @@
-//! EKS Auth: a pod's Kubernetes token, handed in by its node, for the role that its ServiceAccount is associated with.
+//! EKS Auth: exchanges a pod's Kubernetes token for the role that is associated with its ServiceAccount.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::sigv4::SignatureError;
 use super::state::{AwsState, UntrustedToken};
 use crate::jwt::JwtError;
 
-/// The `aud` that EKS's webhook mounts tokens for.
+/// The audience of the tokens that EKS mounts into pods.
 const AUDIENCE: &str = "pods.eks.amazonaws.com";
 
-/// How long a session lives (docs.aws.amazon.com/eks/latest/userguide/pod-id-how-it-works.html: six hours).
+/// The lifetime of a session (docs.aws.amazon.com/eks/latest/userguide/pod-id-how-it-works.html: six hours).
 const SIX_HOURS: Duration = Duration::from_secs(6 * 3600);
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EksAuthRefusal {
     #[error("the body is not the expected JSON object")]
@@ -53,7 +53,7 @@ impl EksAuthRefusal {
     }
 }
 
-/// The cluster of a path, if it is this operation's.
+/// The cluster in a path, if the path is that of this operation.
 pub(super) fn cluster(path: &str) -> Option<&str> {
     let cluster = path.strip_prefix("/clusters/")?.strip_suffix("/assume-role-for-pod-identity")?;
     let is_in = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
@@ -65,7 +65,7 @@ struct PodIdentityRequest {
     token: String,
 }
 
-/// Answers a call.
+/// Answers a request.
 pub(super) fn answer(state: &AwsState, request: &Parts, body: &[u8]) -> EmulatorReply {
     pod_identity(state, request, body).unwrap_or_else(|refused| refused.reply())
 }
@@ -78,7 +78,7 @@ fn pod_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<Emulat
     let policy = state.settings();
     let role = policy.associations.get(&claims.subject).ok_or(EksAuthRefusal::NoAssociation)?;
     let (namespace, name) = workload(&claims.subject).ok_or(EksAuthRefusal::NoAssociation)?;
-    // EKS user guide, "Grant Pods access to AWS resources based on tags".
+    // The session tags (EKS user guide, "Grant Pods access to AWS resources based on tags").
     let tags = [
         ("kubernetes-namespace", namespace),
         ("kubernetes-service-account", name),
@@ -116,7 +116,7 @@ fn pod_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<Emulat
     Ok(reply::json(StatusCode::OK, &told))
 }
 
-/// Seconds since 1970, as restJson1 writes an instant.
+/// A time in seconds since 1970, as restJson1 writes it.
 fn end(state: &AwsState, exp: u64) -> Value {
     if state.settings().fractions { json!(exp as f64 + 0.25) } else { json!(exp) }
 }

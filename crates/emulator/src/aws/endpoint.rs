@@ -1,17 +1,17 @@
-//! What can be asked of the emulator, as faults and counts tell it apart.
+//! The endpoints of the emulator, which faults and counts tell apart.
 
-/// What a request asks for. Faults and counts are kept by it.
+/// The endpoint of a request. Faults and counts are kept per endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AwsEndpoint {
     /// STS: `AssumeRoleWithWebIdentity`.
     WebIdentity,
     /// STS: `AssumeRole`.
     AssumeRole,
-    /// STS: `GetCallerIdentity`, and what STS does not know.
+    /// STS: `GetCallerIdentity`, and unknown actions.
     CallerIdentity,
     /// EKS Auth: `AssumeRoleForPodIdentity`.
     PodIdentity,
-    /// The instance's metadata service.
+    /// The instance metadata service.
     Metadata,
 }
 
@@ -20,10 +20,11 @@ impl AwsEndpoint {
     pub const ALL: [Self; 5] =
         [Self::WebIdentity, Self::AssumeRole, Self::CallerIdentity, Self::PodIdentity, Self::Metadata];
 
-    /// Those that [`set_faults`](super::AwsEmulator::set_faults) breaks. Not the one at which a checker asks for the truth.
+    /// The endpoints that [`set_faults`](super::AwsEmulator::set_faults) breaks. `GetCallerIdentity` always works, because tests use it to
+    /// check credentials.
     pub const FAULTY: [Self; 4] = [Self::WebIdentity, Self::AssumeRole, Self::PodIdentity, Self::Metadata];
 
-    /// Its name in flags and in `/emulator/counts`.
+    /// The name in flags and in `/emulator/counts`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::WebIdentity => "web-identity",

@@ -1,4 +1,4 @@
-//! The instance's metadata service, as far as the node's own role needs it: tokens, the listing, the document, the place.
+//! The instance metadata service with the paths for the node's own role: tokens, the role list, the credentials, the placement.
 //!
 //! docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
 
@@ -18,13 +18,13 @@ use super::state::AwsState;
 const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN: &str = "x-aws-ec2-metadata-token";
 
-/// What a token may live, in seconds.
+/// The allowed lifetimes of a token, in seconds.
 const TTLS: std::ops::RangeInclusive<u64> = 1..=21_600;
 
-/// What is left of the node's session when it is asked for: six hours, as EC2 gives.
+/// The remaining lifetime of the node's session: six hours, as on EC2.
 const SIX_HOURS: Duration = Duration::from_secs(6 * 3600);
 
-/// Where the role's credentials are.
+/// The path of the role's credentials.
 const CREDENTIALS: &str = "/latest/meta-data/iam/security-credentials/";
 
 /// Answers a request.
@@ -50,7 +50,7 @@ fn token(state: &AwsState, request: &Parts) -> EmulatorReply {
     reply
 }
 
-/// A token that is given is checked even where none is needed.
+/// Whether the request may proceed. A given token is checked even if none is required.
 fn is_admitted(state: &AwsState, request: &Parts) -> bool {
     match request.headers.get(TOKEN) {
         Some(token) => token.to_str().is_ok_and(|token| state.mint.is_metadata_token(token, state.seconds())),
@@ -63,7 +63,7 @@ fn leaf(state: &AwsState, path: &str) -> EmulatorReply {
     let region = &state.instance.region;
     match path {
         "/latest/meta-data/instance-id" => text(state.instance.id.clone()),
-        // Of the instance's own credentials, which are lent to none of its programs (docs.aws.amazon.com, "Instance identity roles").
+        // These are the instance's own credentials, which no program gets from elsewhere (docs.aws.amazon.com, "Instance identity roles").
         "/latest/meta-data/identity-credentials/ec2/info" => text(identity(state)),
         "/latest/meta-data/placement/region" => text(region.clone()),
         "/latest/meta-data/placement/availability-zone" => text(format!("{region}a")),
@@ -71,7 +71,7 @@ fn leaf(state: &AwsState, path: &str) -> EmulatorReply {
     }
 }
 
-/// Whose instance it is; there is none without a role's account.
+/// The identity of the instance; empty without the account of a role.
 fn identity(state: &AwsState) -> String {
     let account = state.instance.role.as_deref().and_then(|role| role.split(':').nth(4)).unwrap_or_default();
     let told =
@@ -110,6 +110,6 @@ fn document(state: &AwsState, role: &str) -> EmulatorReply {
         "Token": issued.token.expose(),
         "Expiration": state.format_expiry(issued.session.exp),
     });
-    // The real service labels it so.
+    // The real service uses this content type.
     reply(StatusCode::OK, "text/plain", format!("{told:#}"))
 }

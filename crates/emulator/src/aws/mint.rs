@@ -1,7 +1,7 @@
-//! Credentials of sessions: opaque to a client, readable by a test.
+//! The credentials of sessions: opaque to clients, readable by tests.
 //!
-//! The session token is `IQoJemu.CLAIMS.MAC`, both parts base64url, and the secret key a function of the access key's id: nothing
-//! issued has to be remembered, so nothing grows, and every signature can be checked.
+//! The session token is `IQoJemu.CLAIMS.MAC`, with both parts in base64url. The secret key is a function of the access key id. So the
+//! emulator keeps no list of sessions and can still check every signature.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,28 +16,28 @@ use serde::{Deserialize, Serialize};
 use super::role::RoleArnParts;
 use crate::keys::KeyError;
 
-/// How every session token begins. AWS's of today begin with `IQoJ`.
+/// The prefix of every session token. AWS's current tokens start with `IQoJ`.
 const PREFIX: &str = "IQoJemu.";
 
-/// What a session token says.
+/// The claims of a session token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwsSession {
-    /// `ASIA…`: unlike that of any other session of this emulator.
+    /// The access key id `ASIA…`, unique among the sessions of this emulator.
     pub access_key_id: String,
     /// The role's ARN.
     pub role: String,
     /// The session's name.
     pub name: String,
-    /// Who took it: `system:serviceaccount:NS:NAME`, or the ARN of a user or role.
+    /// The caller that created the session: `system:serviceaccount:NS:NAME`, or the ARN of a user or role.
     pub taken_by: String,
     /// The session's tags.
     pub tags: BTreeMap<String, String>,
-    /// When it ends, in seconds since 1970.
+    /// The end of the session, in seconds since 1970.
     pub exp: u64,
 }
 
 impl AwsSession {
-    /// `arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION`, as policies and audit logs name it.
+    /// The ARN `arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION` in policies and audit logs.
     pub fn arn(&self) -> String {
         match RoleArnParts::of(&self.role) {
             Some(RoleArnParts { partition, account, name }) => {
@@ -53,7 +53,7 @@ impl AwsSession {
     }
 }
 
-/// A session's credentials, as an answer carries them.
+/// The credentials of a session, for a response.
 #[derive(Debug)]
 pub(super) struct SessionCredentials {
     pub(super) session: AwsSession,
@@ -75,30 +75,30 @@ impl SessionIssuer {
         Ok(Self { key, issued: AtomicU64::new(0) })
     }
 
-    /// Credentials unlike any before them; the session's `access_key_id` is written here.
+    /// Issues new credentials and sets the session's `access_key_id`.
     pub(super) fn issue(&self, mut session: AwsSession) -> SessionCredentials {
         let number = self.issued.fetch_add(1, Ordering::Relaxed) + 1;
         session.access_key_id = format!("ASIA{number:0>16}");
-        // Strings and numbers always have a JSON form.
+        // Strings and numbers can always be written as JSON.
         let claims = BASE64URL.encode(serde_json::to_vec(&session).unwrap_or_default());
         let token = self.sealed(PREFIX, &claims);
         SessionCredentials { secret: self.secret_of(&session.access_key_id), token, session }
     }
 
-    /// What a session token says if this mint issued it and it has not ended.
+    /// The claims of a session token, if this issuer made it and the session has not ended.
     pub(super) fn read(&self, token: &str, now: u64) -> Result<AwsSession, SessionTokenError> {
         let claims = self.opened(PREFIX, token).ok_or(SessionTokenError::NotOurs)?;
         let session: AwsSession = serde_json::from_slice(&claims).map_err(|_| SessionTokenError::NotOurs)?;
         if now < session.exp { Ok(session) } else { Err(SessionTokenError::Expired) }
     }
 
-    /// The key that belongs to a session's access key id: 40 characters, as AWS's have.
+    /// The secret key for an access key id: 40 characters, like AWS's.
     pub(super) fn secret_of(&self, access_key_id: &str) -> Secret<String> {
         let mac = hmac::sign(&self.key, format!("secret of {access_key_id}").as_bytes());
         Secret::new(STANDARD.encode(mac).chars().take(40).collect())
     }
 
-    /// A token of the metadata service that is good until `exp`.
+    /// A token of the metadata service that is valid until `exp`.
     pub(super) fn metadata_token(&self, exp: u64) -> Secret<String> {
         self.sealed(METADATA, &BASE64URL.encode(exp.to_string()))
     }
@@ -121,10 +121,10 @@ impl SessionIssuer {
     }
 }
 
-/// How every token of the metadata service begins.
+/// The prefix of every token of the metadata service.
 const METADATA: &str = "AQAEAemu.";
 
-/// Why a session token is not taken.
+/// The reason why a session token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionTokenError {
     NotOurs,

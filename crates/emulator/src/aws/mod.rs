@@ -1,12 +1,11 @@
-//! AWS on loopback: one listener for the security token service, EKS Auth and an instance's metadata service.
+//! Emulates AWS on loopback: one listener for the security token service, EKS Auth and an instance's metadata service.
 //!
-//! [`start`] binds and serves; the [`AwsEmulator`] it hands back is the only handle. Paths choose the service, as the real hosts would: a
-//! POST to `/` is STS's query interface (sts.REGION.amazonaws.com), `/clusters/NAME/assume-role-for-pod-identity` is EKS Auth
-//! (eks-auth.REGION.api.aws), everything else the instance's metadata service. One path is the emulator's own:
-//! `/emulator/counts` says what was asked so far.
+//! [`start`] binds and serves; the returned [`AwsEmulator`] is the only handle. The path chooses the service. A POST to `/` is STS's query
+//! interface (sts.REGION.amazonaws.com). `/clusters/NAME/assume-role-for-pod-identity` is EKS Auth (eks-auth.REGION.api.aws). Every other
+//! path is the metadata service, except `/emulator/counts` with the request counts.
 //!
-//! Tokens of pods and signatures of callers are really checked, the latter by code of this crate's own (`sigv4`): whoever signs with
-//! a library is checked by somebody else. Whose credentials are, `GetCallerIdentity` says.
+//! The emulator checks the tokens of pods and the signatures of callers. The signature check (`sigv4`) is this crate's own code, so a
+//! client's library is checked independently. `GetCallerIdentity` names the owner of credentials.
 //!
 //! Formats: botocore `botocore/data/sts/2011-06-15/service-2.json`, `botocore/data/eks-auth/2023-11-26/service-2.json`;
 //! docs.aws.amazon.com/STS/latest/APIReference; docs.aws.amazon.com/AWSEC2/latest/UserGuide (instance metadata).

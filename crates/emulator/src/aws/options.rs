@@ -1,4 +1,4 @@
-//! What to run: everything that the emulator is told before it starts.
+//! The options of the AWS emulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,28 +12,28 @@ use super::role::IamRole;
 use crate::faults::Faults;
 use crate::keys::{KeyError, KeySet};
 
-/// What to run.
+/// The options of the AWS emulator.
 #[derive(Clone, Debug)]
 pub struct AwsEmulatorOptions {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// The OpenID Connect providers whose Kubernetes tokens are taken.
+    /// The OpenID Connect providers whose Kubernetes tokens are accepted.
     pub providers: Vec<OidcProvider>,
-    /// The roles that there are, and whom each trusts.
+    /// The roles with their trust policies.
     pub roles: Vec<IamRole>,
-    /// Whether a role that is not among [`AwsEmulatorOptions::roles`] is one that trusts everybody, for an hour at most.
+    /// True if a role that is not in [`AwsEmulatorOptions::roles`] exists and trusts every caller, for sessions of at most an hour.
     pub everyone: bool,
-    /// Users with keys of their own.
+    /// The users with permanent keys.
     pub users: Vec<IamUser>,
-    /// EKS's associations: the role of each subject (`system:serviceaccount:NS:NAME`), whatever the cluster.
+    /// The EKS associations: the role of each subject (`system:serviceaccount:NS:NAME`), in every cluster.
     pub associations: BTreeMap<String, String>,
     /// The instance of the metadata service.
     pub instance: Ec2Instance,
-    /// What goes wrong from the start; see [`set_faults`](super::AwsEmulator::set_faults).
+    /// The initial faults; see [`set_faults`](super::AwsEmulator::set_faults).
     pub faults: Faults,
-    /// The longest life of any session issued, however long a one is asked for and allowed.
+    /// The longest lifetime of a session, whatever lifetime is requested and allowed.
     pub session_lifetime: Duration,
-    /// Whether ends of sessions are stated with fractions of a second: AWS does both.
+    /// True if session ends have fractions of a second. AWS writes both forms.
     pub fractions: bool,
 }
 
@@ -54,33 +54,33 @@ impl Default for AwsEmulatorOptions {
     }
 }
 
-/// An OpenID Connect provider of IAM: whose tokens are taken.
+/// An OpenID Connect provider of IAM.
 #[derive(Clone, Debug)]
 pub struct OidcProvider {
-    /// The `iss` its tokens must have.
+    /// The required `iss` of its tokens.
     pub issuer: String,
     /// The issuer's published keys.
     pub keys: KeySet,
-    /// The `aud` values (client ids), of which one must be in the token; such as `sts.amazonaws.com`.
+    /// The accepted `aud` values (client ids), such as `sts.amazonaws.com`. A token needs one of them.
     pub audiences: BTreeSet<String>,
 }
 
-/// A user with keys that do not end.
+/// A user with permanent keys.
 #[derive(Clone, Debug)]
 pub struct IamUser {
-    /// `arn:aws:iam::ACCOUNT:user/NAME`.
+    /// The ARN `arn:aws:iam::ACCOUNT:user/NAME`.
     pub arn: String,
-    /// `AKIA…`.
+    /// The access key id `AKIA…`.
     pub access_key_id: String,
-    /// The key that it signs with.
+    /// The secret key for signatures.
     pub secret_access_key: Secret<String>,
 }
 
 impl IamUser {
-    /// A user with new keys.
+    /// Creates a user with new keys.
     ///
     /// # Errors
-    /// [`KeyError::Library`] only: no randomness.
+    /// [`KeyError::Library`] if there is no randomness.
     pub fn generate(arn: &str) -> Result<Self, KeyError> {
         let (mut id, mut secret) = ([0; 8], [0; 30]);
         aws_lc_rs::rand::fill(&mut id)
@@ -97,13 +97,13 @@ impl IamUser {
 /// The instance of the metadata service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ec2Instance {
-    /// `i-…`.
+    /// The instance id `i-…`.
     pub id: String,
     /// The region, such as `eu-west-1`.
     pub region: String,
-    /// The role of its instance profile; `None` has no profile.
+    /// The role of the instance profile; `None` without a profile.
     pub role: Option<String>,
-    /// Whether requests need a token (IMDSv2 only).
+    /// True if requests need a token (IMDSv2 only).
     pub tokens_required: bool,
 }
 

@@ -1,31 +1,31 @@
-//! A role of IAM: its name, and whom it trusts under which conditions. Knows no request.
+//! A role of IAM with its trust policy. This module knows no requests.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A role's longest session if nobody changed it (IAM's default of `MaxSessionDuration`).
+/// The default of a role's `MaxSessionDuration` in IAM.
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A role and its trust policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IamRole {
-    /// `arn:aws:iam::ACCOUNT:role/NAME`.
+    /// The ARN `arn:aws:iam::ACCOUNT:role/NAME`.
     pub arn: String,
-    /// Who may assume it: `system:serviceaccount:NS:NAME`, or the ARN of a user or role. `None` is everybody.
+    /// The callers that may assume the role: `system:serviceaccount:NS:NAME`, or the ARN of a user or role. `None` allows every caller.
     pub trusts: Option<BTreeSet<String>>,
-    /// The `ExternalId` that a signer must name, if any; a token names none.
+    /// The `ExternalId` that a signed request must name, if any. Requests with a token name none.
     pub external_id: Option<String>,
-    /// Its `MaxSessionDuration`. IAM's least is an hour; here any, to see what becomes of less.
+    /// The role's `MaxSessionDuration`. IAM's minimum is an hour; here it may be shorter, for tests.
     pub longest: Duration,
 }
 
 impl IamRole {
-    /// A role that trusts everybody, for an hour at most.
+    /// A role that trusts every caller, for sessions of at most an hour.
     pub fn open(arn: &str) -> Self {
         Self { arn: arn.to_owned(), trusts: None, external_id: None, longest: HOUR }
     }
 
-    /// The same, for this caller alone.
+    /// The role with a trust policy for this caller alone.
     #[must_use]
     pub fn trusting(mut self, caller: &str) -> Self {
         self.trusts.get_or_insert_default().insert(caller.to_owned());
@@ -41,7 +41,7 @@ impl IamRole {
     }
 }
 
-/// The account and the name of a role: `arn:PARTITION:iam::ACCOUNT:role/PATH/NAME`.
+/// The account and the name in a role's ARN: `arn:PARTITION:iam::ACCOUNT:role/PATH/NAME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RoleArnParts<'a> {
     pub(super) partition: &'a str,

@@ -1,4 +1,4 @@
-//! A running emulator: the listener and the cloud behind it, and the only handle to both.
+//! A running AWS emulator and its only handle.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +24,7 @@ pub struct AwsEmulator {
     server: EmulatorServer,
 }
 
-/// Binds and serves on the current runtime.
+/// Binds the listener and serves on the current runtime.
 ///
 /// # Errors
 /// The address cannot be bound, or there is no randomness for a key.
@@ -42,19 +42,19 @@ impl AwsEmulator {
         self.address
     }
 
-    /// `http://ADDRESS:PORT`, without a slash at the end: STS, EKS Auth and the metadata service alike.
+    /// The URL `http://ADDRESS:PORT`, without a slash at the end, for all three services.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Breaks (or mends) every endpoint of [`AwsEndpoint::FAULTY`] from the next request on.
+    /// Sets the faults of every endpoint in [`AwsEndpoint::FAULTY`] from the next request on.
     pub fn set_faults(&self, faults: &Faults) {
         for endpoint in AwsEndpoint::FAULTY {
             self.set_faults_on(endpoint, faults.clone());
         }
     }
 
-    /// Breaks (or mends) one endpoint from the next request on.
+    /// Sets the faults of one endpoint from the next request on.
     pub fn set_faults_on(&self, endpoint: AwsEndpoint, faults: Faults) {
         self.cloud.gates.set_faults(endpoint, faults);
     }
@@ -64,7 +64,7 @@ impl AwsEmulator {
         self.cloud.state.update_settings(|policy| policy.fractions = fractions);
     }
 
-    /// Adds a role, or puts it in the place of the one with its ARN.
+    /// Adds a role, or replaces the one with its ARN.
     pub fn set_role(&self, role: IamRole) {
         self.cloud.state.update_settings(|policy| {
             policy.roles.retain(|known| known.arn != role.arn);
@@ -72,7 +72,7 @@ impl AwsEmulator {
         });
     }
 
-    /// Associates a subject (`system:serviceaccount:NS:NAME`) with this role at EKS, or with none.
+    /// Associates a subject (`system:serviceaccount:NS:NAME`) with a role at EKS, or removes its association.
     pub fn set_association(&self, subject: &str, role: Option<&str>) {
         self.cloud.state.update_settings(|policy| match role {
             Some(role) => drop(policy.associations.insert(subject.to_owned(), role.to_owned())),
@@ -80,22 +80,22 @@ impl AwsEmulator {
         });
     }
 
-    /// What happened at an endpoint so far.
+    /// The request counts of an endpoint.
     pub fn counts(&self, endpoint: AwsEndpoint) -> EndpointCounts {
         self.cloud.state.ledger.counts(endpoint)
     }
 
-    /// Sessions issued, by who took them and the role.
+    /// The number of issued sessions, by caller and role.
     pub fn sessions(&self) -> BTreeMap<(String, String), u64> {
         self.cloud.state.sessions.all()
     }
 
-    /// What a session token of this emulator says, once its authenticity and its end are checked.
+    /// The claims of a session token, if it is authentic and the session has not ended.
     pub fn session(&self, token: &str) -> Option<AwsSession> {
         self.cloud.state.mint.read(token, self.cloud.state.seconds()).ok()
     }
 
-    /// Closes the listener and every connection, and returns when they are closed.
+    /// Closes the listener and every connection, and waits for both.
     pub async fn shutdown(self) {
         self.server.shutdown().await;
     }

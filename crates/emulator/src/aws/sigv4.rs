@@ -1,8 +1,8 @@
-//! Checks a signature of version 4 in a request's `Authorization` header.
+//! Checks AWS signatures of version 4 in the `Authorization` header.
 //!
-//! Written from docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html and held to the examples that AWS
-//! published, on purpose without the library that the broker signs with: what one of them misreads, the other does not share.
-//! Presigned URLs and chunked bodies are not read: nothing that is emulated here needs them.
+//! The code follows docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html and is tested with AWS's published
+//! examples. It does not use the broker's signing library, so that the two do not share a mistake. Presigned URLs and chunked bodies are
+//! not supported, because no emulated service needs them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use aws_lc_rs::{digest, hmac};
 use http::HeaderMap;
 use http::request::Parts;
 
-/// How far a request's time may be from ours (STS: five minutes).
+/// The largest difference between a request's time and the clock (STS: five minutes).
 const SKEW: u64 = 5 * 60;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Why a request is not taken as signed.
+/// The reason why a signature is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SignatureError {
     #[error("Request is missing Authentication Token")]
@@ -35,7 +35,7 @@ pub(super) enum SignatureError {
     Mismatch,
 }
 
-/// What an `Authorization` header states; nothing of it is believed before [`SigV4Header::check`].
+/// The parsed `Authorization` header, which is not trusted before [`SigV4Header::check`].
 #[derive(Debug)]
 pub(super) struct SigV4Header<'r> {
     pub(super) access_key_id: &'r str,
@@ -44,7 +44,7 @@ pub(super) struct SigV4Header<'r> {
     service: &'r str,
     headers: Vec<&'r str>,
     signature: &'r str,
-    /// `X-Amz-Date`.
+    /// The `X-Amz-Date` header.
     time: &'r str,
 }
 
@@ -75,7 +75,7 @@ impl<'r> SigV4Header<'r> {
         })
     }
 
-    /// Whether the holder of `secret` signed this request for `service`, at about `now`.
+    /// Checks that the holder of `secret` signed this request for `service` at about `now`.
     pub(super) fn check(
         &self,
         service: &str,
@@ -87,7 +87,7 @@ impl<'r> SigV4Header<'r> {
         if self.service != service {
             return Err(SignatureError::Scope);
         }
-        // What is not signed could be another's: these decide what is asked of whom, and as whom.
+        // These headers must be signed, because they decide the service, the time and the caller.
         let needed = ["host", "x-amz-date", "x-amz-security-token"];
         let is_left_out = |name: &&str| request.headers.contains_key(*name) && !self.headers.contains(name);
         if !self.headers.contains(&"host") || needed.iter().any(is_left_out) {
@@ -133,7 +133,7 @@ impl<'r> SigV4Header<'r> {
     }
 }
 
-/// Sorted by name, then by value; a name without `=` has an empty value.
+/// The canonical query, sorted by name and then by value. A name without `=` has an empty value.
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<_> = url::form_urlencoded::parse(query.as_bytes())
         .map(|(name, value)| (encoded(name.as_bytes(), b""), encoded(value.as_bytes(), b"")))
@@ -142,8 +142,8 @@ fn canonical_query(query: &str) -> String {
     pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
 }
 
-/// Percent-encodes all but RFC 3986's unreserved characters and `kept`. A path that is encoded already is encoded again, as every
-/// service but S3 wants it.
+/// Percent-encodes all bytes except RFC 3986's unreserved characters and `kept`. An encoded path is encoded again, as every service except
+/// S3 requires.
 fn encoded(text: &[u8], kept: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text {
@@ -156,7 +156,7 @@ fn encoded(text: &[u8], kept: &[u8]) -> String {
     out
 }
 
-/// Without blanks around it, and with one for several.
+/// Trims the value and joins inner whitespace to one space.
 fn one_spaced(value: &[u8]) -> String {
     let text: Cow<'_, str> = String::from_utf8_lossy(value);
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
@@ -179,7 +179,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     (digits.len() == 64).then(|| digits.chunks(2).map(byte).collect())?
 }
 
-/// `YYYYMMDD'T'HHMMSS'Z'`, in seconds since 1970.
+/// Parses `YYYYMMDD'T'HHMMSS'Z'` to seconds since 1970.
 fn seconds(time: &str) -> Option<u64> {
     let parsed = jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", time).ok()?;
     let at = parsed.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();

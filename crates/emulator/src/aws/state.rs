@@ -1,6 +1,6 @@
-//! What the emulated cloud knows and may do: its clock, providers, roles and users, and the sessions that it issues.
+//! The state of the emulated cloud: its clock, providers, roles and users, and the issuer of sessions.
 //!
-//! Knows nothing of HTTP but the headers that a signature is of; the services ask it.
+//! It knows nothing of HTTP except the headers of a signature. The services use it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +18,15 @@ use crate::jwt::{self, JwtClaims, JwtError};
 use crate::keys::KeyError;
 use crate::ledger::{NameCounter, RequestCounters};
 
-/// The name under which everything above the bound is counted.
+/// The name that counts all names above the limit.
 const OTHERS: &str = "(others)";
 
-/// Everything that outlives a request, but for the gates.
+/// The state beyond a single request, without the faults.
 #[derive(Debug)]
 pub(super) struct AwsState {
     pub(super) clock: Clock,
     pub(super) ledger: RequestCounters<AwsEndpoint>,
-    /// Sessions issued, by who took them and the role.
+    /// The number of issued sessions, by caller and role.
     pub(super) sessions: NameCounter<(String, String)>,
     providers: Vec<OidcProvider>,
     users: Vec<IamUser>,
@@ -35,7 +35,7 @@ pub(super) struct AwsState {
     policy: Mutex<Arc<AwsSettings>>,
 }
 
-/// What a test may change while the emulator runs.
+/// The settings that a test may change while the emulator runs.
 #[derive(Clone, Debug)]
 pub(super) struct AwsSettings {
     pub(super) roles: Vec<IamRole>,
@@ -46,23 +46,23 @@ pub(super) struct AwsSettings {
     pub(super) fractions: bool,
 }
 
-/// Who signed a request.
+/// The signer of a request.
 #[derive(Debug)]
 pub(super) struct RequestSigner {
-    /// The ARN that policies know: a user's, or that of the session's role.
+    /// The ARN for policies: the user's, or that of the session's role.
     pub(super) arn: String,
-    /// The session, if it is one: what it takes from there is a chain.
+    /// The session of the signer, if any. A session created from it is a chained one.
     pub(super) session: Option<AwsSession>,
 }
 
 impl RequestSigner {
-    /// The ARN that answers and audit logs name.
+    /// The ARN for responses and audit logs.
     pub(super) fn name(&self) -> String {
         self.session.as_ref().map_or_else(|| self.arn.clone(), AwsSession::arn)
     }
 }
 
-/// Why a Kubernetes token is not taken.
+/// The reason why a Kubernetes token is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UntrustedToken {
     #[error("No OpenIDConnect provider found in your account for the token's issuer")]
@@ -93,13 +93,13 @@ impl AwsState {
         })
     }
 
-    /// The claims of a token that one of the providers vouches for, `audiences` being its own if none is given.
+    /// Verifies a token against the providers and returns its claims. Without `audiences`, the provider's own audiences count.
     pub(super) fn verify_token(
         &self,
         token: &str,
         audience: Option<&str>,
     ) -> Result<JwtClaims, UntrustedToken> {
-        // A token is believed by the key that signed it, and then only as the provider of that key.
+        // The key that signed the token decides the provider.
         let mut refusal = UntrustedToken::Issuer;
         for provider in &self.providers {
             match jwt::verify(token, &provider.keys) {
@@ -118,7 +118,7 @@ impl AwsState {
         Err(refusal)
     }
 
-    /// Who signed a request to `service`.
+    /// Verifies the signature of a request to `service` and returns the signer.
     pub(super) fn verify_signer(
         &self,
         service: &str,
@@ -157,14 +157,14 @@ impl AwsState {
         Ok((user.secret_access_key.clone(), RequestSigner { arn: user.arn.clone(), session: None }))
     }
 
-    /// The role of this ARN, if there is one.
+    /// The role with this ARN, if it exists.
     pub(super) fn role(&self, arn: &str) -> Option<IamRole> {
         let policy = self.settings();
         let known = policy.roles.iter().find(|role| role.arn == arn).cloned();
         known.or_else(|| policy.everyone.then(|| IamRole::open(arn)))
     }
 
-    /// Issues a session that lives for `lifetime` or, if that is less, for as long as any may.
+    /// Issues a session for `lifetime`, but at most for the longest allowed lifetime.
     pub(super) fn issue(&self, session: AwsSession, lifetime: Duration) -> SessionCredentials {
         self.sessions.count((session.taken_by.clone(), session.role.clone()));
         let lifetime = lifetime.min(self.settings().session_lifetime);
@@ -176,7 +176,7 @@ impl AwsState {
         jwt::seconds(self.clock.wall())
     }
 
-    /// The end of a session as it is written: UTC, with a fraction that is never later than the end if it is told so.
+    /// Formats the end of a session in UTC. A fraction of a second, if enabled, is never after the end.
     pub(super) fn format_expiry(&self, exp: u64) -> String {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(exp);
         let at = jiff::Timestamp::try_from(at).unwrap_or(jiff::Timestamp::MAX);
@@ -192,7 +192,7 @@ impl AwsState {
         change(Arc::make_mut(&mut self.lock()));
     }
 
-    /// A lock, because a test's thread writes; never held across an await.
+    /// A mutex, because a test's thread may write; it is never held across an await.
     fn lock(&self) -> MutexGuard<'_, Arc<AwsSettings>> {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! STS's query interface: form in, decision out. Every check fails closed, and a token's claims are believed only after its signature.
+//! STS's query interface: it turns a form into a decision. Every check fails closed, and a token's claims count only after its signature.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::jwt::JwtError;
 
 const VERSION: &str = "2011-06-15";
 
-/// What may be asked for at all, in seconds, and what a chain is held to.
+/// The allowed session durations in seconds; below, the limit of chained sessions.
 const DURATIONS: std::ops::RangeInclusive<u64> = 900..=43_200;
 const CHAINED: Duration = Duration::from_secs(3600);
 
-/// What is asked for if nothing is said.
+/// The default duration in seconds.
 const HOUR: u64 = 3600;
 
-/// Tags of a session, at most.
+/// The most tags of a session.
 const TAGS: usize = 50;
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AwsStsRefusal {
     #[error("Could not find operation {0} for version {VERSION}")]
@@ -73,7 +73,7 @@ impl AwsStsRefusal {
     }
 }
 
-/// What a form asks for.
+/// The action of a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StsAction {
     WebIdentity,
@@ -82,7 +82,7 @@ pub(super) enum StsAction {
     Unknown,
 }
 
-/// A form, its fields by name; of a field that is given twice the last counts.
+/// The fields of a form by name. If a field occurs twice, the last one counts.
 #[derive(Debug)]
 pub(super) struct StsForm(BTreeMap<String, String>);
 
@@ -146,7 +146,7 @@ impl StsForm {
     }
 }
 
-/// Answers a call.
+/// Answers a request.
 pub(super) fn answer(state: &AwsState, form: &StsForm, request: &Parts, body: &[u8]) -> EmulatorReply {
     let answered = match form.action() {
         StsAction::WebIdentity => web_identity(state, form),

@@ -1,4 +1,4 @@
-//! How what goes wrong looks from outside: an API fails in JSON, a metadata server in HTML.
+//! The responses to injected faults: an API fails in JSON, the metadata server in HTML.
 
 use http::StatusCode;
 
@@ -7,7 +7,7 @@ use super::metadata::dressed;
 use super::reply::{self, EmulatorReply, api_error};
 use crate::faults::FaultDecision;
 
-/// The answer that a fault gives instead of the service's.
+/// The response of a fault, in place of the service's own.
 pub(super) fn fault_reply(endpoint: GoogleEndpoint, fate: FaultDecision) -> Option<EmulatorReply> {
     let metadata = endpoint == GoogleEndpoint::Metadata;
     let reply = match fate {

@@ -1,5 +1,4 @@
-//! The way of one request: it is counted in, passes its endpoint's gate (where faults wait and decide), and is answered by
-//! the service that its path names.
+//! The path of a request: it is counted, passes its endpoint's faults, and is answered by the service in its path.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +25,7 @@ use crate::ledger::{CountedOutcome, EndpointCounts};
 use crate::reply::truncated;
 use crate::server::{CloseConnection, RequestHandler};
 
-/// The emulator's own page, for checkers outside of the process: what [`super::GoogleEmulator`] tells those within.
+/// The emulator's own page with the request counts, for checks from outside the process.
 const COUNTS: &str = "/emulator/counts";
 
 #[derive(Debug)]
@@ -102,7 +101,7 @@ impl GoogleCloud {
     }
 }
 
-/// What [`super::GoogleEmulator`] passes on.
+/// The functions behind [`super::GoogleEmulator`].
 impl GoogleCloud {
     pub(super) fn set_faults(&self, endpoint: GoogleEndpoint, faults: Faults) {
         self.gates.set_faults(endpoint, faults);

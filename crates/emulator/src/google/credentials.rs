@@ -1,7 +1,7 @@
-//! IAM Credentials: a service account's tokens for a caller who may become that account.
+//! IAM Credentials: tokens of a service account for a caller that may impersonate it.
 //!
-//! Format: cloud.google.com/iam/docs/reference/credentials/rest/v1/projects.serviceAccounts (generateAccessToken,
-//! generateIdToken); google-auth-library-python `google/auth/impersonated_credentials.py` and `google/auth/iam.py`.
+//! Format: cloud.google.com/iam/docs/reference/credentials/rest/v1/projects.serviceAccounts (generateAccessToken, generateIdToken);
+//! google-auth-library-python `google/auth/impersonated_credentials.py` and `google/auth/iam.py`.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use super::impersonation::Impersonation;
 use super::reply::{EmulatorReply, api_error};
 use super::token::{CLOUD_PLATFORM, EmulatedAccessToken};
 
-/// The scopes of which a caller's token needs one.
+/// A caller's token needs this scope or the cloud-platform scope.
 const IAM_SCOPE: &str = "https://www.googleapis.com/auth/iam";
 
-/// The longest life without the organisation policy, and with it.
+/// The longest lifetime; below, the longest with the organisation policy.
 const HOUR: Duration = Duration::from_secs(3600);
 const TWELVE_HOURS: Duration = Duration::from_secs(12 * 3600);
 
 /// The issuer of Google's identity tokens.
 pub(super) const ISSUER: &str = "https://accounts.google.com";
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum IamCredentialsRefusal {
     #[error("the request has no valid access token: OAuth 2 access token expected")]
@@ -55,7 +55,7 @@ impl IamCredentialsRefusal {
     }
 }
 
-/// Body of generateAccessToken. Unknown members are passed over: newer libraries may send more.
+/// The body of generateAccessToken. Unknown members are ignored, because newer libraries may send more.
 #[derive(Debug, Deserialize)]
 pub(super) struct AccessTokenRequest {
     #[serde(default, deserialize_with = "null_is_default")]
@@ -65,7 +65,7 @@ pub(super) struct AccessTokenRequest {
     delegates: Vec<String>,
 }
 
-/// Body of generateIdToken.
+/// The body of generateIdToken.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct IdTokenRequest {
@@ -79,20 +79,20 @@ pub(super) struct IdTokenRequest {
     delegates: Vec<String>,
 }
 
-/// In protobuf's JSON `null` is the default value; google-auth sends `"delegates": null`.
+/// Reads `null` as the default value, as in protobuf's JSON. google-auth sends `"delegates": null`.
 fn null_is_default<'b, D: Deserializer<'b>, T: Deserialize<'b> + Default>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// Reads a body.
+/// Parses a body.
 pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, IamCredentialsRefusal> {
-    // Only the place and kind of the mistake: serde_json's text can repeat a value.
+    // The error shows only the place and the kind of the mistake, because serde_json's text may quote a value.
     serde_json::from_slice(body).map_err(|error| {
         IamCredentialsRefusal::Body(format!("line {} column {}", error.line(), error.column()))
     })
 }
 
-/// Whether the caller's token is good enough to be judged at all.
+/// Checks the caller's token before anything else.
 pub(super) fn authenticate(
     token: Option<EmulatedAccessToken>,
 ) -> Result<EmulatedAccessToken, IamCredentialsRefusal> {
@@ -105,7 +105,7 @@ pub(super) fn authenticate(
 }
 
 impl AccessTokenRequest {
-    /// The scopes and the life of the token to issue.
+    /// Checks the request and returns the scopes and the lifetime of the token.
     pub(super) fn check(
         self,
         caller: &EmulatedAccessToken,
@@ -126,7 +126,7 @@ impl AccessTokenRequest {
 }
 
 impl IdTokenRequest {
-    /// Whether the token may be issued.
+    /// Checks whether the token may be issued.
     pub(super) fn check(
         &self,
         caller: &EmulatedAccessToken,
@@ -155,7 +155,7 @@ impl IdTokenRequest {
     }
 }
 
-/// Every link of the chain from the caller through the delegates to the account must be allowed.
+/// Checks every link of the chain from the caller through the delegates to the account.
 fn allow(
     policy: &Impersonation,
     caller: &EmulatedAccessToken,
@@ -175,13 +175,13 @@ fn allow(
     if policy.allows(from, account) { Ok(()) } else { Err(IamCredentialsRefusal::Denied(permission)) }
 }
 
-/// A duration as JSON carries it (protobuf's `google.protobuf.Duration`): seconds with an `s`.
+/// Parses a duration in JSON (protobuf's `google.protobuf.Duration`): seconds with an `s`.
 fn seconds(text: &str) -> Option<Duration> {
     let number = text.strip_suffix('s').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
     number.parse().ok().map(Duration::from_secs)
 }
 
-/// The unique id of a service account: 21 digits, here a function of its e-mail.
+/// The unique id of a service account: 21 digits, computed from its e-mail.
 pub(super) fn unique_id(account: &str) -> String {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, account.as_bytes());
     let digits: String = hash.as_ref().iter().take(20).map(|byte| char::from(b'0' + byte % 10)).collect();

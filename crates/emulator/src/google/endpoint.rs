@@ -1,9 +1,9 @@
-//! What can be asked of the emulator, as faults and counts tell it apart.
+//! The endpoints of the emulator, which faults and counts tell apart.
 
-/// What a request asks for. Faults and counts are kept by it.
+/// The endpoint of a request. Faults and counts are kept per endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GoogleEndpoint {
-    /// `POST /v1/token`: a Kubernetes token for a federated access token.
+    /// `POST /v1/token`: exchanges a Kubernetes token for a federated access token.
     Exchange,
     /// `POST …:generateAccessToken`.
     AccessToken,
@@ -11,7 +11,7 @@ pub enum GoogleEndpoint {
     IdToken,
     /// `GET /oauth2/v3/certs`: the keys of the identity tokens.
     Keys,
-    /// `GET /tokeninfo`: whose an access token is.
+    /// `GET /tokeninfo`: names the owner of an access token.
     TokenInfo,
     /// The metadata server.
     Metadata,
@@ -22,10 +22,11 @@ impl GoogleEndpoint {
     pub const ALL: [Self; 6] =
         [Self::Exchange, Self::AccessToken, Self::IdToken, Self::Keys, Self::TokenInfo, Self::Metadata];
 
-    /// Those that [`set_faults`](super::GoogleEmulator::set_faults) breaks. Not the two at which a checker asks for the truth.
+    /// The endpoints that [`set_faults`](super::GoogleEmulator::set_faults) breaks. The other two always work, because tests use them to
+    /// check tokens.
     pub const FAULTY: [Self; 4] = [Self::Exchange, Self::AccessToken, Self::IdToken, Self::Metadata];
 
-    /// Its name in flags and in `/emulator/counts`.
+    /// The name in flags and in `/emulator/counts`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exchange => "exchange",

@@ -1,25 +1,25 @@
-//! Who may become whom: the one policy of the emulated IAM.
+//! The policy of the emulated IAM: the callers that may impersonate each service account.
 
 use std::collections::BTreeSet;
 
-/// Who may become which service account.
+/// The allowed impersonations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Impersonation {
-    /// Only these pairs, as in the real one: each a subject (`system:serviceaccount:NS:NAME`) and an e-mail.
+    /// Only these pairs are allowed, each a subject (`system:serviceaccount:NS:NAME`) and an e-mail, as in the real IAM.
     Only(BTreeSet<(String, String)>),
-    /// Anyone may become anything.
+    /// Every subject may impersonate every account.
     Everyone,
 }
 
 impl Default for Impersonation {
-    /// Nobody.
+    /// No impersonation is allowed.
     fn default() -> Self {
         Self::Only(BTreeSet::new())
     }
 }
 
 impl Impersonation {
-    /// Whether `subject` may become `email`.
+    /// Whether `subject` may impersonate `email`.
     pub fn allows(&self, subject: &str, email: &str) -> bool {
         match self {
             Self::Everyone => true,
@@ -27,7 +27,7 @@ impl Impersonation {
         }
     }
 
-    /// The pairs of namespace, ServiceAccount and e-mail.
+    /// Allows these triples of namespace, ServiceAccount and e-mail.
     pub fn only<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str, &'p str)>) -> Self {
         let subject = |namespace, name| format!("system:serviceaccount:{namespace}:{name}");
         Self::Only(pairs.into_iter().map(|(ns, name, email)| (subject(ns, name), email.to_owned())).collect())

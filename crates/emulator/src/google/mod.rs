@@ -1,13 +1,12 @@
-//! Google on loopback: one listener for the security token service, IAM Credentials and a metadata server.
+//! Emulates Google Cloud on loopback: one listener for the security token service, IAM Credentials and a metadata server.
 //!
-//! [`start`] binds and serves; the [`GoogleEmulator`] it hands back is the only handle: what was asked, what to break next,
-//! and the end. Paths choose the service, as the real hosts would: `/v1/token` (sts.googleapis.com),
-//! `/v1/projects/-/serviceAccounts/…` (iamcredentials.googleapis.com), `/oauth2/v3/certs` (www.googleapis.com),
-//! `/tokeninfo` (oauth2.googleapis.com) and everything else a virtual machine's metadata server. One path is the
-//! emulator's own: `/emulator/counts` says what was asked so far.
+//! [`start`] binds and serves; the returned [`GoogleEmulator`] is the only handle: it has the counts, sets faults and ends the emulator.
+//! The path chooses the service: `/v1/token` (sts.googleapis.com), `/v1/projects/-/serviceAccounts/…` (iamcredentials.googleapis.com),
+//! `/oauth2/v3/certs` (www.googleapis.com), `/tokeninfo` (oauth2.googleapis.com). Every other path is the metadata server, except
+//! `/emulator/counts` with the request counts.
 //!
-//! Formats: google-auth-library-python `google/oauth2/sts.py`, `google/auth/iam.py`,
-//! `google/auth/impersonated_credentials.py`; cloud.google.com/iam/docs/reference/sts/rest.
+//! Formats: google-auth-library-python `google/oauth2/sts.py`, `google/auth/iam.py`, `google/auth/impersonated_credentials.py`;
+//! cloud.google.com/iam/docs/reference/sts/rest.
 
 mod broken;
 mod cloud;

@@ -1,4 +1,4 @@
-//! What to run: everything that the emulator is told before it starts.
+//! The options of the Google emulator.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use super::provider::WorkloadIdentityProvider;
 use crate::faults::Faults;
 use crate::keys::SigningKey;
 
-/// What to run.
+/// The options of the Google emulator.
 #[derive(Clone, Debug)]
 pub struct GoogleEmulatorOptions {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// The workload identity providers whose Kubernetes tokens are exchanged.
+    /// The workload identity providers whose Kubernetes tokens are accepted.
     pub providers: Vec<WorkloadIdentityProvider>,
-    /// Who may become which service account.
+    /// The allowed impersonations.
     pub impersonation: Impersonation,
     /// The virtual machine of the metadata server, and its project.
     pub machine: GceMachine,
-    /// What goes wrong from the start; see [`set_faults`](super::GoogleEmulator::set_faults).
+    /// The initial faults; see [`set_faults`](super::GoogleEmulator::set_faults).
     pub faults: Faults,
-    /// The longest life of any token issued, however long a one is asked for. Google's is one hour.
+    /// The longest lifetime of a token, whatever lifetime is requested. Google's is one hour.
     pub token_lifetime: Duration,
-    /// Whether an access token may be asked for above one hour, up to twelve
-    /// (the organisation policy `iam.allowServiceAccountCredentialLifetimeExtension`).
+    /// True if access tokens may have a lifetime of up to twelve hours instead of one (the organisation policy
+    /// `iam.allowServiceAccountCredentialLifetimeExtension`).
     pub long_lifetimes: bool,
-    /// The RSA key that signs identity tokens. `None`: one is made when the first is asked for, which takes some tenths
-    /// of a second; tests that want none do not pay for it.
+    /// The RSA key that signs identity tokens. With `None`, the first request creates the key, which takes some tenths of a second; tests
+    /// without identity tokens save that time.
     pub identity_key: Option<Arc<SigningKey>>,
 }
 

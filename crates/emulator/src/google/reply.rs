@@ -1,4 +1,4 @@
-//! Answers in Google's shapes.
+//! Responses in Google's formats.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use serde_json::{Value, json};
 use crate::reply::RequestBodyError;
 pub(super) use crate::reply::{EmulatorReply, html, is_form, read_body, reply};
 
-/// JSON, as Google's APIs label it.
+/// A JSON response with the content type of Google's APIs.
 pub(super) fn json(status: StatusCode, body: &Value) -> EmulatorReply {
     reply(status, "application/json; charset=UTF-8", body.to_string())
 }
 
-/// The error of an API (google.rpc.Status over HTTP, cloud.google.com/apis/design/errors).
+/// An error response of an API (google.rpc.Status over HTTP, cloud.google.com/apis/design/errors).
 pub(super) fn api_error(status: StatusCode, name: &str, message: &str) -> EmulatorReply {
     json(status, &json!({"error": {"code": status.as_u16(), "message": message, "status": name}}))
 }
 
-/// The error of a token endpoint (RFC 6749 section 5.2).
+/// An error response of a token endpoint (RFC 6749 section 5.2).
 pub(super) fn oauth_error(status: StatusCode, error: &str, description: &str) -> EmulatorReply {
     json(status, &json!({"error": error, "error_description": description}))
 }
 
-/// The answer of a broken service, in the shape of an API.
+/// The response of a broken service, in the format of an API.
 pub(super) fn failure(status: StatusCode) -> EmulatorReply {
     let name = if status == StatusCode::SERVICE_UNAVAILABLE { "UNAVAILABLE" } else { "INTERNAL" };
     api_error(status, name, "The emulator fails as configured.")
 }
 
-/// 429 with `Retry-After` in whole seconds, at least one (RFC 9110 section 10.2.3 knows no fractions).
+/// A 429 response with `Retry-After` in whole seconds, at least one (RFC 9110 section 10.2.3 has no fractions).
 pub(super) fn throttled(mut reply: EmulatorReply, wait: Duration) -> EmulatorReply {
     *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
@@ -39,7 +39,7 @@ pub(super) fn throttled(mut reply: EmulatorReply, wait: Duration) -> EmulatorRep
 }
 
 impl RequestBodyError {
-    /// Google's answer to a body that is not read.
+    /// Google's response to an unreadable body.
     pub(super) fn reply(self) -> EmulatorReply {
         let (status, name) = match self {
             Self::TooLong => (StatusCode::PAYLOAD_TOO_LARGE, "INVALID_ARGUMENT"),

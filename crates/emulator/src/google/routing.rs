@@ -1,11 +1,11 @@
-//! Which service a path names. Knows paths and methods, not what becomes of a request.
+//! Chooses the service of a request from its path and method.
 
 use http::Method;
 
 use super::endpoint::GoogleEndpoint;
 use super::metadata::percent_decoded;
 
-/// Which service a path names, with the service account it is about.
+/// The service in a path, with its service account.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GoogleRoute {
     Exchange,
@@ -28,7 +28,7 @@ impl GoogleRoute {
         }
     }
 
-    /// `/v1/projects/-/serviceAccounts/EMAIL:METHOD`, the last part percent-encoded or not.
+    /// Parses `/v1/projects/-/serviceAccounts/EMAIL:METHOD`, with the last part percent-encoded or not.
     fn impersonation(path: &str) -> Option<Self> {
         let last = path.strip_prefix("/v1/projects/-/serviceAccounts/")?;
         let last = percent_decoded(last);

@@ -1,4 +1,4 @@
-//! A running emulator: the listener and the cloud behind it, and the only handle to both.
+//! A running Google emulator and its only handle.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +25,7 @@ pub struct GoogleEmulator {
     server: EmulatorServer,
 }
 
-/// Binds and serves on the current runtime.
+/// Binds the listener and serves on the current runtime.
 ///
 /// # Errors
 /// The address cannot be bound, or there is no randomness for a key.
@@ -43,59 +43,59 @@ impl GoogleEmulator {
         self.address
     }
 
-    /// `http://ADDRESS:PORT`, without a slash at the end.
+    /// The URL `http://ADDRESS:PORT`, without a slash at the end.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Breaks (or mends) the exchange, both kinds of impersonation and the metadata server from the next request on.
+    /// Sets the faults of the exchange, both kinds of impersonation and the metadata server from the next request on.
     pub fn set_faults(&self, faults: &Faults) {
         for endpoint in GoogleEndpoint::FAULTY {
             self.set_faults_on(endpoint, faults.clone());
         }
     }
 
-    /// Breaks (or mends) one endpoint from the next request on.
+    /// Sets the faults of one endpoint from the next request on.
     pub fn set_faults_on(&self, endpoint: GoogleEndpoint, faults: Faults) {
         self.cloud.set_faults(endpoint, faults);
     }
 
-    /// Changes [`GoogleEmulatorOptions::token_lifetime`] for the tokens to come.
+    /// Changes [`GoogleEmulatorOptions::token_lifetime`] for new tokens.
     pub fn set_token_lifetime(&self, lifetime: Duration) {
         self.cloud.set_token_lifetime(lifetime);
     }
 
-    /// Changes who may become whom.
+    /// Changes the allowed impersonations.
     pub fn set_impersonation(&self, impersonation: Impersonation) {
         self.cloud.set_impersonation(impersonation);
     }
 
-    /// Sets an attribute of the machine, as an operator does: waiters for a change are answered.
+    /// Sets an attribute of the machine, as an operator does. Clients that wait for a change get their response.
     pub fn set_attribute(&self, name: &str, value: &str) {
         self.cloud.set_attribute(name, value);
     }
 
-    /// What happened at an endpoint so far.
+    /// The request counts of an endpoint.
     pub fn counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
         self.cloud.counts(endpoint)
     }
 
-    /// Successful exchanges by Kubernetes subject.
+    /// The number of successful exchanges per Kubernetes subject.
     pub fn exchanges(&self) -> BTreeMap<String, u64> {
         self.cloud.exchanges()
     }
 
-    /// Tokens issued by Kubernetes subject and impersonated service account.
+    /// The number of issued tokens per Kubernetes subject and impersonated service account.
     pub fn impersonations(&self) -> BTreeMap<(String, String), u64> {
         self.cloud.impersonations()
     }
 
-    /// What an access token of this emulator says, once its authenticity and its expiry are checked.
+    /// The claims of an access token, if it is authentic and has not expired.
     pub fn access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
         self.cloud.access_token(token)
     }
 
-    /// Closes the listener and every connection, and returns when they are closed.
+    /// Closes the listener and every connection, and waits for both.
     pub async fn shutdown(self) {
         self.server.shutdown().await;
     }

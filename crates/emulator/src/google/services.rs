@@ -1,6 +1,6 @@
-//! The services behind the routes: the exchange, both kinds of impersonation, the published keys, and what a token is.
+//! The services behind the routes: the exchange, both kinds of impersonation, the published keys, and token information.
 //!
-//! Each reads its request, asks `sts` or `credentials` for the decision and the state for the token, and writes the reply.
+//! Each service reads its request, gets a decision from `sts` or `credentials` and a token from the state, and writes the response.
 
 use http::{Request, StatusCode, header};
 use hyper::body::Incoming;
@@ -91,7 +91,7 @@ pub(super) async fn id_token_for(
     }
 }
 
-/// The claims of the identity token that the caller may have.
+/// The claims of the identity token, if the caller may have it.
 fn identify(
     state: &GoogleState,
     account: &str,
@@ -113,7 +113,7 @@ pub(super) async fn published_keys(state: &GoogleState) -> EmulatorReply {
     }
 }
 
-/// What `oauth2.googleapis.com/tokeninfo` says of an access token, plus whose it is.
+/// The response of `oauth2.googleapis.com/tokeninfo` about an access token, with its owner.
 pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
     let given = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "access_token");
     let Some(token) = given.and_then(|(_, token)| state.access_token(&token)) else {
@@ -141,7 +141,7 @@ pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
     reply::json(StatusCode::OK, &info)
 }
 
-/// The caller that the `Authorization` header proves.
+/// The caller from the `Authorization` header.
 fn caller(state: &GoogleState, request: &Request<Incoming>) -> Option<EmulatedAccessToken> {
     let header = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;

@@ -1,6 +1,6 @@
-//! What the emulated cloud knows and may do: its clock, keys, providers and policy, and the tokens that it issues.
+//! The state of the emulated cloud: its clock, keys, providers and policy, and the issuer of tokens.
 //!
-//! Knows nothing of requests; the services ask it.
+//! It knows nothing of requests. The services use it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,27 +18,27 @@ use crate::jwt;
 use crate::keys::{Algorithm, KeyError, SigningKey};
 use crate::ledger::{NameCounter, RequestCounters};
 
-/// The name under which everything above the bound is counted.
+/// The name that counts all names above the limit.
 const OTHERS: &str = "(others)";
 
-/// Everything that outlives a request, but for the gates and the machine.
+/// The state beyond a single request, without the faults and the machine.
 #[derive(Debug)]
 pub(super) struct GoogleState {
     pub(super) clock: Clock,
     pub(super) ledger: RequestCounters<GoogleEndpoint>,
-    /// Successful exchanges by Kubernetes subject.
+    /// The number of successful exchanges per Kubernetes subject.
     pub(super) exchanges: NameCounter<String>,
-    /// Tokens issued by Kubernetes subject and account.
+    /// The number of issued tokens per Kubernetes subject and account.
     pub(super) impersonations: NameCounter<(String, String)>,
     pub(super) providers: Vec<WorkloadIdentityProvider>,
     pub(super) long_lifetimes: bool,
-    /// Made by the first who needs it; everyone else waits for that one.
+    /// The signing key. The first request that needs it creates it, and the others wait.
     key: OnceCell<Arc<SigningKey>>,
     mint: AccessTokenIssuer,
     policy: Mutex<GoogleSettings>,
 }
 
-/// What a test may change while the emulator runs.
+/// The settings that a test may change while the emulator runs.
 #[derive(Clone, Debug)]
 pub(super) struct GoogleSettings {
     pub(super) token_lifetime: Duration,
@@ -68,7 +68,7 @@ impl GoogleState {
         self.mint.issue(token)
     }
 
-    /// What an access token of ours says, if it has not expired.
+    /// The claims of an access token of this emulator, if it has not expired.
     pub(super) fn access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
         self.mint.read(token, self.seconds())
     }
@@ -92,7 +92,7 @@ impl GoogleState {
         })
     }
 
-    /// An identity token, signed with the published key.
+    /// Signs an identity token with the published key.
     pub(super) async fn sign_claims(&self, claims: &Value) -> Result<String, KeyError> {
         let key = self.key().await?;
         jwt::sign(key, &json!({"alg": key.algorithm().name(), "kid": key.id(), "typ": "JWT"}), claims)
@@ -130,7 +130,7 @@ impl GoogleState {
         self.lock().impersonation = impersonation;
     }
 
-    /// A lock, because a test's thread writes; never held across an await.
+    /// A mutex, because a test's thread may write; it is never held across an await.
     fn lock(&self) -> MutexGuard<'_, GoogleSettings> {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,8 @@
-//! The exchange of a Kubernetes token at the security token service: form in, decision out.
+//! The exchange of a Kubernetes token at the security token service: it turns a form into a decision.
 //!
 //! Format: RFC 8693 section 2; google-auth-library-python `google/oauth2/sts.py`;
-//! cloud.google.com/iam/docs/reference/sts/rest/v1/TopLevel/token. Every check fails closed, and the token's claims
-//! are believed only after its signature.
+//! cloud.google.com/iam/docs/reference/sts/rest/v1/TopLevel/token. Every check fails closed, and a token's claims count only after its
+//! signature.
 
 use http::StatusCode;
 
@@ -15,10 +15,10 @@ pub(super) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_t
 const SUBJECT_TYPES: [&str; 2] =
     ["urn:ietf:params:oauth:token-type:jwt", "urn:ietf:params:oauth:token-type:id_token"];
 
-/// Longest `google.subject`, in bytes (the limit of Google's attribute mapping).
+/// The longest `google.subject` in bytes (the limit of Google's attribute mapping).
 const SUBJECT_LIMIT: usize = 127;
 
-/// Fields that an exchange may have.
+/// The known fields of an exchange.
 const FIELDS: [&str; 7] = [
     "grant_type",
     "audience",
@@ -29,17 +29,17 @@ const FIELDS: [&str; 7] = [
     "options",
 ];
 
-/// An exchange that is granted.
+/// A granted exchange.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ExchangedToken {
-    /// `sub` of the Kubernetes token.
+    /// The `sub` of the Kubernetes token.
     pub(super) subject: String,
-    /// The identity that Google's policies name.
+    /// The principal in Google's policies.
     pub(super) principal: String,
     pub(super) scopes: Vec<String>,
 }
 
-/// Why an exchange is refused.
+/// The reason why an exchange is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum GoogleStsRefusal {
     #[error("the body is not application/x-www-form-urlencoded")]
@@ -69,7 +69,7 @@ pub(super) enum GoogleStsRefusal {
 }
 
 impl GoogleStsRefusal {
-    /// The code of RFC 6749 section 5.2 and RFC 8693 section 2.2.2.
+    /// The error code (RFC 6749 section 5.2, RFC 8693 section 2.2.2).
     fn code(&self) -> &'static str {
         match self {
             Self::NotForm | Self::Missing(_) | Self::Repeated(_) | Self::Options => "invalid_request",
@@ -104,7 +104,7 @@ pub(super) fn exchange(
 }
 
 impl WorkloadIdentityProvider {
-    /// The subject of a token that this provider accepts.
+    /// The subject of a token, if this provider accepts the token.
     fn subject(&self, token: &str, now: u64) -> Result<String, GoogleStsRefusal> {
         let claims = jwt::verify(token, &self.keys)?;
         if claims.issuer != self.issuer {
@@ -127,14 +127,14 @@ impl WorkloadIdentityProvider {
         self.audiences.contains(audience)
     }
 
-    /// `principal://…/POOL/subject/SUBJECT`, as policies and audit logs name a federated identity.
+    /// The name of a federated identity in policies and audit logs: `principal://…/POOL/subject/SUBJECT`.
     fn principal(&self, subject: &str) -> String {
         let pool = self.name.split("/providers/").next().unwrap_or_default();
         format!("principal:{pool}/subject/{subject}")
     }
 }
 
-/// A form whose fields are there at most once. Fields of other names are passed over, as RFC 6749 section 3.2 asks.
+/// A form in which each known field occurs at most once. Unknown fields are ignored, as RFC 6749 section 3.2 requires.
 struct TokenExchangeForm(Vec<(&'static str, String)>);
 
 impl TokenExchangeForm {
@@ -150,7 +150,7 @@ impl TokenExchangeForm {
         Ok(Self(fields))
     }
 
-    /// A field that is there and not empty: an empty one counts as omitted (RFC 6749 section 3.2).
+    /// A required field. An empty field counts as missing (RFC 6749 section 3.2).
     fn required(&self, name: &'static str) -> Result<&str, GoogleStsRefusal> {
         self.optional(name).ok_or(GoogleStsRefusal::Missing(name))
     }

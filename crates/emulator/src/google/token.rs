@@ -1,7 +1,7 @@
-//! Access tokens: opaque to a client, readable by a test.
+//! Access tokens: opaque to clients, readable by tests.
 //!
-//! `ya29.emu.CLAIMS.MAC`, both parts base64url: the claims are JSON, the MAC is HMAC-SHA-256 under a key that lives as
-//! long as the emulator. Stateless on purpose: nothing issued has to be remembered, so nothing grows.
+//! The form is `ya29.emu.CLAIMS.MAC`, with both parts in base64url. The claims are JSON, and the MAC is HMAC-SHA-256 with a key that lives
+//! as long as the emulator. So the emulator keeps no list of tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,35 +13,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::keys::KeyError;
 
-/// How every access token begins. Google's begin with `ya29.`, and some log filters look for that.
+/// The prefix of every access token. Google's tokens start with `ya29.`, and some log filters look for it.
 const PREFIX: &str = "ya29.emu.";
 
-/// What an access token says.
+/// The claims of an access token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EmulatedAccessToken {
-    /// Who asked: `system:serviceaccount:NS:NAME`, or the machine's own e-mail for the metadata server's token.
+    /// The requester: `system:serviceaccount:NS:NAME`, or the machine's own e-mail for a token of the metadata server.
     pub sub: String,
-    /// The service account it acts as; `None` is the federated identity itself.
+    /// The impersonated service account; `None` for the federated identity itself.
     pub account: Option<String>,
-    /// Scopes, in the order asked for.
+    /// The scopes in the requested order.
     pub scopes: Vec<String>,
-    /// When it ends, in seconds since 1970.
+    /// The end of the token, in seconds since 1970.
     pub exp: u64,
-    /// A number that no other token of this emulator has.
+    /// A number that is unique among the tokens of this emulator.
     pub n: u64,
-    /// Which identity pool's subject it is; `None` for a service account's.
+    /// The principal of a federated identity; `None` for a service account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
 }
 
 impl EmulatedAccessToken {
-    /// Reads a token without checking who made it or whether it has expired: for the assertions of a test.
+    /// Reads a token without checking its authenticity or its end, for the assertions of a test.
     pub fn peek(token: &str) -> Option<Self> {
         let (claims, _) = token.strip_prefix(PREFIX)?.split_once('.')?;
         serde_json::from_slice(&BASE64URL.decode(claims).ok()?).ok()
     }
 
-    /// Whether it allows `scope`. The wide scope allows everything.
+    /// Whether the token allows `scope`. The cloud-platform scope allows everything.
     pub(crate) fn allows(&self, scope: &str) -> bool {
         self.scopes.iter().any(|own| own == scope || own == CLOUD_PLATFORM)
     }
@@ -64,16 +64,16 @@ impl AccessTokenIssuer {
         Ok(Self { key, issued: AtomicU64::new(0) })
     }
 
-    /// A token unlike any before it.
+    /// Issues a new token.
     pub(crate) fn issue(&self, mut token: EmulatedAccessToken) -> String {
         token.n = self.issued.fetch_add(1, Ordering::Relaxed) + 1;
-        // Strings and numbers always have a JSON form.
+        // Strings and numbers can always be written as JSON.
         let claims = BASE64URL.encode(serde_json::to_vec(&token).unwrap_or_default());
         let mac = hmac::sign(&self.key, claims.as_bytes());
         format!("{PREFIX}{claims}.{}", BASE64URL.encode(mac))
     }
 
-    /// What a token says if this mint issued it and it has not expired.
+    /// The claims of a token, if this issuer made it and it has not expired.
     pub(crate) fn read(&self, token: &str, now: u64) -> Option<EmulatedAccessToken> {
         let (claims, mac) = token.strip_prefix(PREFIX)?.split_once('.')?;
         hmac::verify(&self.key, claims.as_bytes(), &BASE64URL.decode(mac).ok()?).ok()?;

@@ -1,7 +1,7 @@
-//! The tree of one virtual machine, a node of a Kubernetes cluster.
+//! The metadata tree of one virtual machine, a node of a Kubernetes cluster.
 //!
-//! Names and shapes: cloud.google.com/compute/docs/metadata/predefined-metadata-keys; salrashid123/gce_metadata_server
-//! `config.json`. Values are made up.
+//! Names and formats: cloud.google.com/compute/docs/metadata/predefined-metadata-keys; salrashid123/gce_metadata_server `config.json`. The
+//! values are invented.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,32 @@ use serde_json::{Value, json};
 
 use super::tree::{GeneratedValue, MetadataNode};
 
-/// Marks every secret value: an attribute `x` that a node must not show to its pods says `MARK:x`. No answer of a
-/// concealing proxy may contain it.
+/// The mark of every secret value: an attribute `x` that a node must hide from its pods has the value `MARK:x`. A concealing proxy must
+/// never return it.
 ///
-/// It stands in `kube-env` (in all three versions of the tree) and in the other attributes with which a node is
-/// bootstrapped or logged into. The machine's identity token is to be concealed, too; it is a signed token and carries no mark.
+/// The mark is in `kube-env` (in all three versions of the tree) and in the other attributes for bootstrapping a node or logging into it.
+/// The machine's identity token must be hidden, too; it is signed and has no mark.
 pub const CONCEALED: &str = "SEAWALL-EMULATOR-CONCEALED";
 
-/// Attributes of the machine that only the node may see.
+/// The attributes that only the node may see.
 const SECRET_ATTRIBUTES: [&str; 5] = ["configure-sh", "kube-env", "kubelet-config", "ssh-keys", "user-data"];
 
 /// The virtual machine and its project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GceMachine {
-    /// Project id.
+    /// The project id.
     pub project: String,
-    /// Project number.
+    /// The project number.
     pub project_number: i64,
-    /// Zone, such as `europe-west1-b`.
+    /// The zone, such as `europe-west1-b`.
     pub zone: String,
-    /// Instance name.
+    /// The name of the instance.
     pub name: String,
-    /// Instance id.
+    /// The id of the instance.
     pub id: i64,
-    /// E-mail of the machine's own service account.
+    /// The e-mail of the machine's own service account.
     pub service_account: String,
-    /// Name of the Kubernetes cluster it is a node of.
+    /// The name of the machine's Kubernetes cluster.
     pub cluster: String,
 }
 
@@ -100,7 +100,7 @@ fn concealed(name: &str) -> MetadataNode {
 }
 
 impl GceMachine {
-    /// The whole tree, from the root.
+    /// The whole tree.
     pub(super) fn tree(&self) -> MetadataNode {
         let current = [("instance", self.instance()), ("project", self.project())];
         let mut v1 = named(current.clone());
@@ -152,7 +152,7 @@ impl GceMachine {
         ])
     }
 
-    /// The tree of the first version, flat.
+    /// The tree of the first API version, without directories.
     fn first_version(&self) -> MetadataNode {
         directory([
             ("attributes", self.attributes()),
@@ -262,7 +262,7 @@ impl GceMachine {
         self.zone.rsplit_once('-').map_or(&self.zone, |(region, _)| region)
     }
 
-    /// What an identity token of `format=full` says about the machine
+    /// The claims about the machine in an identity token with `format=full`
     /// (cloud.google.com/compute/docs/instances/verifying-instance-identity).
     pub(super) fn identity_claims(&self, now: u64) -> Value {
         json!({

@@ -1,9 +1,8 @@
-//! A virtual machine's metadata server.
+//! The metadata server of a virtual machine.
 //!
-//! Serves the machine's own identity and the attributes that a node of a cluster has, the secret ones included, to be
-//! the upstream of a concealing proxy. It is lenient on purpose where the real one's manners are not published: paths
-//! are compared without case, percent-encoding, repeated slashes and dot segments are resolved. A filter in front
-//! of it must not owe its safety to a strict upstream. (k8s-metadata-proxy sends lower-cased paths, so the real
+//! It serves the machine's own identity and the attributes of a cluster node, including secret ones, as the upstream of a concealing proxy.
+//! It is lenient where the real server's behaviour is not published: it ignores case and resolves percent-encoding, repeated slashes and
+//! dot segments. So a filter in front of it cannot rely on a strict upstream. (k8s-metadata-proxy sends lower-case paths, so the real
 //! server ignores case, too: GoogleCloudPlatform/k8s-metadata-proxy `metadata/metadata.go`.)
 //!
 //! Formats: cloud.google.com/compute/docs/metadata/querying-metadata; salrashid123/gce_metadata_server `server.go`;

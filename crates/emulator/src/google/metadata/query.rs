@@ -1,15 +1,15 @@
-//! Paths and parameters of a metadata request, read.
+//! Parses the path and the parameters of a metadata request.
 
 use std::time::Duration;
 
-/// A path without case, dots, empty parts and percent signs.
+/// A normalised path: lower case, without dot segments, empty segments and percent-encoding.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MetadataPath {
-    /// Its parts, in lower case.
+    /// The segments in lower case.
     pub(super) segments: Vec<String>,
-    /// Whether it ends in a slash.
+    /// True if the path ends with a slash.
     pub(super) directory: bool,
-    /// Its parts as the client wrote them, for a redirect.
+    /// The path as the client wrote it, for a redirect.
     pub(super) original: String,
 }
 
@@ -32,7 +32,7 @@ impl MetadataPath {
     }
 }
 
-/// The text with its percent-encoding resolved, once. What is not UTF-8 then becomes the replacement character.
+/// Decodes percent-encoding once. Invalid UTF-8 becomes the replacement character.
 pub(in crate::google) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -52,14 +52,14 @@ pub(in crate::google) fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// How the content is written.
+/// The format of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContentFormat {
     Json,
     Text,
 }
 
-/// The parameters. Unknown ones are passed over, as newer libraries send more.
+/// The parameters. Unknown ones are ignored, because newer libraries send more.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct MetadataQuery {
     pub(super) recursive: bool,
@@ -74,7 +74,7 @@ pub(super) struct MetadataQuery {
 }
 
 impl MetadataQuery {
-    /// Reads a query string, or says in a sentence what is wrong with it.
+    /// Parses a query string. The error is a sentence.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let mut query = Self { text: text.to_owned(), ..Self::default() };
         for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
@@ -90,7 +90,7 @@ impl MetadataQuery {
             "last_etag" => self.last_etag = Some(value.to_owned()),
             "timeout_sec" => self.timeout = Some(seconds(value)?),
             "alt" => self.alt = Some(alt(value)?),
-            // `scope` is the first version's name.
+            // The first API version uses the name `scope`.
             "scopes" | "scope" => self.scopes = scopes(value),
             "audience" => self.audience = Some(value.to_owned()),
             "format" => self.full = value.eq_ignore_ascii_case("full"),
@@ -109,7 +109,7 @@ fn truth(value: &str) -> Result<bool, &'static str> {
 }
 
 fn seconds(value: &str) -> Result<Duration, &'static str> {
-    // Bounded so that no sum with an instant can overflow: ten years.
+    // The limit of ten years prevents an overflow in sums with times.
     let bounded = value.parse().ok().filter(|seconds| *seconds <= 315_360_000);
     bounded.map(Duration::from_secs).ok_or("The parameter timeout_sec is a whole number of seconds.")
 }

@@ -1,4 +1,4 @@
-//! Answers what is asked of the machine: refuses, finds, waits for a change, makes tokens.
+//! Answers metadata requests: checks them, finds the node, waits for changes, and issues tokens.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::google::state::GoogleState;
 #[derive(Debug)]
 pub(in crate::google) struct MetadataServer {
     machine: GceMachine,
-    /// The tree: one writer at a time, snapshot readers, and a signal for those who wait for a change.
+    /// The tree, with one writer, snapshots for readers, and a signal for clients that wait for a change.
     tree: watch::Sender<Arc<MetadataNode>>,
 }
 
@@ -35,7 +35,7 @@ impl MetadataServer {
         });
     }
 
-    /// Answers a request; holds it for as long as it asks to wait for a change.
+    /// Answers a request. With `wait_for_change` it waits for a change first.
     pub(in crate::google) async fn answer(
         &self,
         state: &GoogleState,
@@ -79,14 +79,14 @@ impl MetadataServer {
                 }
             };
             tokio::select! {
-                // An error would be a dropped sender, which lives as long as this.
+                // The sender lives as long as this server, so an error is not possible.
                 _ = changes.changed() => {}
                 () = timed_out => return content(node, &path, &query, &etag),
             }
         }
     }
 
-    /// A token of the machine itself: made anew, never part of a recursion.
+    /// Issues a token of the machine itself. Such tokens are never part of a recursive listing.
     async fn live(
         &self,
         state: &GoogleState,
@@ -113,7 +113,7 @@ impl MetadataServer {
         let token = state.service_account_token(email.clone(), email, scopes, lifetime);
         let seconds = lifetime.as_secs();
         let body = match live {
-            // The first version's names (googleapis/oauth2client, oauth2client/gce.py of 2014).
+            // The field names of the first API version (googleapis/oauth2client, oauth2client/gce.py of 2014).
             GeneratedValue::LegacyToken => {
                 json!({"accessToken": token, "expiresAt": state.seconds().saturating_add(seconds), "expiresIn": seconds})
             }
@@ -143,7 +143,7 @@ impl MetadataServer {
     }
 }
 
-/// What every request must have, before its path is looked at.
+/// Checks the requirements of every request before its path.
 fn refuse(request: &Request<Incoming>) -> Option<EmulatorReply> {
     let headers = request.headers();
     if request.method() != Method::GET && request.method() != Method::HEAD {
@@ -154,7 +154,7 @@ fn refuse(request: &Request<Incoming>) -> Option<EmulatorReply> {
     }
     let flavored = headers.get("metadata-flavor").is_some_and(|value| value == "Google")
         || headers.get("x-google-metadata-request").is_some_and(|value| value == "True");
-    // The two older trees knew no header; that is why nodes are told to disable them.
+    // The two older API versions need no header, which is why nodes should disable them.
     let asks_v1 =
         query::MetadataPath::parse(request.uri().path()).segments.get(1).is_some_and(|second| second == "v1");
     if asks_v1 && !flavored {
@@ -184,7 +184,7 @@ fn content(
     reply
 }
 
-/// A directory asked for without its slash. The body is the path, as in salrashid123/gce_metadata_server.
+/// Redirects a directory without its final slash. The body is the path, as in salrashid123/gce_metadata_server.
 fn redirect(path: &query::MetadataPath, query: &MetadataQuery) -> EmulatorReply {
     let place = format!("/{}/", path.original);
     let mut reply =
@@ -200,7 +200,7 @@ fn not_found() -> EmulatorReply {
     html(StatusCode::NOT_FOUND, "The requested path was not found on this server.")
 }
 
-/// The headers of every answer, refusals and faults included.
+/// Adds the headers of every response, including refusals and faults.
 pub(in crate::google) fn dressed(mut reply: EmulatorReply) -> EmulatorReply {
     const HEADERS: [(HeaderName, HeaderValue); 4] = [
         (HeaderName::from_static("metadata-flavor"), HeaderValue::from_static("Google")),

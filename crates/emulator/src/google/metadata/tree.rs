@@ -1,47 +1,47 @@
-//! The tree: finding, listing and writing its nodes. Knows no machine and no request.
+//! The metadata tree: finds, lists and writes its nodes. It knows no machines and no requests.
 
 use std::collections::BTreeMap;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Map, Value};
 
-/// Leaf text, listings and recursion as text.
+/// The content type of leaf texts, listings and recursive texts.
 pub(super) const TEXT: &str = "application/text";
 
-/// A node.
+/// A node of the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum MetadataNode {
-    /// A directory, whose names JSON writes in camel case.
+    /// A directory whose names are written in camel case in JSON.
     Directory(BTreeMap<String, MetadataNode>),
-    /// A directory whose names are the user's own and stay as they are.
+    /// A directory whose names are the user's own and stay unchanged.
     VerbatimDirectory(BTreeMap<String, MetadataNode>),
-    /// A directory of `0/`, `1/` and so on; an array in JSON.
+    /// A directory with the entries `0/`, `1/` and so on; an array in JSON.
     Array(Vec<MetadataNode>),
-    /// Text.
+    /// A text.
     Text(String),
     /// A number.
     Number(i64),
-    /// One word per line; an array in JSON.
+    /// A text with one word per line; an array in JSON.
     Lines(Vec<String>),
-    /// A leaf that is an array of JSON in both writings.
+    /// A leaf that is a JSON array in both formats.
     JsonList(Vec<String>),
-    /// Made when asked for; never part of a recursion.
+    /// A value that is generated per request and never part of a recursive listing.
     Generated(GeneratedValue),
 }
 
-/// What is made when asked for.
+/// A generated value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GeneratedValue {
     /// An access token.
     Token,
-    /// An access token under the names of the first version.
+    /// An access token with the field names of the first API version.
     LegacyToken,
     /// An identity token.
     Identity,
 }
 
 impl MetadataNode {
-    /// The node at this path, whose segments are in lower case.
+    /// The node at this path. The segments are in lower case.
     pub(super) fn find(&self, segments: &[String]) -> Option<&Self> {
         let Some((first, rest)) = segments.split_first() else { return Some(self) };
         self.child(first)?.find(rest)
@@ -57,7 +57,7 @@ impl MetadataNode {
         }
     }
 
-    /// The children, one per line; `None` for a leaf. Lists that are leaves have no slash.
+    /// The children, one per line; `None` for a leaf. Leaves that are lists have no slash.
     pub(super) fn listing(&self) -> Option<String> {
         let line = |name: &str, child: &Self| {
             let slash = if child.listing().is_some() { "/" } else { "" };
@@ -74,7 +74,7 @@ impl MetadataNode {
         }
     }
 
-    /// A leaf as text.
+    /// The text of a leaf.
     pub(super) fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -91,7 +91,7 @@ impl MetadataNode {
         if matches!(self, Self::JsonList(_)) { "application/json" } else { TEXT }
     }
 
-    /// Everything below, as JSON.
+    /// The whole subtree as JSON.
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Directory(children) => object(children, camel_case),
@@ -104,7 +104,7 @@ impl MetadataNode {
         }
     }
 
-    /// Everything below, one `path value` per line.
+    /// The whole subtree, one `path value` per line.
     pub(super) fn to_lines(&self) -> String {
         let mut lines = String::new();
         self.write_lines("", &mut lines);
@@ -129,7 +129,7 @@ impl MetadataNode {
         }
     }
 
-    /// Sixteen hexadecimal digits that change with anything below.
+    /// Sixteen hexadecimal digits that change with any value in the subtree.
     pub(super) fn etag(&self) -> String {
         let hash = digest(&SHA256, self.to_json().to_string().as_bytes());
         hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
@@ -141,7 +141,7 @@ fn object(children: &BTreeMap<String, MetadataNode>, spell: fn(&str) -> String) 
     Value::Object(written.map(|(name, child)| (spell(name), child.to_json())).collect::<Map<_, _>>())
 }
 
-/// `numeric-project-id` as JSON spells it: `numericProjectId`.
+/// Converts `numeric-project-id` to JSON's `numericProjectId`.
 fn camel_case(name: &str) -> String {
     let mut words = name.split('-');
     let mut spelled = words.next().unwrap_or_default().to_owned();
