@@ -1,8 +1,8 @@
-//! Plants causes at random in simulated targets, has inquiries find them, and prints how they did, as Markdown.
+//! Scores inquiries on simulated targets with planted causes, and prints the results as Markdown.
 //!
 //! `cargo run --release -p seawall-cause --features simulated --example cause-accuracy -- FIRST-SEED PLANTS-PER-CLASS [why]`
 //!
-//! Single causes, single causes on loopback, where answers take less than a millisecond, and two causes at once.
+//! The targets have single causes, single causes on loopback (responses in less than a millisecond), or two causes at once.
 
 #![expect(clippy::print_stdout, reason = "a program whose output is its purpose")]
 

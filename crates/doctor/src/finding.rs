@@ -11,11 +11,11 @@ use serde::Serialize;
 pub enum DoctorStatus {
     /// Nothing is wrong.
     Ok,
-    /// The check could not see it. The fix says where to look.
+    /// The check could not see the state. The fix says where to look.
     Unknown,
-    /// It does no visible harm now, but will under load or after a change.
+    /// The state does no visible harm now, but will under load or after a change.
     Warning,
-    /// It does harm now, or is about to.
+    /// The state does harm now, or is about to.
     Error,
 }
 
@@ -35,10 +35,10 @@ pub(crate) fn pluralize(count: f64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1.0 { "" } else { "s" })
 }
 
-/// The maximum number of characters of a name that others gave.
+/// The longest foreign name in a finding, in characters.
 const LONGEST: usize = 256;
 
-/// A name that others gave, cut to [`LONGEST`] characters.
+/// A foreign name, cut to [`LONGEST`] characters.
 pub(crate) fn shortened(name: &str) -> String {
     match name.char_indices().nth(LONGEST) {
         Some((end, _)) => [&name[..end], "…"].concat(),
@@ -57,7 +57,7 @@ pub struct DoctorMeasurement {
     pub unit: &'static str,
 }
 
-/// The result of one check.
+/// One finding of a check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DoctorFinding {
     /// The stable name of the finding: the check's name, a dot and its own name.
@@ -68,9 +68,9 @@ pub struct DoctorFinding {
     pub measurements: Vec<DoctorMeasurement>,
     /// A sentence that says what was seen.
     pub text: String,
-    /// The reason why this is a problem. It is `None` if it is not.
+    /// The reason why this is a problem; `None` for a finding that is ok.
     pub reason: Option<String>,
-    /// What to do, or where to look. It is `None` if there is nothing to do.
+    /// The fix, or where to look; `None` for a finding that is ok.
     pub fix: Option<String>,
 }
 
@@ -94,7 +94,7 @@ impl DoctorFinding {
         Self { status, reason: Some(reason.into()), fix: Some(fix.into()), ..self }
     }
 
-    /// The finding with all words of its texts cut to [`LONGEST`] characters. Its texts quote names that others gave.
+    /// The finding with all words of its texts cut to [`LONGEST`] characters, because its texts quote foreign names.
     pub(crate) fn bounded(self) -> Self {
         let bound = |text: String| {
             let words = text.split_inclusive(char::is_whitespace).map(|piece| {

@@ -94,7 +94,7 @@ async fn accept<S: RequestHandler>(listener: TcpListener, service: Arc<S>) {
 }
 
 async fn serve<S: RequestHandler>(stream: TcpStream, service: Arc<S>) {
-    // Small answers must not wait for the peer's delayed acknowledgement.
+    // Small responses must not wait for the peer's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let answer = service_fn(move |request| {
         let service = service.clone();

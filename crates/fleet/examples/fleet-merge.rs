@@ -1,7 +1,7 @@
-//! What it costs to add up what many pods tell each second: CPU time of a second's lines, and the memory that it takes.
+//! Measures the CPU time and memory for merging the reports of many pods per second.
 //!
-//! `fleet-merge FILE PODS`: the lines of FILE are intervals of one generator as `attack --timeseries` or a pod's log has them; each pod tells them,
-//! one a second, in an order drawn anew for each second.
+//! `fleet-merge FILE PODS`: the lines of FILE are intervals of one generator, as from `attack --timeseries` or a pod's log. Each pod
+//! reports them, one per second, in a random order per second.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints figures")]
 
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::interval::{CompactInterval, IntervalStats};
 use serde_json::Value;
 
-/// Bytes of a line around an interval.
+/// The bytes of a line around an interval.
 const HEAD: usize = 64;
 
 fn main() -> ExitCode {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A line as a pod writes it, of an interval that lasts a second from the end of the last on.
+/// A pod's line with an interval of one second that starts at the end of the last one.
 fn part(line: &str) -> Option<String> {
     let value: Value = serde_json::from_str(line).ok()?;
     let value = value.pointer("/part/part").unwrap_or(&value);
@@ -72,7 +72,7 @@ fn part(line: &str) -> Option<String> {
     serde_json::to_string(&told).ok()
 }
 
-/// Kibibytes resident at most, as the kernel says (proc(5), VmHWM).
+/// The peak resident memory in KiB (proc(5), VmHWM).
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -22,7 +22,7 @@ pub trait CommandSender: Send + Sync {
     /// Sends a line without a newline to a pod. It does not block. A line to a lost pod is dropped; a [`WireEvent`] reports the loss.
     fn send(&self, pod: usize, line: &str);
 
-    /// To how many pods there is a way.
+    /// The number of pods that the channel reaches.
     fn pod_count(&self) -> usize;
 
     /// Kills all pods at once, even during a load.

@@ -1,6 +1,7 @@
-//! How well experiments tell variants apart on simulated paths: tables in Markdown.
+//! Scores experiments on simulated paths and prints tables in Markdown.
 //!
-//! `isolate-accuracy EXPERIMENTS SEED [path=NAME] [rate=N]`: so many experiments of each kind, or of those on that path or at that rate alone.
+//! `isolate-accuracy EXPERIMENTS SEED [path=NAME] [rate=N]` runs EXPERIMENTS experiments of each kind, or only of those on that path or at
+//! that rate.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
 
 use seawall_isolate::segment::Design;
@@ -39,7 +40,7 @@ fn main() {
     several(experiments, seed, is_asked);
 }
 
-/// Five variants of which one is slower.
+/// Experiments with five variants, one of which is slower.
 fn several(experiments: u64, seed: u64, is_asked: impl Fn(&SimulatedStudies) -> bool) {
     println!("\nFive variants; \"one 5\": the third is 5 % slower.\n");
     println!(

@@ -1,7 +1,7 @@
-//! How well searches find where simulated targets break: tables in Markdown. benches/find-accuracy calls it.
+//! Scores searches on simulated targets and prints tables in Markdown. benches/find-accuracy calls it.
 //!
-//! `find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare|clients]`: so many plants of each class, each searched
-//! so often.
+//! `find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare|clients]` runs SEARCHES searches on each of
+//! PLANTS targets per class.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
 
 use std::sync::Mutex;
@@ -60,7 +60,7 @@ fn asked(words: &[String]) -> Option<Asked> {
     })
 }
 
-/// Pairs of runs of one plant, and of a plant and a slower one: what `compare` says of them.
+/// Scores `compare` on pairs of runs against the same target, and against a target and a slower one.
 fn compared(asked: &Asked) {
     println!("| after | pairs | better % | worse % | undecided % | refused % | interval holds the ratio % |");
     println!("|---|---|---|---|---|---|---|");
@@ -96,10 +96,10 @@ fn pair(
     compare(&before, &after)
 }
 
-/// Most clients, and requests of a long run that says what is true.
+/// The most clients, and the number of requests of a long run that gives the true limit.
 const CLIENTS: (u32, u32) = (4096, 150_000);
 
-/// Searches for a number of clients. Rates are held to the planted capacity, which is what more clients do not raise.
+/// Scores searches for a number of clients. The saturation rate is compared with the planted capacity, which more clients do not raise.
 fn clients(asked: &Asked) {
     let scores = each(&plants(asked, SimulatedClass::is_steady), |(class, index)| {
         let seed = seed(asked, *class, *index);
@@ -185,7 +185,7 @@ fn seed(asked: &Asked, class: SimulatedClass, index: usize) -> u64 {
     asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64)
 }
 
-/// The classes and numbers of all plants that are asked for.
+/// The classes and numbers of all requested targets.
 fn plants(asked: &Asked, wanted: impl Fn(SimulatedClass) -> bool) -> Vec<(SimulatedClass, usize)> {
     let named =
         |class: &&SimulatedClass| asked.class.as_ref().is_none_or(|name| format!("{class:?}") == *name);
@@ -193,7 +193,7 @@ fn plants(asked: &Asked, wanted: impl Fn(SimulatedClass) -> bool) -> Vec<(Simula
     classes.flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant))).collect()
 }
 
-/// What comes of each plant, on two threads; in any order.
+/// Runs `f` for each target on two threads and collects the results in any order.
 fn each<T: Send>(
     plants: &[(SimulatedClass, usize)],
     of: impl Fn(&(SimulatedClass, usize)) -> Vec<T> + Sync,

@@ -6,14 +6,14 @@ use crate::evidence::TrialEvidence;
 use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, sum};
 use crate::vote::{TrialCriteria, TrialVerdict};
 
-/// The purpose of an offer.
+/// The purpose of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TrialPurpose {
     /// Measures how fast the target is at very low load.
     Baseline,
     /// Doubles the rate until the target breaks.
     Ramp,
-    /// Empties a token bucket, so that the next offer finds it empty. Not a trial of a rate.
+    /// Empties a token bucket, so that the next trial finds it empty. This is not a trial of a rate.
     BurstDrain,
     /// Narrows the bracket of the cliff.
     NarrowBracket,
@@ -21,15 +21,15 @@ pub enum TrialPurpose {
     Confirm,
     /// Repeats a rate after a pause, because two trials contradict each other.
     RepeatAfterIdle,
-    /// Sends single requests until the target is as fast as before. Not a trial of a rate.
+    /// Sends single requests until the target is as fast as before. This is not a trial of a rate.
     RecoveryProbe,
     /// Repeats a rate at once, because the target held it for a while and then broke.
     RepeatNow,
-    /// Offers a rate above the bracket after a pause, to see whether an idle target bears more.
+    /// Sends a rate above the bracket after a pause, to see whether an idle target bears more.
     AfterIdle,
     /// Narrows the bracket of the knee.
     LatencyBreakingRate,
-    /// Overloads the target, then offers less, to see whether the target recovers.
+    /// Overloads the target, then sends less, to see whether the target recovers.
     Recovery,
 }
 

@@ -71,7 +71,7 @@ fn leaf(state: &AwsState, path: &str) -> EmulatorReply {
     }
 }
 
-/// The identity of the instance; empty without the account of a role.
+/// The document with the instance's account. The account is empty without a role.
 fn identity(state: &AwsState) -> String {
     let account = state.instance.role.as_deref().and_then(|role| role.split(':').nth(4)).unwrap_or_default();
     let told =
