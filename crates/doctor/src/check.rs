@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::finding::DoctorStatus;
 
-    /// A site with one name to look up.
+    /// A context with one name to look up.
     fn nowhere() -> CheckContext<'static> {
         static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["a.example".to_owned()]);
         CheckContext { names: &NAMES, ..CheckContext::of(&LocalFiles) }
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(names.len(), ALL.iter().map(|check| check.findings.len()).sum::<usize>());
     }
 
-    /// A check that finds nothing to read must not be taken for one that finds nothing wrong.
+    /// A check that cannot read anything must not be ok.
     #[test]
     fn nothing_is_ok_on_a_machine_that_says_nothing_and_no_finding_is_left_out() {
         for check in ALL {
@@ -115,7 +115,7 @@ mod tests {
             let found =
                 check.findings_of(&CheckContext { files: &Texts::new(&[]), wait: &wait, ..nowhere() });
             let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
-            // Those that ask servers say that nobody can be asked, and no more.
+            // Checks that send requests report once that the requests are forbidden.
             let told = if ["sidecar", "identity"].contains(&check.id) { 1 } else { check.findings.len() };
             assert_eq!(names, check.findings[..told]);
             let told = found.iter().filter(|finding| finding.status != DoctorStatus::Unknown);

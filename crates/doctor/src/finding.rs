@@ -123,7 +123,7 @@ pub(crate) mod told {
         complaints.map(|finding| (finding.id, finding.status)).collect()
     }
 
-    /// The finding of this name.
+    /// The finding with this name.
     pub(crate) fn of(id: &str, found: Vec<DoctorFinding>) -> DoctorFinding {
         let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
         found.into_iter().find(|finding| finding.id == id).unwrap_or_else(|| panic!("no {id} in {names:?}"))
@@ -137,7 +137,7 @@ pub(crate) mod told {
         finding.fix.as_deref().unwrap_or_else(|| panic!("no fix: {finding:?}"))
     }
 
-    /// The number of this name.
+    /// The measurement with this name.
     pub(crate) fn measured(finding: &DoctorFinding, name: &str) -> f64 {
         let named = finding.measurements.iter().find(|measured| measured.name == name);
         named.unwrap_or_else(|| panic!("no {name}: {finding:?}")).value

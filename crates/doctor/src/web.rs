@@ -185,24 +185,24 @@ mod tests {
     }
 }
 
-/// Servers that exist in a test alone.
+/// Fake servers for tests.
 #[cfg(test)]
 pub(crate) mod fake {
     use std::cell::{Cell, RefCell};
 
     use super::*;
 
-    /// What is answered to a method and a target, such as `GET /a`, at a host and port.
+    /// The reply to a method and a target, such as `GET /a`, at an authority.
     type Reply<'a> = Box<dyn Fn(&FetchRequest) -> Result<FetchResponse, FetchError> + 'a>;
 
-    /// Servers by host and port; elsewhere nobody listens. Remembers what was asked, and may let time pass.
+    /// Fake servers by authority; other authorities refuse connections. It records requests and may let time pass.
     #[derive(Default)]
     pub(crate) struct Servers<'a> {
         replies: RefCell<Vec<(String, Reply<'a>)>>,
         pub(crate) asked: RefCell<Vec<String>>,
-        /// All the time that was spent on waiting.
+        /// The total time spent on waiting.
         pub(crate) passed: Cell<Duration>,
-        /// For each answer; no longer than is waited for one.
+        /// The time per response, at most the time limit.
         pub(crate) slow: Cell<Duration>,
     }
 

@@ -7,7 +7,7 @@ const STAT: &str = "/sys/fs/cgroup/pod7/cpu.stat";
 const QUOTA: &str = "/sys/fs/cgroup/pod7/cpu.max";
 const STALLS: &str = "/sys/fs/cgroup/pod7/cpu.pressure";
 
-/// A pod with a quota of two cores that has never been used up.
+/// A pod with a quota of two cores that was never used up.
 fn healthy() -> Texts {
     Texts::new(&[
         ("/proc/self/cgroup", "0::/pod7\n"),
@@ -25,7 +25,7 @@ fn stat(periods: u64, throttled: u64) -> String {
     )
 }
 
-/// What is found if this happens while the group is watched.
+/// The findings if `happens` changes the files during the check.
 fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<DoctorFinding> {
     let wait = |time: Duration| {
         happens(texts);
@@ -40,7 +40,7 @@ fn complaints(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<(&'static str, Doc
 
 fn nothing(_: &Texts) {}
 
-/// A process of the pod.
+/// Adds a process to the pod.
 fn start(texts: &Texts, number: u32, command: &str, threads: u64, environment: &str) {
     let set = |name: &str, text: &str| texts.set(&format!("/proc/{number}/{name}"), text);
     set("cgroup", "0::/pod7\n");
@@ -129,7 +129,7 @@ fn nginx_workers_are_counted_together() {
     assert!(reason(finding).contains("in 67 ms"));
 }
 
-/// Envoy has many threads besides its workers.
+/// Envoy has other threads besides its workers.
 #[test]
 fn envoys_workers_are_its_threads_of_that_name() {
     let workers = |count: u32| {
@@ -154,7 +154,7 @@ fn threads_of_which_nobody_says_how_many_run_at_once_are_neither_ok_nor_blamed()
     assert_eq!(complaints(&texts, nothing), []);
 }
 
-/// What could not be read was taken for not set, and was fine.
+/// Regression: an unreadable setting counted as not set, and the finding was ok.
 #[test]
 fn a_process_whose_gomaxprocs_is_unknown_is_not_ok_unless_it_has_one_thread() {
     let texts = healthy();
@@ -174,7 +174,7 @@ fn a_process_whose_gomaxprocs_is_unknown_is_not_ok_unless_it_has_one_thread() {
     assert_eq!(complaints(&texts, nothing), [(WORKERS, DoctorStatus::Warning)], "wrong for sure");
 }
 
-/// Go reads 32 bits, and takes as many cores as there are where it finds none of them.
+/// Go reads a 32-bit number. For any other value it uses all cores.
 #[test]
 fn a_gomaxprocs_that_go_does_not_take_is_not_taken_for_fine() {
     for odd in ["99999999999999999999", "4294967296", "0", "-1", "two"] {

@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(config.candidates("a.b.c.d.e.f")[0].name, "a.b.c.d.e.f");
     }
 
-    /// They were read as none, and a server on a link as one of no link.
+    /// Regression: these addresses were ignored, and link-local addresses lost their interface.
     #[test]
     fn addresses_are_read_in_all_forms_that_glibc_takes() {
         let links = "fe800000000000000000000000000001 0a 40 20 80 eth0\n00000000000000000000000000000001 01 80 10 80 lo\n";

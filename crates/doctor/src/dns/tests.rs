@@ -8,12 +8,12 @@ use seawall_probe::files::fake::Texts;
 use super::*;
 use crate::finding::told::{fix, measured, reason};
 
-/// What a server makes of a question for a name and a kind (1 A, 28 AAAA).
+/// The server's response to a question for a name and a type (1 A, 28 AAAA).
 type Reply = fn(&str, u8) -> Said;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Said {
-    /// One of the kind that was asked for.
+    /// An address of the requested type.
     Address,
     NoSuchName,
     Failure,
@@ -22,8 +22,8 @@ enum Said {
     Nothing,
 }
 
-/// A server on loopback that answers as it is told until the tests end; over TCP what it cuts, if it listens there.
-/// Each connection over TCP may have several questions.
+/// A server on loopback with this reply until the tests end. With `over_tcp`, it also responds over TCP, with several questions per
+/// connection.
 fn server(reply: Reply, over_tcp: bool) -> SocketAddr {
     let (socket, listener) = both_at_one_port();
     let address = socket.local_addr().unwrap();
@@ -55,7 +55,7 @@ fn server(reply: Reply, over_tcp: bool) -> SocketAddr {
     address
 }
 
-/// A port that is free for UDP may be taken for TCP, so another is tried.
+/// Binds one port for UDP and TCP. A port that is free for UDP may be in use for TCP, so it tries several.
 fn both_at_one_port() -> (UdpSocket, TcpListener) {
     let mut tries = (0..100).map(|_| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -65,7 +65,7 @@ fn both_at_one_port() -> (UdpSocket, TcpListener) {
     tries.find_map(|both| both).unwrap()
 }
 
-/// The name and the kind that are asked for.
+/// Reads the name and the type of a question.
 fn read(question: &[u8]) -> (String, u8) {
     let (mut at, mut labels) = (12, Vec::new());
     while question[at] != 0 {
@@ -96,17 +96,17 @@ fn written(question: &[u8], said: Said) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// Real time, which sockets wait in; no test depends on how much passes.
+/// The real time, because sockets wait in real time. No test depends on its length.
 fn now() -> Duration {
     static CLOCK: OnceLock<seawall_core::Clock> = OnceLock::new();
     let clock = CLOCK.get_or_init(seawall_core::Clock::system);
     Duration::from_nanos(clock.now().as_nanos())
 }
 
-/// Time enough for a machine that is busy, where every question is answered.
+/// Long limits for busy machines, for tests in which every question is answered.
 const LONG: DnsTimeouts = DnsTimeouts { all: Duration::from_secs(60), each: Duration::from_secs(60) };
 
-/// Where one is not, and that is waited for.
+/// Short limits for tests that wait for a missing response.
 const SHORT: DnsTimeouts = DnsTimeouts { all: Duration::from_secs(60), each: Duration::from_secs(1) };
 
 const POD: &str = "search shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
@@ -120,7 +120,7 @@ fn looked_up(config: &ResolverConfig, name: &str) -> DoctorFinding {
     lookup(config, name, &look_up(config, name, LONG, &now))
 }
 
-/// Only names without a search domain behind them exist.
+/// Only names outside the search domains exist.
 fn foreign(name: &str, _: u8) -> Said {
     if name.ends_with("cluster.local") { Said::NoSuchName } else { Said::Address }
 }
@@ -193,13 +193,13 @@ fn a_server_that_fails_is_a_fault_of_the_lookup() {
     assert!(reason(&found).contains("SERVFAIL"), "{found:?}");
 }
 
-/// Nobody listens there.
+/// An address without a server.
 fn nobody() -> SocketAddr {
     let (socket, _) = both_at_one_port();
     socket.local_addr().unwrap()
 }
 
-/// It was an error, and the name had no address.
+/// Regression: this was an error, and the name had no address.
 #[test]
 fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be_asked() {
     let good = server(|_, _| Said::Address, false);
@@ -212,12 +212,12 @@ fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be
             "{found:?}"
         );
     }
-    // What one server cut and does not give over TCP the next one is asked for over TCP alone.
+    // If one server truncates a response and TCP fails, the next server is asked over TCP only.
     let (cut, over_tcp) = (server(|_, _| Said::Cut, false), server(|_, _| Said::Nothing, true));
     let config = ResolverConfig { servers: vec![cut, over_tcp], ..ResolverConfig::parse("", "") };
     let found = looked_up(&config, "db.example.com");
     assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Warning, 6.0), "{found:?}");
-    // An answer that there is no such name is one.
+    // NXDOMAIN is an answer.
     let config = ResolverConfig {
         servers: vec![server(|_, _| Said::NoSuchName, false), good],
         ..ResolverConfig::parse("", "")
@@ -234,7 +234,7 @@ fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be
     );
 }
 
-/// Names that are tried, as glibc 2.36 was seen to try them.
+/// The tried names are those observed with glibc 2.36.
 #[test]
 fn a_search_ends_where_glibc_ends_it_and_the_name_is_tried_as_it_is() {
     let tried = |reply: Reply, text: &str, name: &str| {
@@ -288,7 +288,7 @@ fn with_rotate_each_name_begins_with_the_next_server_and_any_silent_one_is_a_fau
     assert!(reason(&found).contains("options rotate"), "{found:?}");
 }
 
-/// It said 5 s whatever was set, and where nothing is waited for.
+/// Regression: the message always said 5 s, even for errors without a wait.
 #[test]
 fn what_a_lost_question_costs_is_the_timeout_that_is_set_and_nothing_where_the_system_refuses_at_once() {
     let (good, silent) = (server(|_, _| Said::Address, false), server(|_, _| Said::Nothing, false));
@@ -328,7 +328,7 @@ fn a_first_server_that_is_silent_is_a_fault_a_later_one_a_warning_and_two_that_a
     assert_eq!(measured(&found, "answered"), measured(&found, "asked"), "{}", found.text);
 }
 
-/// The question over TCP was counted, its answer was not, and a server that lost nothing was warned of after two names.
+/// Regression: the check counted the question over TCP but not its response, so it warned about a server without losses.
 #[test]
 fn a_server_whose_answers_are_cut_and_come_over_tcp_has_lost_nothing() {
     let found = |over_tcp| {
@@ -343,7 +343,7 @@ fn a_server_whose_answers_are_cut_and_come_over_tcp_has_lost_nothing() {
     assert_eq!((measured(&cut, "asked"), measured(&cut, "answered")), (8.0, 4.0), "{}", cut.text);
 }
 
-/// Answers that tell of a failure were answers, and a server that had no others was fine.
+/// Regression: failures counted as answers, so a server with only failures was ok.
 #[test]
 fn a_server_that_fails_at_everything_is_a_fault_unless_another_does_not_and_fine_where_it_knows_a_search_domain()
  {
@@ -361,7 +361,7 @@ fn a_server_that_fails_at_everything_is_a_fault_unless_another_does_not_and_fine
     assert_eq!(found(&[at_home], "").status, DoctorStatus::Error);
 }
 
-/// As a resolver of a cluster without a way out.
+/// Behaves like a cluster's resolver without access to the internet.
 fn outside_fails(name: &str, _: u8) -> Said {
     if name.ends_with("cluster.local") { Said::NoSuchName } else { Said::Failure }
 }
@@ -398,7 +398,7 @@ fn a_server_on_a_link_is_told_with_its_link() {
     assert_eq!(told, ["fe80::1%10", "fd00::1", "10.0.0.2"]);
 }
 
-/// Of values, so that no busy machine makes a server slow.
+/// The test uses made-up durations, so that a busy machine does not make the server slow.
 #[test]
 fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
     let status_of = |millis| {
@@ -427,10 +427,10 @@ fn each_name_has_a_finding_and_none_if_none_is_named() {
     assert_eq!((count(&[]), count(&["a".into(), "b".into()])), (0, 2));
 }
 
-/// What passes on the clock of the next test, in milliseconds: nothing but what servers let pass.
+/// The clock of the next test in milliseconds. Only servers advance it.
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
-/// A server that has taken so many milliseconds for each answer, by that clock.
+/// A server that takes this many milliseconds per response, by that clock.
 fn takes<const MILLIS: u64>(_: &str, _: u8) -> Said {
     PASSED.fetch_add(MILLIS, Ordering::SeqCst);
     Said::NoSuchName

@@ -36,7 +36,7 @@ fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
     assert_eq!(complaints(&mute, &[]), [(SERVERS, DoctorStatus::Error)]);
 }
 
-/// Each was called fine, as if nobody were there.
+/// Regression: each of these was ok, as if there were no server.
 #[test]
 fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warned_of() {
     let broken = || FetchError::Broken("the connection ended before the end of the response".to_owned());
@@ -48,13 +48,13 @@ fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warne
     for nobody in [FetchError::Refused, FetchError::Connection("No route to host".to_owned())] {
         assert_eq!(complaints(&at_the_address(|_| Err(nobody.clone())), &[]), []);
     }
-    // Where one serves, the others are not meant to.
+    // If one server responds, the others need not exist.
     let serving = at_the_address(|_| Err(broken()));
     serving.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
     assert_eq!(complaints(&serving, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")]), []);
 }
 
-/// It was taken for somebody else's server, or for one that has no credentials, and called fine.
+/// Regression: the check took this server for another cloud's, or for one without credentials, and called it ok.
 #[test]
 fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
     for code in [500, 502, 503, 504] {
@@ -63,7 +63,7 @@ fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
         let why = reason(&told[0]);
         assert!(why.starts_with(&format!("the server at {LINK_LOCAL} responds {code}: ")), "{why}");
     }
-    // Whose it is may still be told.
+    // The kind of the server may still be known.
     let azure = |_: &FetchRequest| {
         Ok(FetchResponse::new(503, &[("Content-Type", "application/json")], br#"{"error":"server_error"}"#))
     };
@@ -75,7 +75,7 @@ fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
         assert!(complaints.contains(&(PRINCIPAL, DoctorStatus::Error)), "{complaints:?}");
         assert!(complaints.contains(&(LATENCY, DoctorStatus::Unknown)), "{complaints:?}");
     }
-    // Another cloud's server may fail at what it does not know.
+    // Another cloud's server may fail for unknown paths.
     let one_cloud =
         at_the_address(|request: &FetchRequest| match google(EMAIL, 3000, false)(request)?.status() {
             403 => status(500),
@@ -84,7 +84,7 @@ fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
     assert_eq!(complaints(&one_cloud, &[POD]), []);
 }
 
-/// Seawall's agent among them.
+/// Seawall's agent is such a server.
 #[test]
 fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
     let refusal = |code| {
@@ -143,7 +143,7 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
     }
 }
 
-/// It was said to be no URL, which it is; and of what is long all was shown.
+/// Regression: the message said that the value is not a URL, although it is one, and it showed long values in full.
 #[test]
 fn a_variable_that_is_misread_is_told_by_what_was_expected() {
     let told = |name, value: &str| found(&Servers::default(), &[(name, value)]).swap_remove(0);
@@ -189,7 +189,7 @@ fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
     );
 }
 
-/// They were ignored, and the metadata address asked in their place.
+/// Regression: the check ignored these endpoints and used the default address.
 #[test]
 fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret() {
     let token = |life: &str| {
@@ -210,7 +210,7 @@ fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret()
         assert_eq!(complaints(&servers, &environment), []);
         let all = serde_json::to_string(&found(&servers, &environment)).unwrap();
         assert!(all.contains(CLIENT) && all.contains("have 60 min left") && !all.contains(SECRET), "{all}");
-        // What MSAL takes for none, a refusal in App Service's words that says the secret, and nobody.
+        // The servers send a token that MSAL rejects, a refusal of App Service with the secret in its text, and nothing.
         servers.serve("127.0.0.1:42356", |_| answer(&token(r#""expires_in":"3600""#)));
         assert!(complaints(&servers, &environment).contains(&(LATENCY, DoctorStatus::Error)));
         let refusal = format!(r#"{{"statusCode":400,"message":"bad {SECRET}"}}"#);
@@ -237,11 +237,11 @@ fn azures_endpoints_that_are_not_spoken_to_leave_it_unknown() {
         assert_eq!(complaints(&servers, &environment), [expected]);
         assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("127.0.0.1")));
     }
-    // SDKs that find no header ask the metadata address.
+    // SDKs without the header's variable use the default address.
     assert_eq!(complaints(&at_the_address(azure), &[endpoint]), []);
 }
 
-/// A server that names Google's flavor in every answer hid what it lends to others.
+/// Regression: a server that names Google's flavor in every response hid its credentials of other clouds.
 #[test]
 fn who_lends_is_told_whatever_flavor_it_names() {
     let flavored = |answer: FetchResponse| {
@@ -275,7 +275,7 @@ fn somebody_else_at_the_address_is_no_metadata_server() {
     }
 }
 
-/// Of all that is told, in every field.
+/// The test looks at every field of every finding.
 #[test]
 fn no_credential_is_shown() {
     let containers = |_: &FetchRequest| answer(&keys(-600, 3000));
@@ -286,7 +286,7 @@ fn no_credential_is_shown() {
         ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://a"),
         ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://b"),
     ];
-    // Good answers, and some in which the secret stands where it is not looked for.
+    // These responses are valid, and some have the secret in an unexpected field.
     let lists_keys = |request: &FetchRequest| match request.method {
         "PUT" => answer(SECRET),
         _ => answer(&format!("{SECRET} {SECRET}")),
@@ -306,7 +306,7 @@ fn no_credential_is_shown() {
     }
 }
 
-/// Whoever was given a token, or lends one a moment later, named it as its role, account or client, and that was shown.
+/// Regression: a server sent a token as the name of its role, account or client, and the finding showed it.
 #[test]
 fn no_name_is_shown_that_says_a_part_of_what_was_sent_or_lent() {
     const SENT: &str = "eyJhbGci.eyJzdWIi.c2ln";
@@ -347,7 +347,7 @@ fn a_client_of_azure_that_is_its_own_token_is_not_shown() {
     assert!(told.contains("is not shown") && !told.contains(CLIENT), "{told}");
 }
 
-/// The line was cut to 200 letters, and what was left of it asked for; so was the directory above.
+/// Regression: the check cut the line to 200 characters and requested the rest as a path, and the parent directory, too.
 #[test]
 fn what_is_no_roles_name_is_neither_shown_nor_asked_for() {
     for listed in ["a".repeat(65), "..".to_owned(), "../../user-data".to_owned(), "shop/../x".to_owned()] {
@@ -362,7 +362,7 @@ fn what_is_no_roles_name_is_neither_shown_nor_asked_for() {
     }
 }
 
-/// Whoever sets the variable for a file to the token itself.
+/// A user may set the variable for the token's file to the token itself.
 #[test]
 fn a_token_that_is_named_as_a_file_is_not_shown() {
     let environment = [
@@ -373,7 +373,7 @@ fn a_token_that_is_named_as_a_file_is_not_shown() {
     assert!(told.contains("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE") && !told.contains(SECRET), "{told}");
 }
 
-/// A stub that answers every path with a token was said to lend credentials of that token.
+/// Regression: a finding named the token of a stub as its identity.
 #[test]
 fn who_answers_every_path_with_a_token_names_nobody() {
     let environment = [POD, ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")];
@@ -400,7 +400,7 @@ fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() 
     );
 }
 
-/// Fifteen minutes for a client whose window is fifteen: two numbers tell the calls.
+/// The server has sessions of 15 minutes for a client with a window of 15 minutes. Two counts tell the calls apart.
 #[test]
 fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_their_end_a_warning() {
     let lives = |begin: i64, end: i64| {
@@ -416,7 +416,7 @@ fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_t
     assert_eq!(lives(-3600, 0).status, DoctorStatus::Error);
 }
 
-/// Sessions of sixteen minutes were fine with a second more than fifteen left, and a second later not.
+/// Regression: sessions of 16 minutes were ok with 15 minutes and one second left, but not a second later.
 #[test]
 fn the_verdict_on_sessions_hardly_longer_than_a_window_is_the_same_at_each_second_of_their_life() {
     let status_of = |whole: i64, left: i64| {
@@ -481,7 +481,7 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
     }
 }
 
-/// Of AWS's at 300 ms nothing but the token and the listing fit into its time, and that was called fine.
+/// Regression: a server of AWS with 300 ms per response had time for only two requests, and the finding was ok.
 #[test]
 fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
     let latency = |servers: &Servers| told::of(LATENCY, found(servers, &[]));
@@ -493,7 +493,7 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
         (300, DoctorStatus::Warning),
         (400, DoctorStatus::Warning),
         (499, DoctorStatus::Warning),
-        // Go's SDK has given up.
+        // The SDK for Go has given up by then.
         (600, DoctorStatus::Error),
     ] {
         slow.slow.set(Duration::from_millis(millis));
@@ -503,7 +503,7 @@ fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
     }
 }
 
-/// No answer was taken for a no.
+/// Regression: a missing response counted as "no".
 #[test]
 fn whether_a_server_is_the_nodes_own_is_not_known_where_it_did_not_answer_that() {
     let silent = at_the_address(|request: &FetchRequest| match request.target.ends_with("disks/") {
@@ -514,7 +514,7 @@ fn whether_a_server_is_the_nodes_own_is_not_known_where_it_did_not_answer_that()
     assert_eq!(complaints(&silent, &[]), []);
 }
 
-/// Of the one answer of such a server it was said that it was not asked for any.
+/// Regression: the finding said that the check requested no credentials, although the server's only response had some.
 #[test]
 fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
     let servers = Servers::default();
@@ -526,7 +526,7 @@ fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
     assert_eq!(told::of(LIFE, told).status, DoctorStatus::Ok);
 }
 
-/// What is said here in words of doctor's own may be a part of a token that somebody made up.
+/// The check's own words may by chance contain a part of an invented token.
 #[test]
 fn a_server_is_not_said_to_say_what_doctor_says() {
     let environment = [
@@ -559,7 +559,7 @@ fn of_a_refusal_no_word_is_shown_that_is_as_long_as_a_token_or_not_plain() {
     }
 }
 
-/// Where the others take all of theirs.
+/// The other servers use up the time.
 #[test]
 fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
     let servers = at_the_address(google(EMAIL, 3000, false));
@@ -577,7 +577,7 @@ fn a_server_that_was_asked_too_seldom_is_neither_fine_nor_at_fault() {
     assert!(reason(&latency).contains("ran out of time"), "{latency:?}");
 }
 
-/// At 600 ms each was said to take the connection and say nothing.
+/// Regression: at 600 ms the finding said that a server accepts the connection but sends nothing.
 #[test]
 fn a_server_that_is_slow_is_not_called_mute() {
     for (servers, expected) in [
@@ -660,7 +660,7 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
     assert_eq!(complaints(&servers, &[full, ("AWS_CONTAINER_AUTHORIZATION_TOKEN", SECRET)]), []);
     assert!(complaints(&servers, &[full]).contains(&(LATENCY, DoctorStatus::Error)));
     assert_eq!(complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]), []);
-    // Fourteen minutes left: boto3 fetches at every call there, and not at the metadata service.
+    // With 14 minutes left, boto3 fetches at every call here, but not at the metadata service.
     servers.serve("169.254.170.2:80", |_| answer(&keys(-3000, 840)));
     assert_eq!(
         complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]),
@@ -668,7 +668,7 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
     );
 }
 
-/// Of a URL without a path nothing was asked, and a healthy server was an error; a slash at a path's end was cut.
+/// Regression: a URL without a path sent no request, so a healthy server was an error. A final slash of a path was cut.
 #[test]
 fn containers_credentials_are_asked_for_at_the_path_that_is_named() {
     for (url, target) in [
@@ -686,7 +686,7 @@ fn containers_credentials_are_asked_for_at_the_path_that_is_named() {
     }
 }
 
-/// Whoever had a bad token was sent to the server and to a NetworkPolicy.
+/// Regression: the fix for a bad token was to look at the server and a NetworkPolicy.
 #[test]
 fn a_token_that_cannot_be_read_or_sent_is_a_fault_of_its_own_and_nobody_is_asked() {
     let file = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
@@ -712,7 +712,7 @@ fn a_token_that_cannot_be_read_or_sent_is_a_fault_of_its_own_and_nobody_is_asked
     }
 }
 
-/// It could not be told, where the other clouds' servers were errors.
+/// Regression: this was unknown, although the same was an error for the other clouds.
 #[test]
 fn a_server_of_containers_credentials_that_fails_is_a_fault() {
     let servers = Servers::default();
@@ -736,7 +736,7 @@ fn a_host_that_sdks_refuse_for_containers_credentials_is_not_asked() {
         ("http://10.0.0.7/keys", DoctorStatus::Error, "refuse every other address"),
         ("http://169.254.169.254/keys", DoctorStatus::Error, "refuse every other address"),
         ("http://[fd00:ec2::24]/keys", DoctorStatus::Error, "refuse every other address"),
-        // Which addresses it has where the program runs is the lookup's to say, and not all SDKs ask that.
+        // Only a lookup where the program runs knows the addresses, and not all SDKs do one.
         ("http://keys.shop.svc/keys", DoctorStatus::Warning, "accept only the name localhost"),
     ] {
         let (told, count) = told(url);
@@ -757,7 +757,7 @@ fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
     assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("/latest/")));
 }
 
-/// Of whatever had the status 200 it was said that it gave credentials.
+/// Regression: every response with status 200 counted as credentials.
 #[test]
 fn an_answer_without_what_sdks_need_is_no_credentials() {
     let no_credentials = [(LATENCY, DoctorStatus::Error), (LIFE, DoctorStatus::Unknown)];
@@ -794,7 +794,7 @@ fn keys_whose_end_cannot_be_read_leave_their_life_unknown() {
     assert_eq!(complaints(&servers, &[]), [(LIFE, DoctorStatus::Unknown)]);
 }
 
-/// Of a connection that was closed at once it was said, twice, that half a second was waited.
+/// Regression: for a connection that was closed at once, the finding said twice that the check waited half a second.
 #[test]
 fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
     let instead = |reply: fn() -> Result<FetchResponse, FetchError>| {
@@ -822,7 +822,7 @@ fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
     }
 }
 
-/// Of AWS's at 240 ms it was said that it gave none, and that it was not asked for any.
+/// Regression: at 240 ms the finding said that AWS's server gave no credentials, and that the check requested none.
 #[test]
 fn who_was_not_asked_for_credentials_is_told_so_wherever_they_are_missing() {
     let slow = at_the_address(aws().reply());
@@ -870,7 +870,7 @@ fn all_servers_together_are_asked_a_hundred_times_at_most_and_for_five_seconds()
     }
 }
 
-/// A family stands in two lists: the model that was measured, and the windows here.
+/// The windows appear in two lists: the measured model and this crate.
 #[test]
 fn the_windows_are_those_that_were_measured() {
     let measured = |rule: Rule| match rule {
@@ -892,6 +892,6 @@ fn the_windows_are_those_that_were_measured() {
     let largest = |windows: &[windows::SdkRefreshWindow]| windows.iter().map(|window| window.seconds).max();
     let containers = all().filter_map(|family| measured(family.container?.life)).max();
     assert_eq!(largest(CONTAINERS), containers);
-    // A server for workloads renews both with ten minutes left.
+    // A metadata server for workloads renews both with ten minutes left.
     assert!(largest(GOOGLE) < Some(600) && largest(AZURE) < Some(600));
 }

@@ -8,7 +8,7 @@ use crate::finding::told::{self, reason};
 const NAMES: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
-/// A machine as Linux sets it up by itself, with nothing going on.
+/// A machine with Linux's defaults and no connections.
 fn healthy() -> Texts {
     Texts::new(&[
         (PORT_RANGE, "32768\t60999\n"),
@@ -23,7 +23,7 @@ fn healthy() -> Texts {
     ])
 }
 
-/// A line of the table: from a port of 10.0.0.1 to a destination, in a state.
+/// A line of the socket table: a port of 10.0.0.1, a destination and a state.
 fn line(port: u16, to: &str, state: u8) -> String {
     let to: SocketAddr = to.parse().unwrap();
     let IpAddr::V4(ip) = to.ip() else { panic!("IPv4 alone") };
@@ -34,7 +34,7 @@ fn line(port: u16, to: &str, state: u8) -> String {
     )
 }
 
-/// So many connections, from as many ports.
+/// This many connections from different ports.
 fn connections(count: u16, to: &str, state: u8) -> String {
     (0..count).fold(String::new(), |mut lines, at| {
         let _ = write!(lines, "{}", line(32768 + at, to, state));
@@ -46,7 +46,7 @@ fn found(texts: &Texts) -> Vec<DoctorFinding> {
     examine(&CheckContext::of(texts))
 }
 
-/// What is not ok.
+/// The findings that are not ok.
 fn complaints(texts: &Texts) -> Vec<(&'static str, DoctorStatus)> {
     told::complaints(found(texts))
 }
@@ -90,7 +90,7 @@ fn ports_that_are_reserved_are_not_counted_and_those_outside_the_range_do_not_ma
     assert_eq!(reserved("1000-33000,60999-61010", &(32768..=60999)), Some(234));
 }
 
-/// It was a warning, as a range that is somewhat narrow.
+/// Regression: this was only a warning, as for a narrow range.
 #[test]
 fn a_range_of_which_every_port_is_reserved_is_a_fault() {
     let path = "/proc/sys/net/ipv4/ip_local_reserved_ports";
@@ -162,7 +162,7 @@ fn a_conntrack_table_is_judged_by_its_share_and_told_with_its_rate() {
     assert!(found(&healthy())[3].text.contains("is full at 2185 new connections/s"));
 }
 
-/// It was said to end at 0 new connections a second.
+/// Regression: the finding said that the table is full at 0 new connections/s.
 #[test]
 fn a_conntrack_table_with_a_limit_of_zero_has_none_and_never_ends() {
     let unlimited = with("/proc/sys/net/netfilter/nf_conntrack_max", "0\n");

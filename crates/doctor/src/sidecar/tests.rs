@@ -6,7 +6,7 @@ use super::*;
 use crate::finding::told::{self, reason};
 use crate::web::fake::{Servers, answer, status};
 
-/// What Envoy 1.40 said after it had carried some requests; and another with one worker, narrow limits and a client that said nothing.
+/// Recorded pages of Envoy 1.40: one after some requests, and one with a single worker, narrow limits and a silent client.
 mod envoy {
     macro_rules! page {
         ($name:literal) => {
@@ -23,7 +23,7 @@ mod envoy {
     ];
 }
 
-/// What an Envoy says: itself, its counters at both looks, its clusters.
+/// The pages of an Envoy: its information, its counters in both samples, its clusters.
 #[derive(Clone)]
 struct Says {
     info: String,
@@ -38,7 +38,7 @@ fn healthy() -> Says {
 }
 
 impl Says {
-    /// These lines beside its own, at the second look or at both.
+    /// Adds these lines to the counters of the second sample or of both.
     fn counts(mut self, lines: &str, is_growing: bool) -> Self {
         if !is_growing {
             self.before = [&self.before, "\n", lines, "\n"].concat();
@@ -54,7 +54,7 @@ impl Says {
     }
 }
 
-/// A machine of eight cores.
+/// A machine with eight cores.
 fn machine() -> Texts {
     Texts::new(&[(
         "/proc/stat",
@@ -86,7 +86,7 @@ fn found_on(machine: &Texts, says: &Says) -> Vec<DoctorFinding> {
     examine(&CheckContext { web: &servers, ..CheckContext::of(machine) })
 }
 
-/// A process that is an Envoy with so many workers, in a group with such a quota (as `cpu.max`).
+/// Adds an Envoy process with these workers, in a group with this quota (as `cpu.max`).
 fn runs(machine: &Texts, process: u32, workers: u32, quota: &str) {
     let set = |name: &str, text: &str| machine.set(&format!("/proc/{process}/{name}"), text);
     set("cmdline", "/usr/local/bin/envoy\0-c\0envoy.yaml\0");
@@ -102,7 +102,7 @@ fn runs(machine: &Texts, process: u32, workers: u32, quota: &str) {
     );
 }
 
-/// In the network namespace of a process somebody listens at Envoy's port, with a socket of this inode.
+/// Adds a listener at Envoy's port in the network namespace of a process, with this inode.
 fn listens(machine: &Texts, process: &str, inode: u32) {
     let lines = format!(
         "  sl  local_address rem_address   st\n\
@@ -112,7 +112,7 @@ fn listens(machine: &Texts, process: &str, inode: u32) {
     machine.set(&format!("/proc/{process}/net/tcp"), &lines);
 }
 
-/// What is not ok.
+/// The findings that are not ok.
 fn complaints(says: &Says) -> Vec<(&'static str, DoctorStatus)> {
     told::complaints(found(says))
 }
@@ -210,7 +210,7 @@ fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
     assert_eq!(with(8, "2"), [(WORKERS, DoctorStatus::Warning)]);
 }
 
-/// One worker in a group of one core was warned of, with the advice to run more than that core can.
+/// Regression: the check warned about one worker in a group of one core and advised more workers than that core can run.
 #[test]
 fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_is_not_seen() {
     let plain = healthy().about("ISTIO_VERSION", "OTHER");
@@ -225,7 +225,7 @@ fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_
     assert_eq!(status_of(&with("50000 100000\n"), &one), DoctorStatus::Ok);
     assert_eq!(status_of(&with("400000 100000\n"), &one), DoctorStatus::Warning);
     assert_eq!(status_of(&with("max 100000\n"), &one), DoctorStatus::Warning);
-    // Not the one that was asked: it has other workers.
+    // This is another Envoy, because its number of workers differs.
     assert_eq!(status_of(&with("100000 100000\n"), &plain), DoctorStatus::Ok);
     let two = with("400000 100000\n");
     runs(&two, 8, 1, "100000 100000\n");
@@ -234,7 +234,7 @@ fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_
         assert_eq!(found.status, DoctorStatus::Unknown, "{found:?}");
         assert!(told::fix(&found).contains("if the limit is above one core"), "{found:?}");
     }
-    // One of the two is in another network namespace, and so not the one that was asked.
+    // One of the two Envoys is in another network namespace, so it is another one.
     let elsewhere = with("400000 100000\n");
     runs(&elsewhere, 8, 1, "100000 100000\n");
     listens(&elsewhere, "7", 78);
@@ -251,7 +251,7 @@ fn a_worker_that_did_not_come_back_to_its_work_is_warned_of() {
     assert_eq!(complaints(&healthy().counts("server.worker_1.watchdog_miss: 0", false)), []);
 }
 
-/// Of a listener of its own.
+/// The workers of one listener are compared.
 #[test]
 fn a_worker_that_has_nearly_all_connections_is_warned_of_and_a_fair_draw_is_not() {
     let lines = |first: u32, second: u32| {
@@ -265,7 +265,7 @@ fn a_worker_that_has_nearly_all_connections_is_warned_of_and_a_fair_draw_is_not(
     }
 }
 
-/// One that is refused now and then since it began is borne.
+/// A few refused requests since the start are accepted.
 #[test]
 fn requests_that_are_refused_are_a_fault_while_they_are_and_a_warning_by_their_share_afterwards() {
     let lines = "cluster.a.b.upstream_rq_total: 10000\ncluster.a.b.upstream_rq_pending_overflow: 50";
@@ -275,7 +275,7 @@ fn requests_that_are_refused_are_a_fault_while_they_are_and_a_warning_by_their_s
     assert_eq!(complaints(&healthy().counts(few, false)), []);
 }
 
-/// A busy cluster that loses a few hides neither one that loses all, nor one that loses them now.
+/// A busy cluster with a few failures must not hide a cluster that fails always or fails now.
 #[test]
 fn the_cluster_that_is_named_is_the_one_that_loses_now_or_else_the_largest_share() {
     let busy = "cluster.busy.upstream_rq_total: 10000000\ncluster.busy.upstream_rq_pending_overflow: 500\n";
@@ -298,7 +298,7 @@ fn a_breaker_that_is_open_or_cuts_is_a_fault_one_that_did_or_is_near_its_limit_a
         complaints(&healthy().counts(&format!("cluster.a.circuit_breakers.high.{name}: 1"), false))
     };
     assert_eq!(open("rq_open"), [(BREAKERS, DoctorStatus::Error)]);
-    // All connections that may be are made, which harms nobody by itself.
+    // All allowed connections are open, which alone does no harm.
     assert_eq!(open("cx_open"), []);
     let retries = "cluster.a.upstream_rq_retry_overflow: 4";
     assert_eq!(complaints(&healthy().counts(retries, true)), [(BREAKERS, DoctorStatus::Error)]);
@@ -312,7 +312,7 @@ fn a_breaker_that_is_open_or_cuts_is_a_fault_one_that_did_or_is_near_its_limit_a
     assert_eq!(limited(16), []);
 }
 
-/// One of five thousand was named, as if it were alone.
+/// Regression: one of five thousand clusters was named as if it were the only one.
 #[test]
 fn of_many_clusters_with_an_open_breaker_one_is_named_and_the_others_are_counted() {
     let open = |count: u32| {
@@ -327,7 +327,7 @@ fn of_many_clusters_with_an_open_breaker_one_is_named_and_the_others_are_counted
     assert_eq!(told::measured(&many, "open"), 5000.0);
 }
 
-/// With blanks in them, too, where no word of them is long.
+/// Long names with spaces, but without a long word, must be cut, too.
 #[test]
 fn names_that_envoy_tells_are_bounded_wherever_they_are_told() {
     let long = "ab ".repeat(20_000);
@@ -360,7 +360,7 @@ fn limits_that_cannot_be_read_leave_the_breakers_unknown_unless_one_is_open() {
     let open = "cluster.a.circuit_breakers.default.rq_pending_open: 1";
     let says = Says { clusters: String::new(), ..healthy() }.counts(open, false);
     assert_eq!(complaints(&says), [(BREAKERS, DoctorStatus::Error)]);
-    // An Envoy without a cluster.
+    // An Envoy without clusters is ok.
     assert_eq!(complaints(&Says { clusters: "{}".to_owned(), ..healthy() }), []);
 }
 
@@ -403,7 +403,7 @@ fn an_annotation_that_asks_for_other_workers_or_less_than_a_core_is_warned_of() 
     assert_eq!(text(&none, ANNOTATIONS), "the pod has no annotations for its sidecar");
 }
 
-/// Tracing's token stood in the finding, as the begin of a value.
+/// Regression: the finding showed a tracing token as the start of a value.
 #[test]
 fn of_annotations_no_value_is_told_but_of_those_that_are_looked_at_and_as_what_they_are() {
     let secret = "SECRETabcdef0123456789";
@@ -432,7 +432,7 @@ fn of_annotations_no_value_is_told_but_of_those_that_are_looked_at_and_as_what_t
     assert_eq!(told, format!("proxy.istio.io/config: concurrency 2, {rest}"));
 }
 
-/// Of sidecars that were not told of them.
+/// The file is for sidecars whose metadata lacks the annotations.
 #[test]
 fn annotations_are_read_of_the_pods_file_too() {
     let machine = machine();

@@ -6,7 +6,7 @@ use crate::finding::told;
 const NAMES: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
-/// What TCP has counted: connections that came, those dropped; segments sent, those again.
+/// Sets TCP's counters: accepted and dropped connections, sent and retransmitted segments.
 fn count(texts: &Texts, accepted: u64, dropped: u64, sent: u64, again: u64) {
     let netstat =
         format!("TcpExt: ListenOverflows ListenDrops TCPReqQFullDrop\nTcpExt: {dropped} {dropped} 0\n");
@@ -15,14 +15,14 @@ fn count(texts: &Texts, accepted: u64, dropped: u64, sent: u64, again: u64) {
     texts.set("/proc/net/snmp", &snmp);
 }
 
-/// A listener at port 8080 at which so many wait.
+/// Adds a listener at port 8080 with this many waiting connections.
 fn wait_at_listener(texts: &Texts, waiting: u32) {
     let line =
         format!("0: 00000000:1F90 00000000:0000 0A 00000000:{waiting:08X} 00:00000000 00000000 0 0 7 1 0\n");
     texts.set("/proc/net/tcp", &[NAMES, &line].concat());
 }
 
-/// A process with so many files open.
+/// Adds a process with this many open files.
 fn open_files(texts: &Texts, number: u32, open: u32, limit: u32) {
     (0..open).for_each(|at| texts.set(&format!("/proc/{number}/fd/{at}"), ""));
     let limits = format!("Limit  Soft Limit  Hard Limit  Units\nMax open files  {limit}  1048576  files\n");
@@ -54,7 +54,7 @@ fn complaints(happens: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
     told::complaints(found(&healthy(), happens))
 }
 
-/// The same for what was so before it was looked at.
+/// The complaints about a state from before the check.
 fn complaints_of(plant: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
     let texts = healthy();
     plant(&texts);
@@ -116,14 +116,14 @@ fn segments_that_are_sent_again_are_judged_by_their_share_once_there_are_enough(
     );
 }
 
-/// Nothing but what had been sent before: it was "38 of 0", and fine.
+/// Regression: with retransmits only, the finding was "38 of 0" and ok.
 #[test]
 fn segments_that_were_sent_again_are_counted_beside_the_others_and_many_of_few_are_warned_of() {
     let dead = |texts: &Texts| count(texts, 100_000, 9, 5_000_000, 12_038);
     assert_eq!(complaints(dead), [(RETRANSMITS, DoctorStatus::Warning)]);
     let text = told::of(RETRANSMITS, found(&healthy(), dead)).text;
     assert!(text.starts_with("38 of 38 segments") && text.contains("12038 of 5012038 since"), "{text}");
-    // A twentieth of all is a nineteenth of the others.
+    // One twentieth of all segments is one nineteenth of the others.
     assert_eq!(
         complaints(|texts| count(texts, 100_000, 9, 5_009_500, 12_499)),
         [(RETRANSMITS, DoctorStatus::Warning)]
@@ -145,7 +145,7 @@ fn who_has_nearly_all_its_files_open_is_named() {
     assert!(text.starts_with("shop (process 8) has 96 of 100 files open"), "{text}");
 }
 
-/// A process of another user's at its limit was fine, as nobody could see it.
+/// Regression: another user's process at its limit was ok, because it was not visible.
 #[test]
 fn processes_whose_files_are_not_shown_leave_it_unknown_unless_somebody_is_seen_at_the_limit() {
     let texts = healthy();

@@ -1,4 +1,4 @@
-//! Metadata servers as the clouds have them, each with a secret in whatever it lends, and what is found of them.
+//! Fake metadata servers of each cloud, with a secret in every credential, and helpers for their findings.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +12,10 @@ use crate::web::fake::{Servers, answer, status};
 
 pub(super) const LINK_LOCAL: &str = "169.254.169.254:80";
 
-/// Stands in every credential that is lent here.
+/// The secret in every credential of these tests.
 pub(super) const SECRET: &str = "DoNotShow";
 
-/// 2026-01-01T00:00:00Z.
+/// The current time of these tests: 2026-01-01T00:00:00Z.
 pub(super) const NOW: u64 = 1_767_225_600;
 
 pub(super) fn flavored(code: u16, body: &str) -> Result<FetchResponse, FetchError> {
@@ -26,7 +26,7 @@ pub(super) fn flavored(code: u16, body: &str) -> Result<FetchResponse, FetchErro
     ))
 }
 
-/// Google's server, whose tokens have so many seconds left.
+/// Google's server with tokens that have this many seconds left.
 pub(super) fn google(
     email: &'static str,
     left: i64,
@@ -52,7 +52,7 @@ fn time(at: i64) -> String {
     jiff::Timestamp::from_second(NOW as i64 + at).unwrap().to_string()
 }
 
-/// A document of keys that were issued and end so many seconds from now.
+/// A document of keys with its issue and its end, in seconds from now.
 pub(super) fn keys(begin: i64, end: i64) -> String {
     format!(
         r#"{{"Code":"Success","LastUpdated":"{}","Type":"AWS-HMAC","AccessKeyId":"{SECRET}","SecretAccessKey":"{SECRET}","Token":"{SECRET}","Expiration":"{}","AccountId":"123456789012"}}"#,
@@ -61,12 +61,12 @@ pub(super) fn keys(begin: i64, end: i64) -> String {
     )
 }
 
-/// A document of keys of which one is this secret.
+/// A document of keys with this secret in one field.
 pub(super) fn lent(secret: &str) -> String {
     keys(-600, 3000).replacen(SECRET, secret, 1)
 }
 
-/// AWS's server: what it answers to a request for a token, to one without a token, and its document.
+/// AWS's server: its response to a token request, to a request without a token, and its document.
 #[derive(Clone)]
 pub(super) struct Aws {
     pub(super) put: Result<u16, FetchError>,
@@ -103,7 +103,7 @@ impl Aws {
     }
 }
 
-/// Azure's server, as it writes numbers.
+/// Azure's server, which writes numbers as text.
 pub(super) fn azure(request: &FetchRequest) -> Result<FetchResponse, FetchError> {
     let json = |code, body: String| {
         Ok(FetchResponse::new(code, &[("Content-Type", "application/json")], body.as_bytes()))
@@ -128,7 +128,7 @@ pub(super) fn azure(request: &FetchRequest) -> Result<FetchResponse, FetchError>
     json(404, r#"{"error":"not_found"}"#.to_owned())
 }
 
-/// Findings where this environment is set.
+/// The findings with this environment.
 pub(super) fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<DoctorFinding> {
     let texts = Texts::new(&[("/var/run/token", SECRET), ("/var/run/broken", &format!("{SECRET}\n"))]);
     let variable =
@@ -151,7 +151,7 @@ pub(super) fn complaints(
     told::complaints(found(servers, environment))
 }
 
-/// One server where all of them are by themselves.
+/// The servers with one server at the default address.
 pub(super) fn at_the_address<'a>(
     reply: impl Fn(&FetchRequest) -> Result<FetchResponse, FetchError> + 'a,
 ) -> Servers<'a> {
@@ -164,7 +164,8 @@ pub(super) const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
 pub(super) const CLIENT: &str = "11111111-2222-3333-4444-555555555555";
 pub(super) const EMAIL: &str = "shop@reef.iam.gserviceaccount.com";
 
-/// What a stub may answer to every path: a token, documents whose every field is one, cut and whole, and a token alone.
+/// The bodies of a stub that sends the same to every path: a token, documents with tokens in every field (complete and truncated), and a
+/// bare token.
 pub(super) fn bodies_of_stubs() -> [String; 5] {
     let whole = format!(
         r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}"}}"#
@@ -178,7 +179,7 @@ pub(super) fn bodies_of_stubs() -> [String; 5] {
     ]
 }
 
-/// What no SDK takes for keys.
+/// Documents that no SDK accepts as keys.
 pub(super) fn odd_documents() -> Vec<String> {
     let odd = ["", "{", "{}", "[]", "null", "7", "\u{0}", "<html>", r#"{"Code":"Success"}"#];
     let whole = keys(-600, 3000);
@@ -190,7 +191,7 @@ pub(super) fn odd_documents() -> Vec<String> {
     odd.into_iter().map(str::to_owned).chain(without).chain([empty, failed, half]).collect()
 }
 
-/// What Google's libraries take for no token.
+/// Responses that Google's libraries do not accept as a token.
 pub(super) const ODD_TOKENS: [&str; 8] = [
     "",
     "{}",
