@@ -350,7 +350,7 @@ mod tests {
         idle_between(&DiagnosisInput { known: &known, tried: &tried })
     }
 
-    /// A request that came a little later was answered, so that the time was none, and the figure a number of requests.
+    /// Regression: a later request on such a connection succeeded, so the result was a number of requests instead of a time.
     #[test]
     fn a_connection_cut_just_before_others_were_served_is_closed_by_time() {
         let between = between(&[

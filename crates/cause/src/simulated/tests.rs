@@ -1,4 +1,4 @@
-//! What an inquiry promises, on targets whose cause is known.
+//! Tests of inquiries on targets with a known cause.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::report::DiagnosisReport;
 use crate::subject::ExperimentTarget;
 use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 
-/// Carries an inquiry out and hands each experiment over with what was seen, to be changed at will.
+/// Runs an inquiry and passes each observation to `change`.
 fn inquire(
     plant: &mut PlantedTarget,
     mut change: impl FnMut(&Experiment, &mut ExperimentObservation, &mut ModelTarget),
@@ -42,7 +42,7 @@ fn figure(score: &DiagnosisScore, class: CauseClass, name: &str) -> Option<f64> 
     cause.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
 }
 
-/// The figures that the example prints for many more seeds: this only keeps them from falling unseen.
+/// The example prints these figures for many more seeds. This test only guards against a drop.
 #[test]
 fn most_single_causes_are_named_and_hardly_any_wrongly_with_confidence() {
     let scores = scores::singles(501..505);
@@ -116,7 +116,7 @@ fn one_trial_that_cannot_be_believed_is_tried_again() {
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
 
-/// The next overload came upon what the one before had left, and all of it hung: a core was called a limiter that hangs.
+/// Regression: the next overload met the backlog of the last one, and all its requests hung, so a core was called a hanging limiter.
 #[test]
 fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_itself_again() {
     let mut plant = PlantedTarget::draw(CauseClass::CpuSaturation, 2);
@@ -129,7 +129,7 @@ fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Generator));
 }
 
-/// Of a pool it was told that answers come in step with 100 ms, by 0.05 of 1.
+/// Regression: the evidence for a pool was that responses come in step with 100 ms, with a strength of 0.05.
 #[test]
 fn what_is_told_of_a_cause_speaks_for_it_and_says_whether_it_was_seen() {
     for class in SINGLE {
@@ -220,7 +220,7 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
     assert!(inquiry.report().untested.iter().all(|untested| untested.reason.contains("has not recovered")));
 }
 
-/// A process that was killed for its memory was called a cap on connections with a quota beside it.
+/// Regression: a process that was killed for its memory was called a connection cap with a CPU quota.
 #[test]
 fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
     for (dies, since) in [("over", "near"), ("many clients", "over")] {
@@ -255,7 +255,7 @@ fn nobody(hit: &mut ObservedRequest) {
     (hit.outcome, hit.sent, hit.carrying_connection) = (ObservedOutcome::Refused, None, None);
 }
 
-/// All that failed afterwards was held against a base of which most had failed, and found to be as ever.
+/// Regression: later failures were compared with a base in which most requests had failed.
 #[test]
 fn a_target_that_dies_at_half_the_limit_is_gone_and_nothing_is_told_of_it() {
     let mut plant = PlantedTarget::draw(CauseClass::HangingLimiter, 7);
@@ -267,11 +267,11 @@ fn a_target_that_dies_at_half_the_limit_is_gone_and_nothing_is_told_of_it() {
     });
     let report = inquiry.report();
     assert_eq!((report.down_since, tried), (Some("base"), 1));
-    // Those that were answered found a port.
+    // The answered requests had found a port.
     assert!(report.excluded.iter().all(|out| out.class == CauseClass::Ports), "{:?}", report.excluded);
 }
 
-/// A proxy before it went on answering: its 503 were taken for those of a limiter that fills 0 requests/s.
+/// Regression: a proxy still responded, and its 503 looked like a limiter with a fill rate of 0.
 #[test]
 fn a_target_that_dies_behind_a_proxy_is_gone_too() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
@@ -291,7 +291,7 @@ fn a_target_that_dies_behind_a_proxy_is_gone_too() {
     assert_ne!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
 
-/// The connections that died with it were a race of kept connections.
+/// Regression: the connections that ended with the process counted as a keep-alive race.
 #[test]
 fn what_is_started_anew_during_an_experiment_that_is_not_too_much_was_not_tried_in_it() {
     let mut plant = PlantedTarget::draw(CauseClass::ConcurrencyCap, 7);
@@ -321,7 +321,7 @@ fn a_target_that_is_restarted_during_a_rest_is_not_gone() {
     assert!(inquiry.report().experiments.iter().any(|tried| tried.experiment.name == "many clients"));
 }
 
-/// On a machine that was busy with something else, what stood still was the generator, and the target was told to pause.
+/// Regression: on a busy machine the generator stalled, and the report said that the target pauses.
 #[test]
 fn what_stands_still_while_the_generator_is_late_is_no_pause() {
     let named = |late: bool| {
@@ -338,7 +338,7 @@ fn what_stands_still_while_the_generator_is_late_is_no_pause() {
     assert!(!named(true));
 }
 
-/// An agent that its quota stopped in each period was told to pause, whatever its control group said.
+/// Regression: a target that its quota stopped in each period was said to pause.
 #[test]
 fn what_goes_on_again_whenever_a_quotas_period_ends_is_no_pause() {
     let named = |every: f64| {
@@ -354,7 +354,7 @@ fn what_goes_on_again_whenever_a_quotas_period_ends_is_no_pause() {
         |report: &DiagnosisReport| report.causes.iter().any(|cause| cause.class == CauseClass::Pauses);
     let throttled = named(0.1);
     assert!(!pauses(&throttled), "{:?}", throttled.causes);
-    // Each 0.4 s is in step with 0.1 s, too.
+    // Stalls every 0.4 s are in step with 0.1 s, too.
     let paused = named(0.4);
     assert!(pauses(&paused), "{:?}", paused.causes);
     let tie = |report: &DiagnosisReport| {
@@ -363,7 +363,7 @@ fn what_goes_on_again_whenever_a_quotas_period_ends_is_no_pause() {
     assert!(tie(&paused) && !tie(&throttled));
 }
 
-/// Each so many seconds nothing goes on for so long; `late` if it is the generator that stands still.
+/// Adds a stall of this length every `every` seconds; `late` means that the generator stalled.
 fn stand_still(watched: &mut ExperimentObservation, every: f64, length: f64, late: bool) {
     for hit in &mut watched.requests {
         let (begun, took) = ((hit.due / every).floor() * every, hit.response_time());
@@ -375,7 +375,7 @@ fn stand_still(watched: &mut ExperimentObservation, every: f64, length: f64, lat
     }
 }
 
-/// The same was wanted again and again, without an end: what carries experiments out had to notice.
+/// Regression: the inquiry asked for the same impossible experiment for ever.
 #[test]
 fn what_cannot_be_carried_out_is_not_asked_for_again() {
     for (name, tried_at_all) in [
@@ -407,7 +407,8 @@ fn an_opening_without_a_single_request_is_not_asked_for_again() {
     assert_eq!(tried, ["base", "near", "over", "again"]);
 }
 
-/// A wrong path and a port that speaks no TLS were called a cap on connections: all failed beside idle ones, as it did without them.
+/// Regression: a wrong URL path and a port without TLS were called a connection cap, because all requests failed beside idle connections,
+/// as they did without them.
 #[test]
 fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
@@ -419,7 +420,7 @@ fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening(
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Unknown));
 }
 
-/// Servers that take their time for a new connection once the kernel had opened it were called one core or one worker.
+/// Regression: servers that are slow after the kernel completes a connection were called one core or one worker.
 #[test]
 fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
     for seed in 0..5 {
@@ -434,7 +435,7 @@ fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
     }
 }
 
-/// A wait of half a millisecond was called none, and one in eight causes fitted.
+/// Regression: a wait of half a millisecond did not count, and only one in eight causes fitted.
 #[test]
 fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core_and_no_pool() {
     for seed in 0..8 {
@@ -445,7 +446,8 @@ fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core
     }
 }
 
-/// On a busy machine connects took longer above the limit, and that was called what connections cost, though none was new below it.
+/// Regression: on a busy machine connects took longer above the limit. This was called a cost of connections, although no connection was
+/// new below the limit.
 #[test]
 fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
     for seed in 0..4 {
@@ -461,7 +463,7 @@ fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
     }
 }
 
-/// Each connection was closed before it was used again at half the limit, which was called a server that closes each.
+/// Regression: each connection was closed before its second use, which looked like a server that closes every connection.
 #[test]
 fn a_race_that_every_request_at_half_the_limit_loses_is_one() {
     let named = |seed| score(PlantedTarget::draw_local(CauseClass::KeepAliveRace, seed)).named;
@@ -489,7 +491,7 @@ fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_el
     assert!(inquiry.report().experiments.iter().all(|tried| tried.experiment.name != "idle for"));
 }
 
-/// At 65/s one in 127 failed, of the 208 requests of four seconds one or two.
+/// At 65/s one request in 127 failed, so the 208 requests of four seconds had one or two failures.
 #[test]
 fn connections_are_used_until_as_many_fail_as_tell_a_habit_from_chance() {
     let used = |failing| {
@@ -512,7 +514,7 @@ fn connections_are_used_until_as_many_fail_as_tell_a_habit_from_chance() {
     assert_eq!(used(1e-6), Duration::from_secs(15));
 }
 
-/// Twice as much as a second's line, and answers that are waited for as long as three tries take.
+/// The proxy needs twice the load of a one-second queue, and a time limit for three tries.
 #[test]
 fn who_gives_up_after_more_than_a_line_of_one_second_is_seen_in_a_longer_one() {
     let mut in_line = 0;
@@ -564,7 +566,7 @@ fn a_limit_that_is_none_ends_the_inquiry_without_load() {
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Unknown));
 }
 
-/// Clients and bursts were bounded by the limit that the search had found: 71 requests in a second where 40 were let.
+/// Regression: the load of clients and bursts followed the found limit: 71 requests in one second, with 40 allowed.
 #[test]
 fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
     for (class, share) in
@@ -581,7 +583,7 @@ fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
     }
 }
 
-/// When each request of an inquiry was due, in seconds, in order.
+/// The due times of all requests of an inquiry, sorted, in seconds.
 fn due(plant: &mut PlantedTarget) -> Vec<f64> {
     let (mut inquiry, mut due) = (Inquiry::new(plant.known.clone()), Vec::new());
     loop {
@@ -609,7 +611,7 @@ fn due(plant: &mut PlantedTarget) -> Vec<f64> {
 }
 
 fn busiest_second(due: &[f64]) -> usize {
-    // A hair less than a second: what is a second apart is in two.
+    // The window is slightly shorter than a second, so that requests one second apart are in two windows.
     let within = |from: &f64| due.iter().filter(|at| (*from..from + 1.0 - 1e-6).contains(*at)).count();
     due.iter().map(within).max().unwrap_or(0)
 }
@@ -652,7 +654,8 @@ fn ties_name_what_would_tell() {
     assert!(tie.is_some_and(|tie| tie.how_to_tell.contains("--server-cgroup")), "{:?}", score.report.ties);
 }
 
-/// A bucket of three was called a cap on concurrency: it refuses four at once, however quickly each is answered.
+/// Regression: a bucket of three was called a concurrency cap, because it refuses the fourth simultaneous request however fast the
+/// responses are.
 #[test]
 fn a_small_bucket_is_no_cap_and_a_cap_no_bucket() {
     let right = |class: CauseClass, draw: fn(CauseClass, u64) -> PlantedTarget| {
