@@ -193,7 +193,7 @@ fn plants(asked: &Asked, wanted: impl Fn(SimulatedClass) -> bool) -> Vec<(Simula
     classes.flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant))).collect()
 }
 
-/// Runs `f` for each target on two threads and collects the results in any order.
+/// Runs `of` for each target on two threads and collects the results in any order.
 fn each<T: Send>(
     plants: &[(SimulatedClass, usize)],
     of: impl Fn(&(SimulatedClass, usize)) -> Vec<T> + Sync,

@@ -392,8 +392,8 @@ mod tests {
         WeightedEvidence { evidence, weight: 1.0, late_weight: 0.0, busy: false }
     }
 
-    /// A target that held and then answered nobody left a range that began at nothing, and one that answered what it had held up a range
-    /// upside down: the grid was empty.
+    /// Regression: the grid was empty for a range from 0 (a target that stopped responding) and for a reversed range (a target that
+    /// responded to its backlog).
     #[test]
     fn a_range_from_nothing_or_upside_down_has_a_bracket_too() {
         let curves = FailureCurves::new(&SearchGoal::CLIFF);

@@ -157,12 +157,12 @@ fn is_missed(blocks: &[BlockCounts], within: f64) -> bool {
 mod tests {
     use super::*;
 
-    /// So many sent and answered, in so many seconds at most.
+    /// A block with these counts and this slowest response.
     fn block(sent: u32, good: u32, slowest: f64) -> BlockCounts {
         BlockCounts { sent, good, slowest, ..BlockCounts::default() }
     }
 
-    /// One of five servers was busy with what had been sent before for four seconds, and the other four answered at once.
+    /// Regression: one of five servers was still busy for four seconds, but the other four responded at once.
     #[test]
     fn a_target_is_not_itself_again_while_one_answer_is_missing_that_was_due() {
         let each_third = [block(1, 1, 0.05), block(0, 0, 0.0), block(0, 0, 0.0)];
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn nor_while_one_server_answers_after_seconds_between_others_that_answer_at_once() {
-        // 15/s, each fifth after 3 s.
+        // The rate is 15/s, and every fifth response takes 3 s.
         let of_one = |at: usize| match at % 5 {
             2 => block(1, u32::from(at >= 45), if at >= 45 { 3.0 } else { 0.0 }),
             _ => block(1, 1, 0.05),

@@ -150,7 +150,7 @@ pub struct SearchReport {
 mod tests {
     use super::*;
 
-    /// One of several servers was slow: "found, 0.7 to 368/s".
+    /// Regression: with one slow server among several, the report said "found, 0.7 to 368/s".
     #[test]
     fn a_bracket_over_orders_of_magnitude_is_told_only_beside_a_rate_that_held() {
         let of = |lower: f64, upper: f64, good| {

@@ -1,4 +1,4 @@
-//! Searches for a number of clients, of targets whose limit is known.
+//! Tests of searches for a number of clients on targets with a known limit.
 
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ fn near(found: f64, expected: f64, tolerance: f64) {
     assert!((found / expected - 1.0).abs() < tolerance, "{found} against {expected}");
 }
 
-/// Four workers of 10 ms with 5 ms beside them: six clients keep all busy, and a hundred wait a quarter of a second.
+/// The target has four workers of 10 ms and another 5 ms per request. Six clients keep all workers busy, and a hundred clients wait for a
+/// quarter of a second.
 #[test]
 fn a_queue_bears_as_many_clients_as_wait_no_longer_than_the_bound() {
     let report = found(SimulatedWorkers::new(4, ServiceDistribution::Fixed(0.01), 0.005), GOAL, MOST);
@@ -63,7 +64,7 @@ fn a_cap_on_concurrency_is_found_to_a_client_more_or_less() {
     }
 }
 
-/// Fixed seeds: what these searches find is always the same, and worse only if the search got worse.
+/// The seeds are fixed, so the results change only if the search changes.
 #[test]
 fn brackets_hold_the_most_clients_that_a_target_bears() {
     let classes = [
@@ -86,7 +87,7 @@ fn brackets_hold_the_most_clients_that_a_target_bears() {
     assert!(percent(held.iter().copied()) >= 90.0, "{held:?}");
 }
 
-/// A closed loop has no growth: without a bound on latency a queue never breaks.
+/// A closed loop has no growth, so a queue never breaks without a latency goal.
 #[test]
 fn without_a_bound_on_latency_a_queue_is_capped_and_its_saturation_told() {
     let report =
@@ -105,7 +106,7 @@ fn more_clients_than_there_may_be_are_never_asked_for() {
     }
 }
 
-/// Answers the first few, and then nobody.
+/// A target that responds to the first few requests and then hangs.
 struct Hanging(u32);
 
 impl SimulatedServer for Hanging {
@@ -131,7 +132,7 @@ fn a_target_that_never_answers_is_not_searched() {
     assert_eq!((report.outcome, report.trials.len()), (Some(SearchOutcome::UnstableBaseline), 1));
 }
 
-/// Nothing that was measured is lost on a signal.
+/// An interrupted search still reports its results.
 #[test]
 fn whoever_ends_a_search_for_clients_is_told_what_is_known() {
     let plant = SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 8);
@@ -145,7 +146,7 @@ fn whoever_ends_a_search_for_clients_is_told_what_is_known() {
     }
 }
 
-/// The generator's limit is never the target's.
+/// The limit of the generator is never reported as that of the target.
 #[test]
 fn a_generator_that_keeps_too_few_clients_is_said_to_be_the_limit() {
     let server = SimulatedWorkers::new(4, ServiceDistribution::Fixed(0.01), 0.005);

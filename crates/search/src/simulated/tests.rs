@@ -1,4 +1,4 @@
-//! The simulation held to the formulas of the field, and searches held to what was measured of them.
+//! Tests of the simulation against known formulas, and of searches against their measured accuracy.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::shapes::erlang;
 use crate::target::{SearchTarget, search};
 use crate::vote::{FailureMode, TrialVerdict};
 
-/// Requests at exponential distances of a server that is warm.
+/// Sends Poisson arrivals to a warm server.
 fn poisson(mut server: impl SimulatedServer, rate: f64, requests: u32) -> (f64, f64) {
     let mut rng = fastrand::Rng::with_seed(7);
     let (mut at, mut total, mut errors, mut counted) = (0.0, 0.0, 0.0, 0.0);
@@ -40,7 +40,7 @@ fn close(found: f64, expected: f64, tolerance: f64) {
     assert!((found / expected - 1.0).abs() < tolerance, "{found} against {expected}");
 }
 
-/// Erlang's C: the mean response time of M/M/c.
+/// The mean response time of M/M/c by Erlang C.
 fn mmc(workers: u32, rate: f64, mean: f64) -> f64 {
     let load = rate * mean;
     let lost = erlang(workers, load);
@@ -89,7 +89,7 @@ fn a_bucket_lets_through_what_fills_it() {
     close(poisson(bucket, 1000.0, 200_000).1, 0.5, 0.02);
 }
 
-/// Half a CPU, and a thousand requests a second that take a millisecond of it.
+/// The target has half a CPU, and a thousand requests per second take 1 ms each.
 #[test]
 fn a_quota_lets_through_what_it_grants() {
     let service = ServiceDistribution::Fixed(0.001);
@@ -120,7 +120,7 @@ fn found(plant: &SimulatedTargetSpec, goal: SearchGoal, bounds: RateBounds, seed
     procedure.report()
 }
 
-/// Fixed seeds: what these searches find is always the same, and worse only if the search got worse.
+/// The seeds are fixed, so the results change only if the search changes.
 #[test]
 fn brackets_hold_the_cliff_and_middles_are_near_it() {
     let mut scores = Vec::new();
@@ -187,7 +187,7 @@ fn each_way_of_failing_is_named() {
     }
 }
 
-/// A minute of credits looks like capacity to whoever looks for half a minute.
+/// One minute of credits looks like capacity in a search of half a minute.
 #[test]
 fn what_is_used_up_is_said_to_be_or_not_excluded() {
     for seed in 0..4 {
@@ -217,14 +217,14 @@ fn nothing_above_the_greatest_rate_is_ever_offered() {
             assert!(report.trials.iter().all(|trial| trial.spec.rate <= most), "{class:?}");
             let outcome = report.outcome;
             assert!(share > 1.0 || outcome == Some(SearchOutcome::NoLimitFound), "{class:?}: {outcome:?}");
-            // Where nothing broke up to it answers were late, at least.
+            // If nothing broke, responses were late instead.
             let bad = report.cliff.lowest_bad.or(report.knee.and_then(|knee| knee.lowest_bad));
             assert!(outcome != Some(SearchOutcome::Found) || bad.is_some(), "{class:?}: {:?}", report.knee);
         }
     }
 }
 
-/// The generator's limit is never the target's, whether it is known beforehand or only seen in trials.
+/// The limit of the generator is never reported as that of the target, whether it is known or only seen in trials.
 #[test]
 fn a_slow_generator_is_said_to_be_the_limit() {
     for class in SimulatedClass::ALL {
@@ -250,7 +250,7 @@ fn a_slow_generator_is_said_to_be_the_limit() {
     }
 }
 
-/// Nothing that was measured is lost on a signal.
+/// An interrupted search still reports its results.
 #[test]
 fn whoever_ends_a_search_is_told_what_is_known() {
     let plant = SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 8);
@@ -278,7 +278,7 @@ fn a_bucket_is_as_large_as_it_is_said_to_be() {
     }
 }
 
-/// Answers nobody.
+/// A target that never responds.
 struct Dead;
 
 impl SimulatedServer for Dead {
@@ -298,7 +298,7 @@ fn a_target_that_fails_at_the_baseline_is_not_searched() {
     assert_eq!((report.outcome, report.trials.len()), (Some(SearchOutcome::UnstableBaseline), 1));
 }
 
-/// Answers well until some instant, and nobody after it.
+/// A target that responds until a given time and never afterwards.
 struct Mortal(f64);
 
 impl SimulatedServer for Mortal {
@@ -322,7 +322,7 @@ fn a_target_that_dies_during_a_search_ends_it_all_the_same() {
     }
 }
 
-/// Bounded, whatever a target does: a trial ends soon after it does damage.
+/// The requests in flight are bounded for any target, because a trial ends soon after it does damage.
 #[test]
 fn what_is_in_flight_is_bounded() {
     for class in [SimulatedClass::LimiterHanging, SimulatedClass::QueueHeavy, SimulatedClass::Collapse] {
@@ -382,7 +382,7 @@ fn a_long_run_of_nothing_special_has_no_errors() {
     assert_eq!((errors, late), (0.0, 0.0));
 }
 
-/// Answers at once, but for every so many-th, which fails.
+/// A target that responds at once, but fails every n-th request.
 struct Failing {
     every: u32,
     served: u32,
@@ -397,7 +397,7 @@ impl SimulatedServer for Failing {
     fn drop_waiting(&mut self, _: f64) {}
 }
 
-/// Answers as many as there are; above a rate one of thirty is late.
+/// A target that responds to all requests; above a rate, one response in thirty is late.
 struct LateAbove {
     rate: f64,
     last: f64,
@@ -431,7 +431,8 @@ fn capped(server: impl SimulatedServer + 'static, max_rate: f64) -> SearchReport
 
 #[test]
 fn a_goal_that_is_broken_at_any_rate_has_no_limit_and_was_not_kept() {
-    // One in a hundred shows in a step of the ramp, one in four hundred only when the highest rate is held, and of less only when it is for long.
+    // One failure in a hundred shows in a ramp step. One in four hundred shows only at the highest rate, and rarer ones only in a long
+    // trial.
     for (every, max_rate) in [(100, 2_000.0), (100, 20_000.0), (400, 2_000.0), (250, 280.0), (127, 65.0)] {
         let report = capped(Failing { every, served: 0 }, max_rate);
         assert_eq!(report.outcome, Some(SearchOutcome::UnstableBaseline), "one in {every} up to {max_rate}");
@@ -459,7 +460,7 @@ fn where_answers_are_only_late_the_knee_is_found_and_nothing_is_said_to_break() 
     assert_eq!(early.outcome, Some(SearchOutcome::UnstableBaseline), "late from the first rate on");
 }
 
-/// Stands still for 61 ms of each 1.96 s, and answers at once otherwise.
+/// A target that stalls for 61 ms every 1.96 s and otherwise responds at once.
 struct Pausing;
 
 impl SimulatedServer for Pausing {
@@ -471,7 +472,7 @@ impl SimulatedServer for Pausing {
     fn drop_waiting(&mut self, _: f64) {}
 }
 
-/// One in fifty was late, which one look of eight seconds does not tell from one in a hundred.
+/// One response in fifty is late, which one trial of eight seconds cannot tell from one in a hundred.
 #[test]
 fn late_answers_that_may_be_chance_at_the_highest_rate_are_looked_at_for_longer() {
     let late = LatencyGoal { share: 0.01, than: Duration::from_millis(20) };
@@ -485,7 +486,7 @@ fn late_answers_that_may_be_chance_at_the_highest_rate_are_looked_at_for_longer(
     assert_eq!(report.cliff.lowest_bad, None, "nothing breaks");
 }
 
-/// Fails once in four hundred above a rate, which two seconds do not tell from chance.
+/// A target that fails one request in four hundred above a rate, which two seconds cannot tell from chance.
 struct SeldomFailing {
     last: f64,
     served: u32,
@@ -508,7 +509,7 @@ fn what_breaks_while_the_highest_rate_is_held_is_no_cap() {
     assert_ne!(report.outcome, Some(SearchOutcome::NoLimitFound));
 }
 
-/// A target that answers at once before a generator that cannot be believed when the highest rate is held for the first time.
+/// A fast target whose first trial at the highest rate is invalid.
 struct Distrusted {
     target: SimulatedTarget,
     distrusted: u32,
@@ -543,7 +544,7 @@ fn the_highest_rate_is_not_held_by_a_trial_that_cannot_be_believed() {
     );
 }
 
-/// Servers in turn, of which one is slower than the others.
+/// A round-robin balancer with one slow server.
 struct Uneven {
     servers: Vec<SimulatedWorkers>,
     next: usize,
@@ -560,7 +561,7 @@ impl SimulatedServer for Uneven {
     }
 }
 
-/// Two of three answers stay quick, as they do where a limiter hangs.
+/// Two of three responses stay quick, as with a hanging limiter.
 #[test]
 fn one_slow_server_among_quick_ones_queues_and_does_not_hang() {
     for (service, slower) in [(0.01, 8.0), (0.002, 4.0), (0.03, 3.0)] {
@@ -582,7 +583,7 @@ fn one_slow_server_among_quick_ones_queues_and_does_not_hang() {
     }
 }
 
-/// No overload of such a limiter is far above it: what is spent shows in fewer errors.
+/// A strong overload of such a limiter is not allowed, so an empty bucket shows as fewer errors.
 #[test]
 fn a_limiter_hardly_below_the_highest_rate_is_found_or_not_told() {
     for share in [0.87, 0.9, 0.95, 0.98] {
