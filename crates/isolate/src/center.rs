@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     /// The depression scale of Hollander and Wolfe (1973), examples 3.3 and 3.4: an estimate of 0.46, and an interval from 0.010 to 0.786
-    /// with a coverage of 96.1 %, as second visit minus first with the other sign.
+    /// with 96.1 % coverage. The differences are second visit minus first, with the sign reversed.
     #[test]
     fn the_depression_scale() {
         let differences = [0.952, -0.147, 1.022, 0.43, 0.62, 0.59, 0.49, -0.08, 0.01];
@@ -76,7 +76,7 @@ mod tests {
         assert!(near(center.lower, 0.01) && near(center.upper, 0.786), "{center:?}");
     }
 
-    /// Darwin's maize as in `wilcoxon`; the interval is what the test does not refuse.
+    /// Darwin's maize, as in `wilcoxon`. The interval contains the values that the test does not reject.
     #[test]
     fn the_interval_holds_what_the_test_does_not_refuse() {
         let maize =

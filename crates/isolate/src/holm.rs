@@ -18,7 +18,7 @@ pub fn adjust(p_values: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Wikipedia, "Holm–Bonferroni method", its example: of 0.01, 0.04, 0.03 and 0.005 the first and the last are refused at 5 %.
+    /// The example of Wikipedia, "Holm–Bonferroni method": of 0.01, 0.04, 0.03 and 0.005, the first and the last are rejected at 5 %.
     #[test]
     fn the_example_of_four() {
         let told = adjust(&[0.01, 0.04, 0.03, 0.005]);
@@ -28,7 +28,7 @@ mod tests {
     }
 
     /// Fifteen p-values of Benjamini and Hochberg ("Controlling the False Discovery Rate", Journal of the Royal Statistical Society B 57,
-    /// 1995, section 4), of which a step down with Bonferroni's first level refuses three at 5 %, as they say of Hochberg's and Bonferroni's.
+    /// 1995, section 4). A step-down procedure rejects three of them at 5 %, as they state for Hochberg's and Bonferroni's procedures.
     #[test]
     fn the_fifteen_of_thrombolysis() {
         let p = [

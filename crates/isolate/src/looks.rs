@@ -84,7 +84,7 @@ impl InterimLook {
 mod tests {
     use super::*;
 
-    /// On a path that wanders by a quarter, which its margin said, 11 % (4 to 21) were told of a hop that costs nothing.
+    /// Regression: on a path with a noise of a quarter, which was its margin, a hop without a cost was reported as 11 % slower (4 to 21).
     #[test]
     fn what_is_no_difference_is_1_percent_and_a_fifth_of_a_wider_margin() {
         assert_eq!(

@@ -47,7 +47,7 @@ fn mills(z: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Abramowitz and Stegun, tables 26.1 and 26.2.
+    /// The values are from Abramowitz and Stegun, tables 26.1 and 26.2.
     #[test]
     fn the_distribution_agrees_with_tables() {
         for (z, expected) in [

@@ -112,7 +112,8 @@ mod tests {
         assert!(seconds(5, 200.0).0 > 2 * at_200);
     }
 
-    /// The two-sample table of Lehr's rule turned to one: 1 deviation at 5 % to one side with 90 % takes (1.645 + 1.282)² = 8.6 normal differences.
+    /// Lehr's rule for one sample: one deviation at a one-sided level of 5 % with 90 % power needs (1.645 + 1.282)² = 8.6 normal
+    /// differences.
     #[test]
     fn the_number_of_cells_is_that_of_the_normal_test_over_its_efficiency() {
         assert!((cells_needed(1.0, 1.0, 0.05) * EFFICIENCY - 8.564).abs() < 0.01);

@@ -126,8 +126,8 @@ pub fn critical_sum(n: usize, level: f64) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Critical values of T for two-sided 5 % (Siegel, "Nonparametric Statistics", 1956, table G; Wilcoxon and Wilcox, "Some Rapid
-    /// Approximate Statistical Procedures", 1964, table 2).
+    /// The critical values of T for a two-sided level of 5 % are from Siegel, "Nonparametric Statistics", 1956, table G, and Wilcoxon and
+    /// Wilcox, "Some Rapid Approximate Statistical Procedures", 1964, table 2.
     #[test]
     fn critical_values_are_those_of_the_printed_tables() {
         let printed = [0, 2, 3, 5, 8, 10, 13, 17, 21, 25, 29, 34, 40, 46, 52, 58, 65, 73, 81, 89];
@@ -141,7 +141,7 @@ mod tests {
         );
     }
 
-    /// Differences in height of cross- and self-fertilised maize, in eighths of an inch (Darwin, "The Effects of Cross and Self
+    /// The differences in height of cross- and self-fertilised maize, in eighths of an inch (Darwin, "The Effects of Cross and Self
     /// Fertilisation in the Vegetable Kingdom", 1876; Fisher, "The Design of Experiments", 1935, section 17). The documentation of
     /// `scipy.stats.wilcoxon` has T = 24 and p = 0.041259765625.
     #[test]
@@ -154,8 +154,8 @@ mod tests {
         assert!(ranks.p_below() > 0.97);
     }
 
-    /// Depression scale at the first and second visit (Hollander and Wolfe, 1973, page 29; R's `example(wilcox.test)`: V = 40,
-    /// p = 0.01953 one-sided).
+    /// The depression scale at the first and second visit (Hollander and Wolfe, 1973, page 29; R's `example(wilcox.test)`: V = 40, p =
+    /// 0.01953 one-sided).
     #[test]
     fn the_depression_scale() {
         let ranks = SignedRanks::of(&DEPRESSION, 0.0);
@@ -165,8 +165,8 @@ mod tests {
 
     pub(crate) const DEPRESSION: [f64; 9] = [0.952, -0.147, 1.022, 0.43, 0.62, 0.59, 0.49, -0.08, 0.01];
 
-    /// Ten pairs with a tie and a zero (Wikipedia, "Wilcoxon signed-rank test", the example of its older versions: nine ranks, T+ = 18
-    /// and T- = 27). By the printed table of nine differences neither is remarkable.
+    /// Ten pairs with a tie and a zero (Wikipedia, "Wilcoxon signed-rank test", an example of older versions: nine ranks, T+ = 18 and T- =
+    /// 27). Neither sum is significant in the printed table for nine differences.
     #[test]
     fn ties_share_their_ranks_and_zeros_have_none() {
         let pairs = [15.0, -7.0, 5.0, 20.0, 0.0, -9.0, 17.0, -12.0, 5.0, -10.0];
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn the_normal_approximation_meets_the_exact_count() {
         for every in [1.0, 7.0] {
-            // Of the second kind most are tied.
+            // Most differences of the second kind are tied.
             let differences: Vec<_> =
                 (0..50).map(|at| (f64::from(at * 29 % 50) / every).floor() + 1.0 - 25.0 / every).collect();
             let ranks = SignedRanks::of(&differences, 0.0);

@@ -1,4 +1,4 @@
-//! What whole experiments come to: the promises of SPECIFICATION.md about `isolate`, on seeds that stay the same.
+//! Tests of whole experiments against the promises of SPECIFICATION.md about `isolate`, with fixed seeds.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::segment::{Design, SegmentTimes};
 use crate::slot::{Cell, CellStats};
 use crate::study::{Study, StudyConfig, StudyEnd};
 
-/// Each of these on each path.
+/// The rates of the experiments on each path.
 const RATES: [f64; 2] = [200.0, 1000.0];
 const EXPERIMENTS: u64 = 200;
 
@@ -51,7 +51,7 @@ fn equal_ways_are_called_equal_when_that_is_known_and_not_before() {
     assert!(equal < 50.0, "two minutes do not tell it there: {equal}");
 }
 
-/// What a run that could not tell foretells is held against runs that went on.
+/// The forecast of an undecided run is compared with longer runs.
 #[test]
 fn at_50_a_second_it_says_how_long_it_would_take() {
     let short = SimulatedStudies::slower(NOISY, 50.0, 0.0);
@@ -149,7 +149,7 @@ fn asked(rate: f64) -> StudyConfig {
     }
 }
 
-/// Cells in which the variant takes twice as long, and in some of which this machine was the limit.
+/// Cells in which the variant takes twice as long; in some, this machine was the limit.
 fn slower_cells(count: usize, limited: usize) -> Vec<Cell> {
     let slot = |time: f64, limited| Some(CellStats::of(vec![time; 100], 100, 0, limited));
     (0..count).map(|at| vec![slot(1.0 + at as f64 * 0.01, false), slot(2.0, at < limited)]).collect()
@@ -180,7 +180,7 @@ fn a_variant_in_which_the_generator_was_the_limit_is_invalid_and_a_few_such_cell
     assert_eq!(told(4, 4).1, MeasureVerdict::Invalid { limited: 1.0 }, "it says so although no look was due");
 }
 
-/// One worker of a sidecar that is in both ways let through next to nothing: the other hop was "could not be told".
+/// Regression: a sidecar with one worker let hardly any request through on both paths, and the other hop was "could not be told".
 #[test]
 fn of_two_ways_that_both_hardly_answer_neither_is_the_cause_and_few_answers_alone_are_no_such_thing() {
     let verdict = |reference: usize, variant: usize, requests: usize| {
@@ -196,7 +196,7 @@ fn of_two_ways_that_both_hardly_answer_neither_is_the_cause_and_few_answers_alon
     assert!(matches!(verdict(0, 0, 5), MeasureVerdict::Undecided { .. }), "no times, and nothing failed");
 }
 
-/// One cell in which both answered, and 3 % of failures fewer were a difference in the place of none within the margin of 5 %.
+/// Regression: because of one cell with responses, 3 % fewer failures counted as a difference instead of none within the margin of 5 %.
 #[test]
 fn a_cell_from_before_the_line_had_grown_makes_nobody_answer() {
     let verdict = |answered: usize| {
@@ -227,7 +227,7 @@ fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells
     );
 }
 
-/// The interleaved ones had their second look in the time that the others' first one was lacking.
+/// Regression: the interleaved variants had their second look before the others had time for their first.
 #[test]
 fn all_ways_have_their_first_look_before_any_has_its_second() {
     let designs = vec![Design::Interleaved, Design::Blocks];
