@@ -93,7 +93,7 @@ mod tests {
     fn the_quickest_trip_says_how_far_a_clock_is_off_and_how_well_that_is_known() {
         let mut trips = RoundTrips::default();
         assert_eq!(trips.offset(), None);
-        // 50 ms ahead; the answer waits on its way back, and then not.
+        // The clock is 50 ms ahead. The first answer is delayed on its way back, and the second is not.
         trips.record(0, 40 * MS, 51 * MS);
         trips.record(100 * MS, 102 * MS, 151 * MS);
         let offset = trips.offset().unwrap();

@@ -500,7 +500,7 @@ mod tests {
 
     use super::*;
 
-    /// Pods that keep what they are told, and answer pings by clocks that are so far ahead.
+    /// Fake pods that record their orders and answer pings with clocks that are ahead by these offsets.
     struct Played {
         clock: RunClock,
         ahead: Vec<i64>,
@@ -616,7 +616,7 @@ mod tests {
         let (mut fleet, played) = fleet(&[0]);
         played.is_ready(0, VERSION);
         fleet.wait_until_ready(PATIENT, |_| false).unwrap();
-        // Nobody has listened for an hour, in which it was heard.
+        // The caller did not listen for an hour, in which the pod sent a line.
         played.events.send(WireEvent::Line { pod: 0, at: 3600 * SECOND, line: "{}".into() }).unwrap();
         assert!(
             matches!(fleet.next(Duration::ZERO), Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) if why.contains("not a report"))

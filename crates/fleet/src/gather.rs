@@ -207,7 +207,7 @@ mod tests {
         interval(from * SECOND, to * SECOND, sent)
     }
 
-    /// All that can be told at this second, as (from, to, sent, missing).
+    /// All intervals that are available at this time, as (from, to, sent, missing).
     fn told(gather: &mut IntervalMerger, now: Nanos) -> Vec<(Nanos, Nanos, u64, Vec<usize>)> {
         std::iter::from_fn(|| gather.next(now))
             .map(|one| {

@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(of(&[("/proc/a", 1), ("/sys/b", 1)], &[]).unwrap_err().len(), 2);
     }
 
-    /// The bound is on the values as they are: a Secret of 1 MiB is 1.4 MB in JSON.
+    /// The limit applies to the plain values: a Secret of 1 MiB is 1.4 MB of JSON.
     #[test]
     fn more_than_a_secret_takes_is_refused_beforehand_with_what_is_how_large() {
         let arguments = r#"["x"]"#.len();

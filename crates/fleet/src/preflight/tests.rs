@@ -1,4 +1,4 @@
-//! Statuses as a cluster of version 1.34 writes them, and what is said of each.
+//! Tests with statuses as a cluster of version 1.34 writes them.
 
 use serde_json::json;
 
@@ -60,7 +60,7 @@ fn who_joins_a_job_need_not_be_able_to_make_one() {
     );
 }
 
-/// The least role is what is asked for before anything is made, no more and no less.
+/// The shipped role has exactly the permissions that the preflight checks.
 #[test]
 fn the_role_that_is_shipped_grants_what_is_asked_for_and_nothing_else() {
     let shipped = include_str!("../../../../deploy/load-rbac.yaml");
