@@ -467,7 +467,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with kubeconfig files, and the variables of a process that looks for them.
+    /// A directory with kubeconfig files, and the environment variables of a process.
     struct World {
         folder: TempDir,
         variables: Vec<(&'static str, String)>,
@@ -518,7 +518,7 @@ mod tests {
         json!({"name": name, "user": {"token": token}})
     }
 
-    /// One file, with these in its cluster and its user.
+    /// A kubeconfig with these values in its cluster and its user.
     fn one(cluster: &Value, user: &Value) -> Result<ResolvedContext, KubeAccessError> {
         let mut world = World::new();
         let text = json!({

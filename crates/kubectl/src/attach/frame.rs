@@ -227,7 +227,7 @@ mod tests {
         Message::Data(Bytes::from_static(text.as_bytes()))
     }
 
-    /// The examples of RFC 6455, section 5.7.
+    /// The examples are from RFC 6455, section 5.7.
     #[test]
     fn frames_are_read_and_written_as_the_standard_shows_them() {
         assert_eq!(read(&[0x81, 5, b'H', b'e', b'l', b'l', b'o']), Ok(vec![data("Hello")]));

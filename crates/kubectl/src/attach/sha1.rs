@@ -48,7 +48,7 @@ fn mixed(state: [u32; 5], block: &[u8]) -> [u32; 5] {
 mod tests {
     use super::*;
 
-    /// RFC 3174, section 7.3, and a text whose padding begins another block.
+    /// The examples are from RFC 3174, section 7.3, with a text whose padding needs another block.
     #[test]
     fn digests_are_those_of_the_standard() {
         let hex = |text: &[u8]| digest(text).map(|byte| format!("{byte:02x}")).concat();
