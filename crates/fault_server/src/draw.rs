@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// One of 10 requests at 19,905/s was found to break at 2,200/s: half a millisecond is more than any sender keeps to.
+    /// Regression: a bucket of 10 requests at 19,905/s broke at 2,200/s, because no sender keeps its schedule to half a millisecond.
     #[test]
     fn a_bucket_is_not_emptied_by_a_sender_that_is_late() {
         for seed in 0..300 {
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// A service of 92 ms and a timeout of 0.54 s: three requests of a thousand failed, whatever the rate.
+    /// Regression: with a service time of 92 ms and a timeout of 0.54 s, three requests of a thousand failed at any rate.
     #[test]
     fn no_timeout_is_so_short_that_requests_fail_at_any_rate() {
         for seed in 0..300 {

@@ -184,7 +184,7 @@ mod tests {
     fn a_cap_s_limit_is_nominal() {
         let said = of(&["concurrency-cap"]);
         assert_eq!(said["limit_exact"], false);
-        // The study's 0.31 of what ten places can do.
+        // The study found 0.31 of the capacity of ten places.
         let by_chance = said["plants"][0]["limit_of_chance"].as_f64().unwrap();
         assert!((by_chance / 200.0 - 0.31).abs() < 0.005, "{by_chance}");
         assert!((erlang_b(10, 9.0) - 0.1680).abs() < 1e-4);

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn requests_at_exactly_the_rate_are_admitted_for_ever() {
-        // Where no whole number of nanoseconds is between two, each that is late by a fraction loses it for a bucket of one.
+        // If the distance is not a whole number of nanoseconds, rounding makes some requests late, which matters for a bucket of one.
         for (rate, size) in [(3.0, 2.0), (333.3, 2.0), (160.0, 1.0), (200.0, 1.0)] {
             let mut bucket = GcraBucket::new(rate, size);
             let at = |n: u64| (n as f64 * 1e9 / rate).round() as NanosSinceStart;
@@ -129,7 +129,7 @@ mod tests {
         let mut window = FixedWindowLimiter::new(200.0, SECOND / 4);
         for (n, at) in [0, 240, 250, 499, 500, 1750].into_iter().enumerate() {
             let admitted = (0..80).filter(|_| window.take(at * SECOND / 1000)).count();
-            // The second and the fourth come into windows that are used up.
+            // The second and the fourth burst arrive in windows that are used up.
             assert_eq!(admitted, if n == 1 || n == 3 { 0 } else { 50 }, "{at}");
         }
     }
@@ -140,7 +140,7 @@ mod tests {
         let left: Vec<_> = (0..500).filter_map(|_| spaced.take(SECOND)).collect();
         assert_eq!(left.len(), 101);
         assert_eq!((left[0], left[1], left[100]), (SECOND, SECOND + 5_000_000, SECOND + SECOND / 2));
-        // Alone, nobody waits.
+        // A single request does not wait.
         assert_eq!(spaced.take(9 * SECOND), Some(9 * SECOND));
     }
 }

@@ -1,4 +1,4 @@
-//! Plants alone and one after the other, followed request by request as the server's loop does.
+//! Tests of faults alone and in sequence, request by request, as the server's loop runs them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use crate::truth::erlang_b;
 
 const MS: NanosSinceStart = 1_000_000;
 
-/// When each request that comes at these instants ends, and how. What computes does so in no time.
+/// The end of each request that arrives at these times, with its outcome. Computing takes no time.
 fn ends(
     texts: &[&str],
     arrivals: impl IntoIterator<Item = NanosSinceStart>,
@@ -16,7 +16,7 @@ fn ends(
     let mut model = FaultModel::new(&PlantedFault::parse_all(texts).unwrap(), 0, 3);
     let mut courses: Vec<_> = arrivals.into_iter().map(|at| (at, RequestProgress::default())).collect();
     let mut ended = vec![(0, PlannedResponse::Close); courses.len()];
-    // An end comes before what happens at the same instant: its place is free by then.
+    // At the same time, an end comes before an arrival, so its place is free.
     let mut due: BinaryHeap<_> =
         courses.iter().enumerate().map(|(number, (at, _))| Reverse((*at, 1, number))).collect();
     let mut begun = vec![false; courses.len()];
@@ -75,7 +75,7 @@ fn a_cap_s_place_is_taken_for_as_long_as_what_follows_it_takes() {
 #[test]
 fn plants_follow_one_another_in_the_order_given() {
     let (pool, limiter) = ("pool,workers=2,service=100ms", "rate-limiter,rate=10,bucket=4");
-    // Twelve at once: the limiter lets four through to the pool, or meets pairs 100 ms apart.
+    // Twelve requests arrive at once. The limiter passes four to the pool, or it meets pairs that are 100 ms apart.
     let limited_first = ends(&[limiter, pool], [0; 12]);
     let pooled_first = ends(&[pool, limiter], [0; 12]);
     assert_eq!((count(&limited_first, 200), count(&limited_first, 429)), (4, 8));
@@ -94,7 +94,7 @@ fn what_hangs_is_closed_in_the_end() {
 #[test]
 fn a_chain_answers_504_after_its_tries_and_its_retries_keep_it_from_recovering() {
     let plant = "timeout-chain,workers=1,service=100ms,timeout=500ms,tries=3";
-    // Twice what it can do for 2 s, then half of it for 20 s.
+    // The load is twice the capacity for 2 s and then half of it for 20 s.
     let arrivals = every(50 * MS, 40).chain((0..100).map(|n| (2000 + n * 200) * MS));
     let ended = ends(&[plant], arrivals);
     let given_up = ended.iter().filter(|end| end.1 == PlannedResponse::Answer(504)).count();
@@ -112,7 +112,7 @@ fn a_chain_answers_504_after_its_tries_and_its_retries_keep_it_from_recovering()
 fn what_comes_in_a_pause_and_what_would_end_in_one_is_late() {
     let ended = ends(&["pauses,length=200ms,every=2s", "pool,workers=8,service=40ms"], every(10 * MS, 400));
     let late = |n: usize| ended[n].0 - n as NanosSinceStart * 10 * MS;
-    // One that began 10 ms before the pause does the other 30 ms after it.
+    // A request that starts 10 ms before the pause does its other 30 ms after the pause.
     assert_eq!((late(100), late(199), late(202)), (40 * MS, 240 * MS, 220 * MS));
     assert_eq!(late(300), 40 * MS);
 }

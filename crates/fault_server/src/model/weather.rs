@@ -283,7 +283,7 @@ mod tests {
             }
             at = end;
         }
-        // Two are spent a second and one comes.
+        // Two credits are spent per second, and one is earned.
         assert!(fast_until.abs_diff(10_000 * MS) < 100 * MS, "{fast_until}");
     }
 

@@ -291,7 +291,7 @@ mod tests {
         WorkerPool::new(&plant, Some(plant.count("queue")), 1.0)
     }
 
-    /// Mean wait in a queue of `workers` exponential servers at this utilisation, in service times (Erlang C).
+    /// The mean wait in a queue of `workers` exponential servers at this utilisation, in service times (Erlang C).
     fn erlang_c_wait(workers: u32, utilisation: f64) -> f64 {
         let load = f64::from(workers) * utilisation;
         let blocking = crate::truth::erlang_b(workers, load);
@@ -328,7 +328,7 @@ mod tests {
             (ends[0], ends[7], ends[8], ends[57]),
             (SECOND + 40 * MS, SECOND + 40 * MS, SECOND + 80 * MS, SECOND + 320 * MS)
         );
-        // Ten are served by then: as many places are free.
+        // By then ten requests are served, so ten places are free.
         let later = (0..500).filter_map(|_| pool.take(SECOND + 80 * MS, &mut weather, &mut rng)).count();
         assert_eq!(later, 16);
     }
@@ -364,11 +364,11 @@ mod tests {
     #[test]
     fn what_a_quota_let_run_over_is_a_debt() {
         let (mut weather, mut rng) = still();
-        // Granted 1.5 ms; the second tick goes 0.5 ms too far, so the next period has 1 ms left.
+        // The quota is 1.5 ms per period. The second tick exceeds it by 0.5 ms, so the next period has 1 ms left.
         let mut quota = QuotaThread::new(&plant("quota,share=0.015,work=1ms"));
         let ends: Vec<_> = (0..400).filter_map(|_| quota.take(0, &mut weather, &mut rng)).collect();
         assert_eq!(ends[..4], [MS, 2 * MS, 101 * MS, 201 * MS]);
-        // 15 a second in the end.
+        // The long-term rate is 15 per second.
         assert!(ends[399].abs_diff(400 * SECOND / 15) < SECOND / 5, "{}", ends[399]);
     }
 
@@ -395,7 +395,7 @@ mod tests {
                     AttemptResult::GivenUp(250 * MS)
                 ]
             );
-            // Half a second later a pool that drops is idle again; one that does not has 1.5 s to go.
+            // Half a second later, a pool that drops timed-out work is idle; a pool that finishes it is busy for another 1.5 s.
             let later = (0..6).filter(|n| {
                 matches!(chain.attempt((500 + n * 200) * MS, &mut weather, &mut rng), AttemptResult::Done(_))
             });
