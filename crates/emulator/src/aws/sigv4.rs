@@ -194,7 +194,7 @@ mod tests {
 
     const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 
-    /// 2015-08-30T12:36:00Z, the time of AWS's examples.
+    /// The time of AWS's examples: 2015-08-30T12:36:00Z.
     const THEN: u64 = 1_440_938_160;
 
     fn request(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
