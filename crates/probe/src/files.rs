@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A FIFO of this name, in this process' own path.
+    /// Creates a FIFO with this name, in a path of this process.
     fn fifo(name: &str) -> String {
         let fifo = std::env::temp_dir().join(format!("seawall-probe-{}-{name}", std::process::id()));
         let rights = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -164,7 +164,7 @@ mod tests {
         assert!(LocalFiles.read("/proc/self/stat").is_ok());
     }
 
-    /// Of devices some act when they are opened; a FIFO is one that a test may have.
+    /// Some devices act when they are opened. A test can use a FIFO instead.
     #[test]
     fn what_is_no_regular_file_is_not_opened() {
         let fifo = fifo("closed");
@@ -177,7 +177,7 @@ mod tests {
     }
 }
 
-/// Files of a machine that exists in a test alone.
+/// The files of a fake machine for tests.
 #[cfg(any(test, feature = "fake"))]
 pub mod fake {
     use std::cell::RefCell;
@@ -185,35 +185,35 @@ pub mod fake {
 
     use super::*;
 
-    /// Texts by path; none of a file that this user may not read.
+    /// Texts by path; `None` for a file that this user may not read.
     #[derive(Debug, Clone, Default)]
     pub struct Texts(RefCell<BTreeMap<String, Option<String>>>);
 
     impl Texts {
-        /// These texts, each at its path.
+        /// Creates a machine with these texts at their paths.
         #[must_use]
         pub fn new(texts: &[(&str, &str)]) -> Self {
             let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned())));
             Self(RefCell::new(texts.collect()))
         }
 
-        /// Writes one, or writes it anew.
+        /// Adds or replaces a text.
         pub fn set(&self, path: &str, text: &str) {
             self.0.borrow_mut().insert(path.to_owned(), Some(text.to_owned()));
         }
 
-        /// Lets this user read one no more, or not what is in a directory.
+        /// Makes a file or directory unreadable for this user.
         pub fn refuse(&self, path: &str) {
             self.0.borrow_mut().insert(path.to_owned(), None);
         }
 
-        /// Where there are any.
+        /// The paths of all texts.
         #[must_use]
         pub fn paths(&self) -> Vec<String> {
             self.0.borrow().keys().cloned().collect()
         }
 
-        /// Takes one away.
+        /// Removes a text.
         pub fn remove(&self, path: &str) {
             self.0.borrow_mut().remove(path);
         }

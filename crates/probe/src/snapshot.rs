@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(speeds, [("ens5", Some(10_000_000_000)), ("veth0", None)]);
     }
 
-    /// The only test that looks at the machine it runs on: every file that is there must be in the form that is known.
+    /// Only this test reads the files of the real machine: every existing file must have a known format.
     #[test]
     fn the_files_of_this_machine_are_in_the_form_that_is_known() {
         let MachineSnapshot {

@@ -114,7 +114,7 @@ mod tests {
         "   1: 0100007F:8000 0200007F:01BB 06 00000000:00000000 03:00000C4F 00000000     0        0 0 3 0\n";
     const SIX: &str = "   0: 0000000000000000FFFF00000100007F:C350 00000000000000000000000001000000:0050 01 00000000:00000000 00:00000000 00000000     0        0 77 1 0\n";
 
-    /// The figures are of a little-endian machine, as all are that this is built for.
+    /// The table is from a little-endian machine, like all supported ones.
     #[test]
     fn a_table_of_sockets_is_read() {
         let table = TcpSockets::parse(&[NAMES, LISTENER, WAITING].concat()).unwrap();

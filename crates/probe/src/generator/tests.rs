@@ -1,4 +1,4 @@
-//! Runs on machines that exist here alone.
+//! Tests of runs on fake machines.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ const RUN: RunActivity = RunActivity {
     busy_poll: Vec::new(),
 };
 
-/// A quiet machine with everything there is to read.
+/// A quiet machine with all files.
 fn quiet() -> Texts {
     let texts = Texts::new(&[
         ("/proc/self/cgroup", "0::/pod\n"),
@@ -53,7 +53,7 @@ fn throttled(texts: &Texts, periods: u32, throttled: u32) {
     texts.set("/sys/fs/cgroup/pod/cpu.stat", &text);
 }
 
-/// Milliseconds on the CPU and in the queue.
+/// Sets the sender's milliseconds on a CPU and in the run queue.
 fn sender(texts: &Texts, on_cpu: u64, waited: u64) {
     let stat = format!("7 (sender 0) S 1 1 1 0 -1 0 0 0 0 0 {} 0 0 0 20 0 3 0 692290", on_cpu / 10);
     texts.set("/proc/self/task/7/stat", &stat);
@@ -71,19 +71,19 @@ fn tcp(texts: &Texts, retransmits: u32) {
     texts.set("/proc/net/snmp", &format!("Tcp: RetransSegs\nTcp: {retransmits}\n"));
 }
 
-/// A run of ten seconds at whose end the machine says something else.
+/// The findings of a run of ten seconds; `change` alters the machine before its end.
 fn after(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<MachineFinding> {
     let texts = quiet();
     let mut watch = GeneratorMonitor::start(&texts, "sender ", Duration::from_secs(100));
     change(&texts);
     watch.sample(Duration::from_secs(110));
-    // The threads have ended when the run is over.
+    // The threads have ended by the end of the run.
     texts.remove("/proc/self/task/7/stat");
     texts.remove("/proc/self/task/7/schedstat");
     watch.finish(Duration::from_secs(110), run)
 }
 
-/// Findings that are not ok.
+/// The findings that are not ok.
 fn bad(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<(&'static str, FindingGrade)> {
     let findings = after(run, change);
     let bad = findings.iter().filter(|finding| finding.grade != FindingGrade::Ok);
@@ -100,7 +100,7 @@ fn a_quiet_machine_is_ok() {
     assert_eq!(after(&RUN, |_| {}).len(), 13);
 }
 
-/// One that had kept its schedule so far was only said to colour it.
+/// Regression: a saturated thread that had kept its schedule so far was only `Degraded`.
 #[test]
 fn a_saturated_thread_is_the_limit_of_any_run() {
     assert_eq!(bad(&RUN, |texts| sender(texts, 8_000, 0)), []);
@@ -140,7 +140,7 @@ fn what_a_thread_spins_away_is_not_held_against_it() {
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", FindingGrade::Invalid)]);
 }
 
-/// The mean of their busy polling, 40 %, left both with little to do.
+/// Regression: the mean of their busy polling, 40 %, made both threads look idle.
 #[test]
 fn what_a_thread_spins_away_excuses_no_other() {
     let run =
@@ -216,7 +216,7 @@ fn a_full_table_of_open_files_is_noted() {
     );
 }
 
-/// 470 new connections per second take the 28,232 ports of the default range within a minute.
+/// At 470 new connections per second, the 28,232 ports of the default range last for a minute.
 #[test]
 fn a_rate_of_connections_that_a_longer_run_could_not_keep_is_noted() {
     let waiting = |count: u32| {
@@ -275,11 +275,11 @@ fn what_cannot_be_read_is_unknown_and_never_ok() {
     assert_eq!(text(&findings, "conntrack"), expected);
 }
 
-/// Nearly everything that is not expected, and some of what nearly is.
+/// Mostly unexpected texts, and some that are nearly valid.
 const ODD: &str = "[ -~\n\t]{0,80}|some total=[0-9]{1,30}|[0-9]{1,30} ?[0-9]{1,30}|TcpExt: .{0,20}\n";
 
 proptest! {
-    /// Whatever the files say, before and after, there is an answer to each check.
+    /// Every check has a finding, whatever the files contain before and after.
     #[test]
     fn no_text_is_too_odd(texts in prop::collection::vec((0usize..32, ODD), 0..16)) {
         let run = RunActivity { sending: Duration::MAX, connections: u64::MAX, socket_failures: u64::MAX, ..RUN };
