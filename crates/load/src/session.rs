@@ -41,7 +41,7 @@ pub enum TrialStartError {
     #[error("targets that are read during the run (-lazy) serve only one trial")]
     TargetsUsedUp,
     /// The instant at which the trial was to start has passed, or is too near to be ready for it.
-    #[error("the run is ready {0:.3?} after that instant at the earliest; give a later instant")]
+    #[error("the run needs {0:.3?} more than that instant allows; give a later instant")]
     Late(Duration),
     /// It panicked, and has said why on standard error.
     #[error("a sender thread panicked")]
@@ -115,9 +115,9 @@ impl LoadSession {
     }
 
     /// Opens connections of every origin on the list before any hit asks for them, as many as are lacking to `each`, within
-    /// the limits of [`TransportOptions`]; over HTTP/2 as many as [`Http2Options::connections`](crate::plan::Http2Options) says. Waits for them, for
-    /// as long as a request may take and for all of them together, and returns how many stand then: fewer if the server does
-    /// not take them.
+    /// the limits of [`TransportOptions`]; over HTTP/2 as many as [`Http2Options::connections`](crate::plan::Http2Options) says. Waits
+    /// for them, for as long as a request may take and for all of them together, and returns how many stand then: fewer if the server
+    /// does not take them.
     ///
     /// # Errors
     /// [`TrialStartError::SenderDied`].

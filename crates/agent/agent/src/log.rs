@@ -1,9 +1,9 @@
 //! The log: JSON lines on standard error. A thread of its own writes them.
 //!
 //! The reader of standard error may stall, for example because of a full disk or a paused terminal. A pipe holds 64 KiB; after
-//! that each write blocks. A blocked thread serves no client. Pods could fill the pipe, and the agent once stopped for good in
-//! this situation, even for SIGTERM. So only the log thread writes. Other threads put a line into a queue. If the queue is full,
-//! the line is dropped and counted. The log reports the number of dropped lines as soon as the reader continues.
+//! that each write blocks. A blocked thread serves no client. Pods could fill the pipe, and an agent that waited for the pipe hung
+//! forever and ignored SIGTERM. So only the log thread writes. Other threads put a line into a queue. If the queue is full, the line is
+//! dropped and counted. The log reports the number of dropped lines as soon as the reader continues.
 //!
 //! The queue is one byte buffer with a limit. `tracing-appender`'s channel would limit only the number of lines, allocate each
 //! line, and not report when reading continues. While the reader keeps up, the queue is empty.

@@ -113,7 +113,7 @@ impl BrokerCounters {
     }
 
     /// Returns the number of responses with a remaining lifetime below the floor.
-    /// The cause is either a long outage, or credentials of the upstream that are too short.
+    /// The cause is either a long outage, or an upstream whose credentials have too short a lifetime.
     pub fn responses_below_floor_total(&self) -> u64 {
         self.responses_below_floor.load(Ordering::Relaxed)
     }

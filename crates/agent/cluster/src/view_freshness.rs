@@ -85,7 +85,8 @@ const ANEW: u64 = 1;
 const OPEN: u64 = 2;
 
 impl ViewFreshness {
-    /// True if, at `then`, the view contained everything that had arrived shortly before. Otherwise requests another proof.
+    /// True if, at `then`, the view contained everything that had arrived shortly before. If it returns false, the attester requests
+    /// another proof.
     pub(crate) fn is_fresh_at(&self, then: Moment) -> bool {
         if !self.looked.load(Ordering::Relaxed) {
             self.looked.store(true, Ordering::Relaxed);

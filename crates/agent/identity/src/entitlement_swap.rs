@@ -137,7 +137,7 @@ impl StagedEntitlements {
         is_spoken.then_some(clouds)
     }
 
-    /// Computes a pod's next entitlements. All pods are computed before any request has to wait.
+    /// Computes a pod's next entitlements. Computes the decision for each pod before the first request needs it.
     fn next(
         &self,
         (place, caller): (usize, Arc<PodEntry>),

@@ -42,8 +42,8 @@ const AT_A_LOOK: usize = 15;
 
 /// The time after which a renewal without a result counts as never started.
 ///
-/// It is longer than any call takes, and far shorter than the time between a renewal and the floor (AWS: 9 minutes, Google: 4
-/// minutes).
+/// It is longer than any call takes, and far shorter than the time from a renewal until the lifetime reaches the floor (AWS: 9 minutes,
+/// Google: 4 minutes).
 const OVERDUE: Duration = Duration::from_secs(120);
 
 /// The time for which a pod still counts after its credentials have expired, unless it gets new ones.
@@ -178,7 +178,7 @@ struct FailingLease {
 impl FailingLease {
     /// Finds the failing lease that expires first.
     ///
-    /// It skips leases that are too short-lived for their floor. Such leases are always below the floor, and another check
+    /// It skips leases whose whole lifetime is shorter than the floor. Such leases are always below the floor, and another check
     /// reports them.
     fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
         let of = |lease: &LeaseState| {

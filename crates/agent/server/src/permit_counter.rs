@@ -16,7 +16,7 @@ pub struct PermitCounter {
 }
 
 impl PermitCounter {
-    /// True if one more permit is within this client's share, while `process` has granted some of its `most` permits.
+    /// True if this client's share allows one more permit. `process` counts the permits of all clients, at most `most`.
     ///
     /// The last quarter is reserved for clients with few permits. So a new client finds room even if all other clients take as many
     /// as they can. Of the rest, a client may have eight times as many permits as it leaves free ([`seawall_core::fair_share`],

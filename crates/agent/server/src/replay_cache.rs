@@ -8,8 +8,8 @@
 //! The cache is safe because it stores the query and never an answer. Each replay looks up the client's identity, entitlements and
 //! lease again, by the same functions. The thread parses the request again unless every condition of [`ReplayableQuery::answer`]
 //! still holds. Each client has a separate entry. So no client can change the meaning of another client's requests, or
-//! slow down their answers. An entry is also bound to the dialects that parsed it. If a reload replaces these dialects, the thread parses the
-//! bytes again.
+//! slow down their answers. An entry is also bound to the dialects that parsed it. If a reload replaces these dialects, the thread parses
+//! the bytes again.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -21,8 +21,8 @@ use super::route::MetadataRoute;
 use crate::client::Client;
 
 /// The longest request head that the cache records.
-/// Libraries send about 300 bytes to the metadata addresses, and 1,400 bytes to the containers' endpoint. A pod's token has 1,100
-/// of these bytes.
+/// Libraries send about 300 bytes to the metadata addresses, and 1,400 bytes to the containers' endpoint. A pod's token takes about 1,100
+/// of the 2,048 bytes.
 const LONGEST: usize = 2048;
 
 /// The number of consecutive other requests after which the cache records the last of them.

@@ -1,4 +1,4 @@
-//! Reads small files safely, without the assumption that a file is small or regular. `identity` reads identity files and tokens
+//! Reads files that should be small and regular, and stays safe if they are not. `identity` reads identity files and tokens
 //! with it. `kube` reads the credentials for the API server with it. The agent reads every other file that its configuration names
 //! with it.
 //!

@@ -101,7 +101,7 @@ fn token(site: &CheckContext) -> Result<Option<String>, String> {
         Some(file) => {
             // A value that does not look like a path may be the token itself.
             let is_shown = file.starts_with('/') && file.len() <= 256;
-            let shown = if is_shown { file.as_str() } else { "the named file (its name is not shown)" };
+            let shown = if is_shown { file.as_str() } else { "the token file (its name is not shown)" };
             let text = site.files.read(&file);
             let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", ProbeError::new(shown, &error)))?;
             (Some(text), format!("{shown} ({TOKEN_FILE})"))

@@ -173,7 +173,7 @@ fn mute(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     };
     let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
     let reason = "a server accepts the connection but sends no complete response within a second: SDKs wait at least that long, some retry, and then they have no credentials";
-    let fix = "look at that server's log and CPU (cpu.throttling there), or at a proxy that accepts the connection in its place";
+    let fix = "look at that server's log and CPU (run `seawall doctor cpu` there), or look for a proxy that accepts its connections";
     let is_error = !serves && outcomes.iter().any(is_mute);
     is_error.then(|| (DoctorStatus::Error, reason.to_owned(), fix.to_owned()))
 }
@@ -319,7 +319,9 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
     let all = if count == 1 { "its only response".to_owned() } else { format!("all its {count} responses") };
     match (asked, &server.principal) {
         (0, ServerPrincipal::NoIdentity) => {
-            format!("{whose} has no credentials, so the check requested none; it gave {others} {within}")
+            format!(
+                "{whose} has no credentials, so the check requested none of them; the agent gave credentials to {others} {within}"
+            )
         }
         (0, _) => format!("the check requested no credentials from {whose}; it gave {others} {within}"),
         (..ENOUGH, _) => {

@@ -30,7 +30,7 @@ fn target(args: &AttackArgs, source: &RequestSource) -> String {
     let first = requests.first().map(|first| format!("{} {}", first.method, first.url)).unwrap_or_default();
     match requests.len() {
         0 | 1 => first,
-        many => format!("{many} targets, {first} and on"),
+        many => format!("{many} targets, starting with {first}"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! An attack whose senders are pods: begun at one instant, steered by the same hand, its intervals those of all, judged with what each says of
-//! itself.
+//! An attack whose senders are pods: begun at one instant, steered by the same hand, its intervals those of all, judged with what each
+//! says of itself.
 //!
 //! A pod whose share is missing is never silently less load: it is named when that is seen, the interval without it is told to be so, and
 //! the judgement says what was not sent.
@@ -171,8 +171,8 @@ impl DistributedAttack {
         }
     }
 
-    /// A pod has come to its end: that of its schedule, or one that it was told of, or one that somebody else has made. An evicted one tells
-    /// all that it has measured, and its share is missing from then on.
+    /// A pod has come to its end: that of its schedule, or one that it was told of, or one that somebody else has made. An evicted one
+    /// tells all that it has measured, and its share is missing from then on.
     fn done(&mut self, pod: usize, part: LoadPartResult) -> bool {
         let early = part.early.filter(|_| self.run.ended().is_none());
         let at = self.now();
@@ -355,7 +355,7 @@ fn start_instant(crew: &AttackFleet, start_at: Option<i64>) -> anyhow::Result<Na
     match u64::try_from(at.saturating_sub(before)) {
         Ok(rest) => Ok(soonest.saturating_add(rest)),
         Err(_) => bail!(
-            "--start-at: the pods are ready {:.3?} after that instant at the earliest; give a later instant",
+            "--start-at: the pods need {:.3?} more than that instant allows; give a later instant",
             Duration::from_nanos(before.abs_diff(at))
         ),
     }

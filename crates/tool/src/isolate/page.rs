@@ -244,8 +244,8 @@ fn in_order(answer: &IsolateReport) -> Vec<&VariantResult> {
     answer.ranked().into_iter().chain(others).collect()
 }
 
-/// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin. What takes more than
-/// twice the time stands at its edge, or it would make one point of all others.
+/// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin. What takes more
+/// than twice the time stands at its edge, or it would make one point of all others.
 fn reach(answer: &IsolateReport) -> f64 {
     let far = |gain: ConfidenceInterval| {
         let ends = [gain.lower, gain.upper].into_iter().flatten().map(f64::abs);
@@ -424,7 +424,7 @@ fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         ("not the cause", format!("The times are the same within {margin}. A smaller difference may exist.")),
         ("undecided", "The measurements show neither a difference nor equality. The table shows how much more time a decision probably takes.".to_owned()),
         ("cell", "Two seconds of all variants interleaved, or one second of each variant alone. Variants are compared cell by cell.".to_owned()),
-        ("p differs, p equal", "How probable such cells are if the variants do not differ, or differ by the margin. Adjusted for the number of variants (Holm).".to_owned()),
+        ("p differs, p equal", "The probability of these measurements if the variants are equal, or differ by the margin. Adjusted for the number of variants (Holm).".to_owned()),
     ];
     writeln!(out, "<dl>")?;
     for (name, meaning) in words {

@@ -290,7 +290,7 @@ fn other_scheme(url: &str) -> Result<String, String> {
     let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
     if let Some(port) = port {
         return Err(format!(
-            "port {port} serves only one scheme: expected tls=URL with the other scheme and its port"
+            "port {port} serves only one scheme: give tls=URL a URL with the other scheme and another port"
         ));
     }
     Ok(format!("{}://{rest}", if scheme == "https" { "http" } else { "https" }))

@@ -233,7 +233,7 @@ impl DistributedArgs {
         refuse(
             is_by_pods && beside.output.is_some_and(|path| path != STDOUT && !is_in_volume(path)),
             format!(
-                "-output={}: pods write the records and do not have this path: give --volume pvc:CLAIM:/PATH and -output in it, or -output=none",
+                "-output={}: the pods write the records, and the pods do not have this path; give --volume pvc:CLAIM:/PATH and an -output below /PATH, or give -output=none",
                 beside.output.unwrap_or_default()
             ),
         );
@@ -248,7 +248,8 @@ impl DistributedArgs {
     }
 }
 
-/// What tells one run's Job from another's: five letters and digits, without those that make words or look alike, as Kubernetes draws its own.
+/// What tells one run's Job from another's: five letters and digits, without those that make words or look alike, as Kubernetes draws its
+/// own.
 fn random_suffix() -> anyhow::Result<String> {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut drawn = [0; 5];

@@ -16,7 +16,7 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
     ),
     (
         "good rate",
-        "Responses with status 200 to 399 per second of the schedule. vegeta's throughput also counts responses after the schedule and divides by the time until the last response.",
+        "Responses with status 200 to 399, divided by the seconds of the schedule. vegeta's throughput also counts responses after the schedule and divides by the time until the last response.",
     ),
     (
         "after the schedule",

@@ -3,8 +3,8 @@
 //! There are three priorities. Within a priority, pods take turns. So if a pod invents sixty principals, they wait for sixty turns
 //! of that pod. Within a pod, calls with a waiting request go first, then older calls. A higher priority goes first, but only for a
 //! limited number of turns in a row. Then one lower call may start. Otherwise pods that keep one priority full would block the
-//! others forever. The queue does not know rates or places. The limiter decides which calls may start, and supplies the channel
-//! (`W`) that notifies the waiting fetch.
+//! others forever. The queue only keeps the order of calls. It does not know the rate limit, or how many calls may run at once. The
+//! limiter decides which calls may start, and supplies the channel (`W`) that notifies the waiting fetch.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

@@ -18,7 +18,7 @@ pub(super) enum AwaitedGoogleResponse {
     AccessToken(Arc<Lease<GoogleCredential>>, ResponseFormat, Option<ETag>),
     /// An identity token.
     IdToken(Arc<Lease<GoogleCredential>>),
-    /// A text of the tree, as the answer to a long poll.
+    /// The answer to a long poll: a text of the metadata tree.
     Known(TreeText<'static>),
     /// A refusal instead of the awaited response.
     Refused(Refusal),

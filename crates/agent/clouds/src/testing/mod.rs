@@ -1,4 +1,4 @@
-//! Test helpers: a pod with its clouds, whose dialects answer requests without a server. [`mod@aws`] adds an emulated AWS.
+//! Test helpers: a pod and its clouds. The clouds' dialects answer requests without a server. [`mod@aws`] adds an emulated AWS.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "for tests alone")]
 

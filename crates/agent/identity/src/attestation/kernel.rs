@@ -117,8 +117,8 @@ pub(crate) fn is_from_node(pair: SocketPair) -> bool {
 }
 
 impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
-    /// Rejects a connection from the node's own address without a record, because the client is not in a pod. At another address,
-    /// a missing record leaves the verdict pending: the client may be a new pod that the API server has not reported yet.
+    /// If a connection comes from the node's own address and has no record, rejects it, because the client is not in a pod. At another
+    /// address, a missing record leaves the verdict pending: the client may be a new pod that the API server has not reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),

@@ -28,7 +28,7 @@ use self::port_guard::PortGuard;
 const BACKLOG: i32 = 256;
 
 /// The time after which the kernel drops unacknowledged bytes of an answer.
-/// It equals `connection_table::WRITE_TIMEOUT`, which measures how a client makes progress.
+/// It equals `connection_table::WRITE_TIMEOUT`, the time that a client may make no progress.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// The kernel's socket buffers of each connection. The kernel doubles them for its own bookkeeping (socket(7)).

@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The number of other addresses to try, because another process may use one of them.
+/// The number of addresses to try. Another process may already use an address.
 const TRIES: usize = 8;
 
 /// Keeps other processes out of an address while the guard exists. The shards are not affected.

@@ -17,7 +17,7 @@ use crate::epoll::{EpollPoller, MAX_EVENTS};
 pub struct ListenerShards {
     poller: EpollPoller,
     lanes: Vec<ListenerShard>,
-    /// True if connections may wait that the poller does not report.
+    /// True if there may be waiting connections that the poller does not report.
     /// Either one poll reported as many shards as it can, or the thread did not accept all connections of a shard.
     may_have_more: bool,
 }

@@ -1,6 +1,6 @@
 //! The AWS part of the import, for both tools: the keys of the section `aws`, and the rule that sends requests to a node's agent.
 //!
-//! Only the tools' tables use this module. `mod.rs`, `config_builder` and `flags` know no cloud's keys.
+//! Only the tools' tables use this module. `mod.rs`, `config_builder` and `flags` contain no configuration key of a cloud.
 
 use std::time::Duration;
 
