@@ -15,7 +15,7 @@ use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use seawall_core::names::{is_dns_label, is_loopback};
+use seawall_core::name_syntax::{is_dns_label, is_loopback};
 use seawall_core::{Secret, file};
 use serde_json::Value;
 use url::Url;

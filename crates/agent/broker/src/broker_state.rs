@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::cache_entry::{CacheEntry, ScheduleSender};
 use crate::counters::BrokerCounters;
-use crate::exchange::TokenExchange;
+use crate::credential_exchange::TokenExchange;
 use crate::fetch_log::FetchLog;
 use crate::limiter::Limiter;
 use crate::renewal_schedule::ScheduleMessage;

@@ -15,9 +15,9 @@ use seawall_core::pod::SubjectTokens;
 use seawall_core::{Backoff, Lease, Moment, Pod};
 use tokio::sync::mpsc;
 
-use crate::exchange::TokenExchange;
+use crate::credential_exchange::TokenExchange;
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::fetch_results::{FetchResults, FetchWaiter};
+use crate::fetch_waiters::{FetchResults, FetchWaiter};
 use crate::lease_error::LeaseError;
 use crate::limiter::{QueueTicket, RequesterId};
 use crate::principal::Principal;

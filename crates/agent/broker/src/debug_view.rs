@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_core::Moment;
 
 use crate::cache_entry::CacheEntry;
-use crate::exchange::TokenExchange;
+use crate::credential_exchange::TokenExchange;
 use crate::failure::ExchangeError;
 
 /// One principal for `/debug/pods` and the metrics. It never contains the credential.

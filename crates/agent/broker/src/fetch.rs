@@ -11,9 +11,9 @@ use seawall_core::{Lease, Moment};
 
 use crate::broker_state::BrokerState;
 use crate::cache_entry::CacheEntry;
-use crate::exchange::{IssuedCredential, TokenExchange};
+use crate::credential_exchange::{IssuedCredential, TokenExchange};
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::fetch_results::FetchWaiter;
+use crate::fetch_waiters::FetchWaiter;
 use crate::limiter::QueueTicket;
 use crate::principal::Principal;
 use crate::throttle_key::ThrottleKey;

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use seawall_core::Secret;
-use seawall_core::names::is_loopback;
+use seawall_core::name_syntax::is_loopback;
 
 use crate::failure::{ExchangeError, ExchangeFault};
 

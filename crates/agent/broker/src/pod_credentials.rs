@@ -12,12 +12,12 @@ use seawall_core::{Gcra, Lease, Moment, Pod};
 use crate::broker::Broker;
 use crate::broker_state::BrokerState;
 use crate::cache_entry::{CacheEntry, PodSubject};
+use crate::credential_exchange::{EntitlementOf, RequestOf, TokenExchange};
 use crate::debug_view::PrincipalView;
-use crate::exchange::{EntitlementOf, RequestOf, TokenExchange};
-use crate::fetch_results::FetchResults;
+use crate::fetch_waiters::FetchResults;
 use crate::lease_error::LeaseError;
+use crate::lease_lookup::LeaseRequester;
 use crate::limiter::CallOwner;
-use crate::lookup::LeaseRequester;
 use crate::principal::Principal;
 
 /// The maximum number of waits for one credential in [`PodLeaseClient::refetch_all_from`].

@@ -6,7 +6,7 @@ use seawall_core::Moment;
 
 use crate::broker_state::BrokerState;
 use crate::cache_entry::{CacheEntry, FetchDecision};
-use crate::exchange::TokenExchange;
+use crate::credential_exchange::TokenExchange;
 use crate::fetch::FetchTask;
 use crate::lease_error::LeaseError;
 use crate::limiter::{CallOwner, CallReason, QueueTicket, RequesterId};

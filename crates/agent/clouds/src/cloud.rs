@@ -10,11 +10,11 @@ use seawall_server::route::MetadataRoute;
 
 use super::aws::{self, Aws};
 use super::broker_stats::{BrokerSnapshot, warnings};
-use super::context::DialectResources;
+use super::cloud_inputs::DialectResources;
 use super::google::{self, Google};
 use super::pod::PodEntry;
-use super::readiness_request::ReadinessRequest;
-use super::sdk_profile::SdkProfiles;
+use super::readiness_probe::ReadinessRequest;
+use super::sdk_behavior::SdkProfiles;
 
 /// A running cloud. The set is closed and has one variant per cloud.
 #[derive(Clone, Copy, Debug)]

@@ -14,17 +14,17 @@
 pub mod aws;
 pub mod broker_stats;
 mod cloud;
+pub mod cloud_inputs;
 mod config;
-pub mod context;
 pub mod entitlements;
 pub mod google;
 pub mod pod;
 pub mod pod_events;
 mod prefetch;
-pub mod readiness_request;
+pub mod readiness_probe;
 mod refusals;
 mod reloadable_keys;
-pub mod sdk_profile;
+pub mod sdk_behavior;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -46,12 +46,12 @@ use cloud::RunningCloud;
 use entitlements::{EntitlementState, Entitlements};
 use google::Google;
 use pod::{PodDialects, PodEntry};
-use readiness_request::ReadinessRequest;
-use sdk_profile::SdkProfiles;
+use readiness_probe::ReadinessRequest;
+use sdk_behavior::SdkProfiles;
 
 pub use cloud::CloudBroker;
+pub use cloud_inputs::{DialectResources, EntitlementRequest};
 pub use config::CloudsConfig;
-pub use context::{DialectResources, EntitlementRequest};
 pub use reloadable_keys::ReloadableKeys;
 
 /// The running clouds under one configuration, for the whole process.

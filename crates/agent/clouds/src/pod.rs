@@ -11,7 +11,7 @@ use seawall_core::Pod;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 use seawall_core::cloud::CloudName;
 use seawall_server::client::{ClientId, ServedPod};
-use seawall_server::permit_counter::PermitCounter;
+use seawall_server::connection_permits::PermitCounter;
 use seawall_server::route::MetadataRoute;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seawall_core::annotations::AnnotationKeys;
-use seawall_core::names::is_dns_subdomain;
+use seawall_core::name_syntax::is_dns_subdomain;
 use seawall_kube::{KubeAccess, KubeTimeouts};
 
 /// The configuration of the cluster client: the API server, the node, the annotations and the timeouts.

@@ -7,7 +7,7 @@ use seawall_core::Moment;
 use tokio::sync::watch as version;
 
 use crate::index::PodSnapshot;
-use crate::related_objects::{RelatedKind, SelectedKeys};
+use crate::non_pod_objects::{RelatedKind, SelectedKeys};
 use crate::watch_health::{WatchHealth, WatchState};
 
 /// The latest snapshot and the state of the watches. The watch thread writes it; all threads read it.

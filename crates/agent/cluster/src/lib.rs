@@ -27,8 +27,8 @@ mod events;
 mod fake;
 mod index;
 mod latest_snapshot;
+mod non_pod_objects;
 mod object;
-mod related_objects;
 mod snapshot_writer;
 mod startup_taint;
 mod token_request;
@@ -56,7 +56,7 @@ pub use watch_health::WatchHealth;
 pub use watch_thread::{WatchThread, WatchThreadError};
 
 use latest_snapshot::ClusterView;
-use related_objects::SelectedKeys;
+use non_pod_objects::SelectedKeys;
 use token_request::PodTokens;
 
 /// Sends requests to the API server: for tokens, events and the node's taint. Dropping the client ends its task.

@@ -16,8 +16,8 @@ use tracing::{debug, info};
 
 use crate::index::{ObjectFetch, PodIndex};
 use crate::latest_snapshot::ClusterView;
+use crate::non_pod_objects::{RelatedKind, SelectedKeys};
 use crate::object::{self, ParsedAnnotationKeys, PartialObject, PodObject};
-use crate::related_objects::{RelatedKind, SelectedKeys};
 use crate::watch::WatchChange;
 
 /// A message to the snapshot writer.

@@ -236,8 +236,8 @@ mod tests {
     use super::*;
     use crate::fake::{FakeCall, FakeWatchStream, link};
     use crate::latest_snapshot::ClusterView;
+    use crate::non_pod_objects::SelectedKeys;
     use crate::object::ParsedAnnotationKeys;
-    use crate::related_objects::SelectedKeys;
     use crate::snapshot_writer::SnapshotWriter;
     use crate::watch_thread::watch_pods;
     use crate::{NodeName, NodePods};

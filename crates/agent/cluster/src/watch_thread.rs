@@ -22,8 +22,8 @@ use tokio::task::JoinSet;
 
 use crate::config::{ClusterConfig, NodeName};
 use crate::latest_snapshot::ClusterView;
+use crate::non_pod_objects::{RelatedKind, SelectedKeys};
 use crate::object::ParsedAnnotationKeys;
-use crate::related_objects::{RelatedKind, SelectedKeys};
 use crate::snapshot_writer::{SnapshotWriter, ViewUpdate};
 use crate::watch::{ListWatch, WatchOrigin, WatchedCollection};
 use crate::watch_health::WatchState;

@@ -10,7 +10,7 @@
 //! 3. The pods get the entitlements of the new configuration.
 //!
 //! After the first step, the old configuration answers no new request, not even on kept connections. Cached parsed requests
-//! ([`seawall_server::replay_cache`]) cannot bypass this: a cache lookup checks the pod's entitlements, and the cache entries
+//! ([`seawall_server::repeated_request_cache`]) cannot bypass this: a cache lookup checks the pod's entitlements, and the cache entries
 //! belong to replaced dialects. The swap takes as long as one message to each thread.
 //!
 //! Slow work comes before the swap. The agent fetches new credentials for the pods while the old configuration still answers

@@ -25,7 +25,7 @@ use std::time::Duration;
 use seawall_clouds::CurrentClouds;
 use seawall_clouds::entitlements::{LeaseState, PodLeases};
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::sdk_profile::{SdkProfile, SdkProfiles};
+use seawall_clouds::sdk_behavior::{SdkProfile, SdkProfiles};
 use seawall_core::cloud::CloudName;
 use seawall_core::events::EventReason;
 use seawall_core::{Clock, Moment, PodUid};

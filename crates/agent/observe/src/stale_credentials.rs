@@ -26,7 +26,7 @@ use seawall_broker::ExchangeFault;
 use seawall_clouds::CurrentClouds;
 use seawall_clouds::entitlements::{LeaseState, PodLeases, RenewalFailure};
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::sdk_profile::FirstExpiringSdks;
+use seawall_clouds::sdk_behavior::FirstExpiringSdks;
 use seawall_core::cloud::CloudName;
 use seawall_core::events::{EventReason, PodEventRecorder};
 use seawall_core::{Clock, Moment, PodUid};

@@ -8,6 +8,6 @@
 
 pub mod aws;
 pub mod google;
-pub mod head;
 mod hex;
 mod json;
+pub mod request_head_rules;

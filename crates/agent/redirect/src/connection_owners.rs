@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 
+use crate::ebpf_addresses::octets;
 use crate::error::Error;
-use crate::net::octets;
 use crate::pins::{CONNECTIONS, CONNECTIONS_KEY as KEY, CONNECTIONS_VALUE as VALUE, Pins};
 use crate::target::part;
 

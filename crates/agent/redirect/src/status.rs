@@ -6,7 +6,7 @@ use crate::attach::programs_version;
 use crate::attach_points::Hook;
 use crate::cgroup_tree::CgroupTree;
 use crate::connection_owners::ConnectionMap;
-use crate::counts::{ConnectCounts, RedirectCounts};
+use crate::ebpf_counters::{ConnectCounts, RedirectCounts};
 use crate::error::Error;
 use crate::link_info::LinkInfo;
 use crate::pins::{LinkPin, Pins};

@@ -15,7 +15,7 @@ use seawall_core::attestation::{AttestFuture, ConnectionEnds};
 use seawall_core::cloud::CloudName;
 use seawall_http::Refusal;
 
-use crate::permit_counter::PermitCounter;
+use crate::connection_permits::PermitCounter;
 use crate::route::MetadataRoute;
 
 /// The id of a client on all threads, while the process runs.

@@ -13,7 +13,7 @@ use seawall_core::Moment;
 use slab::Slab;
 
 use super::client::ClientId;
-use super::permit_counter::Permit;
+use super::connection_permits::Permit;
 
 /// The key of a connection of this thread. The key is valid while the connection is in the table.
 pub(crate) type ConnectionKey = usize;
@@ -280,7 +280,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::permit_counter::PermitCounter;
+    use crate::connection_permits::PermitCounter;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)

@@ -22,7 +22,7 @@ use seawall_http::path::{self, PathCharset};
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 
 use super::client::ClientShares;
-use super::replay_cache::ReplayableQuery;
+use super::repeated_request_cache::ReplayableQuery;
 use super::response::DeferredResponse;
 use super::route::MetadataRoute;
 use crate::client::Client;

@@ -7,14 +7,14 @@
 //! implements the resolver.
 
 pub mod client;
+pub mod connection_permits;
 pub mod connection_table;
 mod date_header;
 mod epoll;
 mod fairness;
 pub mod handler;
 pub mod listen;
-pub mod permit_counter;
-pub mod replay_cache;
+pub mod repeated_request_cache;
 pub mod response;
 pub mod route;
 #[cfg(any(test, feature = "testing"))]

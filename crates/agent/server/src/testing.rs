@@ -11,9 +11,9 @@ use seawall_core::{Clock, shutdown};
 use seawall_http::Refusal;
 
 use crate::client::{Client, ClientId, ClientResolver, ServedPod};
+use crate::connection_permits::PermitCounter;
 use crate::connection_table::ConnectionTimeouts;
 use crate::handler::ListenerDialects;
-use crate::permit_counter::PermitCounter;
 use crate::route::MetadataRoute;
 use crate::thread::{ClientLimits, ServerContext, TestTurn, ThreadLimits, TrafficThread};
 use crate::thread_metrics::ThreadMetrics;

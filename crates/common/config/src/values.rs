@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use seawall_core::names::{is_dns_subdomain, is_loopback};
+use seawall_core::name_syntax::{is_dns_subdomain, is_loopback};
 use seawall_core::{ServiceAccount, file};
 use serde::Serializer;
 

@@ -10,7 +10,7 @@ pub mod backoff;
 pub mod clock;
 pub mod cloud;
 #[cfg(feature = "sleep")]
-pub mod disk;
+pub mod disk_thread;
 pub mod duration;
 pub mod endpoint;
 pub mod events;
@@ -18,7 +18,7 @@ pub mod fair_share;
 pub mod file;
 pub mod lease;
 pub mod limiter;
-pub mod names;
+pub mod name_syntax;
 pub mod pod;
 pub mod secret;
 #[cfg(feature = "sleep")]

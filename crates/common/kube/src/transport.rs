@@ -21,7 +21,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use rustls::crypto::CryptoProvider;
-use seawall_core::{Clock, Moment, disk};
+use seawall_core::{Clock, Moment, disk_thread};
 use tracing::warn;
 
 use crate::access::endpoint::{BaseUrl, KubeEndpoint};
@@ -126,7 +126,7 @@ impl PooledTransport {
 
     async fn renew(&self) -> Result<(), String> {
         let endpoint = self.endpoint.clone();
-        let papers = disk::run_with_timeout(move || endpoint.read_credentials()).await??;
+        let papers = disk_thread::run_with_timeout(move || endpoint.read_credentials()).await??;
         let mut kept = self.kept();
         kept.way.authorization = papers.authorization()?;
         let fingerprint = papers.fingerprint();

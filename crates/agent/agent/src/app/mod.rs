@@ -18,17 +18,17 @@ use anyhow::Context;
 use prometheus_client::registry::Registry;
 use rustix::thread::CapabilitySet;
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::readiness_request::ReadinessRequest;
+use seawall_clouds::readiness_probe::ReadinessRequest;
 use seawall_clouds::{Clouds, CurrentClouds, DialectResources};
 use seawall_cluster::ClusterClient;
 use seawall_core::Clock;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::shutdown::{self, StopSignal, Stopper, ThreadGuard, ThreadWaitGroup};
+use seawall_server::connection_permits::PermitCounter;
 use seawall_server::connection_table::ConnectionTimeouts;
 use seawall_server::listen;
 use seawall_server::listen::shards::ListenerShards;
 use seawall_server::listen::{ListenerShard, Listeners};
-use seawall_server::permit_counter::PermitCounter;
 use seawall_server::thread::{
     BuildDialectsFn, ClientLimits, ServerContext, ThreadLimits, ThreadUpdate, TrafficThread, UpdateReceiver,
 };

@@ -100,7 +100,7 @@ impl FromStr for Name {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        seawall_core::names::is_dns_subdomain(text).then(|| Self(text.to_owned())).ok_or(())
+        seawall_core::name_syntax::is_dns_subdomain(text).then(|| Self(text.to_owned())).ok_or(())
     }
 }
 

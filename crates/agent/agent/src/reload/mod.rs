@@ -41,7 +41,7 @@ use seawall_core::annotations::AnnotationKeys;
 use seawall_core::cloud::CloudName;
 use seawall_core::events::EventReason;
 use seawall_core::shutdown::StopSignal;
-use seawall_core::{Clock, PodUid, disk};
+use seawall_core::{Clock, PodUid, disk_thread};
 use seawall_server::thread::{BuildDialectsFn, ClientLimits, ThreadUpdate};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -174,7 +174,7 @@ impl Reloader {
                 () = clock.sleep(file_watch::POLL_INTERVAL) => {
                     let path = self.path.clone();
                     // If the disk does not respond, the check has no result.
-                    if let Ok(seen) = disk::run_with_timeout(move || FileStamp::at(&path)).await && looks.should_read(seen) && !self.read(false).await {
+                    if let Ok(seen) = disk_thread::run_with_timeout(move || FileStamp::at(&path)).await && looks.should_read(seen) && !self.read(false).await {
                         looks.reset();
                     }
                 }
@@ -194,7 +194,7 @@ impl Reloader {
     /// reported.
     async fn read(&mut self, is_asking: bool) -> bool {
         let path = self.path.clone();
-        let loaded = match disk::run_with_timeout(move || load(path)).await {
+        let loaded = match disk_thread::run_with_timeout(move || load(path)).await {
             Ok(loaded) => loaded,
             Err(slow) => {
                 tracing::warn!(
@@ -304,8 +304,9 @@ impl Reloader {
             // This reads the files named in the sections.
             let (before, sections, those) = (clouds.current(), next.clouds.clone(), changed.clone());
             let (clock, runtime) = (clock.clone(), runtime.clone());
-            let others =
-                disk::run_with_timeout(move || before.with_config(&sections, &those, &clock, &runtime));
+            let others = disk_thread::run_with_timeout(move || {
+                before.with_config(&sections, &those, &clock, &runtime)
+            });
             let others = others.await.map_err(anyhow::Error::msg)??;
             self.change(next, Arc::new(others), changed).await?;
         }

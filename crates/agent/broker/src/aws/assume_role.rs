@@ -11,12 +11,12 @@ use seawall_core::{Clock, Secret, ServiceAccount};
 use serde_json::Value;
 
 use super::credential::{AwsCredential, AwsCredentialParts};
-use super::keys::SigningKeys;
-use super::names::{ClusterName, RoleArn, is_role_name};
+use super::node_keys::SigningKeys;
 use super::principal::{KeySignedRole, TokenRole};
 use super::refusal::{AwsCallAuth, AwsCallError, refusal};
 use super::response_parser;
 use super::sign::{Scope, sign_request};
+use super::validated_names::{ClusterName, RoleArn, is_role_name};
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, date};
 use crate::reply::form;

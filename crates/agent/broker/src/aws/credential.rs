@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use seawall_core::Secret;
-use seawall_core::names::needs_no_escape;
+use seawall_core::name_syntax::needs_no_escape;
 
 /// The credentials of a session.
 ///

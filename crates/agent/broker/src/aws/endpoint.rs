@@ -1,7 +1,7 @@
 //! The endpoints of AWS's services. Each region has its own host in the domain of its partition (botocore
 //! `botocore/data/partitions.json`).
 
-use super::names::Region;
+use super::validated_names::Region;
 
 /// The kind of STS endpoint to call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

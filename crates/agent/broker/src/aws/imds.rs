@@ -10,12 +10,12 @@ use http::request::Builder;
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
 use seawall_core::Secret;
-use seawall_core::names::is_loopback;
+use seawall_core::name_syntax::is_loopback;
 use serde::Deserialize;
 
 use super::config_error::AwsConfigError;
-use super::keys::SigningKeys;
-use super::names::is_role_name;
+use super::node_keys::SigningKeys;
+use super::validated_names::is_role_name;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, date};
 use crate::reply;

@@ -15,9 +15,8 @@ mod endpoint;
 #[cfg(feature = "rehearsal")]
 pub mod fuzz_api;
 mod imds;
-mod keys;
-mod names;
 mod node_credentials;
+mod node_keys;
 mod principal;
 mod refresh_policy;
 mod refusal;
@@ -25,6 +24,7 @@ mod response_parser;
 mod session_limits;
 mod sign;
 mod signing_key_cache;
+mod validated_names;
 mod xml;
 
 use std::borrow::Cow;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Secret};
 
-use crate::exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
+use crate::credential_exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
 use crate::failure::ExchangeError;
 use crate::https::{self, HttpsClient};
 use assume_role::{AssumedSession, AwsApiClient, EksAuthRequest, ServiceEndpoint};
@@ -46,13 +46,13 @@ use signing_key_cache::{KeyOwner, SigningKeyCache};
 pub use config_error::AwsConfigError;
 pub use credential::{AwsCredential, AwsCredentialError, AwsCredentialParts};
 pub use endpoint::{StsEndpointKind, partition};
-pub use keys::{KeySource, SigningKeys};
-pub use names::{
+pub use node_keys::{KeySource, SigningKeys};
+pub use principal::{AssumeMethod, AwsPrincipal, KeySignedRole, RoleAccess, TokenRole};
+pub use refresh_policy::{FLOOR, SETTINGS};
+pub use validated_names::{
     ClusterName, ExternalId, NameError, Region, RoleArn, SessionDuration, SessionName, SessionTag,
     SessionTags,
 };
-pub use principal::{AssumeMethod, AwsPrincipal, KeySignedRole, RoleAccess, TokenRole};
-pub use refresh_policy::{FLOOR, SETTINGS};
 
 /// The broker for AWS credentials.
 pub type AwsBroker = crate::Broker<AwsExchange>;

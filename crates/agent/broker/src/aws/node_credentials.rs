@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use seawall_core::{Clock, disk};
+use seawall_core::{Clock, disk_thread};
 
 use super::assume_role::lifetime_until;
 use super::config_error::AwsConfigError;
 use super::imds::ImdsClient;
-use super::keys::{self, KeySource, SigningKeys};
+use super::node_keys::{self, KeySource, SigningKeys};
 use super::signing_key_cache::{KeyOwner, SigningKeyCache};
 use crate::failure::{ExchangeError, ExchangeFault};
 
@@ -45,7 +45,7 @@ impl NodeKeyProvider {
             Self::Static(keys) => Ok(keys.clone()),
             Self::File { path, profile } => {
                 let (path, profile) = (path.clone(), profile.clone());
-                let read = disk::run_with_timeout(move || keys::read(&path, &profile)).await;
+                let read = disk_thread::run_with_timeout(move || node_keys::read(&path, &profile)).await;
                 read.map_err(|slow| ExchangeError::new(ExchangeFault::Unavailable, "node's keys", slow))?
                     .map(Arc::new)
             }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use seawall_core::{PodUid, ServiceAccount};
 
 use super::endpoint::StsEndpointKind;
-use super::names::{ClusterName, ExternalId, Region, RoleArn, SessionDuration, SessionName, SessionTags};
+use super::validated_names::{
+    ClusterName, ExternalId, Region, RoleArn, SessionDuration, SessionName, SessionTags,
+};
 use crate::lease_error::LeaseError;
 use crate::throttle_key::ThrottleKey;
 

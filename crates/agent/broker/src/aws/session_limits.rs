@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use seawall_core::Moment;
 
-use super::names::RoleArn;
+use super::validated_names::RoleArn;
 
 /// The durations to request after a refusal: the duration that every AWS role allows, and the shortest that STS issues.
 const SHORTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(900)];

@@ -11,7 +11,7 @@ use http_body_util::Full;
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 
-use super::keys::SigningKeys;
+use super::node_keys::SigningKeys;
 use crate::failure::{ExchangeError, ExchangeFault};
 
 /// The service and the region of a signature.

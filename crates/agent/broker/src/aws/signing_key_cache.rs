@@ -11,9 +11,9 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 
 use super::endpoint::StsEndpointKind;
-use super::keys::SigningKeys;
-use super::names::Region;
+use super::node_keys::SigningKeys;
 use super::principal::KeySignedRole;
+use super::validated_names::Region;
 use crate::failure::ExchangeError;
 
 /// The time before their expiry from which keys are not used. EC2 provides new keys at least five minutes before the expiry.

@@ -1,7 +1,7 @@
 //! Google credentials. They are texts that are checked once when they enter the program.
 
 use seawall_core::Secret;
-use seawall_core::names::needs_no_escape;
+use seawall_core::name_syntax::needs_no_escape;
 
 /// An access token or an identity token.
 ///

@@ -20,7 +20,7 @@ use std::time::Duration;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Secret};
 
-use crate::exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
+use crate::credential_exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{self, HttpsClient};
 use crate::reply::form;

@@ -13,7 +13,7 @@ use seawall_broker::aws::{
     partition,
 };
 use seawall_config::{DocumentNode, DocumentTable, values};
-use seawall_core::names::is_dns_label;
+use seawall_core::name_syntax::is_dns_label;
 use seawall_protocols::aws::session::{MAX_TTL, SHORT_TTL};
 use seawall_protocols::aws::{
     InstanceMetadata, Pattern, PatternError, TokenRequirement, TtlLimit, containers,

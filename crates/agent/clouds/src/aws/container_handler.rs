@@ -13,7 +13,7 @@ use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::aws::containers::{self as endpoint, claims};
 use seawall_protocols::aws::{ALPHABET, ContainerEndpoint, CredentialsDocument, UnixTime};
 use seawall_server::handler::{MetadataDialect, RequestContext};
-use seawall_server::replay_cache::ReplayableQuery;
+use seawall_server::repeated_request_cache::ReplayableQuery;
 use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
@@ -23,7 +23,7 @@ use super::entitlement::{AwsEntitlement, PodRole, RoleState};
 use super::{awaited_credentials, pod_token, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::readiness_request::ReadinessRequest;
+use crate::readiness_probe::ReadinessRequest;
 
 /// The readiness request. It contains no pod token, so the endpoint answers with an empty JSON object.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {

@@ -20,7 +20,7 @@ use seawall_protocols::aws::{
     TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
-use seawall_server::replay_cache::ReplayableQuery;
+use seawall_server::repeated_request_cache::ReplayableQuery;
 use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
@@ -34,7 +34,7 @@ use super::session_token_keys::TokenKeyStore;
 use super::{awaited_credentials, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::readiness_request::ReadinessRequest;
+use crate::readiness_probe::ReadinessRequest;
 
 /// The readiness request. It requests a session token, which is the first request of each library.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {

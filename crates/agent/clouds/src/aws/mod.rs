@@ -20,7 +20,7 @@ mod refusals;
 mod response;
 mod role_chain;
 mod routes;
-mod sdk_profiles;
+mod sdk_behaviors;
 mod session_token_keys;
 #[cfg(test)]
 mod tests;
@@ -41,12 +41,12 @@ use seawall_server::handler::MetadataDialect;
 use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
-use super::context::{DialectResources, EntitlementRequest};
+use super::cloud_inputs::{DialectResources, EntitlementRequest};
 use super::entitlements::EntitlementState;
 use super::pod_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
-use crate::readiness_request::ReadinessRequest;
+use crate::readiness_probe::ReadinessRequest;
 use container_handler::ContainersDialect;
 use entitlement::{AwsEntitlement, PodRole, RoleState};
 use imds_handler::{ImdsDialect, ImdsService};
@@ -61,7 +61,7 @@ pub(super) use policy::annotations::FILE_KEYS;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use policy::annotations::ROLE_ARN;
 pub(super) use routes::ALL as ROUTES;
-pub(super) use sdk_profiles::ALL as CLIENTS;
+pub(super) use sdk_behaviors::ALL as CLIENTS;
 
 /// The running AWS part of the agent.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Context;
 use arc_swap::{ArcSwap, Guard};
 use rustix::rand::{GetRandomFlags, getrandom};
-use seawall_core::{Clock, Secret, disk, file};
+use seawall_core::{Clock, Secret, disk_thread, file};
 use seawall_protocols::aws::session::KEY_BYTES;
 use seawall_protocols::aws::{TokenSigningKeys, UnixTime};
 use tokio::sync::Notify;
@@ -111,7 +111,8 @@ impl TokenKeyStore {
         let Some(path) = self.file.clone() else { return };
         let keys = self.keys.load_full();
         let written =
-            disk::run_with_timeout(move || write(&path, &keys).map_err(|error| error.to_string())).await;
+            disk_thread::run_with_timeout(move || write(&path, &keys).map_err(|error| error.to_string()))
+                .await;
         if let (Err(error), Some(path)) = (written.flatten(), &self.file) {
             let path = path.display();
             tracing::warn!(%path, error, "cannot write aws.imds.tokenKeyFile; a restart of the agent invalidates IMDS session tokens");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use seawall_broker::google::{GoogleExchangeApi, GoogleExchangeConfig};
 use seawall_config::{DocumentNode, DocumentTable, values};
 use seawall_core::ServiceAccount;
-use seawall_core::names::needs_no_escape;
+use seawall_core::name_syntax::needs_no_escape;
 use seawall_protocols::google;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};

@@ -17,15 +17,15 @@ use seawall_protocols::google::{
     TreeResource, TreeResponse, WaitForChange,
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
-use seawall_server::replay_cache::ReplayableQuery;
+use seawall_server::repeated_request_cache::ReplayableQuery;
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
 use seawall_server::upstream::long_polls::LongPollPermit;
 
-use super::awaited_changes::{ChangePoller, FormattedCredentialRequest};
 use super::entitlement::{FederatedPod, GoogleEntitlement};
+use super::long_polls::{ChangePoller, FormattedCredentialRequest};
 use super::passthrough::GooglePassthrough;
-use super::{awaited_changes, response, routes};
+use super::{long_polls, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::pod_events;
@@ -102,11 +102,7 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
             (GoogleDialectMode::Conceal, PodClient::Pod(pod)) => {
                 let later = self.passthrough.forward(asked.shares, asked.head);
                 later.map(|later| {
-                    PodHandlerOutcome::Deferred(awaited_changes::cancel_on_revocation(
-                        pod,
-                        later,
-                        self.server(),
-                    ))
+                    PodHandlerOutcome::Deferred(long_polls::cancel_on_revocation(pod, later, self.server()))
                 })
             }
             (GoogleDialectMode::Conceal, _) => {
@@ -165,11 +161,7 @@ impl GoogleDialect {
             EntitlementState::Decided(GoogleEntitlement::Federated(own)) => self.own(pod, own, asked, out),
             EntitlementState::Decided(GoogleEntitlement::Passthrough) => {
                 let later = self.passthrough.forward(asked.shares, asked.head)?;
-                Ok(PodHandlerOutcome::Deferred(awaited_changes::cancel_on_revocation(
-                    pod,
-                    later,
-                    self.server(),
-                )))
+                Ok(PodHandlerOutcome::Deferred(long_polls::cancel_on_revocation(pod, later, self.server())))
             }
             EntitlementState::Decided(GoogleEntitlement::Refused(tree, why)) => {
                 self.bare(pod, tree, *why, asked, out)
@@ -309,7 +301,7 @@ fn credential(
     out: &mut Vec<u8>,
 ) -> PodHandlerOutcome {
     let Some(route) = lend(own, wanted, asked.frame, asked.now, out) else {
-        return PodHandlerOutcome::Deferred(awaited_changes::await_lease(own, wanted, asked.received_at));
+        return PodHandlerOutcome::Deferred(long_polls::await_lease(own, wanted, asked.received_at));
     };
     let question = || {
         let (tree, want, alt) = (own.tree.clone(), wanted.want.to_request(), wanted.alt);

@@ -1,18 +1,18 @@
 //! Google: its configuration section, the entitlements of pods, and its dialect on each traffic thread.
 
 mod account_policy;
-mod awaited_changes;
 mod config;
 mod debug;
 pub(crate) mod entitlement;
 mod handler;
+mod long_polls;
 mod metadata_trees;
 mod passthrough;
 mod prefetch;
 mod refusals;
 mod response;
 mod routes;
-mod sdk_profiles;
+mod sdk_behaviors;
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -32,17 +32,17 @@ use seawall_server::handler::MetadataDialect;
 use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
-use super::context::{DialectResources, EntitlementRequest};
+use super::cloud_inputs::{DialectResources, EntitlementRequest};
 use super::entitlements::EntitlementState;
 use super::pod_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
-use crate::readiness_request::ReadinessRequest;
+use crate::readiness_probe::ReadinessRequest;
 use account_policy::AccountError;
-use awaited_changes::ChangePoller;
 use config::{FederateConfig, GoogleMode};
 use entitlement::{FederatedPod, GoogleEntitlement};
 use handler::{GoogleDialect, GoogleDialectMode};
+use long_polls::ChangePoller;
 use metadata_trees::MetadataTreeCache;
 use passthrough::GooglePassthrough;
 use prefetch::GooglePrefetchJob;
@@ -50,7 +50,7 @@ use prefetch::GooglePrefetchJob;
 pub(super) use account_policy::FILE_KEYS;
 pub(crate) use config::{GoogleConfig, KEYS};
 pub(super) use routes::ALL as ROUTES;
-pub(super) use sdk_profiles::ALL as CLIENTS;
+pub(super) use sdk_behaviors::ALL as CLIENTS;
 
 /// The readiness request. It requests a public fact, as a library would.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {

@@ -46,8 +46,8 @@ use std::time::{Duration, SystemTime};
 use seawall_core::annotations::{Annotations, RelatedAnnotations};
 use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount};
 
+use crate::non_pod_objects::{RelatedKind, RelatedObject};
 use crate::object::{PodObject, Sandbox};
-use crate::related_objects::{RelatedKind, RelatedObject};
 use crate::token_request::TokenCache;
 
 mod object_cache;

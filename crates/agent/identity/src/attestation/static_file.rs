@@ -15,7 +15,7 @@ use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations
 use seawall_core::attestation::{
     AnnotatedObject, AttestFuture, AttestedAddresses, ConnectionEnds, IdentityFileKey,
 };
-use seawall_core::names::{is_dns_label, is_dns_subdomain};
+use seawall_core::name_syntax::{is_dns_label, is_dns_subdomain};
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount, file};
 

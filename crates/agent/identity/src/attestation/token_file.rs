@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
-use seawall_core::{Secret, disk, file};
+use seawall_core::{Secret, disk_thread, file};
 
 /// The maximum size of a token file, in bytes. A Kubernetes token has one to two thousand bytes.
 const LARGEST: usize = 64 * 1024;
@@ -57,7 +57,7 @@ impl SubjectTokens for TokenFile {
     fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
         let file = self.clone();
         Box::pin(async move {
-            let (path, read) = (file.path.clone(), disk::run_with_timeout(move || file.read()).await);
+            let (path, read) = (file.path.clone(), disk_thread::run_with_timeout(move || file.read()).await);
             read.unwrap_or_else(|slow| {
                 Err(SubjectError {
                     reason: format!("the token file {}: {slow}", path.display()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use seawall_server::permit_counter::PermitCounter;
+use seawall_server::connection_permits::PermitCounter;
 use seawall_server::thread_metrics::{
     ConnectionMetrics, LATENCY_BOUNDS_MICROS, STATUS_CLASSES, ThreadMetrics,
 };

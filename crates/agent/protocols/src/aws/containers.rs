@@ -11,7 +11,7 @@ use seawall_http::RequestHead;
 
 use super::credentials::CredentialsDocument;
 use super::{ALPHABET, NOT_FOUND, headers, refuse};
-use crate::head::require_no_body;
+use crate::request_head_rules::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
 use seawall_http::{Refusal, ResponseContext};
 

@@ -3,7 +3,7 @@
 use seawall_http::RequestHead;
 
 use super::REPEATED_HEADER;
-use crate::head::{PROXIED_REQUEST, is_relay_mark};
+use crate::request_head_rules::{PROXIED_REQUEST, is_relay_mark};
 use seawall_http::Refusal;
 
 /// Returns the value of a header that may occur once. Names match in any case, because the SDK for C++ sends them in lower case.

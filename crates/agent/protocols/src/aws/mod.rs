@@ -9,10 +9,10 @@
 
 pub mod containers;
 pub mod credentials;
+pub mod full_match_regex;
 mod headers;
 pub mod imds;
 pub mod instance_metadata;
-pub mod pattern;
 mod refuse;
 pub mod role;
 pub mod session;
@@ -20,9 +20,9 @@ pub mod time;
 
 pub use containers::ContainerEndpoint;
 pub use credentials::{CredentialsDocument, DocumentFormat};
+pub use full_match_regex::{Pattern, PatternError};
 pub use imds::{Imds, ImdsQuery, ImdsRequest, ImdsResource, TokenRequirement, TokenRules};
 pub use instance_metadata::InstanceMetadata;
-pub use pattern::{Pattern, PatternError};
 pub use role::RoleName;
 pub use session::{GrantedToken, TokenClient, TokenKeysError, TokenSigningKeys, TokenSubject, TtlLimit};
 pub use time::{Iso8601Time, UnixTime};

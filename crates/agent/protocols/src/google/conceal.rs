@@ -25,9 +25,9 @@ use std::borrow::Cow;
 
 use seawall_http::RequestHead;
 
-use super::head::{self, GuardHeaders};
 use super::query::{QueryParams, ResponseFormat, UNKNOWN_PARAMETER, UnknownKeyPolicy, WaitForChange};
-use crate::head::require_no_body;
+use super::request_head_rules::{self, GuardHeaders};
+use crate::request_head_rules::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
 
@@ -36,7 +36,7 @@ pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(403, "method_not_allowed", "Pods may only read metadata, with GET or HEAD.");
 /// The refusal for a POST of google-auth, which it sends if it finds a certificate. It equals [`METHOD_NOT_ALLOWED`] except for its
 /// message.
-pub const BINDING: Refusal = Refusal::new(403, "method_not_allowed", head::BINDING);
+pub const BINDING: Refusal = Refusal::new(403, "method_not_allowed", request_head_rules::BINDING);
 /// The refusal for a path outside the known API versions.
 pub const UNKNOWN_PATH: Refusal =
     Refusal::new(403, "unknown_path", "The path is not in a metadata API version that the agent supports.");
@@ -75,7 +75,7 @@ pub struct AdmittedRequest<'b> {
 /// # Errors
 /// The first rule that forbids the request.
 pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refusal> {
-    head::require_read_method(head, METHOD_NOT_ALLOWED, BINDING)?;
+    request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, BINDING)?;
     require_no_body(head)?;
     let marks = GuardHeaders::of(head);
     marks.require_direct()?;

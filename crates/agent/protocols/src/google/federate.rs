@@ -13,12 +13,12 @@ use std::sync::Arc;
 use seawall_http::RequestHead;
 
 use super::etag::ETag;
-use super::head::{self, GuardHeaders};
 use super::node_metadata::{GoogleAccount, NodeDirectories, NodeMetadata};
 use super::query::{QueryParams, ResponseFormat, UnknownKeyPolicy, WaitForChange};
+use super::request_head_rules::{self, GuardHeaders};
 use super::scopes::Scopes;
 use super::tree::{Directory, FoundEntry, Leaf};
-use crate::head::require_no_body;
+use crate::request_head_rules::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath, RequestTarget};
 
@@ -30,7 +30,7 @@ pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read metadata.");
 /// The refusal for a POST of google-auth, which it sends if it finds a certificate. It equals [`METHOD_NOT_ALLOWED`] except for its
 /// message.
-pub const BINDING: Refusal = Refusal::new(405, "method_not_allowed", head::BINDING);
+pub const BINDING: Refusal = Refusal::new(405, "method_not_allowed", request_head_rules::BINDING);
 /// The refusal for a path that does not exist.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "The agent has no metadata at this path.");
 /// The refusal for an account's path if the workload has no account.
@@ -237,7 +237,7 @@ impl MetadataTree {
     /// # Errors
     /// The rule that forbids the request, or 404.
     pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<TreeQuery<'t, 'b>, Refusal> {
-        head::require_read_method(head, METHOD_NOT_ALLOWED, BINDING)?;
+        request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, BINDING)?;
         require_no_body(head)?;
         let marks = GuardHeaders::of(head);
         marks.require_direct()?;

@@ -4,19 +4,18 @@
 //! [`federate`] answers from a metadata tree of the workload. [`respond`] writes the responses of both modes.
 
 pub mod conceal;
-pub mod detection;
 pub mod etag;
 pub mod federate;
-pub mod head;
 pub mod node_metadata;
 pub mod query;
 mod real_server_response;
+pub mod request_head_rules;
 pub mod respond;
 pub mod scopes;
+pub mod server_detection;
 pub mod tree;
 
 pub use conceal::{AdmittedRequest, admit};
-pub use detection::Detection;
 pub use etag::ETag;
 pub use federate::{
     CredentialQuery, DirectoryRedirect, LongPollTarget, MetadataTree, TreeQuery, TreeResource, TreeResponse,
@@ -26,3 +25,4 @@ pub use node_metadata::{AccountScopes, GoogleAccount, NodeMetadata};
 pub use query::{ResponseFormat, WaitForChange};
 pub use respond::{AccessTokenBody, MetadataServerKind};
 pub use scopes::Scopes;
+pub use server_detection::Detection;

@@ -6,7 +6,7 @@ use seawall_protocols::aws::containers::{
     ADDRESSES, BAD_AUTHORIZATION, INVALID_HOST, MAX_TOKEN, METHOD_NOT_ALLOWED, NO_AUTHORIZATION, claims,
 };
 use seawall_protocols::aws::{ContainerEndpoint, NOT_FOUND, REPEATED_HEADER};
-use seawall_protocols::head::{PROXIED_REQUEST, UNEXPECTED_BODY};
+use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::aws::container;
 use crate::support::{body, header, status, with_head};

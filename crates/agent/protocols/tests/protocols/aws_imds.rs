@@ -15,7 +15,7 @@ use seawall_protocols::aws::{
     ALPHABET, DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, REPEATED_HEADER, RoleName, TokenClient,
     UnixTime,
 };
-use seawall_protocols::head::{PROXIED_REQUEST, UNEXPECTED_BODY};
+use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::aws::{NOW, POD_ADDRESS, Scene, credentials, pod, put, request};
 use crate::support::{DATE, body, header, status};

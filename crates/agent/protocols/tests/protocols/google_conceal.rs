@@ -5,12 +5,12 @@ use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::google::conceal::{
     ALT_NOT_ALLOWED, BINDING, CONCEALED, METHOD_NOT_ALLOWED, RECURSION_NOT_ALLOWED, UNKNOWN_PATH,
 };
-use seawall_protocols::google::head::MISSING_METADATA_FLAVOR;
 use seawall_protocols::google::query::{
     BAD_PARAMETER_VALUE, BOUND_TOKEN_UNSUPPORTED, REPEATED_PARAMETER, UNKNOWN_PARAMETER,
 };
+use seawall_protocols::google::request_head_rules::MISSING_METADATA_FLAVOR;
 use seawall_protocols::google::scopes::BAD_SCOPES;
-use seawall_protocols::head::{PROXIED_REQUEST, UNEXPECTED_BODY};
+use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::{admit, forward, get, with};
 

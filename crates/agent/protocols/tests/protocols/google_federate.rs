@@ -8,16 +8,16 @@ use seawall_http::{Refusal, ResponseContext};
 use seawall_protocols::google::federate::{
     METHOD_NOT_ALLOWED, NO_ACCOUNT, NO_ACCOUNT_FOR_ID_TOKEN, NOT_FOUND, RECURSIVE_REQUIRED,
 };
-use seawall_protocols::google::head::MISSING_METADATA_FLAVOR;
 use seawall_protocols::google::query::{
     BAD_AUDIENCE, BAD_PARAMETER_VALUE, BAD_QUERY, BOUND_TOKEN_UNSUPPORTED, REPEATED_PARAMETER,
 };
+use seawall_protocols::google::request_head_rules::MISSING_METADATA_FLAVOR;
 use seawall_protocols::google::scopes::BAD_SCOPES;
 use seawall_protocols::google::{
     CredentialQuery, MetadataServerKind, MetadataTree, NodeMetadata, ResponseFormat, Scopes, TreeQuery,
     TreeResource, TreeResponse,
 };
-use seawall_protocols::head::{PROXIED_REQUEST, UNEXPECTED_BODY};
+use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::{DATE, V1, ask, body, direct, exchange, get, header, impersonating, node, status, with};
 

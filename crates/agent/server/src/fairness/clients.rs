@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use super::{buffer_budget, scheduler};
 use crate::client::{Client, ClientId, ClientShares, ServedPod};
-use crate::permit_counter::PermitCounter;
-use crate::replay_cache::ReplayCache;
+use crate::connection_permits::PermitCounter;
+use crate::repeated_request_cache::ReplayCache;
 
 /// The resources of one client on a thread.
 #[derive(Debug)]

@@ -14,11 +14,11 @@ use super::request::RequestOrigin;
 use super::socket::ClientSocket;
 use super::{FULL, TrafficThread};
 use crate::client::{Client, ClientId, ServedPod};
+use crate::connection_permits::{Permit, PermitCounter};
 use crate::connection_table::ConnectionPermits;
 use crate::fairness::clients::Tenant;
 use crate::handler::ListenerDialects;
 use crate::listen::shards::ListenerShards;
-use crate::permit_counter::{Permit, PermitCounter};
 
 /// The connections that one round accepts, and the connections that one round accepts from shards without a recent known client.
 const ACCEPTED: usize = 32;

@@ -20,6 +20,7 @@ mod accept;
 mod config_update;
 mod connection_state;
 mod connection_task;
+mod connection_waits;
 mod deferred_response;
 mod event_loop;
 mod identify_client;
@@ -31,7 +32,6 @@ mod streamed_body;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 mod unidentified_wait_limit;
-mod waits;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -49,6 +49,7 @@ use self::connection_state::ConnectionData;
 use self::ready_queue::ReadyQueue;
 use self::unidentified_wait_limit::UnidentifiedWaitLimit;
 use crate::client::{ClientResolver, ServedPod};
+use crate::connection_permits::PermitCounter;
 use crate::connection_table::{ConnectionTable, SWEEP};
 use crate::date_header::DateHeader;
 use crate::fairness::clients::Tenants;
@@ -56,7 +57,6 @@ use crate::fairness::cpu_pacer::CpuPacer;
 use crate::fairness::scheduler::FairScheduler;
 use crate::handler::{ActiveDialects, ListenerDialects};
 use crate::listen::shards::{ListenerShards, RecentShards};
-use crate::permit_counter::PermitCounter;
 use crate::thread_metrics::ThreadMetrics;
 
 pub use self::config_update::{BuildDialectsFn, ThreadUpdate, UpdateReceiver};

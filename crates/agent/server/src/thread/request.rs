@@ -15,7 +15,7 @@ use crate::client::{Client, ClientId, ServedPod};
 use crate::connection_table::ConnectionState;
 use crate::fairness::clients::Tenant;
 use crate::handler::{HandlerOutcome, ListenerDialects, MetadataDialect, RequestContext};
-use crate::replay_cache::CachedRequest;
+use crate::repeated_request_cache::CachedRequest;
 use crate::response::DeferredResponse;
 use crate::route;
 use crate::route::MetadataRoute;
@@ -343,7 +343,7 @@ mod tests {
 
     use super::*;
     use crate::fairness::clients::Tenants;
-    use crate::replay_cache::ReplayableQuery;
+    use crate::repeated_request_cache::ReplayableQuery;
     use crate::testing::{FakePod, thread};
 
     /// A pod and its tenant on a thread.

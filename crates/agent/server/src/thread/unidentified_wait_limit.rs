@@ -36,7 +36,7 @@ pub(super) struct UnidentifiedWaitPermit {
 impl UnidentifiedWaitLimit {
     /// Returns a limit of a quarter of the process's connections.
     /// There are at most two threads, each with its own limit. Unknown clients may have two thirds of all connections
-    /// ([`crate::permit_counter::PermitCounter::is_within_share`]).
+    /// ([`crate::connection_permits::PermitCounter::is_within_share`]).
     pub(super) fn new(connections: u32) -> Rc<Self> {
         Rc::new(Self { most: (connections / 4).max(1), taken: Cell::new(0), by_address: RefCell::default() })
     }

@@ -6,7 +6,7 @@ use seawall_core::fair_share;
 use seawall_core::shutdown::StopSignal;
 use seawall_http::Refusal;
 
-use crate::permit_counter::{Permit, PermitCounter};
+use crate::connection_permits::{Permit, PermitCounter};
 
 /// The limits on waiting long polls.
 #[derive(Clone, Debug)]

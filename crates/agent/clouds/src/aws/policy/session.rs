@@ -42,7 +42,7 @@ pub(in crate::aws) fn tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, Name
 
 /// True if the text can be the audience of a token. The agent sends it to the API server without escapes.
 pub(in crate::aws) fn is_audience(text: &str) -> bool {
-    seawall_core::names::needs_no_escape(text, 512)
+    seawall_core::name_syntax::needs_no_escape(text, 512)
 }
 
 /// A property of a pod that can become a tag of its session.

@@ -19,13 +19,13 @@ use seawall_http::RequestHead;
 
 use self::passed_paths::PassedPaths;
 use super::credentials::DocumentFormat;
+use super::full_match_regex::Pattern;
 use super::instance_metadata::{InstanceMetadata, InstanceMetadataPaths};
-use super::pattern::Pattern;
 use super::role::is_role_name;
 use super::session::{GrantedToken, MAX_TTL, TokenClient, TokenSigningKeys, TtlLimit};
 use super::time::UnixTime;
 use super::{ALPHABET, NOT_FOUND, headers};
-use crate::head::require_no_body;
+use crate::request_head_rules::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
 

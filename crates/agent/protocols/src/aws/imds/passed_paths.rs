@@ -1,7 +1,7 @@
 //! The paths of the real service that pods may read. An operator's expressions select them, and paths to credentials are always
 //! excluded.
 
-use crate::aws::pattern::Pattern;
+use crate::aws::full_match_regex::Pattern;
 
 /// The operator's patterns of allowed paths.
 #[derive(Debug)]

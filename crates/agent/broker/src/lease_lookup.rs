@@ -6,10 +6,10 @@ use seawall_core::{Lease, Moment};
 
 use crate::broker_state::BrokerState;
 use crate::cache_entry::{CacheEntry, FetchDecision};
-use crate::exchange::TokenExchange;
+use crate::credential_exchange::TokenExchange;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::fetch::FetchTask;
-use crate::fetch_results::FetchWaiter;
+use crate::fetch_waiters::FetchWaiter;
 use crate::lease_error::LeaseError;
 use crate::limiter::{CallOwner, CallReason, QueueRefusal, QueueTicket};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::sdk_profile::{FirstExpiringSdks, SdkProfile, SdkProfiles, UNNAMED_CLIENT};
+use crate::sdk_behavior::{FirstExpiringSdks, SdkProfile, SdkProfiles, UNNAMED_CLIENT};
 
 const fn client(agent: &'static str, name: &'static str, seconds: u64) -> SdkProfile {
     SdkProfile { user_agent: agent, name, refresh_window: Duration::from_secs(seconds), poll_interval: None }

@@ -2,7 +2,7 @@
 
 use seawall_http::RequestHead;
 
-use crate::head::{PROXIED_REQUEST, is_relay_mark};
+use crate::request_head_rules::{PROXIED_REQUEST, is_relay_mark};
 use seawall_http::Refusal;
 
 /// The refusal for a request without the flavour header.

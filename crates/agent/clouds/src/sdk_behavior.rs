@@ -1,6 +1,6 @@
 //! The SDKs of a cloud: their User-Agents and refresh times, and the SDKs that fail first if credentials expire.
 //!
-//! The numbers and names are in each cloud's folder (`sdk_profiles.rs`). `observe` uses them to find pods that fetch too often or
+//! The numbers and names are in each cloud's folder (`sdk_behaviors.rs`). `observe` uses them to find pods that fetch too often or
 //! whose credentials will expire soon. This module does not know pods or leases.
 
 use std::time::Duration;

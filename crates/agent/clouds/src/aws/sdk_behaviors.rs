@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::sdk_profile::{FirstExpiringSdks, SdkProfile, SdkProfiles};
+use crate::sdk_behavior::{FirstExpiringSdks, SdkProfile, SdkProfiles};
 
 const fn client(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfile {
     SdkProfile {
