@@ -65,7 +65,7 @@ pub fn cause(
     DiagnosedCause { class, confidence, evidence, figures: sizes::estimate_sizes(class, case) }
 }
 
-/// The cause "generator", with the load engine's own report as evidence.
+/// The cause "generator", with the load engine's own report as evidence. That is an observation, so it has no likelihood ratio.
 #[must_use]
 pub fn generator(tried: &[ExperimentRecord]) -> DiagnosedCause {
     let why = tried
@@ -75,11 +75,11 @@ pub fn generator(tried: &[ExperimentRecord]) -> DiagnosedCause {
     let evidence = why.map(|(why, by)| CauseEvidence {
         observation: why.clone(),
         experiment: by,
-        likelihood_ratio: 1_000.0,
+        likelihood_ratio: f64::INFINITY,
     });
     DiagnosedCause {
         class: CauseClass::Generator,
-        confidence: 0.98,
+        confidence: 1.0,
         evidence: evidence.into_iter().collect(),
         figures: Vec::new(),
     }

@@ -75,6 +75,9 @@ pub struct LocalDriver {
     observer: Option<TrialObserver>,
     /// Loads so far: each has chance of its own.
     loads: u64,
+    /// Where in the list of requests the next load begins: a limit that only shows once all targets are in use is not hidden by trials
+    /// that all send the first ones.
+    next_request: u64,
     /// What of them is sent here.
     share: LoadShare,
     /// Most requests a second that clients got through, who wait for their answers.
@@ -110,6 +113,7 @@ impl LocalDriver {
             stop,
             observer: None,
             loads: 0,
+            next_request: 0,
             share: LoadShare::default(),
             fastest: 0.0,
         })
@@ -173,6 +177,16 @@ impl LocalDriver {
         seed.wrapping_add(self.loads.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
+    fn from_next_request(&self, load: LoadSpec) -> LoadSpec {
+        LoadSpec { first_request: self.next_request, ..load }
+    }
+
+    /// The next load goes on after what this one has sent. Other rigs that send parts of it have sent about as much.
+    fn go_on_after(&mut self, sent: &LoadStats) {
+        let whole = sent.completed as f64 * self.share.parts();
+        self.next_request = self.next_request.wrapping_add(whole as u64);
+    }
+
     fn schedule(&mut self, rate: f64) -> Option<Schedule> {
         let seed = self.next_seed();
         let spacing = if let ArrivalSpacing::Poisson(_) = self.spacing {
@@ -195,7 +209,7 @@ impl LocalDriver {
             )));
         };
         let own = self.share.scale_trial(offer);
-        let load = self.share.scale_load(offered(&own, &schedule));
+        let load = self.from_next_request(self.share.scale_load(offered(&own, &schedule)));
         let mut blocks = BlockBuilder::new(&schedule, load.shard, self.bound);
         let (mut away, mut enough, mut no_port) = (OutageDetector::default(), false, 0);
         let Self { sessions, stop, observer, share, .. } = self;
@@ -222,6 +236,7 @@ impl LocalDriver {
         let invalid =
             join_reasons(lack.into_iter().chain(against).chain(blocks.tally().invalid_reason(fails)));
         let beside = summarize(&carried.outcome.total);
+        self.go_on_after(&carried.outcome.total);
         *total = carried.outcome.total;
         let blocks = blocks.into_complete();
         Ok(TrialObservation {
@@ -242,7 +257,7 @@ impl LocalDriver {
         let Some(load) = experiments::load(&own, seed) else {
             return Err(SessionError::Impossible("the experiment's rate is out of range".into()));
         };
-        let load = share.scale_load(load);
+        let load = self.from_next_request(share.scale_load(load));
         let mut held = self.hold(own.variation.held)?;
         if !share.is_part() && !self.stop.sleep(experiments::quiet_period(experiment)) {
             return Ok(ExperimentObservation::default());
@@ -260,6 +275,7 @@ impl LocalDriver {
         let tally = experiments::leave_out_bunches(&own, share.parts(), &mut fates);
         let invalid = join_reasons(against.into_iter().chain(tally.invalid_reason(false)));
         let total = &carried.outcome.total;
+        self.go_on_after(total);
         Ok(ExperimentObservation {
             requests: experiments::hits(fates, share.is_part()),
             connections: total.connections,

@@ -90,8 +90,11 @@ impl SessionSetup {
 pub struct LoadSpec {
     /// Name of the attack in the records.
     pub name: String,
-    /// When to send; the first hit is number 0 of the session's source.
+    /// When to send.
     pub arrivals: ArrivalModel,
+    /// The request of the session's list with which the first hit begins. A trial that goes on where the one before it ended sends what has
+    /// not been sent yet. Without effect on what is read during the run.
+    pub first_request: u64,
     /// The part of the arrivals that this run sends. Their rates, and the numbers in [`LoadSpec::until`], are those of the whole.
     pub shard: ScheduleShard,
     /// When the first instant of the schedule is, in nanoseconds since the Unix epoch; none is at once.
@@ -131,6 +134,7 @@ impl LoadSpec {
         Self {
             name: String::new(),
             arrivals,
+            first_request: 0,
             shard: ScheduleShard::default(),
             start_at: None,
             until: StopCondition::default(),

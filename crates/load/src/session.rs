@@ -201,7 +201,8 @@ impl LoadSession {
         let source = next(&mut self.source)?;
         let (supplies, exhausted) = split_source(source, &self.style, load.shard, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
-            if !hand.send(SenderCommand::Trial(Box::new(parts.next(supply)))) {
+            if !hand.send(SenderCommand::Trial(Box::new(parts.next(supply.starting_at(load.first_request)))))
+            {
                 shared.command(RunCommand::Abort, RunStopReason::Commanded);
                 return Err(TrialStartError::SenderDied);
             }

@@ -245,6 +245,8 @@ pub(crate) struct SenderRequests {
     style: RequestFraming,
     /// Empty when requests come from a queue.
     list: RequestList,
+    /// Added to a hit's number: where in the list the trial begins.
+    first: u64,
     queue: Option<Queue>,
 }
 
@@ -272,7 +274,17 @@ pub(crate) enum RequestAvailability {
 
 impl SenderRequests {
     pub(crate) fn list(list: RequestList, style: &RequestFraming) -> Self {
-        Self { style: style.clone(), list, queue: None }
+        Self { style: style.clone(), list, first: 0, queue: None }
+    }
+
+    /// Begins with this request of the list.
+    pub(crate) fn starting_at(self, first: u64) -> Self {
+        Self { first, ..self }
+    }
+
+    #[inline]
+    fn index(&self, seq: u64) -> usize {
+        self.list.index(seq.wrapping_add(self.first))
     }
 
     /// Nothing to send.
@@ -294,9 +306,9 @@ impl SenderRequests {
         if let Some(queue) = &self.queue {
             return queue.front.as_ref().map(|(_, request)| (RequestRef::Owned(Arc::clone(request)), 0));
         }
-        let index = self.list.index(seq);
+        let index = self.index(seq);
         match self.list.templates.get(index) {
-            Some(Some(template)) => Some((self.filled(template, seq)?, index)),
+            Some(Some(template)) => Some((self.filled(template, seq.wrapping_add(self.first))?, index)),
             _ => Some((RequestRef::Listed(index), index)),
         }
     }
@@ -304,14 +316,14 @@ impl SenderRequests {
     /// The target under which a hit counts, whatever became of its request.
     #[inline]
     pub(crate) fn target(&self, seq: u64) -> usize {
-        if self.queue.is_some() { 0 } else { self.list.index(seq) }
+        if self.queue.is_some() { 0 } else { self.index(seq) }
     }
 
     /// The variant of a hit that was reached, whatever became of its request.
     pub(crate) fn variant(&self, seq: u64) -> Option<&str> {
         let request = match &self.queue {
             Some(queue) => &*queue.front.as_ref()?.1,
-            None => self.list.requests.get(self.list.index(seq))?,
+            None => self.list.requests.get(self.index(seq))?,
         };
         request.origin.variant.as_ref().map(|variant| &*variant.name)
     }

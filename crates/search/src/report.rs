@@ -92,6 +92,8 @@ pub struct OverloadRecovery {
     pub calm: Option<Duration>,
     /// True if a rate that the target held before an overload holds again without a pause; none if not tested.
     pub holds: Option<bool>,
+    /// The queue that the overload left, in seconds of work at the rate of the cliff; none: there was no overload.
+    pub queue: Option<f64>,
 }
 
 /// A trial with its result.

@@ -110,7 +110,7 @@ impl TargetTraits {
         needs_silence: false,
         above: 1.0,
         depletion: None,
-        recovery: OverloadRecovery { calm: None, holds: None },
+        recovery: OverloadRecovery { calm: None, holds: None, queue: None },
     };
 }
 

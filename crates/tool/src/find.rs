@@ -188,6 +188,6 @@ fn code(answer: &FindReport, signal: Option<i32>) -> u8 {
         (_, _, FindOutcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
         (_, _, FindOutcome::UnstableBaseline) => exit::UNSTABLE_BASELINE,
         (_, _, FindOutcome::TargetDied) => exit::TARGET_DIED,
-        (_, _, FindOutcome::Interrupted) => exit::UNDECIDED,
+        (_, _, FindOutcome::Undecided | FindOutcome::Interrupted) => exit::UNDECIDED,
     }
 }

@@ -23,6 +23,9 @@ pub struct FindReport {
     pub outcome: FindOutcome,
     /// What ended the run before it had done everything; none if it did everything.
     pub stop_reason: Option<FindStopReason>,
+    /// Why `outcome` is `undecided`, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undecided_reason: Option<String>,
     /// Experiments and trials that the budget left no time for, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_run: Vec<String>,
@@ -191,6 +194,8 @@ pub enum FindOutcome {
     TargetDied,
     /// A signal or the budget ended the run before the limit lay between two tested rates.
     Interrupted,
+    /// The trials contradict each other, or do not place the limit between two tested rates.
+    Undecided,
 }
 
 /// What ended a run early.
@@ -201,6 +206,8 @@ pub enum FindStopReason {
     Signal,
     /// The time budget.
     Budget,
+    /// The search used all of its own time, and its trials do not agree on a limit.
+    Inconclusive,
 }
 
 /// The highest rate that this machine can generate.
@@ -329,8 +336,10 @@ pub struct ReportedUnexcludedBurst {
 pub struct ReportedRecovery {
     /// The longest time after an overload until single requests were fast again.
     pub time_seconds: Option<f64>,
-    /// True if the target sustains the same rate after an overload as before; none if that was not tested.
+    /// True if the target sustains the same rate after an overload as before; none if that was not tested, or if the overload left no queue.
     pub is_recovered: Option<bool>,
+    /// The queue that the overload left, in seconds of work; none if there was no overload.
+    pub queue_seconds: Option<f64>,
 }
 
 /// A possible cause of the limit.
@@ -601,6 +610,12 @@ impl ReportedTrial {
     #[must_use]
     pub fn sending_seconds(&self) -> f64 {
         self.blocks.len() as f64 * seawall_search::seen::BLOCK_SECONDS
+    }
+
+    /// Returns the number of requests that the trial sent.
+    #[must_use]
+    pub fn sent_requests(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.0)).sum()
     }
 
     /// Returns the highest number of requests in flight at the end of a block.

@@ -62,8 +62,11 @@ pub fn find(
     let until = steps.left().map(|left| plan.search_budget(left));
     grants.push(grant(&mut search, plan, until));
     let mut cut = steps.run_search(ground, &mut search, until);
+    let is_shortened = plan.shortens_search(until);
     // Where nothing was found there is no cause to look for, and not all of its time is kept for it; but it may be found then.
-    if cut == Some(FindStopReason::Budget) && plan.looks_for_cause && !told::is_found(&search.report()) {
+    let has_time = matches!(cut, Some(FindStopReason::Budget | FindStopReason::Inconclusive))
+        || cut.is_none() && told::is_contradicted(&search.report());
+    if has_time && plan.looks_for_cause && !told::is_found(&search.report()) {
         // What was planned with less time is planned anew, as it is by whoever continues the run from its file.
         let so_far = FindReport {
             generator_capacity: generator.clone(),
@@ -74,6 +77,10 @@ pub fn find(
         let until = steps.left().map(|left| left / 3);
         grants.push(grant(&mut search, plan, until));
         cut = steps.run_search(ground, &mut search, until);
+    }
+    // The budget ended a search that had less time than its profile asks for; one that had all of it ended by itself.
+    if cut == Some(FindStopReason::Inconclusive) && is_shortened {
+        cut = Some(FindStopReason::Budget);
     }
     let report = search.report();
     let mut answer = told::search_report(plan, &report, cut);

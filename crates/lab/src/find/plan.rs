@@ -96,6 +96,14 @@ impl FindPlan {
     }
 }
 
+impl FindPlan {
+    /// Whether so much time for the search is less than its profile asks for.
+    #[must_use]
+    pub fn shortens_search(&self, search: Option<Duration>) -> bool {
+        self.split_budget(search).0 < self.profile.budget
+    }
+}
+
 impl From<SearchGoal> for answer::ReportedGoal {
     fn from(goal: SearchGoal) -> Self {
         let late = goal.late.map(|LatencyGoal { share, than }| answer::ReportedLatencyGoal {

@@ -12,11 +12,13 @@ use seawall_search::closed;
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::offer::TrialSpec;
 use seawall_search::profile::Profile;
+use seawall_search::report::SearchReport;
 use seawall_search::seen::TrialObservation;
 use seawall_search::simulated::plants::{SimulatedClass, SimulatedTargetSpec};
 use seawall_search::simulated::servers::{ServiceDistribution, SimulatedWorkers};
 use seawall_search::simulated::target::{self as simulated, SimulatedTarget};
 use seawall_search::target::SearchTarget as Offered;
+use seawall_search::vote::TrialVerdict;
 
 use super::answer::{
     self, ConnectionPolicy, FindConfig, FindOutcome, FindReport, FindStopReason, ReportedArrivals,
@@ -847,4 +849,43 @@ fn a_machine_without_free_ports_is_the_limit_and_ports_are_the_cause() {
     assert_eq!(read.trials.iter().filter(|trial| trial.port_exhaustions == 9).count(), 3);
     let again = find(&mut short, &plan, Some(&read), &mut NoopWatcher).unwrap();
     assert_eq!(again.cause.map(|cause| cause.name), Some("ports".to_owned()), "what was read is known");
+}
+
+/// "FOUND, roughly: 23,090 to 152,354/s" was said with a bad trial at 13,451/s, where no more than 72,876/s could be offered.
+#[test]
+fn a_bracket_that_its_own_trials_contradict_is_not_found() {
+    let plan = plan();
+    let report = resume::search(&plan, &searched()).unwrap().report();
+    let stated = |report: &SearchReport| {
+        let answer = told::search_report(&plan, report, None);
+        (answer.outcome, answer.undecided_reason)
+    };
+    assert_eq!(stated(&report), (FindOutcome::Found, None));
+    let lower = report.cliff.bracket.unwrap().lower;
+    let mut contradicted = report.clone();
+    let low =
+        contradicted.trials.iter_mut().find(|trial| trial.weight > 0.1 && trial.spec.rate < lower).unwrap();
+    low.verdict = TrialVerdict::Bad;
+    let (outcome, reason) = stated(&contradicted);
+    assert_eq!(outcome, FindOutcome::Undecided);
+    assert!(reason.is_some_and(|reason| reason.contains("/s was bad, which is below the bracket")));
+    let mut beyond = report;
+    beyond.cliff.bracket.as_mut().unwrap().upper *= 10.0;
+    let (outcome, reason) = stated(&beyond);
+    assert_eq!(outcome, FindOutcome::Undecided);
+    assert!(reason.is_some_and(|reason| reason.contains("could be offered")));
+}
+
+/// A search that had all of its time ended after 82 of 240 s with "cut short by the budget".
+#[test]
+fn only_a_search_with_less_time_than_its_profile_is_cut_short_by_the_budget() {
+    let plan = FindPlan { budget: Some(Duration::from_secs(240)), looks_for_cause: true, ..plan() };
+    assert!(!plan.shortens_search(Some(Duration::from_secs(150))));
+    assert!(plan.shortens_search(Some(Duration::from_secs(20))));
+    assert!(!plan.shortens_search(None));
+    let mut report = resume::search(&plan, &searched()).unwrap().report();
+    (report.outcome, report.cliff.lowest_bad) = (None, None);
+    let of = |cut| told::search_report(&plan, &report, Some(cut)).outcome;
+    assert_eq!(of(FindStopReason::Inconclusive), FindOutcome::Undecided);
+    assert_eq!(of(FindStopReason::Budget), FindOutcome::Interrupted);
 }

@@ -31,7 +31,10 @@ pub(crate) fn search_report(
     report: &SearchReport,
     cut: Option<FindStopReason>,
 ) -> FindReport {
-    let outcome = outcome(report);
+    let contradiction = contradiction(report).filter(|_| outcome(report, cut) == FindOutcome::Found);
+    let outcome = if contradiction.is_some() { FindOutcome::Undecided } else { outcome(report, cut) };
+    let is_inconclusive = outcome == FindOutcome::Undecided && contradiction.is_none();
+    let undecided_reason = contradiction.or_else(|| is_inconclusive.then(|| NO_AGREEMENT.to_owned()));
     let is_between = !matches!(
         outcome,
         FindOutcome::NoLimitFound
@@ -45,6 +48,7 @@ pub(crate) fn search_report(
         version: FIND_VERSION,
         outcome,
         stop_reason: cut,
+        undecided_reason,
         not_run: cut
             .filter(|cut| *cut == FindStopReason::Budget)
             .map(|_| TRIALS.to_owned())
@@ -72,6 +76,7 @@ pub(crate) fn search_report(
         recovery: answer::ReportedRecovery {
             time_seconds: report.recovery.calm.map(|calm| calm.as_secs_f64()),
             is_recovered: report.recovery.holds,
+            queue_seconds: report.recovery.queue,
         },
         cause: None,
         other_causes: Vec::new(),
@@ -96,13 +101,57 @@ pub(super) fn add_not_run(answer: &mut FindReport, experiment: Option<&str>) {
     answer.not_run.push(first.unwrap_or_else(|| "all experiments on the cause".to_owned()));
 }
 
+/// Why a run without a limit is undecided if no trial contradicts another one.
+const NO_AGREEMENT: &str =
+    "the trials do not place the limit between two tested rates; --thorough repeats them for longer";
+
+/// A bracket may end above the highest offered rate by this factor: its margins widen it.
+const BEYOND_OFFERED: f64 = 1.1;
+
+/// Returns why the bracket is no answer, in words: a rate below it was bad, or its end was never offered. (A stop-gap, until verdicts on
+/// rates are made of all trials together.)
+fn contradiction(report: &SearchReport) -> Option<String> {
+    let bracket = report.cliff.bracket.filter(|_| report.cliff.lowest_bad.is_some())?;
+    if report.quota_exhaustion.is_some() || report.burst.is_some() {
+        return None;
+    }
+    let valid = || report.trials.iter().filter(|trial| trial.verdict != vote::TrialVerdict::Invalid);
+    let below = valid()
+        .filter(|trial| trial.verdict == vote::TrialVerdict::Bad && trial.weight > COUNTS)
+        .map(|trial| trial.spec.rate)
+        .filter(|rate| *rate < bracket.lower)
+        .reduce(f64::min);
+    if let Some(below) = below {
+        return Some(format!(
+            "{below:.3}/s was bad, which is below the bracket of {:.3} to {:.3}/s",
+            bracket.lower, bracket.upper
+        ));
+    }
+    let offered = valid().map(|trial| trial.spec.rate).reduce(f64::max)?;
+    (bracket.upper > BEYOND_OFFERED * offered).then(|| {
+        format!(
+            "the bracket ends at {:.3}/s, and no more than {offered:.3}/s could be offered",
+            bracket.upper
+        )
+    })
+}
+
+/// Whether the search ended with a bracket that its own trials contradict.
+pub(super) fn is_contradicted(report: &SearchReport) -> bool {
+    outcome(report, None) == FindOutcome::Found && contradiction(report).is_some()
+}
+
+/// A trial with a smaller weight was contradicted by another one, and does not count.
+const COUNTS: f64 = 0.1;
+
 /// Whether there is a limit to ask the cause of.
 pub(super) fn is_found(report: &SearchReport) -> bool {
-    matches!(outcome(report), FindOutcome::Found | FindOutcome::Metastable)
+    matches!(outcome(report, None), FindOutcome::Found | FindOutcome::Metastable)
+        && contradiction(report).is_none()
 }
 
 /// A search that had no more time has found what was between two rates that were tested.
-fn outcome(report: &SearchReport) -> FindOutcome {
+fn outcome(report: &SearchReport, cut: Option<FindStopReason>) -> FindOutcome {
     match report.outcome {
         Some(report::SearchOutcome::Found) => FindOutcome::Found,
         Some(report::SearchOutcome::Metastable) => FindOutcome::Metastable,
@@ -111,6 +160,7 @@ fn outcome(report: &SearchReport) -> FindOutcome {
         Some(report::SearchOutcome::UnstableBaseline) => FindOutcome::UnstableBaseline,
         Some(report::SearchOutcome::TargetDied) => FindOutcome::TargetDied,
         None if report.cliff.is_bracketed() => FindOutcome::Found,
+        None if cut == Some(FindStopReason::Inconclusive) => FindOutcome::Undecided,
         Some(report::SearchOutcome::Interrupted) | None => FindOutcome::Interrupted,
     }
 }
@@ -119,7 +169,7 @@ fn outcome(report: &SearchReport) -> FindOutcome {
 pub(super) fn stop_reason(search: &RateSearch) -> Option<FindStopReason> {
     match search.report().outcome {
         Some(report::SearchOutcome::Interrupted) => Some(FindStopReason::Signal),
-        None => Some(FindStopReason::Budget),
+        None => Some(FindStopReason::Inconclusive),
         Some(_) => None,
     }
 }

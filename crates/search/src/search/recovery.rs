@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::{LATE, Phase, RateSearch, SearchStep};
 use crate::belief::Bracket;
 use crate::offer::{StopRule, TrialPurpose, TrialSpec};
-use crate::report::{LimitEstimate, RateTrial, SearchOutcome, SearchReport, UnexcludedBurst};
+use crate::report::{
+    LimitEstimate, OverloadRecovery, RateTrial, SearchOutcome, SearchReport, UnexcludedBurst,
+};
 use crate::seen::BLOCK_SECONDS;
 use crate::vote::TrialVerdict;
 
@@ -41,6 +43,10 @@ impl RateSearch {
 
     pub(super) fn learn_recovery(&mut self) {
         self.manners.recovery.holds = self.trials.last().map(|trial| trial.verdict != TrialVerdict::Bad);
+        let overload =
+            self.trials.iter().rev().nth(1).filter(|trial| trial.spec.purpose == TrialPurpose::BurstDrain);
+        let cliff = self.cliff.map(|cliff| cliff.estimate).filter(|rate| *rate > 0.0);
+        self.manners.recovery.queue = overload.zip(cliff).map(|(overload, rate)| waiting(overload) / rate);
     }
 
     /// Ends a search without a bad trial: the highest allowed rate held, or the time was too short.
@@ -75,7 +81,7 @@ impl RateSearch {
             burst: self.burst(),
             quota_exhaustion: self.manners.depletion,
             unexcluded_burst: self.allowance(),
-            recovery: self.manners.recovery,
+            recovery: stated(self.manners.recovery),
             trials: self.trials.clone(),
             took: self.elapsed,
         }
@@ -156,5 +162,34 @@ impl RateSearch {
             UnexcludedBurst { rate: trial.spec.rate, held, requests: trial.spec.rate * held.as_secs_f64() }
         };
         held.map(of).max_by(|a, b| a.requests.total_cmp(&b.requests))
+    }
+}
+
+/// A shorter queue, in seconds of work, says nothing of a target that collapses under a queue.
+const REAL_QUEUE: f64 = 0.2;
+
+/// Requests that waited for the target when the overload ended.
+fn waiting(overload: &RateTrial) -> f64 {
+    overload.seen.blocks.last().map_or(0.0, |block| f64::from(block.in_flight))
+}
+
+/// Says that the target recovers only if the overload left a queue to recover from (a stop-gap until recovery is tried with longer queues).
+fn stated(recovery: OverloadRecovery) -> OverloadRecovery {
+    let is_tested = recovery.queue.is_some_and(|queue| queue >= REAL_QUEUE);
+    OverloadRecovery { holds: recovery.holds.filter(|holds| !holds || is_tested), ..recovery }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A target that collapsed under a queue of more than half a second was said to hold its rate again, after an overload that left none.
+    #[test]
+    fn recovery_is_only_stated_after_an_overload_that_left_a_queue() {
+        let of = |holds, queue| stated(OverloadRecovery { calm: None, holds: Some(holds), queue }).holds;
+        assert_eq!(of(true, Some(0.01)), None);
+        assert_eq!(of(true, None), None);
+        assert_eq!(of(true, Some(0.4)), Some(true));
+        assert_eq!(of(false, Some(0.01)), Some(false));
     }
 }

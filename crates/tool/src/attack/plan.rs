@@ -42,6 +42,7 @@ pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64
         busy_poll: args.busy_poll.unwrap_or_else(|| means::max_busy_poll(threads)),
     };
     let load = LoadSpec {
+        first_request: 0,
         name: args.name.clone(),
         arrivals,
         shard: args.shard,

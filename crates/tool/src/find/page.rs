@@ -183,7 +183,11 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
             if is_unknown { "cause: no known cause fits" } else { "cause" },
         ),
         (
-            answer.cause.as_ref().filter(|_| !is_unknown).map(|cause| format_confidence(cause.score)),
+            answer
+                .cause
+                .as_ref()
+                .filter(|cause| !is_unknown && !screen::is_observed(cause))
+                .map(|cause| format_confidence(cause.score)),
             if candidates.len() > 1 { "sure that it is one of them" } else { "sure of the cause" },
         ),
         (Some(answer.trials.len().to_string()), "trials"),
@@ -443,7 +447,11 @@ fn evidence(cause: &ReportedCause) -> Vec<Vec<String>> {
         rows.push(vec![empty(); 5]);
     }
     if let Some(first) = rows.first_mut() {
-        let sure = if screen::is_unknown(cause) { "–".to_owned() } else { format_confidence(cause.score) };
+        let sure = if screen::is_unknown(cause) || screen::is_observed(cause) {
+            "–".to_owned()
+        } else {
+            format_confidence(cause.score)
+        };
         (first[0], first[1]) = (cause.name.clone(), sure);
     }
     rows

@@ -6,9 +6,10 @@
 pub(super) mod clients;
 mod server;
 
+use seawall_cause::class::CauseClass;
 use seawall_lab::find::answer::{
     FindConfig, FindOutcome, FindReport, FindStopReason, ReportedArrivals, ReportedCause,
-    ReportedFailureMode, ReportedLimit, ReportedRecovery,
+    ReportedFailureMode, ReportedLimit, ReportedRecovery, ReportedTrial,
 };
 
 use super::words::{count, figure, format_confidence, percent, rate, seconds};
@@ -31,6 +32,7 @@ pub(super) fn text(answer: &FindReport, columns: usize) -> String {
     sheet.head(answer);
     sheet.limits(answer);
     sheet.target_traits(answer);
+    sheet.targets_not_covered(answer);
     sheet.causes(answer);
     sheet.rest(answer);
     sheet.fit()
@@ -100,6 +102,19 @@ impl FindScreen {
                 &format!(
                     "a burst allowance above {requests} requests ({rate}/s was sustained for only {time})"
                 ),
+            );
+        }
+    }
+
+    /// That a list of targets is longer than what all trials sent: a cache may hide a lower limit.
+    fn targets_not_covered(&mut self, answer: &FindReport) {
+        let sent: u64 = answer.trials.iter().map(ReportedTrial::sent_requests).sum();
+        let targets = answer.config.target_count as u64;
+        if sent < targets && answer.is_found() {
+            let (sent, targets) = (count(sent as f64), count(targets as f64));
+            self.row(
+                "not covered",
+                &format!("the trials sent {sent} requests to a list of {targets} targets: the other targets may have a lower limit"),
             );
         }
     }
@@ -259,6 +274,7 @@ pub(super) fn candidates(answer: &FindReport) -> Vec<&str> {
 fn held(cause: &ReportedCause, candidates: &[&str]) -> String {
     let sure = format_confidence(cause.score);
     match candidates {
+        [] | [_] if is_observed(cause) => cause.name.clone(),
         [] | [_] => format!("{} ({sure} sure)", cause.name),
         several => format!("{} ({sure} sure that it is one of them)", several.join(" or ")),
     }
@@ -277,6 +293,11 @@ fn unknown(answer: &FindReport) -> String {
 /// Whether it is no class at all.
 pub(super) fn is_unknown(cause: &ReportedCause) -> bool {
     cause.name == "unknown"
+}
+
+/// Whether this machine's own checks name the cause: such a cause has no probability.
+pub(super) fn is_observed(cause: &ReportedCause) -> bool {
+    cause.name == CauseClass::Generator.slug()
 }
 
 fn headline(answer: &FindReport) -> String {
@@ -322,6 +343,10 @@ pub(crate) fn outcome_line(answer: &FindReport) -> String {
         }
         FindOutcome::UnstableBaseline => unstable(answer),
         FindOutcome::TargetDied => format!("TARGET DIED: the target stopped answering; {held}"),
+        FindOutcome::Undecided if lower.is_some() => {
+            format!("UNDECIDED: the target may break {between}; the trials do not agree")
+        }
+        FindOutcome::Undecided => format!("UNDECIDED: the trials do not agree on a limit; {held}"),
         FindOutcome::Interrupted if lower.is_some() => {
             format!("INTERRUPTED: so far, the target breaks {between}")
         }
@@ -405,7 +430,11 @@ pub(crate) fn bounds(asked: &FindConfig) -> String {
 /// What ended a run early, with a name for it; of one that has its limit only what was left out.
 pub(super) fn stop_reason(answer: &FindReport) -> Option<(&'static str, String)> {
     let left_out = answer.not_run.join("; ");
+    if let Some(reason) = &answer.undecided_reason {
+        return Some(("undecided", reason.clone()));
+    }
     Some(match answer.stop_reason? {
+        FindStopReason::Inconclusive => return None,
         FindStopReason::Signal => ("cut short", "on request; continue with --resume".to_owned()),
         FindStopReason::Budget if answer.is_found() && !left_out.is_empty() => {
             ("left out", format!("{left_out}: the budget ran out; continue with --resume"))
@@ -462,7 +491,16 @@ fn recovery(answer: &FindReport) -> String {
     let calm =
         answer.recovery.time_seconds.map(|calm| format!("fast again {} after overload", seconds(calm)));
     let holds = match answer.recovery.is_recovered {
-        Some(true) => "sustains its earlier rate again at once",
+        Some(true) => {
+            let queue = seconds(answer.recovery.queue_seconds.unwrap_or_default());
+            return calm
+                .into_iter()
+                .chain([format!(
+                    "sustains its earlier rate at once after a queue of {queue} (longer ones were not tested)"
+                )])
+                .collect::<Vec<_>>()
+                .join("; ");
+        }
         Some(false) => "no longer sustains its earlier rate",
         None if answer.outcome == FindOutcome::Metastable => "recovers only without load",
         None => "not tested whether it sustains its earlier rate again",

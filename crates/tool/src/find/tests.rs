@@ -429,6 +429,32 @@ fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
 }
 
 #[test]
+fn a_run_whose_trials_do_not_agree_is_undecided_and_says_why() {
+    let reason = Some("13/s was bad, which is below the bracket of 23 to 152/s".to_owned());
+    let answer = FindReport { outcome: FindOutcome::Undecided, undecided_reason: reason, ..found() };
+    let text = shown(&answer);
+    assert!(text.starts_with("UNDECIDED: ") && !text.contains("FOUND") && !text.contains("budget"), "{text}");
+    assert!(text.contains("undecided    13/s was bad"), "{text}");
+}
+
+#[test]
+fn a_list_of_targets_that_the_trials_do_not_cover_is_named() {
+    let mut answer = found();
+    assert!(!shown(&answer).contains("not covered"));
+    answer.config.target_count = 1_000_000;
+    assert!(shown(&answer).contains("not covered  the trials sent"), "{}", shown(&answer));
+}
+
+#[test]
+fn a_cause_that_this_machine_observed_has_no_probability() {
+    let mut answer = found();
+    answer.cause.iter_mut().for_each(|cause| (cause.name, cause.score) = ("generator".to_owned(), 1.0));
+    answer.ambiguous_causes.clear();
+    let text = shown(&answer);
+    assert!(text.contains("generator") && !text.contains("% sure"), "{text}");
+}
+
+#[test]
 fn a_screen_has_an_end_however_much_there_is_to_say() {
     let mut answer = found();
     let long = "words ".repeat(200) + &"x".repeat(500);

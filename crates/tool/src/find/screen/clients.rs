@@ -33,6 +33,7 @@ pub(super) fn headline(closed: &ClosedLoopResult, answer: &FindReport) -> String
         FindOutcome::UnstableBaseline => {
             "UNSTABLE BASELINE: even a single client gets no good response".to_owned()
         }
+        FindOutcome::Undecided => format!("UNDECIDED: the trials do not agree on a limit; {held}"),
         FindOutcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }
 }
