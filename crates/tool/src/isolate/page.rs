@@ -332,7 +332,9 @@ fn bears(out: &mut String, found: &CapacityReport) -> fmt::Result {
 
 fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let said = |way: &VariantResult| match way.verdict {
-        VariantVerdict::Undecided => screen::time_to_decide(way),
+        VariantVerdict::Undecided => {
+            screen::why_not_equal(answer, way).unwrap_or_else(|| screen::time_to_decide(way))
+        }
         VariantVerdict::Invalid => screen::describe_invalid(way),
         VariantVerdict::Equal => {
             let after = way

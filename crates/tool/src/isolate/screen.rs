@@ -152,7 +152,9 @@ fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     list(out, &title, answer.variants_with_verdict(VariantVerdict::Equal), |way| {
         describe_equal(answer, way) + &suspicious_tail(answer, way).unwrap_or_default()
     })?;
-    list(out, "Undecided", answer.variants_with_verdict(VariantVerdict::Undecided), undecided)?;
+    list(out, "Undecided", answer.variants_with_verdict(VariantVerdict::Undecided), |way| {
+        why_not_equal(answer, way).unwrap_or_else(|| undecided(way))
+    })?;
     list(out, "Invalid", answer.variants_with_verdict(VariantVerdict::Invalid), describe_invalid)?;
     for limit in &answer.generator_warnings {
         writeln!(out, "  the generator: {limit}")?;
@@ -344,6 +346,19 @@ fn in_time(way: &VariantResult) -> String {
     way.time_saved_seconds.map_or_else(String::new, |gain| {
         format!(", {} (mean of the middle half)", seconds(gain.estimate.abs()))
     })
+}
+
+/// Why a variant whose middle is the same is not called equal; none if its middle is undecided.
+pub(super) fn why_not_equal(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
+    way.decided_after_seconds?;
+    if way.way.responses == 0 {
+        return Some(format!("hardly any good response, as with {}", answer.reference.name));
+    }
+    let seems = || {
+        "; but its 99th percentile or its share of failures seems to differ: decide with --until-p99 or a higher rate"
+            .to_owned()
+    };
+    Some(of_gain(way) + &suspicious_tail(answer, way).unwrap_or_else(seems))
 }
 
 fn undecided(way: &VariantResult) -> String {
