@@ -53,6 +53,17 @@ pub struct UnsearchableObjective {
     why: &'static str,
 }
 
+/// An objective beside what was measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedObjective {
+    /// The condition, such as `p99 < 250ms`.
+    pub objective: String,
+    /// The figure.
+    pub measured: String,
+    /// Whether the figure meets the condition.
+    pub is_met: bool,
+}
+
 /// An objective that was missed: what was asked for, and what came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissedObjective {
@@ -152,8 +163,8 @@ impl Quantile {
 }
 
 impl Objective {
-    /// What is missed of it, where other objectives bound errors or do not.
-    fn check(&self, summary: &Summary, has_error_bound: bool) -> Option<MissedObjective> {
+    /// Holds it against a run. Other objectives may bound errors.
+    fn check(&self, summary: &Summary, has_error_bound: bool) -> CheckedObjective {
         let judged = &summary.slo;
         let (met, measured) = match *self {
             Self::Quantile { quantile, below } => in_time(quantile.of(judged), below, judged),
@@ -168,7 +179,7 @@ impl Objective {
         };
         // A run without a hit meets nothing.
         let offered = judged.offered > 0;
-        (!met || !offered).then(|| MissedObjective { objective: self.to_string(), measured })
+        CheckedObjective { objective: self.to_string(), measured, is_met: met && offered }
     }
 }
 
@@ -209,11 +220,20 @@ fn percent(of_one: f64) -> String {
 }
 
 impl Objectives {
+    /// Holds all conditions against a run.
+    #[must_use]
+    pub fn check(&self, summary: &Summary) -> Vec<CheckedObjective> {
+        let has_error_bound = self.0.iter().any(|objective| matches!(objective, Objective::Errors { .. }));
+        self.0.iter().map(|objective| objective.check(summary, has_error_bound)).collect()
+    }
+
     /// Those that a run missed.
     #[must_use]
     pub fn missed(&self, summary: &Summary) -> Vec<MissedObjective> {
-        let has_error_bound = self.0.iter().any(|objective| matches!(objective, Objective::Errors { .. }));
-        self.0.iter().filter_map(|objective| objective.check(summary, has_error_bound)).collect()
+        let missed = self.check(summary).into_iter().filter(|checked| !checked.is_met);
+        missed
+            .map(|CheckedObjective { objective, measured, .. }| MissedObjective { objective, measured })
+            .collect()
     }
 }
 

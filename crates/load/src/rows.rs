@@ -12,7 +12,7 @@ use crate::interval::IntervalStats;
 use crate::stats::{LatencyHistogram, LoadStats, RequestTimes};
 
 /// What does not change during a run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RunInfo {
     /// What is sent where.
     pub target: String,

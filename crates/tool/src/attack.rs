@@ -9,6 +9,7 @@ pub(crate) mod args;
 mod facts;
 pub(crate) mod helm;
 pub(crate) mod intervals;
+mod latency_chart;
 mod live;
 mod log;
 mod machine;
@@ -57,6 +58,7 @@ use self::running::{FinishedAttack, RunUpdate, RunningAttack};
 use self::signals::{AttackSignals, PendingSignals};
 use self::written::OutputFiles;
 use crate::exit;
+use crate::generator_state;
 use crate::on::crew::{self, AcquireOutcome};
 use crate::on::{self, DistributedOptions};
 use crate::page::PageServer;
@@ -168,7 +170,7 @@ fn run_to_end(
     }
     let live = stage.start(run.control(), run.pods())?;
     about.set_start(run.began_unix_ns());
-    let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
+    let mut page = site.map(|site| open(site, facts.clone(), &about, &*run)).transpose()?;
     let mut written = OutputFiles::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
     let FinishedAttack { carried: TrialResult { outcome, summary, judgement }, pods, mistakes } =
@@ -176,13 +178,16 @@ fn run_to_end(
     let end = IntervalsFooter::of(&outcome, &judgement);
     let mut errors = written.end(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
-    errors.extend(report(args, &about, (&judgement, &summary), &pods).err());
+    let chart = latency_chart::render(outcome.total.all_times().response_time.distribution());
+    let head = summary::headline(&facts, (&judgement, &summary), args.slo.as_ref());
+    errors.extend(report(args, &about, (&judgement, &summary), &pods, (head, chart)).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));
     }
     let whole = check_results(outcome.written, outcome.input_error, signals.received())
         .map_err(|error| errors.push(error))
         .unwrap_or(false);
+    errors.extend(generator_state::write_beside(&args.output, &judgement).err());
     report_errors(errors)?;
     let interrupted = signals.received().filter(|_| !is_endless || !whole || signals.was_repeated());
     Ok(ExitCode::from(exit_code(&judgement, outcome.stop_reason, interrupted)))
@@ -258,13 +263,14 @@ fn report(
     about: &RunMetadata,
     (judgement, summary): (&Judgement, &Summary),
     pods: &[AttackPodStatus],
+    (head, chart): (String, String),
 ) -> anyhow::Result<()> {
     let machine = &judgement.machine[..];
     let on_stdout = plan::results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
         SummaryFormat::Text => {
-            summary::text(judgement, summary) + &pods::table(pods) + &machine::notes(machine)
+            head + &summary::text(judgement, summary) + &chart + &pods::table(pods) + &machine::notes(machine)
         }
         SummaryFormat::Json => {
             let (kind, version) = ("attack", DOCUMENT_VERSION);

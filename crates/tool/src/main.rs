@@ -7,6 +7,7 @@ mod emulate;
 mod encode;
 mod find;
 mod flags;
+mod generator_state;
 mod go;
 mod isolate;
 mod on;

@@ -37,6 +37,7 @@ use self::runs::Runs;
 use self::series::RunSeries;
 use self::totals::Totals;
 use self::words::{GLOSSARY, OF_RESULTS};
+use crate::generator_state;
 use crate::go::GoDuration;
 
 /// Flags of `seawall report`.
@@ -187,6 +188,8 @@ pub(crate) fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
         problems.extend(logs::add_to(runs, logs));
     }
     output.write(&sum.render(&kind)?, again)?;
+    // Standard error may be closed; the report stands.
+    let _ = stderr().write_all(generator_state::warnings(&args.files).as_bytes());
     Ok(report_problems(&problems))
 }
 

@@ -1,9 +1,11 @@
-//! A summary as lines for people. The first line says whether to believe the rest.
+//! A summary as lines for people. The first lines say what was sent where, whether the objectives hold, and whether to believe the rest.
 
 use std::fmt::Write as _;
 
 use seawall_lab::judgement::Judgement;
+use seawall_lab::objective::{CheckedObjective, Objectives};
 use seawall_lab::verdict::GeneratorVerdict;
+use seawall_load::rows::RunInfo;
 use seawall_load::stats::AfterSchedule;
 use seawall_load::summary::{Latencies, Summary};
 
@@ -35,6 +37,27 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
     }
     notes(&mut out, summary);
     out
+}
+
+/// What was sent where, and whether its objectives hold: `PASSED`, `MISSED`, or `NOT JUDGED` where the generator was the limit.
+pub(crate) fn headline(
+    facts: &RunInfo,
+    (judgement, summary): (&Judgement, &Summary),
+    objectives: Option<&Objectives>,
+) -> String {
+    let sent = format!("{}, {} for {}", facts.target, facts.load, brief_time(summary.duration));
+    let Some(objectives) = objectives else { return sent + "\n" };
+    let word = match judgement.holds() {
+        Some(true) => "PASSED",
+        Some(false) => "MISSED",
+        None => "NOT JUDGED",
+    };
+    let held = |checked: &CheckedObjective| {
+        let sign = if checked.is_met { "" } else { "missed " };
+        format!("{sign}{} (measured {})", checked.objective, checked.measured)
+    };
+    let held: Vec<_> = objectives.check(summary).iter().map(held).collect();
+    format!("{word}: {}\n{sent}\n", held.join(", "))
 }
 
 /// Whether to believe the rest, and why not.
@@ -196,6 +219,37 @@ mod tests {
         let row = table.lines().find(|line| line.starts_with("Response time")).unwrap();
         let cells: Vec<_> = row.split('\t').skip(3).collect();
         assert_eq!(cells, ["988ms", "-", "-", "-", "-", "30.0s"], "{table}");
+    }
+
+    #[test]
+    fn the_first_line_says_whether_the_objectives_hold_and_what_was_measured() {
+        let facts = RunInfo {
+            target: "GET http://127.0.0.1:8080/".into(),
+            load: "open loop at 3/s".into(),
+            end: None,
+            hits: None,
+            in_flight: 1,
+            open: true,
+            steerable: true,
+            warm_up: 0,
+        };
+        let (outcome, summary) = (outcome(), Summary::new(&outcome()));
+        let of = |objectives: Option<&str>| {
+            let objectives = objectives.map(|text| text.parse().unwrap());
+            let judgement = Judgement {
+                reasons: Vec::new(),
+                generator_verdict: GeneratorVerdict::Valid,
+                ..Judgement::new(&outcome, &summary, Vec::new(), objectives.as_ref())
+            };
+            headline(&facts, (&judgement, &summary), objectives.as_ref())
+        };
+        let sent = "GET http://127.0.0.1:8080/, open loop at 3/s for 1.00s\n";
+        assert_eq!(of(None), sent);
+        assert_eq!(of(Some("p50<1s")), format!("PASSED: p50 < 1s (measured 988ms)\n{sent}"));
+        assert_eq!(
+            of(Some("p50<1s,errors<1%")),
+            format!("MISSED: p50 < 1s (measured 988ms), missed errors < 1 % (measured 33.3 %)\n{sent}")
+        );
     }
 
     #[test]

@@ -17,16 +17,24 @@ pub(super) fn line(facts: &RunInfo, row: &LiveRow, pods: Option<&str>) -> String
     let lag =
         if facts.open { format!(", lag p99 {}", brief_time(row.second.lag.p99)) } else { String::new() };
     let response = row.second.response;
+    // Percentiles of nothing are zeros, which read as very fast responses.
+    let times = if response.count == 0 {
+        "no response in this second".to_owned()
+    } else {
+        format!(
+            "response p50 {} p99 {} max {}, service p99 {}",
+            brief_time(response.p50),
+            brief_time(response.p99),
+            brief_time(response.max),
+            brief_time(row.second.service.p99)
+        )
+    };
     format!(
-        "{}{end} {offered}achieved {}/s good {}/s, response p50 {} p99 {} max {}, service p99 {}{lag}, in flight {}, {}{}{}",
+        "{}{end} {offered}achieved {}/s good {}/s, {times}{lag}, in flight {}, {}{}{}",
         // The senders hand over a moment before the full second.
         clock(now.elapsed + SECOND / 2),
         rate(row.achieved),
         rate(row.good),
-        brief_time(response.p50),
-        brief_time(response.p99),
-        brief_time(response.max),
-        brief_time(row.second.service.p99),
         now.in_flight,
         errors(row),
         pods.map(|pods| format!(", {pods}")).unwrap_or_default(),
@@ -35,6 +43,9 @@ pub(super) fn line(facts: &RunInfo, row: &LiveRow, pods: Option<&str>) -> String
 }
 
 fn errors(row: &LiveRow) -> String {
+    if row.errors.is_empty() && row.done == 0 && row.now.in_flight > 0 {
+        return "no response so far".to_owned();
+    }
     if row.errors.is_empty() {
         return "no errors".to_owned();
     }
@@ -64,6 +75,18 @@ mod tests {
             "0:12/1:00 offered 1000/s achieved 1000/s good 990/s, response p50 2.58ms p99 5.03ms max 1.00s, \
              service p99 5.03ms, lag p99 19.8µs, in flight 12, errors 120 (72 timeout, 48 503)"
         );
+    }
+
+    /// A server that hung read as "response p50 0ns ... no errors" while 179 requests waited for it.
+    #[test]
+    fn a_second_without_a_response_has_no_times_and_is_not_called_free_of_errors() {
+        let mut row = history(1).last().unwrap().clone();
+        row.second.response.count = 0;
+        (row.done, row.now.in_flight) = (0, 179);
+        row.errors.clear();
+        let line = line(&facts(), &row, None);
+        assert!(line.contains(", no response in this second, ") && !line.contains("p50"), "{line}");
+        assert!(line.ends_with("in flight 179, no response so far"), "{line}");
     }
 
     #[test]
