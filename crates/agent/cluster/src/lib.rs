@@ -31,6 +31,8 @@ mod object;
 mod related_objects;
 mod snapshot_writer;
 mod startup_taint;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod token_request;
 mod uninstall;
 mod view_freshness;

@@ -19,11 +19,13 @@
 //! The agent's `reload` sends the commands. The [`EntitlementStore`], which is the only writer of entitlements, executes them.
 //! This module knows no cloud and no file.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use seawall_clouds::Clouds;
 use seawall_clouds::entitlements::{Entitlements, RefetchTask};
 use seawall_clouds::pod::PodEntry;
+use seawall_core::PodUid;
 use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
@@ -75,93 +77,143 @@ pub(crate) trait EntitlementStore {
     fn wake(&self);
 }
 
-/// The pods' entitlements under the next configuration, with the credentials that were fetched for it.
-#[derive(Debug, Default)]
-pub(crate) struct StagedEntitlements(Vec<(Arc<PodEntry>, Entitlements)>);
-
-impl StagedEntitlements {
-    /// Executes a command. Returns the new clouds if a swap completed.
-    pub(crate) async fn execute(
-        &mut self,
-        order: SwapCommand,
-        keeper: &impl EntitlementStore,
-    ) -> Option<Arc<Clouds>> {
-        match order {
-            SwapCommand::Prepare(clouds, catch_ups) => {
-                // Who ordered it may not wait any more.
-                let _ = catch_ups.send(RefetchTasks(self.prepare(keeper, &clouds)));
-                None
-            }
-            SwapCommand::Swap(change) => self.change(change, keeper).await,
-        }
-    }
-
-    fn prepare(&mut self, keeper: &impl EntitlementStore, clouds: &Clouds) -> Vec<RefetchTask> {
-        let mut catch_ups = Vec::new();
-        let mut prepare = |(place, caller): (usize, Arc<PodEntry>)| {
-            let before = caller.entitlements();
-            let next = keeper.entitle(place, clouds, &before);
-            catch_ups.extend(next.refetch_tasks(&before));
-            drop(before);
-            (caller, next)
-        };
-        self.0 = keeper.callers().into_iter().enumerate().map(&mut prepare).collect();
-        catch_ups
-    }
-
-    async fn change(
-        &mut self,
-        change: EntitlementSwap,
-        keeper: &impl EntitlementStore,
-    ) -> Option<Arc<Clouds>> {
-        let EntitlementSwap {
-            clouds,
-            changed,
-            entitlements_cleared: closed,
-            dialects_replaced: spoken,
-            completion_sender: made,
-        } = change;
-        let pods: Vec<_> =
-            keeper.callers().into_iter().enumerate().map(|pod| self.next(pod, keeper, &clouds)).collect();
-        self.0 = Vec::new();
-        pods.iter().for_each(|pod| pod.caller.replace_entitlements(pod.before.without(&changed)));
-        let _ = closed.send(());
-        // While this waits, who keeps the pods does not follow the cluster; it is a moment, and may be behind by one.
-        let is_spoken = spoken.await.is_ok();
-        for PodSwap { caller, before, next } in pods {
-            caller.replace_entitlements(if is_spoken { next } else { before });
-        }
-        keeper.wake();
-        let _ = made.send(());
-        is_spoken.then_some(clouds)
-    }
-
-    /// Computes a pod's next entitlements. All pods are computed before the first request has to wait.
-    fn next(
-        &self,
-        (place, caller): (usize, Arc<PodEntry>),
-        keeper: &impl EntitlementStore,
-        clouds: &Clouds,
-    ) -> PodSwap {
-        let before = (**caller.entitlements()).clone();
-        let prepared = self.0.iter().find(|(known, _)| known.id == caller.id).map(|(_, prepared)| prepared);
-        let next = keeper.entitle(place, clouds, prepared.unwrap_or(&before));
-        PodSwap { caller, before, next }
-    }
+/// Executes the commands, step by step. At most one swap is under way.
+#[derive(Debug)]
+pub(crate) struct EntitlementSwapper {
+    commands: SwapCommands,
+    /// The pods' entitlements under the next configuration, with the credentials that were fetched for it.
+    prepared: BTreeMap<PodUid, Entitlements>,
+    open: Option<OpenSwap>,
 }
 
-/// A pod with its entitlements before and after the swap.
+/// The next step of an [`EntitlementSwapper`].
+#[derive(Debug)]
+pub(crate) enum SwapStep {
+    /// A command has arrived.
+    Execute(SwapCommand),
+    /// The threads' answer has arrived. True if every thread uses the new configuration.
+    Finish(bool),
+}
+
+/// A swap that waits for the threads.
+#[derive(Debug)]
+struct OpenSwap {
+    clouds: Arc<Clouds>,
+    changed: Vec<CloudName>,
+    dialects_replaced: oneshot::Receiver<()>,
+    completion_sender: oneshot::Sender<()>,
+    pods: BTreeMap<PodUid, PodSwap>,
+}
+
+/// A pod's entitlements by the configuration in force and by the new one.
+#[derive(Debug, Default)]
 struct PodSwap {
-    caller: Arc<PodEntry>,
     before: Entitlements,
     next: Entitlements,
 }
 
+impl EntitlementSwapper {
+    pub(crate) fn new(commands: SwapCommands) -> Self {
+        Self { commands, prepared: BTreeMap::new(), open: None }
+    }
+
+    /// Waits for the next step; `None` if no command can come any more. Dropping the future loses nothing.
+    pub(crate) async fn next_step(&mut self) -> Option<SwapStep> {
+        match &mut self.open {
+            Some(swap) => Some(SwapStep::Finish((&mut swap.dialects_replaced).await.is_ok())),
+            None => self.commands.recv().await.map(SwapStep::Execute),
+        }
+    }
+
+    /// Takes a step. Returns the new clouds if a swap completed.
+    pub(crate) fn take_step(&mut self, step: SwapStep, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
+        match step {
+            SwapStep::Execute(SwapCommand::Prepare(clouds, listed)) => {
+                // The sender of the command may not wait any more.
+                let _ = listed.send(RefetchTasks(self.prepare(store, &clouds)));
+                None
+            }
+            SwapStep::Execute(SwapCommand::Swap(swap)) => {
+                self.begin(swap, store);
+                None
+            }
+            SwapStep::Finish(is_replaced) => self.finish(is_replaced, store),
+        }
+    }
+
+    /// Decides the entitlements of a pod that is new or has changed. `decide` decides by a configuration, given the pod's entitlements
+    /// under it so far. During a swap, the result has nothing at the changing clouds.
+    pub(crate) fn decide(
+        &mut self,
+        uid: &PodUid,
+        in_force: &Clouds,
+        before: &Entitlements,
+        decide: impl Fn(&Clouds, &Entitlements) -> Entitlements,
+    ) -> Entitlements {
+        let Some(swap) = &mut self.open else { return decide(in_force, before) };
+        let pod = swap.pods.entry(uid.clone()).or_default();
+        *pod = PodSwap { before: decide(in_force, &pod.before), next: decide(&swap.clouds, &pod.next) };
+        pod.before.without(&swap.changed)
+    }
+
+    /// Drops what is kept for pods that are gone, and with it their leases.
+    pub(crate) fn retain(&mut self, is_known: impl Fn(&PodUid) -> bool) {
+        self.prepared.retain(|uid, _| is_known(uid));
+        if let Some(swap) = &mut self.open {
+            swap.pods.retain(|uid, _| is_known(uid));
+        }
+    }
+
+    fn prepare(&mut self, store: &impl EntitlementStore, clouds: &Clouds) -> Vec<RefetchTask> {
+        let mut tasks = Vec::new();
+        let prepare = |(place, caller): (usize, Arc<PodEntry>)| {
+            let before = caller.entitlements();
+            let next = store.entitle(place, clouds, &before);
+            tasks.extend(next.refetch_tasks(&before));
+            (caller.pod.uid.clone(), next)
+        };
+        self.prepared = store.callers().into_iter().enumerate().map(prepare).collect();
+        tasks
+    }
+
+    /// Decides all pods before the first request has to wait.
+    fn begin(&mut self, swap: EntitlementSwap, store: &impl EntitlementStore) {
+        let EntitlementSwap { clouds, changed, entitlements_cleared, dialects_replaced, completion_sender } =
+            swap;
+        let prepared = std::mem::take(&mut self.prepared);
+        let callers = store.callers();
+        let decide = |(place, caller): (usize, &Arc<PodEntry>)| {
+            let (uid, before) = (caller.pod.uid.clone(), (**caller.entitlements()).clone());
+            let next = store.entitle(place, &clouds, prepared.get(&uid).unwrap_or(&before));
+            (uid, PodSwap { before, next })
+        };
+        let pods = callers.iter().enumerate().map(decide).collect();
+        for caller in &callers {
+            caller.replace_entitlements(caller.entitlements().without(&changed));
+        }
+        let _ = entitlements_cleared.send(());
+        self.open = Some(OpenSwap { clouds, changed, dialects_replaced, completion_sender, pods });
+    }
+
+    fn finish(&mut self, is_replaced: bool, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
+        let OpenSwap { clouds, completion_sender, mut pods, .. } = self.open.take()?;
+        for caller in store.callers() {
+            // Every known pod has an entry. Without one, a pod keeps nothing at the changed clouds.
+            if let Some(PodSwap { before, next }) = pods.remove(&caller.pod.uid) {
+                caller.replace_entitlements(if is_replaced { next } else { before });
+            }
+        }
+        store.wake();
+        let _ = completion_sender.send(());
+        is_replaced.then_some(clouds)
+    }
+}
+
 /// Executes commands where the pods are fixed: those of a file, or none.
-pub(crate) async fn run_commands(keeper: impl EntitlementStore, mut orders: SwapCommands) {
-    let mut prepared = StagedEntitlements::default();
-    while let Some(order) = orders.recv().await {
-        prepared.execute(order, &keeper).await;
+pub(crate) async fn run_commands(store: impl EntitlementStore, commands: SwapCommands) {
+    let mut swapper = EntitlementSwapper::new(commands);
+    while let Some(step) = swapper.next_step().await {
+        swapper.take_step(step, &store);
     }
 }
 
@@ -170,7 +222,6 @@ mod tests {
     use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
     use seawall_core::annotations::{Annotations, RelatedAnnotations};
     use serde_json::Value;
-    use tokio::task::yield_now;
 
     use super::*;
 
@@ -206,6 +257,7 @@ mod tests {
         let (clouds, changed) = world.with_config(to);
         let ((closed, is_closed), (spoken, told)) = (oneshot::channel(), oneshot::channel());
         let (made, is_made) = oneshot::channel();
+        let (orders, commands) = mpsc::channel(1);
         let order = SwapCommand::Swap(EntitlementSwap {
             clouds,
             changed,
@@ -213,21 +265,20 @@ mod tests {
             dialects_replaced: told,
             completion_sender: made,
         });
-        let mut prepared = StagedEntitlements::default();
-        let keeper = Keeps(world);
-        let between = async {
-            is_closed.await.unwrap();
-            yield_now().await;
-            let between = (**world.pod().entitlements()).clone();
-            if is_spoken {
-                spoken.send(()).unwrap();
-            } else {
-                drop(spoken);
-            }
-            is_made.await.unwrap();
-            between
-        };
-        let (made, between) = tokio::join!(prepared.execute(order, &keeper), between);
+        orders.send(order).await.unwrap();
+        let (mut swapper, store) = (EntitlementSwapper::new(commands), Keeps(world));
+        let begin = swapper.next_step().await.unwrap();
+        assert!(swapper.take_step(begin, &store).is_none());
+        is_closed.await.unwrap();
+        let between = (**world.pod().entitlements()).clone();
+        if is_spoken {
+            spoken.send(()).unwrap();
+        } else {
+            drop(spoken);
+        }
+        let finish = swapper.next_step().await.unwrap();
+        let made = swapper.take_step(finish, &store);
+        is_made.await.unwrap();
         (between, made.is_some())
     }
 
