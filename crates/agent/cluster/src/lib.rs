@@ -31,6 +31,8 @@ mod non_pod_objects;
 mod object;
 mod snapshot_writer;
 mod startup_taint;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod token_request;
 mod uninstall;
 mod view_freshness;

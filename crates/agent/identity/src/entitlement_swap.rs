@@ -1,29 +1,31 @@
-//! Swaps the entitlements of all pods when the configuration changes. For every request the swap happens at one moment.
+//! Swaps the entitlements of all pods when the configuration changes, at one moment as seen by every request.
 //!
-//! Each thread has its own dialects, and the registry holds the pods' entitlements. So the agent cannot replace both together. A
-//! request that used old dialects with new entitlements could get what neither configuration allows. For example, it could get
-//! the node's own credentials if the old configuration conceals and the new one federates. So the swap has an intermediate state:
+//! Each thread has its own dialects, and the pods' entitlements are in the registry, so the two cannot be replaced together. A
+//! request that met an old part and a new part could get what neither configuration gives: the node's own credentials, if the
+//! next configuration federates pods that the last one concealed. So the swap has a moment in between:
 //!
 //! 1. The pods' entitlements at the changing clouds become *not known*. A request to these clouds waits, as for a pod whose data
 //!    the cluster has not fully reported yet.
 //! 2. Every thread replaces its dialects by those of the new configuration.
 //! 3. The pods get the entitlements of the new configuration.
 //!
-//! After the first step, the old configuration answers no new request, not even on kept connections. Cached parsed requests
-//! ([`seawall_server::repeated_request_cache`]) cannot bypass this: a cache lookup checks the pod's entitlements, and the cache entries
-//! belong to replaced dialects. The swap takes as long as one message to each thread.
+//! From the first step on, the old configuration answers no new request, on kept connections neither. What threads remember
+//! ([`seawall_server::repeated_request_cache`]) is of no use then: a lookup there checks the pod's entitlements, and its entries belong to
+//! dialects that are gone. The swap takes as long as a message to each thread.
 //!
-//! Slow work comes before the swap. The agent fetches new credentials for the pods while the old configuration still answers
-//! ([`SwapCommand::Prepare`]).
+//! Slow work comes first: credentials that pods hold and would have to fetch anew are fetched while the old configuration still
+//! answers ([`SwapCommand::Prepare`]).
 //!
 //! The agent's `reload` sends the commands. The [`EntitlementStore`], which is the only writer of entitlements, executes them.
 //! This module knows no cloud and no file.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use seawall_clouds::Clouds;
 use seawall_clouds::entitlements::{Entitlements, RefetchTask};
 use seawall_clouds::pod::PodEntry;
+use seawall_core::PodUid;
 use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,9 +35,9 @@ pub type SwapCommands = mpsc::Receiver<SwapCommand>;
 /// A command to the entitlement store.
 #[derive(Debug)]
 pub enum SwapCommand {
-    /// Computes the pods' entitlements at these clouds, and returns the credentials that must be fetched for them.
+    /// Computes the pods' entitlements at these clouds, and returns what must be fetched for them.
     Prepare(Arc<Clouds>, oneshot::Sender<RefetchTasks>),
-    /// Swaps the pods' entitlements.
+    /// Gives the pods these entitlements.
     Swap(EntitlementSwap),
 }
 
@@ -57,7 +59,7 @@ pub struct EntitlementSwap {
     pub changed: Vec<CloudName>,
     /// Signalled once the pods' entitlements at the changed clouds are not known.
     pub entitlements_cleared: oneshot::Sender<()>,
-    /// Receives the signal that every thread uses the new configuration. The sender is dropped if the swap is abandoned.
+    /// Receives the signal that every thread uses the new configuration. Dropped if the swap is abandoned.
     pub dialects_replaced: oneshot::Receiver<()>,
     /// Signalled once the pods have their final entitlements.
     pub completion_sender: oneshot::Sender<()>,
@@ -68,101 +70,150 @@ pub(crate) trait EntitlementStore {
     /// All pods.
     fn callers(&self) -> Vec<Arc<PodEntry>>;
 
-    /// Computes the entitlements at these clouds for the pod at index `place` of `callers`. `before` are its present
-    /// entitlements.
+    /// Returns the entitlements at these clouds of the pod at index `place` of `callers`. `before` are its present entitlements.
     fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements;
 
     /// Wakes requests that wait for a pod.
     fn wake(&self);
 }
 
-/// The pods' entitlements under the next configuration, with the credentials that were fetched for it.
-#[derive(Debug, Default)]
-pub(crate) struct StagedEntitlements(Vec<(Arc<PodEntry>, Entitlements)>);
-
-impl StagedEntitlements {
-    /// Executes a command. Returns the new clouds if a swap completed.
-    pub(crate) async fn execute(
-        &mut self,
-        order: SwapCommand,
-        keeper: &impl EntitlementStore,
-    ) -> Option<Arc<Clouds>> {
-        match order {
-            SwapCommand::Prepare(clouds, catch_ups) => {
-                // The sender of the command may have stopped waiting.
-                let _ = catch_ups.send(RefetchTasks(self.prepare(keeper, &clouds)));
-                None
-            }
-            SwapCommand::Swap(change) => self.change(change, keeper).await,
-        }
-    }
-
-    fn prepare(&mut self, keeper: &impl EntitlementStore, clouds: &Clouds) -> Vec<RefetchTask> {
-        let mut catch_ups = Vec::new();
-        let mut prepare = |(place, caller): (usize, Arc<PodEntry>)| {
-            let before = caller.entitlements();
-            let next = keeper.entitle(place, clouds, &before);
-            catch_ups.extend(next.refetch_tasks(&before));
-            drop(before);
-            (caller, next)
-        };
-        self.0 = keeper.callers().into_iter().enumerate().map(&mut prepare).collect();
-        catch_ups
-    }
-
-    async fn change(
-        &mut self,
-        change: EntitlementSwap,
-        keeper: &impl EntitlementStore,
-    ) -> Option<Arc<Clouds>> {
-        let EntitlementSwap {
-            clouds,
-            changed,
-            entitlements_cleared: closed,
-            dialects_replaced: spoken,
-            completion_sender: made,
-        } = change;
-        let pods: Vec<_> =
-            keeper.callers().into_iter().enumerate().map(|pod| self.next(pod, keeper, &clouds)).collect();
-        self.0 = Vec::new();
-        pods.iter().for_each(|pod| pod.caller.replace_entitlements(pod.before.without(&changed)));
-        let _ = closed.send(());
-        // While this waits, the store does not follow the cluster. The wait is short, and the entitlements may lag that long.
-        let is_spoken = spoken.await.is_ok();
-        for PodSwap { caller, before, next } in pods {
-            caller.replace_entitlements(if is_spoken { next } else { before });
-        }
-        keeper.wake();
-        let _ = made.send(());
-        is_spoken.then_some(clouds)
-    }
-
-    /// Computes a pod's next entitlements. Computes the decision for each pod before the first request needs it.
-    fn next(
-        &self,
-        (place, caller): (usize, Arc<PodEntry>),
-        keeper: &impl EntitlementStore,
-        clouds: &Clouds,
-    ) -> PodSwap {
-        let before = (**caller.entitlements()).clone();
-        let prepared = self.0.iter().find(|(known, _)| known.id == caller.id).map(|(_, prepared)| prepared);
-        let next = keeper.entitle(place, clouds, prepared.unwrap_or(&before));
-        PodSwap { caller, before, next }
-    }
+/// Executes the commands, step by step. At most one swap is under way.
+#[derive(Debug)]
+pub(crate) struct EntitlementSwapper {
+    commands: SwapCommands,
+    /// The pods' entitlements under the next configuration, with the credentials that were fetched for it.
+    prepared: BTreeMap<PodUid, Entitlements>,
+    open: Option<OpenSwap>,
 }
 
-/// A pod with its entitlements before and after the swap.
+/// The next step of an [`EntitlementSwapper`].
+#[derive(Debug)]
+pub(crate) enum SwapStep {
+    /// A command has arrived.
+    Execute(SwapCommand),
+    /// The threads' answer has arrived. True if every thread uses the new configuration.
+    Finish(bool),
+}
+
+/// A swap that waits for the threads.
+#[derive(Debug)]
+struct OpenSwap {
+    clouds: Arc<Clouds>,
+    changed: Vec<CloudName>,
+    dialects_replaced: oneshot::Receiver<()>,
+    completion_sender: oneshot::Sender<()>,
+    pods: BTreeMap<PodUid, PodSwap>,
+}
+
+/// A pod's entitlements by the configuration in force and by the new one.
+#[derive(Debug, Default)]
 struct PodSwap {
-    caller: Arc<PodEntry>,
     before: Entitlements,
     next: Entitlements,
 }
 
-/// Executes commands for a fixed set of pods: the pods of a file, or none.
-pub(crate) async fn run_commands(keeper: impl EntitlementStore, mut orders: SwapCommands) {
-    let mut prepared = StagedEntitlements::default();
-    while let Some(order) = orders.recv().await {
-        prepared.execute(order, &keeper).await;
+impl EntitlementSwapper {
+    pub(crate) fn new(commands: SwapCommands) -> Self {
+        Self { commands, prepared: BTreeMap::new(), open: None }
+    }
+
+    /// Waits for the next step; `None` if no command can come any more. Dropping the future loses nothing.
+    pub(crate) async fn next_step(&mut self) -> Option<SwapStep> {
+        match &mut self.open {
+            Some(swap) => Some(SwapStep::Finish((&mut swap.dialects_replaced).await.is_ok())),
+            None => self.commands.recv().await.map(SwapStep::Execute),
+        }
+    }
+
+    /// Takes a step. Returns the new clouds if a swap completed.
+    pub(crate) fn take_step(&mut self, step: SwapStep, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
+        match step {
+            SwapStep::Execute(SwapCommand::Prepare(clouds, listed)) => {
+                // The sender of the command may not wait any more.
+                let _ = listed.send(RefetchTasks(self.prepare(store, &clouds)));
+                None
+            }
+            SwapStep::Execute(SwapCommand::Swap(swap)) => {
+                self.begin(swap, store);
+                None
+            }
+            SwapStep::Finish(is_replaced) => self.finish(is_replaced, store),
+        }
+    }
+
+    /// Decides the entitlements of a pod that is new or has changed. `decide` decides by a configuration, given the pod's entitlements
+    /// under it so far. During a swap, the result has nothing at the changing clouds.
+    pub(crate) fn decide(
+        &mut self,
+        uid: &PodUid,
+        in_force: &Clouds,
+        before: &Entitlements,
+        decide: impl Fn(&Clouds, &Entitlements) -> Entitlements,
+    ) -> Entitlements {
+        let Some(swap) = &mut self.open else { return decide(in_force, before) };
+        let pod = swap.pods.entry(uid.clone()).or_default();
+        *pod = PodSwap { before: decide(in_force, &pod.before), next: decide(&swap.clouds, &pod.next) };
+        pod.before.without(&swap.changed)
+    }
+
+    /// Drops what is kept for pods that are gone, and with it their leases.
+    pub(crate) fn retain(&mut self, is_known: impl Fn(&PodUid) -> bool) {
+        self.prepared.retain(|uid, _| is_known(uid));
+        if let Some(swap) = &mut self.open {
+            swap.pods.retain(|uid, _| is_known(uid));
+        }
+    }
+
+    fn prepare(&mut self, store: &impl EntitlementStore, clouds: &Clouds) -> Vec<RefetchTask> {
+        let mut tasks = Vec::new();
+        let prepare = |(place, caller): (usize, Arc<PodEntry>)| {
+            let before = caller.entitlements();
+            let next = store.entitle(place, clouds, &before);
+            tasks.extend(next.refetch_tasks(&before));
+            (caller.pod.uid.clone(), next)
+        };
+        self.prepared = store.callers().into_iter().enumerate().map(prepare).collect();
+        tasks
+    }
+
+    /// Decides all pods before the first request has to wait.
+    fn begin(&mut self, swap: EntitlementSwap, store: &impl EntitlementStore) {
+        let EntitlementSwap { clouds, changed, entitlements_cleared, dialects_replaced, completion_sender } =
+            swap;
+        let prepared = std::mem::take(&mut self.prepared);
+        let callers = store.callers();
+        let decide = |(place, caller): (usize, &Arc<PodEntry>)| {
+            let (uid, before) = (caller.pod.uid.clone(), (**caller.entitlements()).clone());
+            let next = store.entitle(place, &clouds, prepared.get(&uid).unwrap_or(&before));
+            (uid, PodSwap { before, next })
+        };
+        let pods = callers.iter().enumerate().map(decide).collect();
+        for caller in &callers {
+            caller.replace_entitlements(caller.entitlements().without(&changed));
+        }
+        let _ = entitlements_cleared.send(());
+        self.open = Some(OpenSwap { clouds, changed, dialects_replaced, completion_sender, pods });
+    }
+
+    fn finish(&mut self, is_replaced: bool, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
+        let OpenSwap { clouds, completion_sender, mut pods, .. } = self.open.take()?;
+        for caller in store.callers() {
+            // Every known pod has an entry. Without one, a pod keeps nothing at the changed clouds.
+            if let Some(PodSwap { before, next }) = pods.remove(&caller.pod.uid) {
+                caller.replace_entitlements(if is_replaced { next } else { before });
+            }
+        }
+        store.wake();
+        let _ = completion_sender.send(());
+        is_replaced.then_some(clouds)
+    }
+}
+
+/// Executes commands where the pods are fixed: those of a file, or none.
+pub(crate) async fn run_commands(store: impl EntitlementStore, commands: SwapCommands) {
+    let mut swapper = EntitlementSwapper::new(commands);
+    while let Some(step) = swapper.next_step().await {
+        swapper.take_step(step, &store);
     }
 }
 
@@ -171,11 +222,10 @@ mod tests {
     use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
     use seawall_core::annotations::{Annotations, RelatedAnnotations};
     use serde_json::Value;
-    use tokio::task::yield_now;
 
     use super::*;
 
-    /// An entitlement store with the fixture's pod, whose ServiceAccount has no annotations.
+    /// Keeps the fixture's pod, whose ServiceAccount has no annotations.
     struct Keeps<'a>(&'a PodFixture);
 
     impl EntitlementStore for Keeps<'_> {
@@ -202,11 +252,12 @@ mod tests {
         world.pod().entitlements().describe(world.clock.now())["google"]["status"].clone()
     }
 
-    /// Returns the entitlements in the middle of a swap. `is_spoken` says whether the threads adopt the new configuration.
+    /// Returns the entitlements in the middle of a swap. `is_spoken` says if the threads take the new configuration.
     async fn change(world: &PodFixture, to: &str, is_spoken: bool) -> (Entitlements, bool) {
         let (clouds, changed) = world.with_config(to);
         let ((closed, is_closed), (spoken, told)) = (oneshot::channel(), oneshot::channel());
         let (made, is_made) = oneshot::channel();
+        let (orders, commands) = mpsc::channel(1);
         let order = SwapCommand::Swap(EntitlementSwap {
             clouds,
             changed,
@@ -214,21 +265,20 @@ mod tests {
             dialects_replaced: told,
             completion_sender: made,
         });
-        let mut prepared = StagedEntitlements::default();
-        let keeper = Keeps(world);
-        let between = async {
-            is_closed.await.unwrap();
-            yield_now().await;
-            let between = (**world.pod().entitlements()).clone();
-            if is_spoken {
-                spoken.send(()).unwrap();
-            } else {
-                drop(spoken);
-            }
-            is_made.await.unwrap();
-            between
-        };
-        let (made, between) = tokio::join!(prepared.execute(order, &keeper), between);
+        orders.send(order).await.unwrap();
+        let (mut swapper, store) = (EntitlementSwapper::new(commands), Keeps(world));
+        let begin = swapper.next_step().await.unwrap();
+        assert!(swapper.take_step(begin, &store).is_none());
+        is_closed.await.unwrap();
+        let between = (**world.pod().entitlements()).clone();
+        if is_spoken {
+            spoken.send(()).unwrap();
+        } else {
+            drop(spoken);
+        }
+        let finish = swapper.next_step().await.unwrap();
+        let made = swapper.take_step(finish, &store);
+        is_made.await.unwrap();
         (between, made.is_some())
     }
 

@@ -1,10 +1,10 @@
-//! Updates the pods' entitlements when the cluster changes. This module is the only writer of the [`PodRegistry`].
+//! Keeps the pods' entitlements in step with the cluster: the only writer of the [`PodRegistry`].
 //!
-//! The reconciler runs on the cluster thread together with the watches. It runs once for each snapshot, and whenever the
-//! configuration changes ([`super::entitlement_swap`]). It sends no requests. Each cloud decides the entitlements of a new pod
-//! and prefetches what the pod's client libraries request first. The reconciler closes a pod that is gone or whose attested
-//! addresses changed: the pod's connections end. It also drops the leases of a pod that is gone. It ignores pods that attestation
-//! can never name.
+//! It runs on the cluster thread together with the watches: once for each snapshot, and whenever another configuration replaces
+//! the present one ([`super::entitlement_swap`]). It follows the cluster also while the traffic threads take over a configuration.
+//! It sends no requests. Each cloud decides the entitlements of a new pod and prefetches what its libraries request first. A pod
+//! is closed if it is gone or if its attested addresses changed: its connections end, and the leases of a pod that is gone are
+//! dropped. Pods that attestation could never name are left out and never get anything.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodEntry;
 use seawall_clouds::{Clouds, EntitlementRequest};
 use seawall_cluster::{ClusterClient, PodRecord, PodSnapshot};
+use seawall_core::PodUid;
 use seawall_core::attestation::AttestedAddresses;
 
 use super::cluster_attester::ClusterAttester;
-use super::entitlement_swap::{EntitlementStore, StagedEntitlements, SwapCommands};
+use super::entitlement_swap::{EntitlementStore, EntitlementSwapper, SwapCommands};
 use super::pod_registry::PodRegistry;
 
 /// Follows the cluster's snapshots and updates the registry.
@@ -26,9 +27,8 @@ pub(crate) struct PodReconciler {
     roster: Arc<PodRegistry>,
     clouds: Arc<Clouds>,
     attestation: ClusterAttester,
-    /// The known pods, sorted by UID like the snapshots.
+    /// Sorted by UID, as snapshots are.
     known: Vec<KnownPod>,
-    orders: SwapCommands,
 }
 
 /// A pod as the last snapshot showed it.
@@ -44,23 +44,25 @@ impl PodReconciler {
         roster: Arc<PodRegistry>,
         clouds: Arc<Clouds>,
         attestation: ClusterAttester,
-        orders: SwapCommands,
     ) -> Self {
-        Self { cluster, roster, clouds, attestation, known: Vec::new(), orders }
+        Self { cluster, roster, clouds, attestation, known: Vec::new() }
     }
 
-    /// Runs until the future is dropped.
-    pub(crate) async fn run(mut self) {
+    /// Runs until it is dropped. Executes these commands meanwhile.
+    pub(crate) async fn run(mut self, commands: SwapCommands) {
+        let mut swapper = EntitlementSwapper::new(commands);
         let pods = self.cluster.pods();
-        let (mut version, mut prepared) = (0, StagedEntitlements::default());
+        let mut version = 0;
         loop {
             tokio::select! {
+                // Snapshots first: a swap that ends gives nothing to a pod that is known to be gone.
+                biased;
                 snapshot = pods.newer_than(version) => {
                     version = snapshot.version();
-                    self.follow(&snapshot);
+                    self.follow(&snapshot, &mut swapper);
                 }
-                Some(order) = self.orders.recv() => {
-                    if let Some(clouds) = prepared.execute(order, &self).await {
+                Some(step) = swapper.next_step() => {
+                    if let Some(clouds) = swapper.take_step(step, &self) {
                         self.clouds = clouds;
                     }
                 }
@@ -68,20 +70,22 @@ impl PodReconciler {
         }
     }
 
-    fn follow(&mut self, snapshot: &PodSnapshot) {
+    fn follow(&mut self, snapshot: &PodSnapshot, swapper: &mut EntitlementSwapper) {
         let before = std::mem::take(&mut self.known);
         let founded = snapshot.pods().filter_map(|record| Some((record, self.basis(snapshot, record)?)));
-        self.known =
-            founded.map(|(record, basis)| self.entry(find(&before, record), record, basis)).collect();
-        // Publish first, and close afterwards: a client whose connection ends connects again at once.
+        self.known = founded
+            .map(|(record, basis)| self.entry(find(&before, &record.pod.uid), record, basis, swapper))
+            .collect();
+        swapper.retain(|uid| find(&self.known, uid).is_some());
+        // Publish before closing: a pod whose connections end connects again at once.
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
-            match find(&self.known, &was.record) {
+            match find(&self.known, &was.record.pod.uid) {
                 Some(now) if now.caller.id == was.caller.id => {}
                 Some(_) => was.caller.connections.close(),
                 None => {
                     was.caller.connections.close();
-                    // A connection can still hold the pod entry for a moment. Drop the leases now.
+                    // A connection may hold the pod entry for a moment; the leases are dropped now.
                     was.caller.replace_entitlements(Entitlements::default());
                 }
             }
@@ -93,39 +97,45 @@ impl PodReconciler {
         before: Option<&KnownPod>,
         record: &Arc<PodRecord>,
         basis: AttestedAddresses,
+        swapper: &mut EntitlementSwapper,
     ) -> KnownPod {
+        let mut decide = |before: &Entitlements| self.decide(record, before, swapper);
         let Some(KnownPod { record: was, caller }) = before else {
-            let caller =
-                PodEntry::new(record.pod.clone(), basis, self.decide(record, &Entitlements::default()))
-                    .into();
+            let caller = PodEntry::new(record.pod.clone(), basis, decide(&Entitlements::default())).into();
             return KnownPod { record: record.clone(), caller };
         };
         let tells_the_same = was.annotations == record.annotations;
         let caller = if caller.basis == basis {
             if !tells_the_same {
-                caller.replace_entitlements(self.decide(record, &caller.entitlements()));
+                caller.replace_entitlements(decide(&caller.entitlements()));
             }
             caller.clone()
         } else {
             let before = caller.entitlements();
-            let entitlements = if tells_the_same { (**before).clone() } else { self.decide(record, &before) };
+            let entitlements = if tells_the_same { (**before).clone() } else { decide(&before) };
             Arc::new(PodEntry::new(record.pod.clone(), basis, entitlements))
         };
         KnownPod { record: record.clone(), caller }
     }
 
-    /// Returns the addresses by which this pod is attested in this view; `None` if it cannot be attested.
+    /// The addresses by which this pod is attested in this view; `None` if it cannot be attested.
     fn basis(&self, snapshot: &PodSnapshot, record: &PodRecord) -> Option<AttestedAddresses> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);
         self.attestation.attested_addresses(&PodNetwork { addresses, host_network, claims: &claims })
     }
 
-    fn decide(&self, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
-        self.decide_of(&self.clouds, record, before)
+    fn decide(
+        &self,
+        record: &Arc<PodRecord>,
+        before: &Entitlements,
+        swapper: &mut EntitlementSwapper,
+    ) -> Entitlements {
+        let decide = |clouds: &Clouds, before: &Entitlements| self.decide_of(clouds, record, before);
+        swapper.decide(&record.pod.uid, &self.clouds, before, decide)
     }
 
-    /// Decides a pod's entitlements at each cloud, and prefetches what the pod will request first.
+    /// Decides a pod's entitlements at each cloud. Prefetches what the pod will request first.
     fn decide_of(&self, clouds: &Clouds, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
         let applicant = EntitlementRequest {
             pod: &record.pod,
@@ -152,8 +162,11 @@ impl EntitlementStore for PodReconciler {
     }
 }
 
-/// Returns the known pod with the UID of this record.
-fn find<'k>(known: &'k [KnownPod], record: &PodRecord) -> Option<&'k KnownPod> {
-    let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&record.pod.uid.0)).ok()?;
+/// The known pod with this UID.
+fn find<'k>(known: &'k [KnownPod], uid: &PodUid) -> Option<&'k KnownPod> {
+    let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&uid.0)).ok()?;
     known.get(at)
 }
+
+#[cfg(test)]
+mod tests;

@@ -133,8 +133,8 @@ impl IdentityStrategy {
             }
             Kind::Cluster(cluster, way) => {
                 let (who, hearing, follower) =
-                    IdentityService::of_cluster(cluster, way, clouds, probe, clock, control, orders)?;
-                Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
+                    IdentityService::of_cluster(cluster, way, clouds, probe, clock, control)?;
+                Ok((who, Some(ClusterThread::start(hearing, follower, orders, stopper)?)))
             }
         }
     }
@@ -208,9 +208,16 @@ pub struct ClusterThread {
 }
 
 impl ClusterThread {
-    fn start(hearing: WatchThread, follower: PodReconciler, stopper: &Stopper) -> anyhow::Result<Self> {
+    fn start(
+        hearing: WatchThread,
+        follower: PodReconciler,
+        orders: SwapCommands,
+        stopper: &Stopper,
+    ) -> anyhow::Result<Self> {
         Self::spawn(stopper, move |mut end| {
-            hearing.run(follower.run(), end.wait()).context("the thread that watches the API server ended")
+            hearing
+                .run(follower.run(orders), end.wait())
+                .context("the thread that watches the API server ended")
         })
     }
 
@@ -265,7 +272,6 @@ impl IdentityService {
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
-        orders: SwapCommands,
     ) -> anyhow::Result<(Self, WatchThread, PodReconciler)> {
         let pod_token_lifetime = Some(config.pod_token_lifetime);
         let (cluster, hearing) = control.block_on(ClusterClient::start(config, clock.clone()))?;
@@ -273,7 +279,7 @@ impl IdentityService {
         let roster = Arc::<PodRegistry>::default();
         let attester = way.over(cluster.pods())?;
         let callers = Arc::new(PodResolver::attested(attester.attestation(), roster.clone(), probe));
-        let follower = PodReconciler::new(cluster.clone(), roster, clouds.current(), attester, orders);
+        let follower = PodReconciler::new(cluster.clone(), roster, clouds.current(), attester);
         let who =
             Self { resolver: callers, cluster: Some(cluster), pod_token_lifetime, clouds: clouds.clone() };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));

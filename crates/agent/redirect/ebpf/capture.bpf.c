@@ -239,12 +239,14 @@ ALWAYS int is_alive(const struct target *to)
 }
 
 // A connect straight to the agent, as that of a proxy beside the container that dials the address it was asked for, is as good
-// as a captured one.
+// as a captured one. An agent reaches itself before it is ready, also where the target is still a dead agent at the same port.
 ALWAYS int direct(struct bpf_sock_addr *ctx, const struct target *to, __u32 port, __u32 slots)
 {
-	if (port != to->self && !is_alive(to))
+	__u64 pod = pod_of_caller(to);
+
+	if (port != to->self && !is_exempt(to, pod) && !is_alive(to))
 		return refuse(slots + NO_AGENT);
-	if (!write_down(ctx, to, pod_of_caller(to)))
+	if (!write_down(ctx, to, pod))
 		return refuse(slots + NO_POD);
 	count(slots + DIRECT);
 	return PASS;

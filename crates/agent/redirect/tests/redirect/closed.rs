@@ -1,6 +1,7 @@
 //! Connects without a live agent: the programs refuse them and never let them through.
 
 use std::fs;
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use seawall_redirect::{Error, RedirectCounts, detach};
@@ -65,6 +66,23 @@ fn nobody_is_sent_to_who_listens_where_an_agent_died() {
     assert_eq!(one.get("169.254.169.254"), "EPERM");
     assert!(gate(&lab).take_over_from(dead, next.at()).unwrap());
     assert_eq!(one.get("169.254.169.254"), "agent:one");
+}
+
+/// An agent with a fixed port was never ready after another one had died there: the programs refused its connection to itself.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn an_agent_reaches_itself_at_the_port_of_a_dead_one_and_nobody_else_does() {
+    let lab = Arc::new(Lab::attached());
+    let agent = Agent::start(&lab);
+    gate(&lab).exempt(lab.id(AGENT)).unwrap();
+    let port = agent.at().metadata.unwrap();
+    drop(agent);
+    let _next = within("node", || TcpListener::bind((NODE, port.get())).unwrap());
+    let itself = lab.pod(AGENT).ask(&format!("hold {NODE} {port}"));
+    assert!(itself.starts_with(NODE), "{itself}");
+    for uid in [ONE, HOST] {
+        assert_eq!(lab.pod(uid).ask(&format!("hold {NODE} {port}")), "EPERM");
+    }
 }
 
 #[test]

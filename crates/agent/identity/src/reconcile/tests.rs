@@ -1,0 +1,197 @@
+//! The reconciler over a view of pods that the test writes, while the test is the traffic threads of a swap.
+
+use std::net::SocketAddr;
+
+use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
+use seawall_cluster::testing::ManualCluster;
+use seawall_core::ServiceAccount;
+use seawall_core::annotations::{AnnotationValue, Annotations};
+use seawall_core::attestation::ConnectionEnds;
+use seawall_core::cloud::CloudName;
+use seawall_server::client::ClientResolver;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, yield_now};
+
+use super::*;
+use crate::entitlement_swap::{EntitlementSwap, SwapCommand};
+use crate::pod_resolver::{PodResolver, ProbeAddress};
+
+const CART: &str = "10.4.0.7";
+const OTHER: &str = "10.4.0.8";
+
+/// A running reconciler.
+struct World {
+    fixture: PodFixture,
+    cluster: ManualCluster,
+    roster: Arc<PodRegistry>,
+    resolver: PodResolver,
+    commands: mpsc::Sender<SwapCommand>,
+    reconciler: JoinHandle<()>,
+}
+
+/// The threads' side of a swap.
+struct Threads {
+    cleared: oneshot::Receiver<()>,
+    replaced: oneshot::Sender<()>,
+    completed: oneshot::Receiver<()>,
+}
+
+/// A pod of the ServiceAccount shop/NAME.
+fn pod(name: &str, address: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": "shop", "uid": name },
+        "spec": { "serviceAccountName": name },
+        "status": { "phase": "Running", "podIP": address },
+    })
+}
+
+/// A configuration in which these ServiceAccounts have the node's own credentials.
+fn passing(accounts: &str) -> String {
+    BOTH_BROKERED.replace("google: {", &format!("google: {{ passthroughServiceAccounts: [{accounts}],"))
+}
+
+impl World {
+    async fn start(pods: &[Value]) -> Self {
+        let fixture = PodFixture::of(BOTH_BROKERED);
+        let mut cluster = ManualCluster::new(&fixture.clock);
+        let (client, roster) = (cluster.client.clone(), Arc::<PodRegistry>::default());
+        let attester = ClusterAttester::by_source_ip(client.pods());
+        let resolver = PodResolver::attested(attester.attestation(), roster.clone(), ProbeAddress::default());
+        let (commands, received) = mpsc::channel(4);
+        let reconciler = PodReconciler::new(client, roster.clone(), fixture.clouds.clone(), attester);
+        let reconciler = tokio::spawn(reconciler.run(received));
+        cluster.report(pods);
+        let world = Self { fixture, cluster, roster, resolver, commands, reconciler };
+        world.settle().await;
+        world
+    }
+
+    /// Lets the reconciler do all that it can do now.
+    async fn settle(&self) {
+        for _ in 0..64 {
+            yield_now().await;
+        }
+        assert!(!self.reconciler.is_finished());
+    }
+
+    async fn report(&mut self, pods: &[Value]) {
+        self.cluster.report(pods);
+        self.settle().await;
+    }
+
+    /// Commands a swap to this configuration.
+    async fn swap(&self, to: &str) -> Threads {
+        let (clouds, changed) = self.fixture.with_config(to);
+        let (entitlements_cleared, cleared) = oneshot::channel();
+        let (replaced, dialects_replaced) = oneshot::channel();
+        let (completion_sender, completed) = oneshot::channel();
+        let swap =
+            EntitlementSwap { clouds, changed, entitlements_cleared, dialects_replaced, completion_sender };
+        self.commands.send(SwapCommand::Swap(swap)).await.unwrap();
+        self.settle().await;
+        Threads { cleared, replaced, completed }
+    }
+
+    fn entry(&self, uid: &str) -> Option<Arc<PodEntry>> {
+        self.roster.find(&PodUid(uid.into()))
+    }
+
+    /// The name of the pod at an address, as a traffic thread finds it.
+    fn at(&self, address: &str) -> Option<String> {
+        let peer = SocketAddr::new(address.parse().unwrap(), 40000);
+        let ends = ConnectionEnds { peer, local: &|| None };
+        self.resolver.likely_pod(&ends).map(|pod| pod.pod.name.to_string())
+    }
+
+    /// The state of a pod's entitlement to Google.
+    fn google(&self, uid: &str) -> String {
+        let shown = self.entry(uid).unwrap().entitlements().describe(self.fixture.clock.now());
+        shown["google"]["status"].as_str().unwrap().into()
+    }
+}
+
+/// It used to stay open, and to get what the next configuration gives it, as long as a thread was late.
+#[tokio::test]
+async fn a_pod_that_is_deleted_or_loses_its_address_while_a_swap_waits_is_refused_at_once() {
+    let mut world = World::start(&[pod("cart", CART), pod("search", OTHER)]).await;
+    let (cart, search) = (world.entry("cart").unwrap(), world.entry("search").unwrap());
+    let mut threads = world.swap(&passing("shop/cart, shop/search")).await;
+    assert!(threads.cleared.try_recv().is_ok() && threads.completed.try_recv().is_err());
+    // The one is gone, and the other has its address.
+    world.report(&[pod("search", CART)]).await;
+    assert!(threads.completed.try_recv().is_err(), "the threads are late");
+    assert!(world.entry("cart").is_none() && cart.connections.is_closed() && search.connections.is_closed());
+    assert_eq!((world.at(CART).as_deref(), world.at(OTHER)), (Some("search"), None));
+    assert_eq!(world.google("search"), "pending");
+    assert!(CloudName::ALL.iter().all(|cloud| cart.entitlements().is_pending(*cloud)));
+
+    threads.replaced.send(()).unwrap();
+    threads.completed.await.unwrap();
+    assert_eq!(world.google("search"), "passthrough");
+    assert!(cart.entitlements().is_pending(CloudName::Google), "nothing for a pod that is gone");
+    assert!(search.entitlements().is_pending(CloudName::Google), "nothing at the last address");
+}
+
+#[tokio::test]
+async fn a_pod_that_appears_while_a_swap_waits_has_nothing_of_what_changes_until_its_end() {
+    for is_replaced in [true, false] {
+        let mut world = World::start(&[]).await;
+        let threads = world.swap(&passing("shop/cart")).await;
+        world.report(&[pod("cart", CART)]).await;
+        let cart = world.entry("cart").unwrap();
+        assert_eq!((world.at(CART).as_deref(), &*world.google("cart")), (Some("cart"), "pending"));
+        assert!(!cart.entitlements().is_pending(CloudName::Aws), "this cloud does not change");
+        if is_replaced {
+            threads.replaced.send(()).unwrap();
+        } else {
+            drop(threads.replaced);
+        }
+        threads.completed.await.unwrap();
+        assert_eq!(world.google("cart"), if is_replaced { "passthrough" } else { "federated" });
+        // And nobody is decided by the swap that has ended.
+        world.report(&[pod("cart", CART), pod("search", OTHER)]).await;
+        assert_eq!(world.google("search"), "federated");
+    }
+}
+
+#[tokio::test]
+async fn an_annotation_that_changes_while_a_swap_waits_counts_at_its_end() {
+    let mut world = World::start(&[pod("cart", CART)]).await;
+    let mail = |world: &World| {
+        let entry = world.entry("cart").unwrap();
+        entry.entitlements().describe(world.fixture.clock.now())["google"].to_string()
+    };
+    for is_replaced in [false, true] {
+        let account = format!("cart-{is_replaced}@p.iam.gserviceaccount.com");
+        let threads = world.swap(&BOTH_BROKERED.replace("zone: z", "zone: y")).await;
+        let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
+        let annotations: Annotations =
+            [("iam.gke.io/gcp-service-account", AnnotationValue::from(&*account))].into_iter().collect();
+        world.cluster.report_annotations(service_account, annotations);
+        world.settle().await;
+        assert_eq!(world.google("cart"), "pending");
+        if is_replaced {
+            threads.replaced.send(()).unwrap();
+        } else {
+            drop(threads.replaced);
+        }
+        threads.completed.await.unwrap();
+        assert!(mail(&world).contains(&account), "{}", mail(&world));
+    }
+}
+
+#[tokio::test]
+async fn a_second_configuration_that_arrives_while_a_swap_waits_is_not_lost() {
+    let world = World::start(&[pod("cart", CART)]).await;
+    let first = world.swap(&passing("shop/cart")).await;
+    let mut second = world.swap(&BOTH_BROKERED.replace("zone: z", "zone: y")).await;
+    assert!(second.cleared.try_recv().is_err(), "one at a time");
+    first.replaced.send(()).unwrap();
+    first.completed.await.unwrap();
+    second.cleared.await.unwrap();
+    assert_eq!(world.google("cart"), "pending");
+    second.replaced.send(()).unwrap();
+    second.completed.await.unwrap();
+    assert_eq!(world.google("cart"), "federated");
+}
