@@ -10,6 +10,7 @@ mod facts;
 pub(crate) mod helm;
 pub(crate) mod intervals;
 mod live;
+pub(crate) mod load_args;
 mod log;
 mod machine;
 mod many;
@@ -17,6 +18,7 @@ mod page;
 pub(crate) mod plan;
 mod pods;
 mod prometheus;
+pub(crate) mod request_args;
 mod running;
 pub(crate) mod signals;
 pub(crate) mod summary;
@@ -131,6 +133,15 @@ struct AttackOutputs {
 impl AttackOutputs {
     /// All that is asked for. Empties the files that will be written, last.
     fn open(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
+        let facts = facts::of(args, plan);
+        if args.is_unbounded() {
+            // Nothing is lost if nobody can read it.
+            let _ = writeln!(
+                stderr(),
+                "seawall: {} (defaults; -q, -n, -c and -z change them)",
+                facts::headline(&facts)
+            );
+        }
         Ok(Self {
             metrics: metrics(args, plan)?,
             live: LiveSetup::of(args, plan)?,
@@ -139,7 +150,7 @@ impl AttackOutputs {
             log: args.hdr.as_deref().map(PendingHdrLog::create).transpose()?,
             intervals: args.timeseries.as_deref().map(IntervalsWriter::create).transpose()?,
             metadata: RunMetadata::of(plan),
-            facts: facts::of(args, plan),
+            facts,
             is_endless: is_endless(plan),
         })
     }
@@ -166,6 +177,7 @@ fn run_to_end(
     if let Some(helm) = &mut helm {
         helm.start(run.control(), plan::most_clients()?)?;
     }
+    let headline = (!args.urls.is_empty()).then(|| facts::headline(&facts));
     let live = stage.start(run.control(), run.pods())?;
     about.set_start(run.began_unix_ns());
     let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
@@ -176,7 +188,7 @@ fn run_to_end(
     let end = IntervalsFooter::of(&outcome, &judgement);
     let mut errors = written.end(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
-    errors.extend(report(args, &about, (&judgement, &summary), &pods).err());
+    errors.extend(report(args, (&about, headline.as_deref()), (&judgement, &summary), &pods).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));
     }
@@ -255,7 +267,7 @@ fn is_endless(plan: &RunPlan) -> bool {
 /// The summary, where it does not mix with results.
 fn report(
     args: &AttackArgs,
-    about: &RunMetadata,
+    (about, headline): (&RunMetadata, Option<&str>),
     (judgement, summary): (&Judgement, &Summary),
     pods: &[AttackPodStatus],
 ) -> anyhow::Result<()> {
@@ -264,7 +276,10 @@ fn report(
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
         SummaryFormat::Text => {
-            summary::text(judgement, summary) + &pods::table(pods) + &machine::notes(machine)
+            summary::headline(headline)
+                + &summary::text(judgement, summary)
+                + &pods::table(pods)
+                + &machine::notes(machine)
         }
         SummaryFormat::Json => {
             let (kind, version) = ("attack", DOCUMENT_VERSION);

@@ -10,6 +10,19 @@ use seawall_load::summary::{Latencies, Summary};
 use crate::go::aligned;
 use crate::times::brief_time;
 
+/// What was sent where the command line has not said all of it.
+pub(crate) fn headline(load: Option<&str>) -> String {
+    let mut out = String::new();
+    if let Some(load) = load {
+        row(&mut out, "Load", "what was sent", load);
+    }
+    out
+}
+
+/// How a summary may begin, for programs that read one in place of records.
+pub(crate) const BEGINNINGS: [&str; 4] =
+    ["Load          [what was sent]", "GENERATOR ", "Requests      [offered, ", "{\"kind\":\"attack\""];
+
 /// Everything, one fact per line.
 pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
     let mut out = verdict(judgement);
