@@ -7,6 +7,7 @@ use seawall_load::schedule::ArrivalModel;
 use seawall_load::supply::RequestSource;
 
 use crate::attack::args::AttackArgs;
+use crate::find::words::pluralize;
 use crate::times::brief_time;
 
 /// Facts of a plan that came from these flags.
@@ -29,7 +30,7 @@ pub(super) fn of(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
 pub(super) fn headline(facts: &RunInfo) -> String {
     let mut text = format!("{}, {}", facts.target, facts.load);
     if let Some(hits) = facts.hits {
-        text += &format!(", {hits} requests");
+        text += &format!(", {}", pluralize(hits, "request"));
     }
     if let Some(end) = facts.end {
         text += &format!(", for {}", brief_time(end));
