@@ -1,9 +1,11 @@
 //! Why a request failed: a closed set, so that counters, labels and error texts stay bounded whatever a server does.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
+use rustls::{AlertDescription, InvalidMessage};
 use seawall_http::{ResponseError, body::BodyError};
 
 /// What became of a request that got no complete answer.
@@ -34,6 +36,8 @@ pub enum RequestFault {
     Body,
     /// An HTTP/2 stream or connection error.
     Http2,
+    /// A server that was to speak HTTP/2 answered in HTTP/1.
+    NotHttp2,
     /// An HTTP/2 server has not looked at the request, and says so (RFC 9113, section 8.7).
     RefusedStream,
     /// More redirects than allowed.
@@ -74,8 +78,10 @@ pub enum NameFault {
 pub enum TlsFault {
     /// The server's certificate is refused.
     Certificate(CertificateFault),
-    /// The server sent an alert.
-    Alert,
+    /// The server sent this alert (RFC 8446, section 6).
+    Alert(AlertDescription),
+    /// The server answered, and not in TLS.
+    Plaintext,
     /// The server closed during the handshake.
     Closed,
     /// Anything else against the protocol.
@@ -130,10 +136,31 @@ impl From<&rustls::Error> for TlsFault {
         match error {
             rustls::Error::InvalidCertificate(reason) => Self::Certificate(reason.into()),
             rustls::Error::NoCertificatesPresented => Self::Certificate(CertificateFault::Missing),
-            rustls::Error::AlertReceived(_) => Self::Alert,
+            rustls::Error::AlertReceived(alert) => Self::Alert(*alert),
+            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Self::Plaintext,
             _ => Self::Protocol,
         }
     }
+}
+
+/// The alert's name as RFC 8446 spells it, and what it means for the client where one can say.
+fn alert(alert: AlertDescription) -> Cow<'static, str> {
+    use AlertDescription as Alert;
+    let known = match alert {
+        Alert::NoApplicationProtocol => {
+            "no_application_protocol: it accepts none of the protocols offered (h2, http/1.1; --http2=false offers http/1.1)"
+        }
+        Alert::ProtocolVersion => "protocol_version: it speaks neither TLS 1.2 nor TLS 1.3",
+        Alert::HandshakeFailure => "handshake_failure: it accepts none of the ciphers offered",
+        Alert::UnrecognisedName => "unrecognized_name: it does not know the host name of the URL",
+        Alert::CertificateRequired => "certificate_required: give a client certificate with --cert",
+        Alert::BadCertificate => "bad_certificate: it rejected the client certificate (--cert)",
+        Alert::CertificateUnknown => "certificate_unknown: it rejected the client certificate (--cert)",
+        Alert::UnknownCA => "unknown_ca: it does not trust the issuer of the client certificate (--cert)",
+        Alert::InternalError => "internal_error",
+        other => return Cow::Owned(format!("{} ({other:?})", u8::from(other))),
+    };
+    Cow::Borrowed(known)
 }
 
 /// What a reader of figures tells apart. Latencies of one class never mix with another's.
@@ -207,7 +234,7 @@ impl RequestFault {
             Self::Truncated => 7,
             Self::Head(_) => 8,
             Self::Body => 9,
-            Self::Http2 => 10,
+            Self::Http2 | Self::NotHttp2 => 10,
             Self::TooManyRedirects => 11,
             Self::BadLocation => 12,
             Self::Timeout => 13,
@@ -273,14 +300,23 @@ impl fmt::Display for RequestFault {
             Self::Resolve(NameFault::System) => {
                 f.write_str("lookup: no such host, or no response from the system's DNS servers")
             }
+            // Only a Unix socket has a path.
+            Self::Connect(io::ErrorKind::NotFound) => {
+                f.write_str("connect: no Unix socket at the path of --unix-socket")
+            }
             Self::Connect(kind) => write!(f, "connect: {kind}"),
             Self::Local(kind) => write!(f, "cannot open a socket on this machine: {kind}"),
             Self::Source(source, kind) => write!(f, "cannot open a socket on {source}: {kind}"),
             Self::Tls(TlsFault::Certificate(why)) => {
                 write!(f, "tls: rejected the server's certificate: {why}")
             }
-            Self::Tls(TlsFault::Alert) => f.write_str("tls: the server sent an alert"),
+            Self::Tls(TlsFault::Alert(alert)) => {
+                write!(f, "tls: the server sent the TLS alert {}", self::alert(*alert))
+            }
             Self::Tls(TlsFault::Closed) => f.write_str("tls: EOF during the handshake"),
+            Self::Tls(TlsFault::Plaintext) => {
+                f.write_str("tls: the server answered without TLS; try http://")
+            }
             Self::Tls(TlsFault::Protocol) => f.write_str("tls: protocol error"),
             Self::Proxy(0) => f.write_str("proxy: no response to CONNECT"),
             Self::Proxy(status) => write!(f, "proxy: CONNECT got status {status}"),
@@ -290,6 +326,7 @@ impl fmt::Display for RequestFault {
             Self::Head(error) => write!(f, "{error}"),
             Self::Body => f.write_str("malformed chunked body"),
             Self::Http2 => f.write_str("http2: stream or connection error"),
+            Self::NotHttp2 => f.write_str("http2: the server answered in HTTP/1; leave out --h2c"),
             Self::RefusedStream => f.write_str("http2: the server refused the stream"),
             Self::TooManyRedirects => f.write_str("stopped after too many redirects"),
             Self::BadLocation => f.write_str("redirect with an invalid Location"),
@@ -316,7 +353,7 @@ mod tests {
             RequestFault::Resolve(NameFault::NoHost),
             RequestFault::Connect(io::ErrorKind::ConnectionRefused),
             RequestFault::Local(io::ErrorKind::OutOfMemory),
-            RequestFault::Tls(TlsFault::Alert),
+            RequestFault::Tls(TlsFault::Plaintext),
             RequestFault::Proxy(403),
             RequestFault::Broken(io::ErrorKind::ConnectionReset),
             RequestFault::ClosedEarly,
@@ -337,5 +374,21 @@ mod tests {
         ];
         let kinds: Vec<_> = faults.iter().map(|fault| fault.kind()).collect();
         assert_eq!(kinds, (0..RequestFault::KINDS).collect::<Vec<_>>());
+    }
+
+    /// "tls: the server sent an alert" hid which, and "connect: entity not found" of what.
+    #[test]
+    fn texts_name_the_fact_and_the_next_step() {
+        let said = |fault: RequestFault| fault.to_string();
+        let alert = |alert| said(RequestFault::Tls(TlsFault::Alert(alert)));
+        assert!(alert(AlertDescription::NoApplicationProtocol).contains("alert no_application_protocol: "));
+        assert!(alert(AlertDescription::CertificateRequired).contains("--cert"));
+        assert_eq!(
+            alert(AlertDescription::DecryptError),
+            "tls: the server sent the TLS alert 51 (DecryptError)"
+        );
+        assert!(said(RequestFault::Tls(TlsFault::Plaintext)).contains("try http://"));
+        assert!(said(RequestFault::NotHttp2).contains("--h2c"));
+        assert!(said(RequestFault::Connect(io::ErrorKind::NotFound)).contains("--unix-socket"));
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod helm;
 pub(crate) mod intervals;
 mod latency_chart;
 mod live;
+pub(crate) mod load_args;
 mod log;
 mod machine;
 mod many;
@@ -18,6 +19,7 @@ mod page;
 pub(crate) mod plan;
 mod pods;
 mod prometheus;
+pub(crate) mod request_args;
 mod running;
 pub(crate) mod signals;
 pub(crate) mod summary;
@@ -133,6 +135,15 @@ struct AttackOutputs {
 impl AttackOutputs {
     /// All that is asked for. Empties the files that will be written, last.
     fn open(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
+        let facts = facts::of(args, plan);
+        if args.is_unbounded() {
+            // Nothing is lost if nobody can read it.
+            let _ = writeln!(
+                stderr(),
+                "seawall: {} (defaults; -q, -n, -c and -z change them)",
+                facts::headline(&facts)
+            );
+        }
         Ok(Self {
             metrics: metrics(args, plan)?,
             live: LiveSetup::of(args, plan)?,
@@ -141,7 +152,7 @@ impl AttackOutputs {
             log: args.hdr.as_deref().map(PendingHdrLog::create).transpose()?,
             intervals: args.timeseries.as_deref().map(IntervalsWriter::create).transpose()?,
             metadata: RunMetadata::of(plan),
-            facts: facts::of(args, plan),
+            facts,
             is_endless: is_endless(plan),
         })
     }
@@ -168,9 +179,10 @@ fn run_to_end(
     if let Some(helm) = &mut helm {
         helm.start(run.control(), plan::most_clients()?)?;
     }
+    let load = facts::headline(&facts);
     let live = stage.start(run.control(), run.pods())?;
     about.set_start(run.began_unix_ns());
-    let mut page = site.map(|site| open(site, facts.clone(), &about, &*run)).transpose()?;
+    let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
     let mut written = OutputFiles::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
     let FinishedAttack { carried: TrialResult { outcome, summary, judgement }, pods, mistakes } =
@@ -179,7 +191,7 @@ fn run_to_end(
     let mut errors = written.end(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
     let chart = latency_chart::render(outcome.total.all_times().response_time.distribution());
-    let head = summary::headline(&facts, (&judgement, &summary), args.slo.as_ref());
+    let head = summary::headline(&load, (&judgement, &summary), args.slo.as_ref());
     errors.extend(report(args, &about, (&judgement, &summary), &pods, (head, chart)).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));

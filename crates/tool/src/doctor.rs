@@ -49,7 +49,8 @@ pub(crate) struct DoctorArgs {
 }
 
 fn place(url: &str) -> Result<HttpUrl, &'static str> {
-    HttpUrl::of_url(url).ok_or("expected a URL such as http://127.0.0.1:9901")
+    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    HttpUrl::of_url(&url).ok_or("expected a URL such as http://127.0.0.1:9901")
 }
 
 fn check(name: &str) -> Result<&'static DoctorCheck, String> {

@@ -7,8 +7,10 @@ mod emulate;
 mod encode;
 mod find;
 mod flags;
+mod foreign;
 mod generator_state;
 mod go;
+mod help;
 mod isolate;
 mod on;
 mod page;
@@ -19,21 +21,28 @@ mod searching;
 mod times;
 mod wrap;
 
+use std::ffi::OsString;
 use std::io::{Write as _, stderr};
 use std::num::NonZero;
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// musl's own allocator costs a fifth of the requests per core over HTTP/2 (benches/builds).
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Sends load at an exact rate, shows what came back, looks at machines without any, and emulates the clouds it is aimed at.
+/// Sends load at an exact rate, shows what came back, and finds the rate at which a server breaks.
 #[derive(Debug, Parser)]
-#[command(name = "seawall", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "seawall",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 struct Cli {
     /// Most cores to send with: `attack` starts no more threads than that by itself [default: all]
     #[arg(long, value_name = "N")]
@@ -66,17 +75,39 @@ enum Command {
     Pod(pod::PodArgs),
     /// Run a cloud on loopback (Google's or AWS's services), or a server that breaks at a known rate
     Emulate(emulate::EmulateArgs),
+    /// Show help on a command or a topic
+    Help(help::HelpArgs),
+    /// Print completions for a shell
+    Completions(help::CompletionsArgs),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(flags::normalise(std::env::args_os()));
-    let done = run(cli);
+    let done = match parse(&flags::normalise(std::env::args_os())) {
+        Ok(cli) => run(cli),
+        Err(code) => return code,
+    };
     done.unwrap_or_else(|error| {
         // An API server, a kubelet and a pod have words of their own in it.
         let text = wrap::clean_lines(&format!("{error:#}"));
         // Nobody may read it any more; the exit code says it, too.
         let _ = writeln!(stderr(), "seawall: {text}");
         ExitCode::from(exit::ERROR)
+    })
+}
+
+/// The command line; or the exit code once help, or what is wrong, has been shown.
+fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
+    if let Some(mistake) = foreign::mistake(words) {
+        return Err(help::usage_error(&mistake));
+    }
+    let parsed = help::arrange(Cli::command()).try_get_matches_from(words);
+    parsed.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| match foreign::tip(&error) {
+        Some(tip) => help::usage_error(&tip),
+        None => {
+            // Nothing is lost if nobody can read it; the exit code says it, too.
+            let _ = error.print();
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+        }
     })
 }
 
@@ -96,6 +127,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Plot(args) => plot::run(args),
         Command::Pod(args) => Ok(pod::run(&args)),
         Command::Emulate(args) => emulate::run(args),
+        Command::Help(args) => help::run(&args),
+        Command::Completions(args) => help::complete(&args),
     }
 }
 
@@ -105,6 +138,8 @@ mod exit {
     pub(crate) const SUCCESS: u8 = 0;
     /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
     pub(crate) const ERROR: u8 = 1;
+    /// A flag, a command or a value that does not exist.
+    pub(crate) const USAGE: u8 = 2;
     /// The target missed an objective, spent its errors, or breaks at a lower rate than it did; of `isolate --a --b`, b is slower, has more errors or breaks at a lower rate.
     pub(crate) const SLO_MISSED: u8 = 3;
     /// The generator was the limit: nothing can be said about the target.

@@ -141,11 +141,10 @@ fn every_mistake_in_the_flags_is_said_at_once() {
     }
 }
 
-/// `--concurrency` silently won.
+/// `--concurrency` silently won. With a rate it bounds the requests in flight now, as oha's `-c` does beside `-q`.
 #[test]
 fn flags_that_contradict_each_other_are_refused() {
-    for contradiction in ["-rate=50 --concurrency=4", "-max-workers=4 --concurrency=4", "-rate=50 --stages=x"]
-    {
+    for contradiction in ["-max-workers=4 --concurrency=4", "-rate=50 --stages=x", "--data=a --body=b"] {
         let output = seawall(&format!("attack {contradiction} -duration=1s"), b"");
         assert_eq!(output.status.code(), Some(2), "{contradiction}");
         assert!(text(&output.stderr).contains("cannot be used with"), "{}", text(&output.stderr));

@@ -261,7 +261,8 @@ fn a_run_is_not_continued_another_way_nor_with_other_requests() {
 
 #[test]
 fn the_help_lists_every_class_and_every_code() {
-    let said = text(&seawall("find --help", Path::new(".")).stdout);
+    let topics = ["help search", "help exit-codes"].map(|words| text(&seawall(words, Path::new(".")).stdout));
+    let said = topics.concat();
     let classes = ["rate-limiter", "hanging-limiter", "connection-cap", "generator", "unknown"];
     let words =
         said.split_whitespace().map(|word| word.trim_end_matches([',', ';', ':'])).collect::<Vec<_>>();

@@ -187,6 +187,7 @@ fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
         | RequestFault::Head(_)
         | RequestFault::Body
         | RequestFault::Http2
+        | RequestFault::NotHttp2
         | RequestFault::RefusedStream
         | RequestFault::TooManyRedirects
         | RequestFault::BadLocation

@@ -53,6 +53,9 @@ fn variant(text: &str) -> Result<Variant, TargetErrorKind> {
 }
 
 fn method_and_url(line: &str) -> Result<(String, String), TargetErrorKind> {
+    if line.starts_with('{') {
+        return Err(TargetErrorKind::LooksLikeJson);
+    }
     let (method, url) = line.split_once(' ').ok_or_else(|| TargetErrorKind::NoUrl(line.to_owned()))?;
     if !is_method(method) {
         return Err(TargetErrorKind::Method(method.to_owned()));

@@ -105,6 +105,9 @@ pub enum TargetErrorKind {
     /// Not `METHOD URL`.
     #[error("bad target {0:?}: expected METHOD URL")]
     NoUrl(String),
+    /// A line of the other format.
+    #[error("bad target: the line is JSON, expected METHOD URL; JSON targets need --format json")]
+    LooksLikeJson,
     /// Not upper-case letters.
     #[error("bad method {0:?}: expected upper-case letters, such as GET")]
     Method(String),

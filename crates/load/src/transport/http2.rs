@@ -113,6 +113,7 @@ impl<S: Stream> Http2Connection<S> {
             heard: ReadableState::Some,
             blocked: false,
             broken: None,
+            is_first: true,
         })));
         let opening = Builder::new()
             .initial_window_size(STREAM_WINDOW)
@@ -422,6 +423,8 @@ struct LinkState<S> {
     blocked: bool,
     /// Why it broke; the library has a text for it.
     broken: Option<RequestFault>,
+    /// Nothing has been read yet.
+    is_first: bool,
 }
 
 /// What is known of bytes that may be there to be read. The protocol reads until there is nothing, and is polled whenever
@@ -465,6 +468,12 @@ impl<S: Stream> LinkState<S> {
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<IoProgress, RequestFault> {
         let moved = self.link.read(buffer)?;
+        if let IoProgress::Bytes(count @ 1..) = moved
+            && std::mem::take(&mut self.is_first)
+            && buffer[..count].starts_with(b"HTTP/1")
+        {
+            return Err(RequestFault::NotHttp2);
+        }
         let drained = match moved {
             IoProgress::Bytes(count) => !self.link.may_have_more(count, buffer.len()),
             IoProgress::WouldBlock => true,

@@ -1,6 +1,7 @@
 //! What is sent, as the flags of whichever command say it: targets, and what those have that say nothing else.
 
-use std::io::BufRead;
+use std::fmt::Write as _;
+use std::io::{BufRead, Cursor, IsTerminal as _, Write as _, stderr, stdin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,19 +9,22 @@ use anyhow::Context as _;
 use seawall_load::files::InputFiles;
 use seawall_load::request::RequestFraming;
 use seawall_load::supply::{RequestInputError, RequestList, RequestReader};
-use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader, header};
+use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader};
 use seawall_load::template::TemplateReader;
+
+use super::request_args::{self, BodySource, RequestArgs};
 
 /// The flags that say it.
 pub(crate) struct TargetFlags<'a> {
     /// Sent along, if it is not empty.
     pub(crate) name: &'a str,
+    /// URLs as typed. Without any, targets are read.
+    pub(crate) urls: Vec<&'a str>,
     /// A file of targets, `stdin` or `-`.
     pub(crate) targets: &'a str,
+    /// Format of that file.
     pub(crate) format: TargetFormat,
-    pub(crate) header: &'a [String],
-    /// A file, or nothing.
-    pub(crate) body: &'a str,
+    pub(crate) request: &'a RequestArgs,
     /// The seed of placeholders, if they are to be filled.
     pub(crate) template: Option<u64>,
     /// What reads the files that it names.
@@ -41,30 +45,21 @@ pub(crate) struct RequestLimits {
 impl TargetFlags<'_> {
     /// The targets, not yet read.
     pub(crate) fn open_intake(&self, style: &RequestFraming) -> anyhow::Result<RequestReader> {
-        self.intake_from(open(self.targets, self.files)?, style)
-    }
-
-    /// The same of targets that are here already.
-    pub(crate) fn intake_from(
-        &self,
-        input: Box<dyn BufRead + Send>,
-        style: &RequestFraming,
-    ) -> anyhow::Result<RequestReader> {
         let templates = |seed| TemplateReader::new(seed).with_files(self.files.clone());
-        Ok(RequestReader::new(self.reader(input)?, style.clone(), self.template.map(templates)))
+        Ok(RequestReader::new(self.reader()?, style.clone(), self.template.map(templates)))
     }
 
     /// All of them, read.
     pub(crate) fn read_list(&self, intake: RequestReader) -> anyhow::Result<RequestList> {
         intake.list().map_err(|bad| match bad {
             RequestInputError::Mistake(mistake) => mistake.into(),
-            RequestInputError::List(bad) => anyhow::Error::from(bad).context(self.targets.to_owned()),
+            RequestInputError::List(bad) => anyhow::Error::from(bad).context(self.source().to_owned()),
         })
     }
 
     /// All of them as they were written, before requests are made of them.
-    pub(crate) fn read_targets(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<Vec<Target>> {
-        let mut reader = self.reader(input)?;
+    pub(crate) fn read_targets(&self) -> anyhow::Result<Vec<Target>> {
+        let mut reader = self.reader()?;
         let mut targets = Vec::new();
         while let Some((target, _)) = reader.next_target()? {
             targets.push(target);
@@ -72,25 +67,51 @@ impl TargetFlags<'_> {
         Ok(targets)
     }
 
-    fn reader(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<TargetReader> {
-        let reader = TargetReader::new(self.targets, input, self.format, self.defaults()?);
+    /// Where targets come from, for messages.
+    pub(crate) fn source(&self) -> &str {
+        if self.urls.is_empty() { self.targets } else { "URL" }
+    }
+
+    fn reader(&self) -> anyhow::Result<TargetReader> {
+        let format = if self.urls.is_empty() { self.format } else { TargetFormat::Http };
+        let reader = TargetReader::new(self.source(), self.open()?, format, self.defaults()?);
         Ok(reader.with_files(self.files.clone()))
     }
 
+    fn open(&self) -> anyhow::Result<Box<dyn BufRead + Send>> {
+        if self.urls.is_empty() {
+            return open(self.targets, self.files);
+        }
+        let mut lines = String::new();
+        for url in &self.urls {
+            writeln!(lines, "{} {}\n", self.request.method(), request_args::url(url)?)?;
+        }
+        Ok(Box::new(Cursor::new(lines)))
+    }
+
     fn defaults(&self) -> anyhow::Result<TargetDefaults> {
-        let mut headers = self.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
+        let mut headers = self.request.headers()?;
         if !self.name.is_empty() {
             headers.push(("X-Vegeta-Attack".to_owned(), self.name.to_owned()));
         }
-        let body = match self.body {
-            "" => Arc::default(),
-            file => self.files.read(file).with_context(|| format!("cannot read {file}"))?.into(),
+        let body = match self.request.body() {
+            BodySource::None => Arc::default(),
+            BodySource::Text(text) => text.as_bytes().into(),
+            BodySource::File(file) => {
+                self.files.read(file).with_context(|| format!("cannot read {file}"))?.into()
+            }
         };
         Ok(TargetDefaults { headers, body })
     }
 }
 
-pub(crate) fn open(file: &str, files: &InputFiles) -> anyhow::Result<Box<dyn BufRead + Send>> {
-    let opened = if file == "stdin" || file == "-" { files.stdin() } else { files.open(file) };
+fn open(file: &str, files: &InputFiles) -> anyhow::Result<Box<dyn BufRead + Send>> {
+    let is_stdin = file == "stdin" || file == "-";
+    if is_stdin && stdin().is_terminal() {
+        // Nothing is lost if nobody can read it.
+        let _ =
+            writeln!(stderr(), "seawall: reading targets from the keyboard; end with Ctrl-D, or give a URL");
+    }
+    let opened = if is_stdin { files.stdin() } else { files.open(file) };
     opened.with_context(|| format!("cannot read {file}"))
 }

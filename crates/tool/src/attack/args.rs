@@ -14,15 +14,19 @@ use seawall_load::results::rfc3339;
 use seawall_load::schedule::ScheduleShard;
 use seawall_load::{recorder, results, target};
 
+use super::load_args::RecordsOutput;
+use super::request_args::RequestArgs;
 use super::travel::ConnectionArgs;
-use crate::attack::plan::results_on_stdout;
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand, STDOUT};
 use crate::page::Loopback;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP, args_override_self = true)]
+#[command(args_override_self = true)]
 pub(crate) struct AttackArgs {
+    /// URLs to send to, in turn (http:// may be left out); without any, see --targets
+    #[arg(value_name = "URL")]
+    pub(crate) urls: Vec<String>,
     /// Name of the attack: noted in each result, sent as X-Vegeta-Attack
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) name: String,
@@ -32,9 +36,9 @@ pub(crate) struct AttackArgs {
     /// Format of the targets: http or json
     #[arg(long, default_value = "http")]
     pub(crate) format: target::TargetFormat,
-    /// Results file; "none" records nothing [default: stdout, none on a terminal]
-    #[arg(long, value_name = "FILE", default_value = "stdout", hide_default_value = true)]
-    pub(crate) output: String,
+    /// File for records, one per request; "-" is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<String>,
     /// Format of the results: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "gob")]
     pub(crate) to: results::ResultFormat,
@@ -43,9 +47,8 @@ pub(crate) struct AttackArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) connection_timings: bool,
-    /// File with the body of requests whose target has none
-    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
-    pub(crate) body: String,
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
     /// Send bodies in chunked transfer coding
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
@@ -54,54 +57,53 @@ pub(crate) struct AttackArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) lazy: bool,
-    /// Fill {{placeholders}} in paths, header values and bodies, hit by hit; see below
+    /// Fill {{placeholders}} in paths, header values and bodies for each request; see seawall help templates
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) template: bool,
     /// Seed of everything random: the same seed makes the same arrivals and the same requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Time after which no more requests are sent [default: until stopped]
-    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
-    pub(crate) duration: Duration,
-    /// Time for a whole answer, from the send, and before that for a connection; 0 is for ever
+    /// Time to send for; 0 is until stopped [default: 10s with a URL, else 0]
+    #[arg(short = 'z', long, value_name = "DURATION", value_parser = rate::duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Limit for a connection, then for a response; 0: none
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(crate) timeout: Duration,
     /// Time for a whole answer, from the intended send; what is late already is not sent
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) deadline: Option<Duration>,
-    /// Rate: N, N/unit or a fraction; 0 is a closed loop of -max-workers
-    #[arg(long, value_name = "N[/UNIT]", default_value = "50/1s")]
-    pub(crate) rate: RateSetting,
+    /// Requests per second, all clients together [default: 50]
+    #[arg(short = 'q', long, visible_alias = "rps", value_name = "N[/UNIT]")]
+    pub(crate) rate: Option<RateSetting>,
     /// Taken for vegeta's sake: there are no workers to start with
     #[arg(long, value_name = "N", default_value = "10", hide_default_value = true)]
     pub(crate) workers: u64,
     /// Most requests in flight [default: what open files allow]
     #[arg(long, value_name = "N", default_value = "18446744073709551615", hide_default_value = true)]
     pub(crate) max_workers: u64,
-    /// Load over time, instead of -rate, such as "ramp 0 to 500/s for 1m, hold 500/s for 5m"
+    /// Rate over time, such as "ramp 0 to 500/s for 1m"; seawall help stages
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
     pub(crate) stages: Option<String>,
     /// How hits are spread over the rate: constant, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "constant")]
     pub(crate) arrivals: AttackArrivals,
-    /// Send only shard I of N of the schedule, such as 2/3. Other machines send the other shards: see below
+    /// Send only shard I of N of the schedule, such as 2/3, while other machines send the rest; see seawall help generators
     #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true)]
     pub(crate) shard: ScheduleShard,
     /// When the schedule begins, such as 2027-01-31T12:00:00Z [default: at once]
     #[arg(long, value_name = "INSTANT")]
     pub(crate) start_at: Option<StartAt>,
-    /// Requests in all
-    #[arg(long, value_name = "N")]
+    /// Requests in all; the run ends with the first of -n and -z
+    #[arg(short = 'n', long, value_name = "N")]
     pub(crate) requests: Option<u64>,
-    /// A closed loop of so many clients, instead of -rate
-    #[arg(long, value_name = "N", conflicts_with_all = ["max_workers", "rate"])]
+    /// Clients in a closed loop; at a rate, most requests in flight
+    #[arg(short, long, value_name = "N", conflicts_with = "max_workers")]
     pub(crate) concurrency: Option<u64>,
     /// Errors after which the attack ends within a tenth of a second: a number, or a share such as 5% (of 100 or more)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// Objectives over all hits; one without a good answer is slower than any bound. Missing one is exit code 3. Such as
-    /// "p99<100ms,errors<0.1%"
+    /// What must hold, such as "p99<100ms,errors<0.1%"; exit code 3 if missed
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
     /// A hit that finds -max-workers in flight waits (queue) or is not sent and counted (drop)
@@ -110,9 +112,6 @@ pub(crate) struct AttackArgs {
     /// When the results output blocks: senders wait (wait), or records are dropped and counted (drop)
     #[arg(long, value_name = "POLICY", default_value = "wait")]
     pub(crate) on_slow_output: OnSlowOutputFlag,
-    /// Request header, "Key: value"; may repeat
-    #[arg(long, value_name = "HEADER")]
-    pub(crate) header: Vec<String>,
     /// Redirects to follow; -1 takes a redirect as the answer
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
@@ -149,16 +148,14 @@ pub(crate) struct AttackArgs {
     /// error), none, or auto (the view on a terminal, lines in a pipe)
     #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     pub(crate) live: LiveMode,
-    /// Steer the attack over a Unix socket at this path, which only this user may connect to; see below
+    /// Steer the attack over a Unix socket at this path, which only this user may connect to; see seawall help steering
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
-    /// Serve the run as a page at this loopback address while it goes on (127.0.0.1:0 finds a free port), with buttons that steer it;
-    /// standard error has its link, see below
+    /// Serve the run's page at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) live_page: Option<Loopback>,
-    /// Print a summary on standard error (on standard output if no results go there): text, json or none
-    /// [default: text if no results go to standard output, else none]
-    #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
+    /// Summary: text, json or none [default: text, none if records go there]
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) summary: Option<SummaryFormat>,
     #[command(flatten)]
     pub(crate) travel: ConnectionArgs,
@@ -169,10 +166,10 @@ pub(crate) struct AttackArgs {
 impl AttackArgs {
     /// What of it matters to pods.
     pub(crate) fn command_context(&self) -> CommandContext<'_> {
-        let output = match self.output.as_str() {
-            "none" => None,
-            "stdout" | "-" => results_on_stdout(self).then_some(STDOUT),
-            file => Some(file),
+        let output = match self.records() {
+            RecordsOutput::Nowhere => None,
+            RecordsOutput::Stdout => Some(STDOUT),
+            RecordsOutput::File(file) => Some(file),
         };
         CommandContext { command: LoadCommand::Attack, targets: &self.targets, output }
     }
@@ -363,111 +360,3 @@ impl FromStr for MaxBody {
         Ok(Self(number.saturating_mul(1 << shift).min(MOST_BODY)))
     }
 }
-
-const HELP: &str = "\
-Targets (http format): a request line, then headers, '#' comments and '@file' for the body; an
-empty line ends one.
-  GET http://127.0.0.1:8080/computeMetadata/v1/instance/service-accounts/default/token
-  Metadata-Flavor: Google
-
-Examples:
-  echo \"GET http://127.0.0.1:8080/\" | seawall attack -rate 10 -duration=5s | seawall report
-  seawall attack -duration=300s -rate=10000 -timeout=10ms -targets=target |
-    seawall report -type='hist[0,2ms,4ms]'
-  seawall attack --requests 10000 --concurrency 64 -targets=target
-
-Where this differs from vegeta, on purpose:
-  * a result's timestamp is the instant its request was DUE and its latency counts from there, so
-    that a stalled server or a late generator cannot hide (vegeta dates the request when a worker
-    is free to send it)
-  * -rate=infinity is unlimited, as documented (vegeta runs it at 50/s); fractions such as
-    -rate=0.5 are taken
-  * no Accept-Encoding: gzip, so bytes in are bytes of the body; no X-Vegeta-Seq header
-  * when a lazy input ends, the attack ends, without a false \"no targets to attack\" result
-  * -h2c keeps the other flags; -connect-to takes IPv6 addresses in brackets; -laddr takes several
-  * proxies of the environment are used, as vegeta does, and standard error says so (--proxy=none:
-    not)
-  * -prometheus-addr: request_seconds counts from the instant a request was due,
-    request_fail_count counts, labels are bounded (URLs beyond the first 63 and of lazy targets
-    are \"other\"), and an address in use is an error
-  * a request that a server lost by closing an idle connection is sent again once, one that an
-    HTTP/2 server says it has not looked at up to six times, as Go does, and counted
-    (--retries=false: it has failed)
-
-In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no
-room waits and its latency counts the wait (--on-saturation=drop: it is not sent, and recorded with
-code 0). After the end of -duration nothing that still waits is sent. Results: never lost by
-default; a reader slower than the attack makes the senders wait, the wait is in the latency, and
-its total is reported (--on-slow-output=drop keeps the schedule and counts lost results).
-
-Load over time (--stages), stages separated by commas:
-  hold RATE [for TIME]                         ramp RATE to RATE for TIME
-  step RATE to RATE by RATE every TIME         sine RATE by RATE every TIME for TIME
-  replay FILE          an offset per line: milliseconds, or a duration such as 1.5s
-  hold 0 for TIME      a pause
-
-Several generators: give each the same targets, seed, rate and --start-at, and --shard 1/3, 2/3, 3/3:
-together they send every hit of the schedule once, at its instant, and their results, HDR logs and
-intervals add up to those of one run. -rate, --stages and --requests are those of the whole;
--max-workers, --concurrency and --max-errors are each generator's own. Their clocks must agree (NTP):
-an instant that has passed is refused.
-
-From many pods (--on kubernetes, docs/kubernetes.md): one schedule that they share hit for hit, begun at
-one instant; -rate, --stages and --requests are those of the whole. What is shown and written is of all,
-and each pod stands in the summary, the view and the page: one that is lost or late is named at once, and
-its share is missing, never silently less load (--on-pod-loss). -output is written here, by what pods
-tell, up to 4 MiB of each; more of it in a volume (--volume). --dry-run prints what would be made.
-
-Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
-three shares.
-
-Variants: \"variant\":{\"name\":\"direct\", ...} in a json target, or a comment line
-'# variant={\"name\":\"direct\", ...}' before a request line, gives its requests connections of their
-own that differ from the run's in what it names: \"address\":\"10.0.0.1:80\" instead of what the URL
-says, \"server_name\" for TLS, \"protocol\":\"http1\" or \"http2\", \"keepalive\":true or false,
-\"insecure\":true, \"proxy\":\"http://host:port\" or \"none\".
-
-JSON of a run: --summary=json is one object; --timeseries is a line of its first five keys, a line per
-interval, and a last line, without which the file is cut. Times are numbers of seconds.
-  kind           attack, or timeseries in the first line of --timeseries
-  version        1; a key that goes or changes its meaning makes it 2
-  start          RFC 3339: the first instant of the schedule, the 0 of all times below
-  config         the plan: stages and arrivals of the rate (null in a closed loop), shard, limits,
-                 transport; no URL, header or body
-  host           of the generator: version, os, architecture, kernel, cores
-  an interval    start_seconds, end_seconds, stats: counts, and histograms as {hdr, sum, min, max} in
-                 nanoseconds, where hdr is HdrHistogram V2, deflated, in base64, as in an HDR log;
-                 whole numbers may exceed 2^53
-  the last line  offered (requests; null in a closed loop), duration_seconds, elapsed_seconds, threads,
-                 findings
-  the summary    figures of the whole run, findings, and the machine's checks
-
-Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
-{{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in
-a request. A request is a function of the hit's number and the seed.
-
-Steering (--control-socket PATH), a line per command, each answered by a line that begins with ok or error:
-  rate 500/s           from now on; of --stages, for the rest of its time
-  concurrency 20       clients of a closed loop from now on
-  pause, resume        nothing is due in between, and not made up for; the end stays where it is
-  stop                 sends nothing more and waits for answers; said again, ends at once
-  status               how it stands: elapsed, rate or concurrency, in flight, done, errors
-  e.g. echo \"rate 500/s\" | nc -U PATH
-A run that the command stop has ended is not an interrupted run: its exit code is the verdict on what
-was measured until then.
-
-In the browser (--live-page 127.0.0.1:0): the page of `seawall report -type=html`, second by second, with
-buttons for the commands above. Its link (\"page: http://...\" on standard error, shown as lines then
-instead of the view) holds a token: whoever has the link sees the run and steers it, nobody else
-does. When the run is over the page is its report, and \"Save report\" keeps it as one offline file; an open
-page has up to 2 s to hear the end. To see it from elsewhere, by one port at both ends:
-ssh -L 8080:127.0.0.1:8080 HOST.
-
-The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results
-are kept either way.
-
-Exit codes: 0 done; 1 bad files or targets, flags that do not go together, or a file that could not
-be written to its end; 2 a flag or a value that does not exist; 3 an objective was missed or
---max-errors reached; 4 the generator was the limit, so that nothing can be said about the target;
-130, 143 ended early by SIGINT, SIGTERM (a run without an end of its own is done with the first
-signal).";

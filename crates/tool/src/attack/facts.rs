@@ -7,6 +7,8 @@ use seawall_load::schedule::ArrivalModel;
 use seawall_load::supply::RequestSource;
 
 use crate::attack::args::AttackArgs;
+use crate::find::words::pluralize;
+use crate::times::brief_time;
 
 /// Facts of a plan that came from these flags.
 pub(super) fn of(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
@@ -22,6 +24,18 @@ pub(super) fn of(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
         steerable: open && plan.load.shard.is_whole(),
         warm_up: nanos(plan.load.warm_up),
     }
+}
+
+/// The target, the load and its end, on one line.
+pub(super) fn headline(facts: &RunInfo) -> String {
+    let mut text = format!("{}, {}", facts.target, facts.load);
+    if let Some(hits) = facts.hits {
+        text += &format!(", {}", pluralize(hits, "request"));
+    }
+    if let Some(end) = facts.end {
+        text += &format!(", for {}", brief_time(end));
+    }
+    text
 }
 
 fn target(args: &AttackArgs, source: &RequestSource) -> String {

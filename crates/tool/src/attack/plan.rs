@@ -2,7 +2,7 @@
 //! nothing has been sent when one is found.
 
 use std::fs::File;
-use std::io::{IsTerminal, stdout};
+use std::io::stdout;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -13,16 +13,15 @@ use seawall_load::engine::{
 };
 use seawall_load::files::InputFiles;
 use seawall_load::profile;
-use seawall_load::rate::RateSetting;
 use seawall_load::request::RequestFraming;
 use seawall_load::results::ResultFormat;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::sender;
 use seawall_load::supply::RequestSource;
-use seawall_load::target::header;
 
 use super::aim::{RequestLimits, TargetFlags};
 use super::args::{self, AttackArgs, OnSaturationFlag};
+use super::load_args::RecordsOutput;
 
 /// The plan of an attack that sends with so many cores at most, of files that are read so.
 pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64) -> anyhow::Result<RunPlan> {
@@ -65,19 +64,25 @@ pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64
 
 /// What no single flag can know. All of it is said at once.
 fn check(args: &AttackArgs) -> anyhow::Result<()> {
-    let mut mistakes: Vec<String> =
-        args.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
+    let has_urls = !args.urls.is_empty();
+    let mut mistakes = args.request.mistakes(has_urls);
     let mut refuse = |wrong: bool, text: &str| {
         if wrong {
             mistakes.push(text.to_owned());
         }
     };
-    let unbounded = args.max_workers == u64::MAX && args.concurrency.is_none();
+    refuse(has_urls && args.targets != "stdin", "a URL and -targets exclude each other: give one");
+    refuse(has_urls && args.lazy, "-lazy reads targets from -targets; a URL is sent to until the run ends");
     refuse(
-        args.rate == RateSetting::Unlimited && args.stages.is_none() && unbounded,
+        has_urls && args.travel.bounds_idle_connections(),
+        "-connections bounds idle connections (vegeta's flag): with a URL give -c N for clients (wrk's --connections), or \
+         --max-connections N",
+    );
+    let closed = args.is_closed();
+    refuse(
+        closed && args.clients().is_none(),
         "-rate=0 is a closed loop: it needs -max-workers, the number of clients",
     );
-    let closed = args.stages.is_none() && (args.rate == RateSetting::Unlimited || args.concurrency.is_some());
     refuse(
         closed && !matches!(args.arrivals, args::AttackArrivals::Constant),
         "--arrivals needs a rate; a closed loop has none",
@@ -104,7 +109,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
     refuse(args.threads == Some(0), "--threads must be above 0");
     refuse(args.redirects < -1, "-redirects must be at least -1");
     refuse(
-        !args.duration.is_zero() && args.warm_up >= args.duration,
+        !args.duration().is_zero() && args.warm_up >= args.duration(),
         "--warm-up must be shorter than -duration",
     );
     mistakes.extend(args.travel.mistakes());
@@ -125,16 +130,14 @@ fn arrivals(args: &AttackArgs, files: &InputFiles) -> anyhow::Result<ArrivalMode
         }
         return Ok(ArrivalModel::Open(schedule));
     }
-    Ok(match args.rate {
-        RateSetting::Exact(rate) if args.concurrency.is_none() => {
-            ArrivalModel::Open(Schedule::constant(rate, spacing))
-        }
-        _ => ArrivalModel::Closed,
+    Ok(match args.rate().filter(|_| !args.is_closed()) {
+        Some(rate) => ArrivalModel::Open(Schedule::constant(rate, spacing)),
+        None => ArrivalModel::Closed,
     })
 }
 
 fn until(args: &AttackArgs) -> StopCondition {
-    let after = if args.duration.is_zero() { Nanos::MAX } else { nanos(args.duration) };
+    let after = if args.duration().is_zero() { Nanos::MAX } else { nanos(args.duration()) };
     StopCondition { stop_time: after, hits: args.requests.unwrap_or(u64::MAX) }
 }
 
@@ -147,7 +150,7 @@ fn in_flight(
 ) -> anyhow::Result<InFlightLimit> {
     let files = raise_open_files()?;
     let room = files.saturating_sub(OTHER_FILES);
-    let whole = args.concurrency.unwrap_or(args.max_workers);
+    let whole = args.clients().unwrap_or(u64::MAX);
     let wanted = if whole == u64::MAX { whole } else { whole.div_ceil(pods) };
     let spread = ConnectionPlan::of(source, travel, wanted != u64::MAX);
     let least = if wanted != u64::MAX && !spread.is_multiplexed() { wanted } else { 1 };
@@ -189,10 +192,10 @@ fn threads(arrivals: &ArrivalModel, shard: ScheduleShard, cpus: usize) -> usize 
 fn source(args: &AttackArgs, style: &RequestFraming, files: &InputFiles) -> anyhow::Result<RequestSource> {
     let aim = TargetFlags {
         name: &args.name,
+        urls: args.urls.iter().map(String::as_str).collect(),
         targets: &args.targets,
         format: args.format,
-        header: &args.header,
-        body: &args.body,
+        request: &args.request,
         template: args.template.then_some(args.seed),
         files,
     };
@@ -202,11 +205,12 @@ fn source(args: &AttackArgs, style: &RequestFraming, files: &InputFiles) -> anyh
 
 /// Where results go, if anywhere.
 pub(crate) fn results(args: &AttackArgs) -> anyhow::Result<Option<ResultsOutput>> {
-    let output: Box<dyn std::io::Write + Send> = match args.output.as_str() {
-        "none" => return Ok(None),
-        "stdout" | "-" if stdout().is_terminal() => return Ok(None),
-        "stdout" | "-" => Box::new(stdout()),
-        file => Box::new(File::create(file).with_context(|| format!("cannot write {file}"))?),
+    let output: Box<dyn std::io::Write + Send> = match args.records() {
+        RecordsOutput::Nowhere => return Ok(None),
+        RecordsOutput::Stdout => Box::new(stdout()),
+        RecordsOutput::File(file) => {
+            Box::new(File::create(file).with_context(|| format!("cannot write {file}"))?)
+        }
     };
     Ok(Some(results_to(args, output)))
 }
@@ -224,11 +228,13 @@ pub(crate) fn results_to(args: &AttackArgs, output: Box<dyn std::io::Write + Sen
 
 /// True when results and not the summary go to standard output.
 pub(crate) fn results_on_stdout(args: &AttackArgs) -> bool {
-    matches!(args.output.as_str(), "stdout" | "-") && !stdout().is_terminal()
+    args.records() == RecordsOutput::Stdout
 }
 
 #[cfg(test)]
 mod tests {
+    use seawall_load::rate::RateSetting;
+
     use super::*;
 
     #[test]

@@ -5,12 +5,22 @@ use std::fmt::Write as _;
 use seawall_lab::judgement::Judgement;
 use seawall_lab::objective::{CheckedObjective, Objectives};
 use seawall_lab::verdict::GeneratorVerdict;
-use seawall_load::rows::RunInfo;
 use seawall_load::stats::AfterSchedule;
 use seawall_load::summary::{Latencies, Summary};
 
 use crate::go::aligned;
 use crate::times::brief_time;
+
+/// How a summary may begin, for programs that read one in place of records.
+pub(crate) const BEGINNINGS: [&str; 7] = [
+    "PASSED: ",
+    "MISSED: ",
+    "NOT JUDGED: ",
+    "Load          [what was sent]",
+    "GENERATOR ",
+    "Requests      [offered, ",
+    "{\"kind\":\"attack\"",
+];
 
 /// Everything, one fact per line.
 pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
@@ -39,25 +49,29 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
     out
 }
 
-/// What was sent where, and whether its objectives hold: `PASSED`, `MISSED`, or `NOT JUDGED` where the generator was the limit.
+/// Whether the objectives hold (`PASSED`, `MISSED`, or `NOT JUDGED` where the generator was the limit), and the load.
 pub(crate) fn headline(
-    facts: &RunInfo,
+    load: &str,
     (judgement, summary): (&Judgement, &Summary),
     objectives: Option<&Objectives>,
 ) -> String {
-    let sent = format!("{}, {} for {}", facts.target, facts.load, brief_time(summary.duration));
-    let Some(objectives) = objectives else { return sent + "\n" };
-    let word = match judgement.holds() {
-        Some(true) => "PASSED",
-        Some(false) => "MISSED",
-        None => "NOT JUDGED",
-    };
-    let held = |checked: &CheckedObjective| {
-        let sign = if checked.is_met { "" } else { "missed " };
-        format!("{sign}{} (measured {})", checked.objective, checked.measured)
-    };
-    let held: Vec<_> = objectives.check(summary).iter().map(held).collect();
-    format!("{word}: {}\n{sent}\n", held.join(", "))
+    let mut out = String::new();
+    if let Some(objectives) = objectives {
+        let word = match judgement.holds() {
+            Some(true) => "PASSED",
+            Some(false) => "MISSED",
+            None => "NOT JUDGED",
+        };
+        let held = |checked: &CheckedObjective| {
+            let sign = if checked.is_met { "" } else { "missed " };
+            format!("{sign}{} (measured {})", checked.objective, checked.measured)
+        };
+        let held: Vec<_> = objectives.check(summary).iter().map(held).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{word}: {}", held.join(", "));
+    }
+    row(&mut out, "Load", "what was sent", load);
+    out
 }
 
 /// Whether to believe the rest, and why not.
@@ -223,16 +237,6 @@ mod tests {
 
     #[test]
     fn the_first_line_says_whether_the_objectives_hold_and_what_was_measured() {
-        let facts = RunInfo {
-            target: "GET http://127.0.0.1:8080/".into(),
-            load: "open loop at 3/s".into(),
-            end: None,
-            hits: None,
-            in_flight: 1,
-            open: true,
-            steerable: true,
-            warm_up: 0,
-        };
         let (outcome, summary) = (outcome(), Summary::new(&outcome()));
         let of = |objectives: Option<&str>| {
             let objectives = objectives.map(|text| text.parse().unwrap());
@@ -241,9 +245,14 @@ mod tests {
                 generator_verdict: GeneratorVerdict::Valid,
                 ..Judgement::new(&outcome, &summary, Vec::new(), objectives.as_ref())
             };
-            headline(&facts, (&judgement, &summary), objectives.as_ref())
+            headline(
+                "GET http://127.0.0.1:8080/, open loop at 3/s",
+                (&judgement, &summary),
+                objectives.as_ref(),
+            )
         };
-        let sent = "GET http://127.0.0.1:8080/, open loop at 3/s for 1.00s\n";
+        let sent =
+            format!("{:<14}{:<39}GET http://127.0.0.1:8080/, open loop at 3/s\n", "Load", "[what was sent]");
         assert_eq!(of(None), sent);
         assert_eq!(of(Some("p50<1s")), format!("PASSED: p50 < 1s (measured 988ms)\n{sent}"));
         assert_eq!(

@@ -26,7 +26,7 @@ use super::aim::RequestLimits;
 #[command(next_help_heading = "Connections")]
 pub(crate) struct ConnectionArgs {
     /// Keep connections open
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
+    #[arg(short = 'k', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     keepalive: bool,
     /// Send again, as Go does, what a server lost by closing an idle connection or says it has not looked at
@@ -34,7 +34,7 @@ pub(crate) struct ConnectionArgs {
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     retries: bool,
     /// Most idle connections per host
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = IDLE_CONNECTIONS)]
     connections: usize,
     /// Most connections per host; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -98,6 +98,9 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     http2_connections: usize,
 }
+
+/// vegeta's default.
+const IDLE_CONNECTIONS: usize = 10_000;
 
 /// `-connect-to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,6 +191,11 @@ impl ConnectionArgs {
         mistakes
     }
 
+    /// Whether `-connections` is another number than the default.
+    pub(crate) fn bounds_idle_connections(&self) -> bool {
+        self.connections != IDLE_CONNECTIONS
+    }
+
     /// What is of this machine, and not of pods.
     pub(crate) fn unsupported_in_pods(&self) -> Vec<String> {
         let refused = [
@@ -259,6 +267,10 @@ impl ConnectionArgs {
         style: &RequestFraming,
         files: &InputFiles,
     ) -> anyhow::Result<TransportOptions> {
+        if !self.unix_socket.is_empty() && !Path::new(&self.unix_socket).exists() {
+            // Nothing is lost if nobody can read it.
+            let _ = writeln!(stderr(), "seawall: --unix-socket: there is no socket at {}", self.unix_socket);
+        }
         let unlimited = |n: usize| if n == 0 { usize::MAX } else { n };
         Ok(TransportOptions {
             timeout: (!waits.timeout.is_zero()).then_some(waits.timeout),

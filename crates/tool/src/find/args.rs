@@ -11,9 +11,10 @@ use clap::{ArgAction, ValueEnum};
 use seawall_lab::find::plan::MIN_BUDGET;
 use seawall_lab::objective::{Objectives, UnsearchableObjective};
 use seawall_load::rate::{self, RateSetting};
-use seawall_load::target::{self, header};
+use seawall_load::target;
 use seawall_search::goal::SearchGoal;
 
+use crate::attack::request_args::RequestArgs;
 use crate::attack::travel::ConnectionArgs;
 use crate::draft::ReportFiles;
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
@@ -21,24 +22,23 @@ use crate::page::Loopback;
 
 /// What is asked, of whom, and where the answer goes.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP)]
 pub(crate) struct FindArgs {
-    /// Target: its URL, asked by GET; or targets as for attack
+    /// Target (http:// may be left out); without a URL, see --targets
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// What the target is held to: one quantile, errors, or both, such as "p99<250ms,errors<0.1%" [default: errors<0.1%]
+    /// What must hold, such as "p99<250ms,errors<0.1%" [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
-    /// About a minute; so it is if nothing else is said
+    /// Take about a minute (the default)
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Some minutes, for a bracket a third as wide
+    /// Take some minutes, for a bracket a third as wide
     #[arg(long)]
     pub(crate) thorough: bool,
-    /// Never offer more than this
+    /// Highest rate to offer
     #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
     pub(crate) max_rate: Option<MaxRate>,
-    /// Time for everything together, the cause included [default: 90s if quick, else as long as it takes]
+    /// Time for everything [default: 90s; no limit with --thorough]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) budget: Option<Duration>,
     /// Search for a number of clients, each of which waits for its answer, in place of a rate
@@ -59,20 +59,19 @@ pub(crate) struct FindArgs {
     /// Do not look for the cause
     #[arg(long)]
     pub(crate) no_cause: bool,
-    /// Write the run to this file, as JSON; - is standard output, and what is shown goes to standard error then; a pipe must have a reader already
+    /// File for the run as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write it to this file as one offline HTML page; - as for --json
+    /// File for the run as one offline HTML page; - as for --json
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Serve the run as a page at this loopback address while it goes on (127.0.0.1:0 finds a free port), with a button that ends it;
-    /// standard error has its link, see below
+    /// Serve the run's page at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) live_page: Option<Loopback>,
     /// Continue the run that --json has written to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
-    /// Send nothing: hold the second of two runs that --json has written beside the first
+    /// Compare two files of --json; send nothing
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     pub(crate) compare: Vec<PathBuf>,
     /// Targets file
@@ -81,12 +80,8 @@ pub(crate) struct FindArgs {
     /// Format of the targets: http or json
     #[arg(long, default_value = "http")]
     pub(crate) format: target::TargetFormat,
-    /// Request header, "Key: value"; may repeat
-    #[arg(long, value_name = "HEADER")]
-    pub(crate) header: Vec<String>,
-    /// File with the body of requests whose target has none
-    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
-    pub(crate) body: String,
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
     /// Send bodies in chunked transfer coding
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
@@ -98,7 +93,7 @@ pub(crate) struct FindArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Time for a whole answer, from the send, and before that for a connection; 0 is for ever
+    /// Limit for a connection, then for a response
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(crate) timeout: Duration,
     /// Redirects to follow; -1 takes a redirect as the answer
@@ -170,8 +165,7 @@ impl FindArgs {
     /// # Errors
     /// Flags that do not go together.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let mut mistakes: Vec<String> =
-            self.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
+        let mut mistakes = self.request.mistakes(self.url.is_some());
         let mut refuse = |wrong: bool, text: &str| {
             if wrong {
                 mistakes.push(text.to_owned());
@@ -236,78 +230,15 @@ impl FindArgs {
     }
 }
 
-const HELP: &str = "\
-Example: how much does it take, and what is in the way?
-  seawall find http://127.0.0.1:8080/ --slo 'p99<250ms,errors<0.1%' --json before.json
-It looks at what this generator can do, at the target with nothing to do, doubles the rate until
-something breaks, narrows the bracket by trials, overloads the target once more to see whether it
-recovers, and then tries out what tells causes apart. It offers more than the target takes, many
-times and briefly: --max-rate is the most that it may offer.
-  seawall find http://127.0.0.1:8080/ --slo 'p99<250ms,errors<0.1%' --resume before.json
-goes on with a run that was interrupted or had no more time: at the same server, by the same way and with
-the same requests, or it is refused; and
-  seawall find --compare before.json after.json
-is a gate for a pipeline.
-
-With --closed-loop it searches for a number of clients, each of which waits for its answer before it asks
-again: how many are borne, and the rate that more of them do not raise. A closed loop slows down with
-its target, so neither says what users see who do not wait. It looks for no cause.
-
-What is found:
-  cliff   above it errors are too many, or what is in flight grows without end
-  knee    above it answers are later than --slo allows, too; not searched without a quantile
-Both as a bracket with 97 % credibility, beside the rates that were tested. Without a bracket the
-rates tested are all that is known. A limit is that of its --arrivals and of its connections.
-
-With --server-metrics or --server-cgroup the target is asked itself, before and after what breaks it and never during
-it. What it says multiplies the odds of a cause by 20 at most, and decides what its clients cannot
-tell apart where it speaks 5 times as clearly for one cause as for the other.
-
-Classes of causes: rate-limiter, hanging-limiter, delaying-limiter, cpu-saturation,
-  pool-saturation, concurrency-cap, connection-cap, cfs-throttling, churn-cost, keep-alive-race,
-  timeout-chain, pauses, uneven-balancing, dns, ports, bandwidth, generator, unknown
-
-JSON (--json): kind (find), version (1), outcome, stop_reason, not_run, config, generator_capacity,
-breaking_rate (the cliff) and latency_breaking_rate (the knee), each with lower, upper, estimate,
-highest_good_rate and lowest_bad_rate in requests/s or null; failure_mode, goodput, burst_requests,
-quota_exhaustion, untested_burst, recovery, cause (name, score, evidence, estimates), other_causes,
-ambiguous_causes, excluded_causes, undecided_causes, experiments, server_metrics, trials. With
---closed-loop: closed_loop (max_clients, service_time_seconds, client_limit, saturation).
-The version changes when a key goes or changes its meaning. The document holds no secret: one URL without
-query, user and password, how it is reached, and short digests of requests and certificate.
-
-In the browser (--live-page 127.0.0.1:0): the page of --html while the run goes on, with what is being done
-and a button that ends it as the first SIGINT does; the exit code is that of what is known then. Its link
-(\"page: http://...\" on standard error) holds a token: whoever has the link sees the run and may end it,
-nobody else does. When the run is over the page is that of --html, and \"Save report\" keeps it as one
-offline file; an open page has up to 2 s to hear the end. To see it from elsewhere, by one port at both
-ends: ssh -L 8080:127.0.0.1:8080 HOST.
-
-The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
-second ends the program.
-
-Exit codes: 0 the cliff was found; 1 bad files or targets, flags that do not go together, or a first
-target to which there is no connection: no load was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
-to --max-rate or --max-clients; 6 the goal is not kept with next to nothing to do, or as little at any rate; 7 found, and after overload the target
-does not recover by itself; 8 the budget was over, or the page's button pressed, before a limit was between two rates; 11 the target went away and did not come back; 130, 143
-ended early by SIGINT, SIGTERM.
-Of --compare: 0 better, the same within a tenth, or not worse; 3 worse; 8 the runs do not tell; 1 they
-cannot be compared. A run that broke nothing up to --max-rate, or was limited by the generator, has its
-cliff at the highest rate that it held, or above: held against a cliff it is better, or not worse (what it
-held is at most a tenth less), else the runs do not tell; a cliff held against it is worse, or they do not
-tell. Of two such runs the later is not worse if it held what the earlier did, less a tenth; beyond that
-neither tells. Another target is compared all the same, and named.";
-
 #[cfg(test)]
 mod tests {
     use seawall_cause::class::CauseClass;
 
-    use super::HELP;
-
     #[test]
     fn the_help_names_every_class_of_causes() {
+        let help = include_str!("../help/search.txt");
         for class in CauseClass::ALL {
-            let is_named = HELP.split([' ', ',', '\n']).any(|word| word == class.slug());
+            let is_named = help.split([' ', ',', '\n']).any(|word| word == class.slug());
             assert!(is_named, "{class}");
         }
     }

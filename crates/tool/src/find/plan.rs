@@ -1,6 +1,6 @@
 //! From flags to a plan and what it takes to carry it out. Nothing has been sent when a mistake is found.
 
-use std::io::{Cursor, IsTerminal, stdin};
+use std::io::{IsTerminal, stdin};
 use std::net::IpAddr;
 use std::num::NonZero;
 
@@ -106,23 +106,14 @@ fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyho
     );
     let aim = TargetFlags {
         name: "",
-        targets: if args.url.is_some() { "URL" } else { &args.targets },
+        urls: args.url.as_deref().into_iter().collect(),
+        targets: &args.targets,
         format: args.format,
-        header: &args.header,
-        body: &args.body,
+        request: &args.request,
         template: args.template.then_some(args.seed),
         files,
     };
-    let intake = match &args.url {
-        Some(url) => {
-            let is_one = !url.contains(|letter: char| letter.is_whitespace() || letter.is_control());
-            ensure!(is_one, "{url:?} is not a URL: it contains a space");
-            let aim = TargetFlags { format: seawall_load::target::TargetFormat::Http, ..aim };
-            return aim.read_list(aim.intake_from(Box::new(Cursor::new(format!("GET {url}\n"))), style)?);
-        }
-        None => aim.open_intake(style)?,
-    };
-    aim.read_list(intake)
+    aim.read_list(aim.open_intake(style)?)
 }
 
 /// Whom these requests ask.

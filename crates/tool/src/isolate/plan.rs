@@ -1,7 +1,7 @@
 //! From flags to ways that can be gone. No load has been sent when a mistake is found.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, Cursor, IsTerminal as _, stdin};
+use std::io::{IsTerminal as _, stdin};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use seawall_load::files::InputFiles;
 use seawall_load::proxy::HttpProxy;
 use seawall_load::request::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
 use seawall_load::resolve::{AddressLifetime, HostPort};
-use seawall_load::target::{Target, TargetFormat};
+use seawall_load::target::Target;
 use seawall_load::variant::MOST_NAME;
 use seawall_search::profile::Profile;
 
@@ -30,7 +30,8 @@ use super::file::{self, MAX_VARIANTS, VariantDrafts};
 use super::pods::gap;
 use super::vary::{self, FactorContext, FactorSpec};
 use super::way::{VariantDraft, takes_body};
-use crate::attack::aim::{self, RequestLimits, TargetFlags};
+use crate::attack::aim::{RequestLimits, TargetFlags};
+use crate::attack::request_args;
 use crate::find::args::goal;
 use crate::find::plan::{connections, redact_url, target};
 use crate::find::reach::ReachCheck;
@@ -259,26 +260,16 @@ fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> any
     );
     let aim = TargetFlags {
         name: "",
-        targets: if url.is_some() { "URL" } else { &args.targets },
-        format: if url.is_some() { TargetFormat::Http } else { args.format },
-        header: &args.header,
-        body: &args.body,
+        urls: url.into_iter().collect(),
+        targets: &args.targets,
+        format: args.format,
+        request: &args.request,
         template: None,
         files,
     };
-    let input: Box<dyn BufRead + Send> = match url {
-        Some(url) => Box::new(Cursor::new(format!("GET {}\n", one_word(url)?))),
-        None => aim::open(&args.targets, files)?,
-    };
-    let targets = aim.read_targets(input)?;
-    ensure!(!targets.is_empty(), "{}: no targets", aim.targets);
+    let targets = aim.read_targets()?;
+    ensure!(!targets.is_empty(), "{}: no targets", aim.source());
     Ok(targets)
-}
-
-fn one_word(url: &str) -> anyhow::Result<&str> {
-    let is_one = !url.contains(|letter: char| letter.is_whitespace() || letter.is_control());
-    ensure!(is_one, "{url:?} is not a URL: it contains a space");
-    Ok(url)
 }
 
 /// All ways that are asked for, by flags or by a file.
@@ -290,9 +281,10 @@ fn drafts(
     looks: LookupScope,
 ) -> anyhow::Result<VariantDrafts> {
     if let (Some(a), Some(b)) = (&args.a, &args.b) {
-        let b =
-            VariantDraft { url: Some(one_word(b)?.to_owned()), ..VariantDraft::named("b", redact_url(b)) };
-        return Ok(VariantDrafts { reference: VariantDraft::named("a", redact_url(a)), variants: vec![b] });
+        let (a, b) = (request_args::url(a)?, request_args::url(b)?);
+        let reference = VariantDraft::named("a", redact_url(&a));
+        let b = VariantDraft { url: Some(b.clone()), ..VariantDraft::named("b", redact_url(&b)) };
+        return Ok(VariantDrafts { reference, variants: vec![b] });
     }
     let flags_alone = || VariantDrafts {
         reference: VariantDraft::named("reference", "as given by the flags"),

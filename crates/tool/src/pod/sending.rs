@@ -90,7 +90,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
             "--shard and --start-at do not work with --on, because the coordinator divides the load among pods"
         );
     }
-    if matches!(args.targets.as_str(), "stdin" | "-") {
+    if args.urls.is_empty() && matches!(args.targets.as_str(), "stdin" | "-") {
         bail!("-targets: a pod needs a file of targets, because it reads orders from standard input");
     }
     Ok(())
@@ -98,12 +98,14 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
 
 /// Clients or workers of the whole; none where there is no bound.
 fn whole(args: &AttackArgs) -> Option<u64> {
-    args.concurrency.or((args.max_workers != u64::MAX).then_some(args.max_workers))
+    args.clients()
 }
 
 fn take_share(args: &mut AttackArgs, shard: (u64, u64)) {
+    if args.max_workers == u64::MAX {
+        args.concurrency = args.clients().map(|clients| share(clients, shard));
+    }
     args.max_workers = share(args.max_workers, shard);
-    args.concurrency = args.concurrency.map(|clients| share(clients, shard));
 }
 
 /// Connections to have before the first hit of one of so many shards: one for each client, else no more than are hits in a second.
@@ -166,7 +168,7 @@ impl AttackWorker {
 
     fn results(&self, trial: u64, cut: &Arc<AtomicBool>) -> anyhow::Result<Option<ResultsOutput>> {
         let lines = || RecordLineWriter::new(trial, &self.voice, cut);
-        let output = records::output(&self.args.output, self.place.index, lines)?;
+        let output = records::output(self.args.output.as_deref().unwrap_or("none"), self.place.index, lines)?;
         Ok(output.map(|output| plan::results_to(&self.args, output)))
     }
 }

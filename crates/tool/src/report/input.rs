@@ -15,6 +15,7 @@ use seawall_load::record::Record;
 use seawall_load::results::{RecordMerge, hdr};
 
 use super::intervals;
+use crate::attack::summary::BEGINNINGS;
 
 /// Something that results are added to.
 pub(crate) trait RecordSink: Send + 'static {
@@ -74,6 +75,12 @@ impl ClassifiedInputs {
         let mut sorted = Self::default();
         for mut input in inputs {
             let head = input.head()?;
+            ensure!(
+                !BEGINNINGS.iter().any(|text| head.starts_with(text.as_bytes())),
+                "{} holds a summary, not records: add --output - to the attack, as in seawall attack --output - URL | \
+                 seawall report",
+                input.name
+            );
             let kind = if hdr::is_log(head) {
                 &mut sorted.logs
             } else if intervals::is_intervals(head) {
