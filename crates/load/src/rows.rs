@@ -12,7 +12,7 @@ use crate::interval::IntervalStats;
 use crate::stats::{LatencyHistogram, LoadStats, RequestTimes};
 
 /// What does not change during a run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct RunInfo {
     /// What is sent where.
     pub target: String,
