@@ -66,7 +66,7 @@ pub struct RequestConnection {
 pub enum ObservedOutcome {
     /// A good answer.
     Good,
-    /// An answer with a status that is none.
+    /// An answer that is not good, with its status: that of an error, or of a wrong answer.
     Status(u16),
     /// It was sent, and no answer came in its time.
     TimedOut,

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The version of these lines. Whoever orders refuses a pod that speaks another.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A pod that has heard nothing for so long ends its load and itself, in seconds: whoever orders is gone. It says something every second.
 pub const HEARTBEAT_SECONDS: u64 = 10;

@@ -11,6 +11,8 @@ use seawall_load::supply::{RequestInputError, RequestList, RequestReader};
 use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader, header};
 use seawall_load::template::TemplateReader;
 
+use crate::expect::ExpectationArgs;
+
 /// The flags that say it.
 pub(crate) struct TargetFlags<'a> {
     /// Sent along, if it is not empty.
@@ -21,6 +23,8 @@ pub(crate) struct TargetFlags<'a> {
     pub(crate) header: &'a [String],
     /// A file, or nothing.
     pub(crate) body: &'a str,
+    /// What their responses must be like.
+    pub(crate) expect: &'a ExpectationArgs,
     /// The seed of placeholders, if they are to be filled.
     pub(crate) template: Option<u64>,
     /// What reads the files that it names.
@@ -86,7 +90,7 @@ impl TargetFlags<'_> {
             "" => Arc::default(),
             file => self.files.read(file).with_context(|| format!("cannot read {file}"))?.into(),
         };
-        Ok(TargetDefaults { headers, body })
+        Ok(TargetDefaults { headers, body, expect: self.expect.conditions() })
     }
 }
 

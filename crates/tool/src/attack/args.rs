@@ -16,6 +16,7 @@ use seawall_load::{recorder, results, target};
 
 use super::travel::ConnectionArgs;
 use crate::attack::plan::results_on_stdout;
+use crate::expect::ExpectationArgs;
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand, STDOUT};
 use crate::page::Loopback;
 
@@ -160,6 +161,8 @@ pub(crate) struct AttackArgs {
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
     pub(crate) summary: Option<SummaryFormat>,
+    #[command(flatten)]
+    pub(crate) expect: ExpectationArgs,
     #[command(flatten)]
     pub(crate) travel: ConnectionArgs,
     #[command(flatten)]
@@ -420,6 +423,14 @@ tell, up to 4 MiB of each; more of it in a volume (--volume). --dry-run prints w
 
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.
+
+Wrong answers: a response that fails a condition of --expect is an error of its own class, wrong-answer, in
+errors and so in --slo, --max-errors, find and isolate; the summary says which condition failed how often.
+Conditions are tested in their order, up to the first that fails, on responses with a status from 200 to 399:
+any other is an error already. A comment line '# expect=body~ok' before a request line (json:
+\"expect\":[\"body~ok\"]) adds a condition for that target; it may repeat. Bodies are tested as they
+are sent, compressed ones too. A word after json:/POINTER= that is not JSON is a string. Over HTTP/2 a
+response of type application/grpc is wrong unless its grpc-status is 0, with or without --expect.
 
 Variants: \"variant\":{\"name\":\"direct\", ...} in a json target, or a comment line
 '# variant={\"name\":\"direct\", ...}' before a request line, gives its requests connections of their

@@ -192,6 +192,7 @@ fn source(args: &AttackArgs, style: &RequestFraming, files: &InputFiles) -> anyh
         format: args.format,
         header: &args.header,
         body: &args.body,
+        expect: &args.expect,
         template: args.template.then_some(args.seed),
         files,
     };

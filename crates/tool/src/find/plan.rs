@@ -110,6 +110,7 @@ fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyho
         format: args.format,
         header: &args.header,
         body: &args.body,
+        expect: &args.expect,
         template: args.template.then_some(args.seed),
         files,
     };

@@ -263,6 +263,7 @@ fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> any
         format: if url.is_some() { TargetFormat::Http } else { args.format },
         header: &args.header,
         body: &args.body,
+        expect: &args.expect,
         template: None,
         files,
     };
