@@ -438,6 +438,28 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_answer_has_times_of_its_own_and_is_not_good() {
+        let mut stats = LoadStats::default();
+        let wrong = RequestFault::WrongAnswer(WrongAnswer::Grpc(14));
+        stats.record_wrong_answer("grpc-status is 14 UNAVAILABLE");
+        stats.record_finished(&finished(Err(wrong), 0, 1_000, 1_500));
+        assert_eq!((stats.good(), stats.ended(), stats.fault(wrong)), (0, 1, 1));
+        assert_eq!(stats.class(OutcomeClass::WrongAnswer).service_time.max(), 500);
+        let example = stats.failure_examples[wrong.kind()].as_ref().unwrap().to_string();
+        assert_eq!(example, "wrong-answer: grpc-status is 14 UNAVAILABLE");
+        let json = serde_json::to_string(&stats).unwrap();
+        assert_eq!(serde_json::from_str::<LoadStats>(&json).unwrap(), stats);
+    }
+
+    /// Files of intervals that were written before there were conditions.
+    #[test]
+    fn figures_without_wrong_answers_do_not_mention_them() {
+        let json = serde_json::to_string(&LoadStats::default()).unwrap();
+        assert!(!json.contains("wrong"), "{json}");
+        assert_eq!(serde_json::from_str::<LoadStats>(&json).unwrap(), LoadStats::default());
+    }
+
+    #[test]
     fn what_never_had_a_connection_has_no_service_time_and_did_not_go_out() {
         let mut stats = LoadStats::default();
         stats.record_finished(&FinishedRequest {
@@ -484,6 +506,8 @@ mod tests {
         assert_eq!(stats.largest(), 9);
         stats.after_schedule.good = 10;
         assert_eq!(stats.largest(), 10);
+        (0..11).for_each(|_| stats.record_wrong_answer("body lacks \"ok\""));
+        assert_eq!(stats.largest(), 11);
     }
 
     #[test]
