@@ -45,7 +45,7 @@ enum Condition {
 #[derive(Debug, Clone)]
 enum TextTest {
     Equals(Vec<u8>),
-    Contains { text: Finder<'static>, is_wanted: bool },
+    Contains { text: Box<Finder<'static>>, is_wanted: bool },
     Matches(Regex),
 }
 

@@ -109,7 +109,7 @@ fn text_test(whole: &str, rest: &str) -> Result<(TextTest, String), ExpectationE
         if text.is_empty() { Err(ExpectationError::NoText(whole.to_owned())) } else { Ok(quoted(text)) }
     };
     let contains = |text: &str, is_wanted| TextTest::Contains {
-        text: Finder::new(text.as_bytes()).into_owned(),
+        text: Box::new(Finder::new(text.as_bytes()).into_owned()),
         is_wanted,
     };
     if let Some(regex) = rest.strip_prefix("=~") {
