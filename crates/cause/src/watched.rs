@@ -66,7 +66,7 @@ pub struct RequestConnection {
 pub enum ObservedOutcome {
     /// A good response.
     Good,
-    /// A response with a status that is not good.
+    /// A response that is not good, with its status: an error status, or a wrong answer.
     Status(u16),
     /// The request was sent but got no response in time.
     TimedOut,

@@ -174,13 +174,22 @@ impl Objective {
             }
             Self::Errors { below } => {
                 let ratio = summary.error_ratio;
-                (ratio < below || ratio == 0.0, percent(rounded(ratio, below)))
+                (ratio < below || ratio == 0.0, percent(rounded(ratio, below)) + &wrong_answers(summary))
             }
         };
         // A run without a hit meets nothing.
         let offered = judged.offered > 0;
         CheckedObjective { objective: self.to_string(), measured, is_met: met && offered }
     }
+}
+
+/// The commonest reason of wrong answers, if there are any: their status does not tell.
+fn wrong_answers(summary: &Summary) -> String {
+    let count = summary.wrong_answers.values().copied().fold(0, u64::saturating_add);
+    let commonest = summary.wrong_answers.iter().max_by_key(|(_, count)| **count);
+    commonest.map_or_else(String::new, |(reason, _)| {
+        format!("; {count} wrong answers, most often because {reason}")
+    })
 }
 
 /// Whether a latency is below its bound, and what is to be said of it.

@@ -15,6 +15,7 @@ use seawall_cause::watched::{ExperimentObservation, ObservedOutcome};
 use seawall_lab::ground::TargetDriver;
 use seawall_lab::rig::{LocalDriver, SessionConfig};
 use seawall_load::clock::{RunClock, SECOND};
+use seawall_load::expectation::ExpectationSet;
 use seawall_load::plan::TransportOptions;
 use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::schedule::ArrivalSpacing;
@@ -33,10 +34,16 @@ use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::tls::self_signed;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+const WRONG: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{\"error\":\"busy\"}";
 const REFUSED: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
 
 fn kit(method: &str, url: &str) -> SessionConfig {
-    let asked = Asked { method: method.into(), url: url.into(), ..Asked::default() };
+    expecting(method, url, &[])
+}
+
+fn expecting(method: &str, url: &str, conditions: &[&str]) -> SessionConfig {
+    let expect = ExpectationSet::new(conditions.iter().map(|text| text.parse().unwrap()).collect());
+    let asked = Asked { method: method.into(), url: url.into(), expect, ..Asked::default() };
     let request = PreparedRequest::new(&asked, &RequestFraming::default()).unwrap();
     let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
     let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
@@ -97,6 +104,10 @@ fn answering(handle: impl Fn(&str, IpAddr) -> &'static [u8] + Send + Sync + 'sta
 
 /// A bucket that fills at so many tokens a second, holds a twentieth of that, and refuses without one.
 fn limited(rate: f64) -> Server {
+    limited_with(rate, REFUSED)
+}
+
+fn limited_with(rate: f64, refusal: &'static [u8]) -> Server {
     let clock = RunClock::start();
     let bucket = Mutex::new((rate / 20.0, 0));
     answering(move |_, _| {
@@ -105,7 +116,7 @@ fn limited(rate: f64) -> Server {
         let gained = (now - bucket.1) as f64 / SECOND as f64 * rate;
         *bucket = ((bucket.0 + gained).min(rate / 20.0), now);
         if bucket.0 < 1.0 {
-            return REFUSED;
+            return refusal;
         }
         bucket.0 -= 1.0;
         OK
@@ -205,10 +216,13 @@ const SHORT: Profile = Profile {
 
 /// Whether the bracket, or else the tested rates, hold the limit; or the machine was the limit, and that was said.
 fn holds(profile: Profile, server: &Server, limit: f64) -> Result<(), String> {
-    let mut rig = rig(server);
+    holds_by(&mut rig(server), profile, limit)
+}
+
+fn holds_by(rig: &mut LocalDriver, profile: Profile, limit: f64) -> Result<(), String> {
     let bounds = RateBounds { first: 40.0, max_rate: Some(2000.0), generator: None };
     let mut searching = RateSearch::new(SearchGoal::CLIFF, profile, bounds);
-    search(&mut searching, &mut rig);
+    search(&mut searching, rig);
     let report = searching.report();
     let doubted = report.trials.iter().filter(|trial| trial.seen.invalid.is_some()).count();
     let cliff = report.cliff;
@@ -228,6 +242,17 @@ fn holds(profile: Profile, server: &Server, limit: f64) -> Result<(), String> {
 #[test]
 fn the_rate_of_a_limiter_is_found() {
     assert_eq!(holds(SHORT, &limited(300.0), 300.0), Ok(()));
+}
+
+/// A server that gives up with status 200 bore any rate.
+#[test]
+fn the_rate_at_which_wrong_answers_begin_is_found() {
+    let server = limited_with(300.0, WRONG);
+    let kit = expecting("GET", &server.url("/"), &["body!~error"]);
+    let mut rig = LocalDriver::new(kit, ArrivalSpacing::Constant, None).unwrap();
+    let seen = rig.carry_out(&offer(450.0, Duration::from_secs(1)));
+    assert!(seen.invalid.is_some() || sum(&seen.blocks, |block| block.errors) > 0.0, "{seen:?}");
+    assert_eq!(holds_by(&mut rig, SHORT, 300.0), Ok(()));
 }
 
 #[test]

@@ -236,6 +236,10 @@ impl Accounting {
             self.stats.no_connection += 1;
             self.late(flight.hit, end);
         }
+        let wrong = match outcome {
+            Err(RequestFault::WrongAnswer(_)) => self.record_wrong_answer(flight),
+            _ => None,
+        };
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.length_mismatch += u64::from(other);
         self.count(&finished);
@@ -257,11 +261,19 @@ impl Accounting {
             recorder.record(|record| {
                 fill(record, &finished, seq, &self.clock, &self.counting.name);
                 name_request(record, request);
-                kept.move_into(record, outcome);
+                kept.move_into(record, outcome, wrong.as_deref());
                 record.body.truncate(max_body);
                 record.connection = carriage;
             });
         }
+    }
+
+    /// What was wrong with an answer, which the fault alone does not say.
+    #[cold]
+    fn record_wrong_answer(&mut self, flight: &InFlightRequest) -> Option<String> {
+        let reason = flight.answer.check.as_ref()?.reason()?;
+        self.stats.record_wrong_answer(&reason);
+        Some(reason)
     }
 
     /// A hit has ended without a flight: counted and recorded, so that nothing goes missing in silence.

@@ -24,7 +24,9 @@ impl SenderLoop {
             self.accounting.record_launch(hit, now, self.progress.room_since, self.flights.len() + 1);
         let expires = deadline.min(now.saturating_add(self.rules.timeout));
         let key = self.flights.insert(hit, which, target, expires);
-        self.flights.get_mut(key).generator_lag = generator_lag;
+        let flight = self.flights.get_mut(key);
+        flight.generator_lag = generator_lag;
+        flight.answer.expect(self.supply.request(&flight.request).expected());
         self.run_transport(|pool, now, desk| pool.assign(key, now, desk));
     }
 
@@ -100,10 +102,15 @@ impl SenderLoop {
     fn conclude(&mut self, key: InFlightKey) {
         let flight = self.flights.get_mut(key);
         flight.place = RequestLocation::Nowhere;
-        let status = flight.answer.status;
         match (flight.answer.location.take(), self.rules.redirects) {
-            (Some(location), Some(most)) => self.redirect(key, status, &location, most),
-            _ => self.finish(key, Ok(status)),
+            (Some(location), Some(most)) => {
+                let status = flight.answer.status;
+                self.redirect(key, status, &location, most);
+            }
+            _ => {
+                let outcome = flight.answer.verdict();
+                self.finish(key, outcome);
+            }
         }
     }
 

@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use rustls::{AlertDescription, InvalidMessage};
 use seawall_http::{ResponseError, body::BodyError};
 
-/// What became of a request that got no complete answer.
+use crate::expectation::grpc;
+
+/// What became of a request that got no complete answer, or a wrong one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
     /// No address for the name.
@@ -58,6 +60,59 @@ pub enum RequestFault {
     Dropped,
     /// Cut off by a second signal.
     Aborted,
+    /// A complete answer with a good status that does not meet a condition of `--expect`, or a gRPC call that failed.
+    WrongAnswer(WrongAnswer),
+}
+
+/// What is wrong with a complete response whose status is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WrongAnswer {
+    /// It fails a condition on this part of it.
+    Condition(ExpectationSubject),
+    /// It is too long for a regular expression or a JSON pointer.
+    BodyTooLong,
+    /// Its `grpc-status` is this code.
+    Grpc(u8),
+    /// Its `grpc-status` is not a code of gRPC.
+    UnknownGrpcStatus,
+    /// It is gRPC and has no `grpc-status`.
+    NoGrpcStatus,
+}
+
+/// The part of a response that a condition is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpectationSubject {
+    /// The status.
+    Status,
+    /// A header.
+    Header,
+    /// The text of the body.
+    Body,
+    /// A value in a JSON body.
+    Json,
+    /// The length of the body.
+    Length,
+}
+
+impl fmt::Display for WrongAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subject = match self {
+            Self::Condition(ExpectationSubject::Status) => "status",
+            Self::Condition(ExpectationSubject::Header) => "header",
+            Self::Condition(ExpectationSubject::Body) => "body",
+            Self::Condition(ExpectationSubject::Json) => "JSON value",
+            Self::Condition(ExpectationSubject::Length) => "length",
+            Self::BodyTooLong => {
+                return f.write_str("body exceeds 1 MiB, the most that =~ and json: can test");
+            }
+            Self::Grpc(code) => {
+                return write!(f, "grpc-status is {code} {}", grpc::name(*code).unwrap_or("of no name"));
+            }
+            Self::UnknownGrpcStatus => return f.write_str("grpc-status is not a number from 0 to 16"),
+            Self::NoGrpcStatus => return f.write_str("grpc-status is missing"),
+        };
+        write!(f, "{subject} is not as expected")
+    }
 }
 
 /// Why there is no address for a name.
@@ -174,11 +229,16 @@ pub enum OutcomeClass {
     TimedOut,
     /// No complete answer for another reason.
     Failed,
+    /// A complete answer with a good status and the wrong content.
+    WrongAnswer,
 }
 
 impl OutcomeClass {
     /// All, in the order of their discriminants.
-    pub const ALL: [Self; 4] = [Self::Good, Self::BadStatus, Self::TimedOut, Self::Failed];
+    pub const ALL: [Self; 5] = [Self::Good, Self::BadStatus, Self::TimedOut, Self::Failed, Self::WrongAnswer];
+
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
 
     /// The class of an answer.
     #[must_use]
@@ -194,6 +254,7 @@ impl OutcomeClass {
             Self::BadStatus => "error-status",
             Self::TimedOut => "timed-out",
             Self::Failed => "failed",
+            Self::WrongAnswer => "wrong-answer",
         }
     }
 }
@@ -210,6 +271,7 @@ impl RequestFault {
     pub fn class(self) -> OutcomeClass {
         match self {
             Self::Timeout | Self::NoConnection | Self::Deadline => OutcomeClass::TimedOut,
+            Self::WrongAnswer(_) => OutcomeClass::WrongAnswer,
             _ => OutcomeClass::Failed,
         }
     }
@@ -245,6 +307,7 @@ impl RequestFault {
             Self::Template => 18,
             Self::RefusedStream => 19,
             Self::NoConnection => 20,
+            Self::WrongAnswer(_) => 21,
         }
     }
 
@@ -255,7 +318,7 @@ impl RequestFault {
     }
 }
 
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 22] = [
     "resolve",
     "connect",
     "local-resource",
@@ -277,6 +340,7 @@ const NAMES: [&str; 21] = [
     "template",
     "refused-stream",
     "no-connection",
+    "wrong-answer",
 ];
 
 impl From<ResponseError> for RequestFault {
@@ -339,6 +403,7 @@ impl fmt::Display for RequestFault {
             Self::Shed => f.write_str("shed: the deadline passed before the send"),
             Self::Dropped => f.write_str("dropped: too many requests in flight"),
             Self::Aborted => f.write_str("aborted: the run ended before the response"),
+            Self::WrongAnswer(wrong) => write!(f, "wrong-answer: {wrong}"),
         }
     }
 }
@@ -371,6 +436,7 @@ mod tests {
             RequestFault::Template,
             RequestFault::RefusedStream,
             RequestFault::NoConnection,
+            RequestFault::WrongAnswer(WrongAnswer::Grpc(14)),
         ];
         let kinds: Vec<_> = faults.iter().map(|fault| fault.kind()).collect();
         assert_eq!(kinds, (0..RequestFault::KINDS).collect::<Vec<_>>());

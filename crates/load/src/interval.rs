@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SECOND;
-    use crate::fault::RequestFault;
+    use crate::fault::{RequestFault, WrongAnswer};
     use crate::schedule::ScheduleShard;
     use crate::stats::FinishedRequest;
 
@@ -136,6 +136,7 @@ mod tests {
             2 => Err(RequestFault::NoConnection),
             3 => Ok(503),
             4 => Ok(404),
+            5 => Err(RequestFault::WrongAnswer(WrongAnswer::BodyTooLong)),
             _ => Ok(200),
         };
         let due = seq * SECOND / 100;
@@ -157,6 +158,9 @@ mod tests {
     }
 
     fn count(stats: &mut LoadStats, finished: &FinishedRequest, schedule_end: Nanos) {
+        if let Err(RequestFault::WrongAnswer(_)) = finished.outcome {
+            stats.wrong_answers.count(["a", "b"][finished.target % 2], 1);
+        }
         stats.record_finished(finished);
         stats.outcomes.count(finished);
         if finished.end > schedule_end {

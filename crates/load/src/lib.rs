@@ -14,6 +14,7 @@ mod course;
 mod crew;
 pub mod dns;
 pub mod engine;
+pub mod expectation;
 pub mod fate;
 pub mod fault;
 pub mod files;

@@ -1,6 +1,6 @@
 //! Outcomes by target and status, in a few wide buckets: what a metrics endpoint shows while a run goes on.
 //!
-//! [`crate::stats`] tells four classes of outcome apart and keeps fine histograms of each; a scraper wants the exact
+//! [`crate::stats`] tells a few classes of outcome apart and keeps fine histograms of each; a scraper wants the exact
 //! status and eleven buckets. Filled by the senders only if [`crate::plan::LoadSpec::by_outcome`] asks for it. Knows no
 //! names: the caller has the list of targets. Bounded in every direction, because a server chooses its statuses.
 

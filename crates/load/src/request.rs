@@ -20,6 +20,7 @@ use url::Url;
 use self::head::{TargetHeaders, body, head, http2};
 use self::place::UrlParts;
 pub(crate) use self::place::percent_decoded;
+use crate::expectation::ExpectationSet;
 use crate::proxy::ProxyRules;
 use crate::target::Target;
 use crate::variant::{Variant, VariantProtocol};
@@ -145,6 +146,13 @@ impl PreparedRequest {
             bytes,
             target: target.clone(),
         })
+    }
+
+    /// What its response must be like to be good, beside its status.
+    #[inline]
+    #[must_use]
+    pub fn expected(&self) -> Option<&Arc<ExpectationSet>> {
+        self.target.expect.as_ref()
     }
 
     /// Everything that goes to the socket.

@@ -13,18 +13,20 @@ mod answers;
 mod histogram;
 mod json;
 mod packed;
+mod wrong_answers;
 
 use serde::{Deserialize, Serialize};
 
 use crate::by_variant::StatsByVariant;
 use crate::clock::Nanos;
 use crate::fate::CompletedRequest;
-use crate::fault::{OutcomeClass, RequestFault};
+use crate::fault::{OutcomeClass, RequestFault, WrongAnswer};
 use crate::outcomes::TargetOutcomes;
 use crate::response_samples::ResponseSamples;
 
 pub use answers::{FailureExample, StatusCounts};
 pub use histogram::LatencyHistogram;
+pub use wrong_answers::WrongAnswerCounts;
 
 /// The two times of one class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -72,6 +74,9 @@ pub struct LoadStats {
     /// The error text of one failure of each kind.
     #[serde(with = "json::failure_examples")]
     pub failure_examples: [Option<FailureExample>; RequestFault::KINDS],
+    /// Wrong answers by reason, such as `body lacks "ok"`.
+    #[serde(default, skip_serializing_if = "WrongAnswerCounts::is_empty")]
+    pub wrong_answers: WrongAnswerCounts,
     /// Bytes of response bodies.
     pub bytes_in: u64,
     /// Bytes of request bodies.
@@ -133,7 +138,7 @@ pub struct LoadStats {
     pub fates: Vec<CompletedRequest>,
     /// Times by [`OutcomeClass`].
     #[serde(with = "json::classes")]
-    pub classes: [RequestTimes; 4],
+    pub classes: [RequestTimes; OutcomeClass::COUNT],
 }
 
 /// Requests that ended after the schedule did.
@@ -221,6 +226,14 @@ impl LoadStats {
         }
     }
 
+    /// Counts the reason of a wrong answer, which [`LoadStats::record_finished`] is told without it.
+    pub(crate) fn record_wrong_answer(&mut self, reason: &str) {
+        self.wrong_answers.count(reason, 1);
+        let kind = RequestFault::WrongAnswer(WrongAnswer::NoGrpcStatus).kind();
+        self.failure_examples[kind]
+            .get_or_insert_with(|| FailureExample::Text(format!("wrong-answer: {reason}").into()));
+    }
+
     /// The times of a class.
     #[must_use]
     pub fn class(&self, class: OutcomeClass) -> &RequestTimes {
@@ -276,6 +289,7 @@ impl LoadStats {
                 ours.clone_from(theirs);
             }
         }
+        self.wrong_answers.add(&other.wrong_answers);
         self.outcomes.add(&other.outcomes);
         self.variants.add(&other.variants);
         self.sample_responses.add(&other.sample_responses);
@@ -298,7 +312,8 @@ impl LoadStats {
         let statuses = self.statuses.iter().map(|(_, count)| count);
         let outcomes = self.outcomes.iter().map(|(_, outcome)| outcome.largest());
         let variants = self.variants.iter().map(|(_, figures)| figures.completed.max(figures.good));
-        own.chain(statuses).chain(outcomes).chain(variants).max().unwrap_or(0)
+        let wrong = self.wrong_answers.iter().map(|(_, count)| count);
+        own.chain(statuses).chain(wrong).chain(outcomes).chain(variants).max().unwrap_or(0)
     }
 
     /// Empty, with room for what every request and every connection records, so that the first ones do not pay for it.
@@ -423,6 +438,28 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_answer_has_times_of_its_own_and_is_not_good() {
+        let mut stats = LoadStats::default();
+        let wrong = RequestFault::WrongAnswer(WrongAnswer::Grpc(14));
+        stats.record_wrong_answer("grpc-status is 14 UNAVAILABLE");
+        stats.record_finished(&finished(Err(wrong), 0, 1_000, 1_500));
+        assert_eq!((stats.good(), stats.ended(), stats.fault(wrong)), (0, 1, 1));
+        assert_eq!(stats.class(OutcomeClass::WrongAnswer).service_time.max(), 500);
+        let example = stats.failure_examples[wrong.kind()].as_ref().unwrap().to_string();
+        assert_eq!(example, "wrong-answer: grpc-status is 14 UNAVAILABLE");
+        let json = serde_json::to_string(&stats).unwrap();
+        assert_eq!(serde_json::from_str::<LoadStats>(&json).unwrap(), stats);
+    }
+
+    /// Files of intervals that were written before there were conditions.
+    #[test]
+    fn figures_without_wrong_answers_do_not_mention_them() {
+        let json = serde_json::to_string(&LoadStats::default()).unwrap();
+        assert!(!json.contains("wrong"), "{json}");
+        assert_eq!(serde_json::from_str::<LoadStats>(&json).unwrap(), LoadStats::default());
+    }
+
+    #[test]
     fn what_never_had_a_connection_has_no_service_time_and_did_not_go_out() {
         let mut stats = LoadStats::default();
         stats.record_finished(&FinishedRequest {
@@ -469,6 +506,8 @@ mod tests {
         assert_eq!(stats.largest(), 9);
         stats.after_schedule.good = 10;
         assert_eq!(stats.largest(), 10);
+        (0..11).for_each(|_| stats.record_wrong_answer("body lacks \"ok\""));
+        assert_eq!(stats.largest(), 11);
     }
 
     #[test]

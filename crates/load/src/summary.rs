@@ -66,6 +66,9 @@ pub struct Summary {
     pub status_codes: BTreeMap<u16, u64>,
     /// Failed requests by kind.
     pub failures: BTreeMap<&'static str, u64>,
+    /// Wrong answers by reason: which condition of `--expect` failed how often, or which gRPC status came.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub wrong_answers: BTreeMap<String, u64>,
     /// The error text of one failure of each kind.
     pub failure_examples: BTreeMap<&'static str, String>,
     /// Most requests in flight at once (the sum of the peaks of all threads).
@@ -318,6 +321,7 @@ impl Summary {
             },
             status_codes: total.statuses.iter().collect(),
             failures: failures(&total.failures),
+            wrong_answers: total.wrong_answers.iter().map(|(why, count)| (why.to_owned(), count)).collect(),
             failure_examples: examples(&total.failure_examples),
             in_flight_peak: total.in_flight_peak,
             connections: total.connections,

@@ -224,6 +224,7 @@ impl Template {
             },
             weight: self.target.weight,
             variant: self.target.variant.clone(),
+            expect: self.target.expect.clone(),
         }
     }
 }

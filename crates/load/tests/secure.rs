@@ -12,6 +12,7 @@ use h2::server::SendResponse;
 use rustls::ServerConfig;
 use seawall_load::clock::{RunClock, nanos};
 use seawall_load::engine::{self, Http2Options, RunOutcome, RunPlan};
+use seawall_load::expectation::ExpectationSet;
 use seawall_load::fault::{CertificateFault, OutcomeClass, RequestFault, TlsFault};
 use seawall_load::proxy::ProxyRules;
 use seawall_load::request::{PreparedRequest, RequestFraming};
@@ -300,6 +301,66 @@ fn without_tls_http2_is_spoken_when_it_is_known_and_statuses_are_what_they_are()
     let outcome = run(h2c(&server, "/missing", 20, 4));
     assert_eq!(outcome.total.statuses.iter().collect::<Vec<_>>(), [(404, 20)]);
     assert_eq!(outcome.total.class(OutcomeClass::BadStatus).response_time.count(), 20);
+}
+
+/// What a gRPC server answers to a path: `/trailer/14` in a trailer, `/head/8` in a head without a body, `/none` nowhere.
+#[expect(clippy::needless_pass_by_value, reason = "the shape of a `Play`")]
+fn call(
+    _: usize,
+    request: http::Request<h2::RecvStream>,
+    mut respond: SendResponse<bytes::Bytes>,
+    _: &Mutex<Vec<SendResponse<bytes::Bytes>>>,
+) {
+    let head = http::Response::builder().header("content-type", "application/grpc+proto");
+    let (place, code) = request.uri().path()[1..].split_once('/').unwrap_or_default();
+    if place == "head" {
+        drop(respond.send_response(head.header("grpc-status", code).body(()).unwrap(), true));
+        return;
+    }
+    let mut body = respond.send_response(head.body(()).unwrap(), false).unwrap();
+    body.send_data(bytes::Bytes::from_static(&[0; 5]), place.is_empty()).unwrap();
+    if !place.is_empty() {
+        let trailers = [(http::HeaderName::from_static("grpc-status"), code.parse().unwrap())];
+        body.send_trailers(trailers.into_iter().collect()).unwrap();
+    }
+}
+
+/// Status 14 in the trailer counted as good, and so did 8 in an answer of trailers only.
+#[test]
+fn a_grpc_call_is_good_only_with_status_0_wherever_the_status_stands() {
+    let server = Http2Server::start(None, 100, usize::MAX, call);
+    for (path, reason) in [
+        ("/trailer/0", None),
+        ("/head/0", None),
+        ("/trailer/14", Some("grpc-status is 14 UNAVAILABLE")),
+        ("/head/8", Some("grpc-status is 8 RESOURCE_EXHAUSTED")),
+        ("/trailer/99", Some("grpc-status is not a number from 0 to 16")),
+        ("/none", Some("grpc-status is missing")),
+    ] {
+        let total = run(h2c(&server, path, 6, 3)).total;
+        let wrong: Vec<_> = total.wrong_answers.iter().collect();
+        assert_eq!(wrong, reason.map(|reason| (reason, 6)).into_iter().collect::<Vec<_>>(), "{path}");
+        assert_eq!(total.good(), if reason.is_some() { 0 } else { 6 }, "{path}: {:?}", total.failures);
+    }
+}
+
+#[test]
+fn a_condition_is_tested_over_http2_too() {
+    let server = Http2Server::start(None, 100, usize::MAX, answer);
+    for (condition, good) in [("body~hello", 4), ("length>5", 0), ("header:content-type~json", 0)] {
+        let target = Target {
+            method: "GET".into(),
+            url: format!("http://{}/", server.address),
+            expect: ExpectationSet::new(vec![condition.parse().unwrap()]),
+            ..Target::default()
+        };
+        let style = RequestFraming { http2: true, ..RequestFraming::default() };
+        let request = PreparedRequest::new(&target, &style).unwrap();
+        let mut plan = h2c(&server, "/", 4, 2);
+        plan.setup.source =
+            RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
+        assert_eq!(run(plan).total.good(), good, "{condition}");
+    }
 }
 
 #[test]

@@ -13,7 +13,8 @@ use seawall_load::collector::CollectorEvent;
 use seawall_load::control::{ErrorBudget, RunStopReason};
 use seawall_load::dns::DnsServers;
 use seawall_load::engine::{self, InFlightLimit, ResultsOutput, RunOutcome, RunPlan};
-use seawall_load::fault::{NameFault, OutcomeClass, RequestFault};
+use seawall_load::expectation::ExpectationSet;
+use seawall_load::fault::{ExpectationSubject, NameFault, OutcomeClass, RequestFault, WrongAnswer};
 use seawall_load::interval::IntervalStats;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::record::{ConnectionTimings, Record, RecordedConnection};
@@ -32,6 +33,20 @@ use seawall_load::tls::TlsOptions;
 use seawall_testkit::server::{Peer, Server};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+/// Requests to a server whose responses must meet these conditions.
+fn expecting(server: &Server, requests: u64, conditions: &[&str]) -> RunPlan {
+    let target = Target {
+        method: "GET".into(),
+        url: server.url("/x"),
+        expect: ExpectationSet::new(conditions.iter().map(|text| text.parse().unwrap()).collect()),
+        ..Target::default()
+    };
+    let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
+    let mut plan = some(server, requests);
+    plan.setup.source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
+    plan
+}
 
 fn source(method: &str, url: &str, body: &str) -> RequestSource {
     let target =
@@ -659,6 +674,79 @@ fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
         (outcome.total.good(), outcome.total.class(OutcomeClass::BadStatus).response_time.count()),
         (0, 1)
     );
+}
+
+/// A server answered each fifth request with an error in the body and status 200: 100 of 100 were good.
+#[test]
+fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
+    let server = Server::start(|mut peer, _| {
+        for number in 1.. {
+            peer.request()?;
+            let body = if number % 5 == 0 { r#"{"error":"db down"}"# } else { r#"{"status":"ok"}"# };
+            let head =
+                format!("HTTP/1.1 200 OK\r\nX-Number: {number}\r\nContent-Length: {}\r\n\r\n", body.len());
+            peer.send(&[head.as_bytes(), body.as_bytes()].concat())?;
+        }
+        Ok(())
+    });
+    let server = server.unwrap();
+    let mut plan = expecting(&server, 100, &["status=2xx", "json:/status=ok"]);
+    plan.load.samples_per_outcome = 1;
+    let (outcome, records) = recorded(plan);
+    let wrong = RequestFault::WrongAnswer(WrongAnswer::Condition(ExpectationSubject::Json));
+    assert_eq!((outcome.total.good(), outcome.total.fault(wrong), server.connections()), (80, 20, 1));
+    assert_eq!(outcome.total.class(OutcomeClass::WrongAnswer).response_time.count(), 20);
+    let summary = Summary::new(&outcome);
+    assert_eq!(
+        summary.wrong_answers.into_iter().collect::<Vec<_>>(),
+        [(r#"json:/status is not "ok""#.to_owned(), 20)]
+    );
+    assert!((summary.error_ratio - 0.2).abs() < 1e-9);
+    let (right, wrong) = (&records[3], &records[4]);
+    assert_eq!((right.code, right.error.as_str()), (200, ""));
+    assert_eq!((wrong.code, wrong.error.as_str()), (0, r#"wrong-answer: json:/status is not "ok""#));
+    assert_eq!(wrong.body, br#"{"error":"db down"}"#);
+    assert!(wrong.headers.iter().any(|header| header == (b"X-Number", b"5")));
+    let sample = outcome.total.sample_responses.iter().find(|sample| sample.fault.is_some()).unwrap();
+    assert_eq!((sample.status, &*sample.body), (200, &br#"{"error":"db down"}"#[..]));
+}
+
+#[test]
+fn a_condition_is_tested_across_chunks_and_on_the_answer_that_a_redirect_leads_to() {
+    let server = Server::start(|mut peer, _| {
+        loop {
+            let request = peer.request()?;
+            let answer: &[u8] = if request.starts_with("GET /x ") {
+                b"HTTP/1.1 302 Found\r\nLocation: /y\r\nContent-Length: 5\r\n\r\nwrong"
+            } else {
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nal\r\n3\r\nl i\r\n6\r\ns well\r\n0\r\n\r\n"
+            };
+            peer.send(answer)?;
+        }
+    });
+    let server = server.unwrap();
+    let conditions = ["status=200", "body~all is well", "body!~wrong", "body=~^all.*well$", "length=11"];
+    let outcome = run(expecting(&server, 5, &conditions));
+    assert_eq!((outcome.total.good(), outcome.total.redirects), (5, 5), "{:?}", outcome.total.wrong_answers);
+}
+
+#[test]
+fn a_target_without_conditions_is_not_held_to_those_of_another() {
+    let server = Server::answering(OK).unwrap();
+    let text = format!("# expect=body~bye\nGET {0}\n\nGET {0}\n", server.url("/x"));
+    let reader = TargetReader::new(
+        "t",
+        Box::new(std::io::Cursor::new(text)),
+        target::TargetFormat::Http,
+        TargetDefaults::default(),
+    );
+    let mut plan = some(&server, 10);
+    let list = RequestReader::new(reader, RequestFraming::default(), None).list().unwrap();
+    plan.setup.source = RequestSource::List(list);
+    let (outcome, records) = recorded(plan);
+    assert_eq!(outcome.total.good(), 5);
+    let errors: Vec<_> = records.iter().map(|record| record.error.as_str()).collect();
+    assert_eq!(errors, [r#"wrong-answer: body lacks "bye""#, ""].repeat(5));
 }
 
 #[test]

@@ -37,12 +37,13 @@ enum CompletionShell {
 }
 
 /// Topics, what each is about, and its text.
-const TOPICS: [(&str, &str, &str); 12] = [
+const TOPICS: [(&str, &str, &str); 13] = [
     (
         "targets",
         "What may be requested: URLs, files of targets, weights, variants",
         include_str!("help/targets.txt"),
     ),
+    ("conditions", "What a response must be like (--expect)", include_str!("help/conditions.txt")),
     ("stages", "Load that changes over time", include_str!("help/stages.txt")),
     ("templates", "Placeholders in requests", include_str!("help/templates.txt")),
     (
@@ -99,7 +100,7 @@ const LAYOUTS: [HelpLayout; 3] = [
             "output",
             "summary",
             "slo",
-            "live_page",
+            "expect",
             "timeout",
         ],
         examples: "\
@@ -222,7 +223,7 @@ const HEADINGS: [(&str, &[&str]); 7] = [
             "name",
         ],
     ),
-    ("Objectives", &["slo", "max_errors"]),
+    ("Objectives", &["slo", "expect", "max_errors"]),
     ("Live", &["live", "live_page", "control_socket", "prometheus_addr"]),
     (
         "Connection",

@@ -5,6 +5,7 @@ mod doctor;
 mod draft;
 mod emulate;
 mod encode;
+mod expect;
 mod find;
 mod flags;
 mod foreign;

@@ -82,7 +82,7 @@ What text and json say (vegeta's definitions, so that reports can be compared):
               between about 200 points, so its 99 may lie anywhere in 98.85..99.15.)
   Bytes       total and mean of response and request bodies
   Success     share of answers with status 200 to 399
-  Status      count per code; code 0 means that no answer came
+  Status      count per code; code 0 means that no answer came, or a wrong one (--expect)
   Error Set   each text once (summary and html count them); beyond 1000 different texts the
               rest is counted together
 

@@ -378,6 +378,75 @@ fn objectives_and_spent_errors_are_exit_codes() {
     or_limited(code("-max-errors 5%", &broken), 3);
 }
 
+/// A server that has an error in the body of each fifth answer, with status 200.
+fn often_wrong() -> Server {
+    let server = Server::start(|mut peer, number| {
+        for number in number.. {
+            peer.request()?;
+            let body = if number % 5 == 4 { r#"{"error":"down"}"# } else { r#"{"status": "ok"}"# };
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())?;
+        }
+        Ok(())
+    });
+    server.unwrap()
+}
+
+/// 100 of 100 such answers were good, and the exit code was 0.
+#[test]
+fn wrong_answers_are_errors_that_miss_an_objective_with_a_reason_of_one_line() {
+    let server = often_wrong();
+    let words = "attack -rate=200 --requests 100 --max-workers=1 -slo errors<1% -output=none -live=none";
+    let good = seawall(&format!("{words} --summary=json"), &get(&server));
+    assert_eq!(summary(&good)["good"], 100, "nobody asked");
+    let output =
+        seawall(&format!("{words} --summary=json --expect status=2xx --expect body!~error"), &get(&server));
+    let summary = summary(&output);
+    assert_eq!((&summary["good"], &summary["failures"]["wrong-answer"]), (&80.into(), &20.into()));
+    assert_eq!(summary["wrong_answers"], serde_json::json!({ "body contains \"error\"": 20 }));
+    assert_eq!(summary["response_time_by_class"]["wrong-answer"]["count"], 20);
+    if output.status.code() != Some(4) {
+        assert_eq!(output.status.code(), Some(3));
+        let said = "seawall: missed errors < 1 %: 20 %; 20 wrong answers, most often because body contains \"error\"\n";
+        assert!(text(&output.stderr).ends_with(said), "{}", text(&output.stderr));
+    }
+    let shown = seawall(&format!("{words} --expect json:/status=ok"), &get(&server));
+    let line = "  wrong-answer: json:/status is not \"ok\": 20\n";
+    assert!(text(&shown.stdout).contains(line), "{}", text(&shown.stdout));
+}
+
+#[test]
+fn results_of_every_format_say_which_condition_failed() {
+    let server = often_wrong();
+    for format in ["gob", "json", "csv"] {
+        let words =
+            format!("attack --requests 5 --concurrency 1 -live=none --to={format} --expect json:/status=ok");
+        let results = seawall(&words, &get(&server));
+        let report = text(&seawall("report -type=text", &results.stdout).stdout);
+        assert!(report.contains("wrong-answer: json:/status is not \"ok\""), "{format}: {report}");
+        assert!(report.contains("80.00%"), "{format}: {report}");
+    }
+}
+
+#[test]
+fn a_condition_that_is_none_is_refused_wherever_it_stands() {
+    let server = Server::answering(OK).unwrap();
+    let output = seawall("attack --requests 1 --output=none --expect status=404", &get(&server));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("a status outside 200 to 399 is always an error"),
+        "{}",
+        text(&output.stderr)
+    );
+    let targets = format!("# expect=size<3\n{}", text(&get(&server)));
+    let output = seawall("attack --requests 1 --output=none", targets.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).starts_with("seawall: stdin:1: bad condition: \"size<3\""),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
 /// Refused connections are quick, and hits that are never sent have no latency at all.
 #[test]
 fn an_objective_does_not_hold_where_nothing_was_answered() {

@@ -109,7 +109,7 @@ fn sent_alike(now: &RequestFingerprint, before: &RequestFingerprint) -> Result<(
         (now.certificate_digest != before.certificate_digest, "client certificate (--cert)"),
         (
             now.requests_digest != before.requests_digest,
-            "set of requests (targets, --header, --body, --template or --seed)",
+            "set of requests (targets, --header, --body, --expect, --template or --seed)",
         ),
         (now.settings != before.settings, SETTINGS),
     ])

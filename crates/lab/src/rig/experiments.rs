@@ -7,7 +7,7 @@ use seawall_cause::experiment::{self, Experiment};
 use seawall_cause::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::fate::CompletedRequest;
-use seawall_load::fault::{OutcomeClass, RequestFault, TlsFault};
+use seawall_load::fault::{OutcomeClass, RequestFault, TlsFault, WrongAnswer};
 use seawall_load::plan::LoadSpec;
 use seawall_load::rate::RequestRate;
 use seawall_load::record;
@@ -180,6 +180,7 @@ fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
         RequestFault::Deadline if was_sent => ObservedOutcome::TimedOut,
         RequestFault::NoConnection | RequestFault::Deadline => ObservedOutcome::Unconnected,
         RequestFault::Aborted => ObservedOutcome::Unanswered,
+        RequestFault::WrongAnswer(wrong) => ObservedOutcome::Status(status_of(wrong)),
         RequestFault::Local(_)
         | RequestFault::Source(..)
         | RequestFault::Tls(_)
@@ -194,6 +195,18 @@ fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
         | RequestFault::Template
         | RequestFault::Shed
         | RequestFault::Dropped => ObservedOutcome::Failed,
+    }
+}
+
+/// The status that a server of HTTP alone would have refused with: a wrong answer is a refusal whose status does not tell. gRPC's codes
+/// as its gateway translates them (grpc-gateway, `runtime/errors.go`, `HTTPStatusFromCode`).
+fn status_of(wrong: WrongAnswer) -> u16 {
+    match wrong {
+        WrongAnswer::Grpc(4) => 504,
+        WrongAnswer::Grpc(8) => 429,
+        WrongAnswer::Grpc(14) => 503,
+        WrongAnswer::Grpc(2 | 13 | 15) | WrongAnswer::UnknownGrpcStatus | WrongAnswer::NoGrpcStatus => 500,
+        WrongAnswer::Grpc(_) | WrongAnswer::Condition(_) | WrongAnswer::BodyTooLong => 200,
     }
 }
 
@@ -313,6 +326,8 @@ mod tests {
             (RequestFault::Timeout, ObservedOutcome::TimedOut),
             (RequestFault::Aborted, ObservedOutcome::Unanswered),
             (RequestFault::Body, ObservedOutcome::Failed),
+            (RequestFault::WrongAnswer(WrongAnswer::BodyTooLong), ObservedOutcome::Status(200)),
+            (RequestFault::WrongAnswer(WrongAnswer::Grpc(8)), ObservedOutcome::Status(429)),
         ];
         for (fault, expected) in cases {
             assert_eq!(how(fault), expected, "{fault}");

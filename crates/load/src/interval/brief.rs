@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SECOND;
-    use crate::fault::{OutcomeClass, RequestFault};
+    use crate::fault::{OutcomeClass, RequestFault, WrongAnswer};
     use crate::stats::{FinishedRequest, LatencyHistogram};
 
     /// What a pod may write in a second, with some room for what stands around an interval.
@@ -110,6 +110,7 @@ mod tests {
             RequestFault::Truncated,
             RequestFault::NoConnection,
             RequestFault::Dropped,
+            RequestFault::WrongAnswer(WrongAnswer::Grpc(14)),
         ];
         let outcome = match random.u32(..10) {
             0 => Err(faults[random.usize(..faults.len())]),
@@ -135,6 +136,13 @@ mod tests {
             LoadStats { in_flight_peak: seed >> 40, output_blocked: seed >> 30, ..LoadStats::default() };
         for _ in 0..hits {
             let one = finished(&mut random, octaves);
+            if let Err(RequestFault::WrongAnswer(_)) = one.outcome {
+                stats.record_wrong_answer(if random.bool() {
+                    "body lacks \"ok\""
+                } else {
+                    "status is not 200"
+                });
+            }
             stats.record_finished(&one);
             let Some(sent) = one.sent else { continue };
             stats.sent += 1;
@@ -169,7 +177,12 @@ mod tests {
             histograms(stats).iter().map(times).collect(),
             stats.statuses.iter().collect(),
             stats.failures,
-            vec![sent, completed, bytes_in, bytes_out, in_flight_peak, output_blocked],
+            stats
+                .wrong_answers
+                .iter()
+                .map(|(_, count)| count)
+                .chain([sent, completed, bytes_in, bytes_out, in_flight_peak, output_blocked])
+                .collect(),
         )
     }
 

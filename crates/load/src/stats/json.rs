@@ -127,7 +127,7 @@ pub(super) mod classes {
     use super::{BTreeMap, Deserialize, Deserializer, OutcomeClass, RequestTimes, Serializer, unknown};
 
     pub(crate) fn serialize<S: Serializer>(
-        classes: &[RequestTimes; 4],
+        classes: &[RequestTimes; OutcomeClass::COUNT],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let named = OutcomeClass::ALL.map(|class| (class.name(), &classes[class as usize]));
@@ -137,8 +137,8 @@ pub(super) mod classes {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<[RequestTimes; 4], D::Error> {
-        let mut classes: [RequestTimes; 4] = Default::default();
+    ) -> Result<[RequestTimes; OutcomeClass::COUNT], D::Error> {
+        let mut classes: [RequestTimes; OutcomeClass::COUNT] = Default::default();
         for (name, times) in BTreeMap::<String, RequestTimes>::deserialize(deserializer)? {
             let class = OutcomeClass::ALL.into_iter().find(|class| class.name() == name);
             let class = class.ok_or_else(|| unknown("class of outcome", &name))?;

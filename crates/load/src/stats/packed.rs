@@ -13,7 +13,9 @@ use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram as Buckets;
 use serde::{Deserialize, Serialize};
 
-use super::{FailureExample, LatencyHistogram, LoadStats, RequestTimes, StatusCounts, json};
+use super::{
+    FailureExample, LatencyHistogram, LoadStats, RequestTimes, StatusCounts, WrongAnswerCounts, json,
+};
 use crate::by_variant::StatsByVariant;
 use crate::fault::RequestFault;
 use crate::outcomes::TargetOutcomes;
@@ -33,6 +35,7 @@ struct Counts(
     #[serde(with = "json::failure_examples")] [Option<FailureExample>; RequestFault::KINDS],
     TargetOutcomes,
     Vec<(String, u64, u64)>,
+    WrongAnswerCounts,
 );
 
 impl LoadStats {
@@ -74,12 +77,21 @@ impl LoadStats {
             failure_examples.clone(),
             outcomes.clone(),
             variants,
+            self.wrong_answers.clone(),
         )
     }
 
     fn counted(counts: Counts) -> Option<Self> {
-        let Counts(counters, in_flight_peak, failures, statuses, failure_examples, outcomes, variants) =
-            counts;
+        let Counts(
+            counters,
+            in_flight_peak,
+            failures,
+            statuses,
+            failure_examples,
+            outcomes,
+            variants,
+            wrong_answers,
+        ) = counts;
         let variants = StatsByVariant::from_counts(variants)?;
         let mut stats = Self {
             in_flight_peak,
@@ -88,6 +100,7 @@ impl LoadStats {
             failure_examples,
             outcomes,
             variants,
+            wrong_answers,
             ..Self::default()
         };
         stats.counters_mut().into_iter().zip(counters).for_each(|(ours, told)| *ours = told);

@@ -32,12 +32,14 @@ fn request_line(lines: &mut Lines, target: &mut Target) -> Result<Option<String>
     Ok(None)
 }
 
-/// `#weight=3` and `#variant={...}` before a request line: comments to vegeta, which reads the file as it always did.
+/// `#weight=3`, `#variant={...}` and `#expect=body~ok` before a request line: comments to vegeta, which reads the file as it always did.
 fn heed(comment: &str, target: &mut Target) -> Result<(), TargetErrorKind> {
     if let Some(number) = comment.strip_prefix("weight=") {
         target.weight = weight(number)?;
     } else if let Some(text) = comment.strip_prefix("variant=") {
         target.variant = Some(Arc::new(variant(text)?));
+    } else if let Some(condition) = comment.strip_prefix("expect=") {
+        target.expect(condition.trim())?;
     }
     Ok(())
 }
@@ -98,6 +100,9 @@ fn headers_and_body(
             Some(comment) if comment.trim_start().starts_with("variant=") => {
                 return Err(TargetErrorKind::LateVariant);
             }
+            Some(comment) if comment.trim_start().starts_with("expect=") => {
+                return Err(TargetErrorKind::LateExpect);
+            }
             Some(_) => {}
         }
     }
@@ -108,6 +113,7 @@ fn headers_and_body(
 mod tests {
     use std::io::Write;
 
+    use crate::expectation::ExpectationSet;
     use crate::target::{Target, TargetDefaults, TargetError, TargetFormat, TargetReader};
 
     fn read(text: &str, defaults: TargetDefaults) -> Result<Vec<Target>, TargetError> {
@@ -161,6 +167,29 @@ mod tests {
         let variant = targets[0].variant.as_ref().unwrap();
         assert_eq!((variant.name.as_str(), variant.keep_alive), ("kept", Some(true)));
         assert_eq!((targets[0].weight.0, &targets[1].variant), (3, &None));
+    }
+
+    #[test]
+    fn comments_may_say_what_is_expected_of_the_next_target() {
+        let sources = |target: &Target| -> Vec<String> {
+            target.expect.iter().flat_map(|set| set.iter()).map(|one| one.source().to_owned()).collect()
+        };
+        let defaults = TargetDefaults {
+            expect: ExpectationSet::new(vec!["status=2xx".parse().unwrap()]),
+            ..TargetDefaults::default()
+        };
+        let text = "# expect=body~a b\n#expect=length<9\n# weight=3\nGET http://a/\n\nGET http://b/";
+        let targets = read(text, defaults).unwrap();
+        assert_eq!(sources(&targets[0]), ["status=2xx", "body~a b", "length<9"]);
+        assert_eq!(sources(&targets[1]), ["status=2xx"]);
+    }
+
+    #[test]
+    fn a_comment_that_is_no_condition_or_comes_too_late_is_refused() {
+        let said = mistake("GET http://a/\n\n# expect=body\nGET http://a/");
+        assert!(said.starts_with("targets.txt:3: bad condition: \"body\" is not a condition"), "{said}");
+        let said = mistake("GET http://a/\nX: y\n# expect=body~a\n\nGET http://b/");
+        assert!(said.starts_with("targets.txt:3: bad condition: expected before"), "{said}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight};
 use crate::variant::Variant;
 
-/// The schema, plus `weight` and `variant`.
+/// The schema, plus `weight`, `variant` and `expect`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -24,6 +24,8 @@ struct Written {
     weight: Option<u32>,
     #[serde(default)]
     variant: Option<Variant>,
+    #[serde(default)]
+    expect: Vec<String>,
 }
 
 /// The next target and its line.
@@ -61,6 +63,7 @@ fn target(line: &str, defaults: &TargetDefaults) -> Result<Target, TargetErrorKi
             .ok_or_else(|| TargetErrorKind::Weight(weight.to_string()))?;
     }
     target.variant = written.variant.map(Arc::new);
+    written.expect.iter().try_for_each(|condition| target.expect(condition))?;
     Ok(target)
 }
 
@@ -69,7 +72,11 @@ mod tests {
     use crate::target::{Target, TargetDefaults, TargetError, TargetFormat, TargetReader};
 
     fn read(text: &str) -> Result<Vec<Target>, TargetError> {
-        let defaults = TargetDefaults { headers: vec![("A".into(), "b".into())], body: (*b"default").into() };
+        let defaults = TargetDefaults {
+            headers: vec![("A".into(), "b".into())],
+            body: (*b"default").into(),
+            ..TargetDefaults::default()
+        };
         let mut reader = TargetReader::new(
             "t",
             Box::new(std::io::Cursor::new(text.to_owned())),
@@ -92,6 +99,16 @@ mod tests {
         assert_eq!(&*targets[1].body, b"hi");
         let headers: Vec<_> = targets[1].headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(headers, [("A", "b"), ("X", "1"), ("X", "2")]);
+    }
+
+    #[test]
+    fn a_target_may_say_what_is_expected_of_it() {
+        let text = r#"{"method":"GET","url":"http://a/","expect":["status=200","json:/status=\"ok\""]}"#;
+        let targets = read(text).unwrap();
+        let sources: Vec<_> = targets[0].expect.as_ref().unwrap().iter().map(|one| one.source()).collect();
+        assert_eq!(sources, ["status=200", "json:/status=\"ok\""]);
+        let bad = read(r#"{"method":"GET","url":"http://a/","expect":["size=1"]}"#).unwrap_err().to_string();
+        assert!(bad.starts_with("t:1: bad condition: \"size=1\""), "{bad}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::io::{self, BufRead, Read};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::expectation::{Expectation, ExpectationError, ExpectationSet};
 use crate::files::InputFiles;
 use crate::variant::Variant;
 
@@ -30,6 +31,17 @@ pub struct Target {
     pub weight: Weight,
     /// The way that its requests travel, if it is not the run's own.
     pub variant: Option<Arc<Variant>>,
+    /// The conditions that its responses must meet; none if the status alone decides.
+    pub expect: Option<Arc<ExpectationSet>>,
+}
+
+impl Target {
+    /// One more condition on its responses.
+    fn expect(&mut self, condition: &str) -> Result<(), TargetErrorKind> {
+        let condition: Expectation = condition.parse()?;
+        self.expect = Some(ExpectationSet::with(self.expect.as_ref(), condition));
+        Ok(())
+    }
 }
 
 /// How often a target is chosen, relative to the others; not zero.
@@ -49,11 +61,18 @@ pub struct TargetDefaults {
     pub headers: Vec<(String, String)>,
     /// `-body`, where a target has none.
     pub body: Arc<[u8]>,
+    /// `--expect`, before the target's own.
+    pub expect: Option<Arc<ExpectationSet>>,
 }
 
 impl TargetDefaults {
     fn target(&self) -> Target {
-        Target { headers: self.headers.clone(), body: Arc::clone(&self.body), ..Target::default() }
+        Target {
+            headers: self.headers.clone(),
+            body: Arc::clone(&self.body),
+            expect: self.expect.clone(),
+            ..Target::default()
+        }
     }
 }
 
@@ -134,6 +153,12 @@ pub enum TargetErrorKind {
     /// A weight that is no positive number.
     #[error("bad weight {0:?}: expected a whole number above 0")]
     Weight(String),
+    /// A condition on responses that is none.
+    #[error("bad condition: {0}")]
+    Expect(#[from] ExpectationError),
+    /// A comment that is a condition, among the headers of a target.
+    #[error("bad condition: expected before the request line of its target, after an empty line")]
+    LateExpect,
     /// A placeholder that is none.
     #[error(transparent)]
     Template(#[from] crate::template::TemplateError),

@@ -4,12 +4,16 @@
 //! keeps headers and bodies for its results.
 
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use seawall_http::request::header_buffer;
 use seawall_http::{
     BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, ResponseError, ResponseHead, parse_response,
 };
 
+use crate::expectation::ExpectationSet;
+use crate::expectation::check::ResponseCheck;
+use crate::expectation::grpc;
 use crate::fault::RequestFault;
 use crate::record::{Record, ResponseHeaders};
 
@@ -57,6 +61,8 @@ pub(crate) struct ReceivedResponse {
     /// Of a redirect that is to be followed.
     pub(crate) location: Option<String>,
     pub(crate) kept: ResponseCapture,
+    /// What it must be like to be good; none if nothing is expected of it but its status.
+    pub(crate) check: Option<Box<ResponseCheck>>,
 }
 
 /// What a record needs of an answer; its buffers are used again for the next.
@@ -79,11 +85,26 @@ pub(crate) struct CaptureOptions {
 
 impl ResponseCapture {
     /// Fills the answer's part of a record and takes the record's buffers in exchange. As in vegeta, a failure leaves
-    /// no status and no headers, and a status outside 200 to 399 is an error that reads like the status line.
-    pub(crate) fn move_into(&mut self, record: &mut Record, outcome: Result<u16, RequestFault>) {
+    /// no status and no headers, and a status outside 200 to 399 is an error that reads like the status line. A wrong answer
+    /// is a failure with this reason, and leaves its headers and its body.
+    pub(crate) fn move_into(
+        &mut self,
+        record: &mut Record,
+        outcome: Result<u16, RequestFault>,
+        wrong: Option<&str>,
+    ) {
         use std::fmt::Write as _;
         match outcome {
             // Writing to a string cannot fail.
+            Err(fault @ RequestFault::WrongAnswer(_)) => {
+                // No code, as of any failure, for whoever counts successes by it; the rest is what a reader looks for.
+                std::mem::swap(&mut record.headers, &mut self.headers);
+                std::mem::swap(&mut record.body, &mut self.body);
+                _ = match wrong {
+                    Some(wrong) => write!(record.error, "wrong-answer: {wrong}"),
+                    None => write!(record.error, "{fault}"),
+                };
+            }
             Err(fault) => _ = write!(record.error, "{fault}"),
             Ok(status) => {
                 record.code = status;
@@ -106,11 +127,53 @@ impl ReceivedResponse {
         self.kept.reason.clear();
         self.kept.headers.clear();
         self.kept.body.clear();
+        if let Some(check) = &mut self.check {
+            check.clear();
+        }
+    }
+
+    /// What an answer must be like to be good.
+    #[inline]
+    pub(crate) fn expect(&mut self, expected: Option<&Arc<ExpectationSet>>) {
+        if expected.is_some() || self.check.is_some() {
+            self.expect_anew(expected);
+        }
+    }
+
+    #[cold]
+    fn expect_anew(&mut self, expected: Option<&Arc<ExpectationSet>>) {
+        self.check.get_or_insert_default().expect(expected.cloned());
+    }
+
+    /// What a complete answer comes to: its status, or what is wrong with it.
+    #[inline]
+    pub(crate) fn verdict(&mut self) -> Result<u16, RequestFault> {
+        match &mut self.check {
+            None => Ok(self.status),
+            Some(check) => check.verdict(self.status, self.bytes_in),
+        }
+    }
+
+    /// Whether the trailers say more of it.
+    #[inline]
+    pub(crate) fn is_grpc(&self) -> bool {
+        self.check.as_ref().is_some_and(|check| check.is_grpc())
+    }
+
+    /// The trailers of an answer over HTTP/2.
+    #[cold]
+    pub(crate) fn end_http2(&mut self, trailers: &http::HeaderMap) {
+        if let (Some(check), Some(status)) = (&mut self.check, trailers.get(GRPC_STATUS)) {
+            check.end_grpc(status.as_bytes());
+        }
     }
 
     fn begin(&mut self, head: &ResponseHead<'_, '_>, keep: CaptureOptions) {
         self.status = head.status;
         self.keep_alive = head.keep_alive;
+        if let Some(check) = &mut self.check {
+            check.begin(head.headers.iter().map(|header| (header.name, header.value)));
+        }
         if keep.location && is_redirect(head.status) {
             let named = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("location"));
             self.location = named.and_then(|header| location(header.value));
@@ -127,6 +190,7 @@ impl ReceivedResponse {
     /// The head of an answer over HTTP/2, which has no reason phrase.
     pub(crate) fn begin_http2<B>(&mut self, head: &http::Response<B>, keep: CaptureOptions) {
         self.status = head.status().as_u16();
+        self.check_http2(head.headers());
         if keep.location && is_redirect(self.status) {
             let named = head.headers().get(http::header::LOCATION);
             self.location = named.and_then(|value| location(value.as_bytes()));
@@ -140,14 +204,34 @@ impl ReceivedResponse {
         }
     }
 
+    /// Looks at a head for what is expected of it. Of gRPC more is expected than of others, whatever the user says.
+    #[inline]
+    fn check_http2(&mut self, headers: &http::HeaderMap) {
+        if let Some(check) = &mut self.check {
+            check.begin(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        }
+        let content_type = headers.get(http::header::CONTENT_TYPE);
+        if content_type.is_some_and(|value| grpc::is_grpc(value.as_bytes())) {
+            let status = headers.get(GRPC_STATUS).map(http::HeaderValue::as_bytes);
+            self.check.get_or_insert_default().begin_grpc(status);
+        }
+    }
+
+    #[inline]
     pub(crate) fn data(&mut self, data: &[u8], keep: CaptureOptions) {
         self.bytes_in += data.len() as u64;
+        if let Some(check) = &mut self.check {
+            check.data(data);
+        }
         if let Some(most) = keep.record {
             let room = most.saturating_sub(self.kept.body.len());
             self.kept.body.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
 }
+
+/// The code of a gRPC call, in a trailer or, without a body, in the head.
+const GRPC_STATUS: &str = "grpc-status";
 
 /// Where a redirect leads. An empty location leads nowhere: the redirect is the answer, as in Go (net/http `Client.do`).
 fn location(value: &[u8]) -> Option<String> {

@@ -373,7 +373,14 @@ impl Call {
                     self.answer = Awaited::Body(response.into_body());
                 }
                 Awaited::Body(body) => match ready!(body.poll_data(context)) {
-                    None => return Poll::Ready(Ok(())),
+                    None => {
+                        if desk.call(self.key).1.is_grpc()
+                            && let Some(trailers) = ready!(body.poll_trailers(context))?
+                        {
+                            desk.call(self.key).1.end_http2(&trailers);
+                        }
+                        return Poll::Ready(Ok(()));
+                    }
                     Some(data) => {
                         let data = data?;
                         // Fails only if more is released than came.

@@ -13,6 +13,7 @@ use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader};
 use seawall_load::template::TemplateReader;
 
 use super::request_args::{self, BodySource, RequestArgs};
+use crate::expect::ExpectationArgs;
 
 /// The flags that say it.
 pub(crate) struct TargetFlags<'a> {
@@ -24,7 +25,10 @@ pub(crate) struct TargetFlags<'a> {
     pub(crate) targets: &'a str,
     /// Format of that file.
     pub(crate) format: TargetFormat,
+    /// Header lines, method and body.
     pub(crate) request: &'a RequestArgs,
+    /// What their responses must be like.
+    pub(crate) expect: &'a ExpectationArgs,
     /// The seed of placeholders, if they are to be filled.
     pub(crate) template: Option<u64>,
     /// What reads the files that it names.
@@ -101,7 +105,7 @@ impl TargetFlags<'_> {
                 self.files.read(file).with_context(|| format!("cannot read {file}"))?.into()
             }
         };
-        Ok(TargetDefaults { headers, body })
+        Ok(TargetDefaults { headers, body, expect: self.expect.conditions() })
     }
 }
 

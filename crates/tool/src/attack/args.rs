@@ -17,6 +17,7 @@ use seawall_load::{recorder, results, target};
 use super::load_args::RecordsOutput;
 use super::request_args::RequestArgs;
 use super::travel::ConnectionArgs;
+use crate::expect::ExpectationArgs;
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand, STDOUT};
 use crate::page::Loopback;
 
@@ -157,6 +158,8 @@ pub(crate) struct AttackArgs {
     /// Summary: text, json or none [default: text, none if records go there]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) summary: Option<SummaryFormat>,
+    #[command(flatten)]
+    pub(crate) expect: ExpectationArgs,
     #[command(flatten)]
     pub(crate) travel: ConnectionArgs,
     #[command(flatten)]

@@ -196,6 +196,7 @@ fn source(args: &AttackArgs, style: &RequestFraming, files: &InputFiles) -> anyh
         targets: &args.targets,
         format: args.format,
         request: &args.request,
+        expect: &args.expect,
         template: args.template.then_some(args.seed),
         files,
     };

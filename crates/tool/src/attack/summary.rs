@@ -40,9 +40,14 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
     row(&mut out, "Status codes", "code:count", &pairs(summary.status_codes.iter()));
     if !summary.failures.is_empty() {
         row(&mut out, "Failures", "reason:count", &pairs(summary.failures.iter()));
-        for example in summary.failure_examples.values() {
+        // The reasons of wrong answers follow, all of them.
+        let is_listed = |kind: &str| kind == "wrong-answer" && !summary.wrong_answers.is_empty();
+        for (_, example) in summary.failure_examples.iter().filter(|(kind, _)| !is_listed(kind)) {
             // Writing to a string cannot fail.
             let _ = writeln!(out, "  such as {example}");
+        }
+        for (reason, count) in &summary.wrong_answers {
+            let _ = writeln!(out, "  wrong-answer: {reason}: {count}");
         }
     }
     notes(&mut out, summary);

@@ -17,6 +17,7 @@ use seawall_search::goal::SearchGoal;
 use crate::attack::request_args::RequestArgs;
 use crate::attack::travel::ConnectionArgs;
 use crate::draft::ReportFiles;
+use crate::expect::ExpectationArgs;
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
 use crate::page::Loopback;
 
@@ -99,6 +100,8 @@ pub(crate) struct FindArgs {
     /// Redirects to follow; -1 takes a redirect as the answer
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
+    #[command(flatten)]
+    pub(crate) expect: ExpectationArgs,
     #[command(flatten)]
     pub(crate) travel: ConnectionArgs,
     #[command(flatten)]

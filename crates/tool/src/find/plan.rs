@@ -110,6 +110,7 @@ fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyho
         targets: &args.targets,
         format: args.format,
         request: &args.request,
+        expect: &args.expect,
         template: args.template.then_some(args.seed),
         files,
     };

@@ -33,7 +33,12 @@ pub(super) fn fingerprint(
         let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         anyhow::Ok(digest([&*text].into_iter()))
     });
-    let requests = list.requests().iter().flat_map(|request| [request.url.as_bytes(), request.bytes()]);
+    // Other conditions make another goal of the same requests.
+    let requests = list.requests().iter().flat_map(|request| {
+        let expected = request.expected().into_iter().flat_map(|set| set.iter());
+        let expected = expected.map(|condition| condition.source().as_bytes());
+        [request.url.as_bytes(), request.bytes()].into_iter().chain(expected)
+    });
     Ok(RequestFingerprint {
         via: Some(by.trim_start().to_owned()).filter(|by| !by.is_empty()),
         certificate_digest: certificate.transpose()?,

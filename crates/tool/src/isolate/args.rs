@@ -15,6 +15,7 @@ use super::vary::FactorSpec;
 use crate::attack::request_args::RequestArgs;
 use crate::attack::travel::ConnectionArgs;
 use crate::draft::ReportFiles;
+use crate::expect::ExpectationArgs;
 use crate::find::args::{MaxRate, goal};
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
 use crate::page::Loopback;
@@ -84,6 +85,8 @@ pub(crate) struct IsolateArgs {
     /// Redirects to follow; -1 takes a redirect as the answer
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(super) redirects: i64,
+    #[command(flatten)]
+    pub(super) expect: ExpectationArgs,
     #[command(flatten)]
     pub(super) travel: ConnectionArgs,
     #[command(flatten)]

@@ -264,6 +264,7 @@ fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> any
         targets: &args.targets,
         format: args.format,
         request: &args.request,
+        expect: &args.expect,
         template: None,
         files,
     };

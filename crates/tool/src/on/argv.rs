@@ -147,6 +147,18 @@ mod tests {
     }
 
     #[test]
+    fn pods_are_told_what_is_expected_of_responses() {
+        for (command, word) in
+            [(LoadCommand::Attack, "attack"), (LoadCommand::Find, "find"), (LoadCommand::Isolate, "isolate")]
+        {
+            let typed =
+                format!("seawall {word} --expect status=2xx --on kubernetes --expect=body!~error --pods 2");
+            let words = of(command, &typed, FlagOverrides::default());
+            assert_eq!(words, [word, "--expect", "status=2xx", "--expect=body!~error"]);
+        }
+    }
+
+    #[test]
     fn what_is_said_anew_replaces_what_was_said() {
         let anew = FlagOverrides { targets: Some("/run/seawall/stdin"), output: Some("none") };
         let words =

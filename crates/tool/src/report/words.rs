@@ -22,7 +22,10 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
         "after the schedule",
         "Responses and failures after the end of the schedule. No rate counts them: a server that needs 10 s for the requests of 5 s has half the good rate.",
     ),
-    ("good responses", "The share of all requests. A failure without a response has code 0 and is not good."),
+    (
+        "good responses",
+        "The share of all requests. A failure without a response, or with a wrong one (--expect), has code 0 and is not good.",
+    ),
     (
         "percentiles",
         "p99 is the response time that 99 % of all requests did not exceed, failures and timeouts included. From an HDR histogram: never below the true value and at most 0.1 % above it (1 % in charts over time and per target). Percentiles of parts are never averaged.",
@@ -49,7 +52,7 @@ the run were never sent and are missing here, so the schedule may have been long
 const OF_INTERVALS: &[(&str, &str)] = &[
     (
         "good responses",
-        "The share is of all scheduled requests, including requests that were never sent. A request that was not sent, or that failed without a response, has code 0 and is not good.",
+        "The share is of all scheduled requests, including requests that were never sent. A request that was not sent, or that failed without a response or with a wrong one (--expect), has code 0 and is not good.",
     ),
     (
         "percentiles",
@@ -70,7 +73,7 @@ const OF_INTERVALS: &[(&str, &str)] = &[
 const OF_A_RUN: &[(&str, &str)] = &[
     (
         "good responses",
-        "The share is of all scheduled requests, including requests that were never sent; during the run, it is of the ended requests. A request that was not sent, or that failed without a response, has code 0 and is not good.",
+        "The share is of all scheduled requests, including requests that were never sent; during the run, it is of the ended requests. A request that was not sent, or that failed without a response or with a wrong one (--expect), has code 0 and is not good.",
     ),
     (
         "offered rate",

@@ -209,7 +209,7 @@ fn figures(outcome: &RunOutcome, summary: &Summary) -> RunFigures {
     }
 }
 
-/// By status; 0 means that no answer came, as in results, or none could.
+/// By status; 0 means that no answer came, as in results, or none could, or that it was wrong (`--expect`).
 fn codes(summary: &Summary, unsent: u64) -> Vec<(u16, u64)> {
     let failures = summary.failures.values().copied().fold(unsent, u64::saturating_add);
     let none = (failures > 0).then_some((0, failures));

@@ -1,0 +1,139 @@
+//! Conditions that a response must meet to count as good: `--expect`, and `# expect=…` of a target.
+//!
+//! [`Expectation`] parses one condition, [`ExpectationSet`] holds all conditions of a target. [`check`] tests a response while it
+//! arrives: the transport feeds it, [`crate::course`] asks it for the verdict. This module knows no connection and no statistics. A
+//! response whose status is outside 200 to 399 is an error already, so no condition is tested on it.
+
+pub(crate) mod check;
+pub(crate) mod grpc;
+mod parse;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use memchr::memmem::Finder;
+use regex_lite::Regex;
+use serde_json::Value;
+
+use crate::fault::ExpectationSubject;
+
+pub use self::parse::ExpectationError;
+
+/// One condition, such as `body~ok`. The grammar is that of [`GRAMMAR`].
+#[derive(Debug, Clone)]
+pub struct Expectation {
+    /// As written.
+    source: String,
+    condition: Condition,
+    /// What an error text says of a response that fails the condition. Bounded, and no part of the response.
+    failure: String,
+}
+
+/// The grammar of a condition, as help texts and errors show it.
+pub const GRAMMAR: &str = "status=200,204 or 2xx; header:NAME, body with = (header only), ~ (contains), !~ (does not contain) or \
+                           =~ (matches a regular expression); json:/POINTER=VALUE; length with =, <, <=, > or >=";
+
+#[derive(Debug, Clone)]
+enum Condition {
+    Status(Vec<RangeInclusive<u16>>),
+    Header { name: String, test: TextTest },
+    Body(TextTest),
+    Json { pointer: String, value: Value },
+    Length(LengthTest),
+}
+
+#[derive(Debug, Clone)]
+enum TextTest {
+    Equals(Vec<u8>),
+    Contains { text: Box<Finder<'static>>, is_wanted: bool },
+    Matches(Regex),
+}
+
+/// Both ends are included.
+#[derive(Debug, Clone)]
+struct LengthTest(RangeInclusive<u64>);
+
+impl PartialEq for Expectation {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Eq for Expectation {}
+
+impl Expectation {
+    /// The condition as the user wrote it.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// What is said of a response that fails it, such as `body lacks "ok"`.
+    #[must_use]
+    pub fn failure(&self) -> &str {
+        &self.failure
+    }
+
+    fn subject(&self) -> ExpectationSubject {
+        match self.condition {
+            Condition::Status(_) => ExpectationSubject::Status,
+            Condition::Header { .. } => ExpectationSubject::Header,
+            Condition::Body(_) => ExpectationSubject::Body,
+            Condition::Json { .. } => ExpectationSubject::Json,
+            Condition::Length(_) => ExpectationSubject::Length,
+        }
+    }
+
+    /// Whether the condition can be tested on the whole body only.
+    fn needs_body(&self) -> bool {
+        matches!(self.condition, Condition::Body(TextTest::Matches(_)) | Condition::Json { .. })
+    }
+}
+
+impl TextTest {
+    /// Whether a value is, has or matches the text.
+    fn finds(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Equals(text) => text == value,
+            Self::Contains { text, .. } => text.find(value).is_some(),
+            Self::Matches(regex) => regex.is_match(&String::from_utf8_lossy(value)),
+        }
+    }
+
+    /// Whether that is as it should be.
+    fn is_met(&self, is_found: bool) -> bool {
+        match self {
+            Self::Contains { is_wanted, .. } => is_found == *is_wanted,
+            Self::Equals(_) | Self::Matches(_) => is_found,
+        }
+    }
+}
+
+/// All conditions of a target, in the order in which they are tested. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectationSet(Vec<Expectation>);
+
+impl ExpectationSet {
+    /// `None` without a condition.
+    #[must_use]
+    pub fn new(conditions: Vec<Expectation>) -> Option<Arc<Self>> {
+        (!conditions.is_empty()).then(|| Arc::new(Self(conditions)))
+    }
+
+    /// The conditions of `set` followed by one more.
+    #[must_use]
+    pub fn with(set: Option<&Arc<Self>>, more: Expectation) -> Arc<Self> {
+        let mut conditions = set.map_or_else(Vec::new, |set| set.0.clone());
+        conditions.push(more);
+        Arc::new(Self(conditions))
+    }
+
+    /// The conditions.
+    pub fn iter(&self) -> impl Iterator<Item = &Expectation> {
+        self.0.iter()
+    }
+
+    fn needs_body(&self) -> bool {
+        self.iter().any(Expectation::needs_body)
+    }
+}
