@@ -50,6 +50,7 @@ use self::args::SummaryFormat;
 use self::helm::{CommandHandler, ControlSocket};
 use self::intervals::{IntervalsFooter, IntervalsWriter};
 use self::live::{LiveDisplay, LiveSetup};
+use self::load_args::RecordsOutput;
 use self::log::PendingHdrLog;
 use self::many::DistributedAttack;
 use self::many::records::{self, PodRecords};
@@ -199,7 +200,9 @@ fn run_to_end(
     let whole = check_results(outcome.written, outcome.input_error, signals.received())
         .map_err(|error| errors.push(error))
         .unwrap_or(false);
-    errors.extend(generator_state::write_beside(&args.output, &judgement).err());
+    if let RecordsOutput::File(file) = args.records() {
+        errors.extend(generator_state::write_beside(file, &judgement).err());
+    }
     report_errors(errors)?;
     let interrupted = signals.received().filter(|_| !is_endless || !whole || signals.was_repeated());
     Ok(ExitCode::from(exit_code(&judgement, outcome.stop_reason, interrupted)))

@@ -34,13 +34,13 @@ fn path_beside(results: &str) -> PathBuf {
     PathBuf::from(format!("{results}.generator.json"))
 }
 
-/// Writes the state beside a results file that is complete. Standard output and `none` are no files, and have no state.
+/// Writes the state beside a results file that is complete. A pipe or a device has no state.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn write_beside(results: &str, judgement: &Judgement) -> anyhow::Result<()> {
     let Ok(metadata) = fs::metadata(results) else { return Ok(()) };
-    if matches!(results, "stdout" | "-" | "none") || !metadata.is_file() {
+    if !metadata.is_file() {
         return Ok(());
     }
     let document = GeneratorStateDocument {
@@ -115,7 +115,7 @@ mod tests {
             fs::write(path_beside(&results), text).unwrap();
             assert_eq!(warnings(&[results.clone()]), "", "{text}");
         }
-        write_beside("stdout", &judgement(GeneratorVerdict::Degraded)).unwrap();
-        assert!(!PathBuf::from("stdout.generator.json").exists());
+        write_beside("/dev/null", &judgement(GeneratorVerdict::Degraded)).unwrap();
+        assert!(!PathBuf::from("/dev/null.generator.json").exists());
     }
 }
