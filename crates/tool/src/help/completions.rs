@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use clap::builder::StyledStr;
 use clap::{Arg, Command, ValueEnum};
 
 /// Shells that completions are made for.
@@ -34,7 +35,7 @@ struct CompletionFlag {
 /// The script for a shell. `topics` may follow `help`, beside commands.
 pub(super) fn script(shell: CompletionShell, command: &Command, topics: &[(&str, &str)]) -> String {
     let mut places = Vec::new();
-    add(&mut places, String::new(), command);
+    add(&mut places, "", command);
     let commands = places.first().map(|place| place.names.clone()).unwrap_or_default();
     if let Some(help) = places.iter_mut().find(|place| place.path == "help") {
         help.names = commands;
@@ -47,20 +48,19 @@ pub(super) fn script(shell: CompletionShell, command: &Command, topics: &[(&str,
     }
 }
 
-fn add(places: &mut Vec<CompletionPlace>, path: String, command: &Command) {
+fn add(places: &mut Vec<CompletionPlace>, path: &str, command: &Command) {
     let shown = || command.get_subcommands().filter(|inner| !inner.is_hide_set());
-    let mut names: Vec<_> = shown()
-        .map(|inner| (inner.get_name().to_owned(), first_line(inner.get_about().map(ToString::to_string))))
-        .collect();
+    let mut names: Vec<_> =
+        shown().map(|inner| (inner.get_name().to_owned(), first_line(inner.get_about()))).collect();
     for argument in command.get_positionals() {
         let choices = argument.get_possible_values();
         names.extend(choices.iter().map(|choice| (choice.get_name().to_owned(), String::new())));
     }
     let flags =
         command.get_arguments().filter(|argument| !argument.is_positional() && !argument.is_hide_set());
-    places.push(CompletionPlace { path: path.clone(), names, flags: flags.map(flag).collect() });
+    places.push(CompletionPlace { path: path.to_owned(), names, flags: flags.map(flag).collect() });
     for inner in shown() {
-        add(places, format!("{path} {}", inner.get_name()).trim_start().to_owned(), inner);
+        add(places, format!("{path} {}", inner.get_name()).trim_start(), inner);
     }
 }
 
@@ -69,13 +69,13 @@ fn flag(argument: &Arg) -> CompletionFlag {
     CompletionFlag {
         long: argument.get_long().map(str::to_owned),
         short: argument.get_short(),
-        about: first_line(argument.get_help().map(ToString::to_string)),
+        about: first_line(argument.get_help()),
         takes_value,
     }
 }
 
-fn first_line(text: Option<String>) -> String {
-    text.as_deref().and_then(|text| text.lines().next()).unwrap_or_default().to_owned()
+fn first_line(text: Option<&StyledStr>) -> String {
+    text.map(ToString::to_string).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
 impl CompletionFlag {
@@ -136,7 +136,9 @@ fn fish(places: &[CompletionPlace]) -> String {
         if path.is_empty() {
             conditions.push("__fish_use_subcommand".to_owned());
         } else if !names.is_empty() {
-            let names: Vec<_> = names.iter().map(|(name, _)| name.as_str()).collect();
+            // `help help` is nobody's wish, and would rule `help` itself out.
+            let names = names.iter().map(|(name, _)| name.as_str()).filter(|name| name != path);
+            let names: Vec<_> = names.collect();
             conditions.push(format!("not __fish_seen_subcommand_from {}", names.join(" ")));
         }
         let begin = format!("complete -c seawall -n {}", quoted(&conditions.join("; and ")));
