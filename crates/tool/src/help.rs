@@ -3,13 +3,15 @@
 //! The commands that send load have a hundred flags. Which of them `-h` shows, and under which heading `--help` lists each, stands in the
 //! tables here and nowhere else. Knows no flag's meaning.
 
+mod completions;
+
 use std::io::{Write as _, stderr, stdout};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use clap::{Arg, CommandFactory as _, ValueEnum};
-use clap_complete::shells::{Bash, Fish, Zsh};
+use clap::{Arg, CommandFactory as _};
 
+use self::completions::CompletionShell;
 use crate::{Cli, exit};
 
 /// What is asked about.
@@ -26,14 +28,6 @@ pub(crate) struct HelpArgs {
 pub(crate) struct CompletionsArgs {
     /// Shell: bash, zsh or fish
     shell: CompletionShell,
-}
-
-/// Shells that completions are made for.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum CompletionShell {
-    Bash,
-    Zsh,
-    Fish,
 }
 
 /// Topics, what each is about, and its text.
@@ -353,13 +347,10 @@ fn topic_text(name: &str) -> Option<&'static str> {
 /// # Errors
 /// Standard output cannot be written to.
 pub(crate) fn complete(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
-    let (mut command, mut script) = (arrange(Cli::command()), Vec::new());
-    match args.shell {
-        CompletionShell::Bash => clap_complete::generate(Bash, &mut command, "seawall", &mut script),
-        CompletionShell::Zsh => clap_complete::generate(Zsh, &mut command, "seawall", &mut script),
-        CompletionShell::Fish => clap_complete::generate(Fish, &mut command, "seawall", &mut script),
-    }
-    show(&script)
+    let mut command = arrange(Cli::command());
+    command.build();
+    let topics = TOPICS.map(|(name, about, _)| (name, about));
+    show(completions::script(args.shell, &command, &topics).as_bytes())
 }
 
 fn show(text: &[u8]) -> anyhow::Result<ExitCode> {

@@ -305,6 +305,9 @@ fn help_has_topics_and_completions_for_three_shells() {
     assert!(shown("seawall help attack").contains("\nLoad:\n"));
     assert!(shown("seawall help emulate server").contains("--fault"));
     assert_eq!(typed("seawall help nonsense").0.status.code(), Some(1));
+    let bash = "seawall completions bash > c && bash -c '. ./c; COMP_WORDS=(seawall attack --conc); COMP_CWORD=2; _seawall; echo \
+                \"$COMPREPLY\"; COMP_WORDS=(seawall help exi); _seawall; echo \"$COMPREPLY\"'";
+    assert_eq!(shown(bash), "--concurrency\nexit-codes\n");
     for shell in ["bash", "zsh", "fish"] {
         assert!(shown(&format!("seawall completions {shell}")).contains("concurrency"), "{shell}");
     }
