@@ -184,6 +184,14 @@ mod tests {
         assert!(said.starts_with("targets.txt:3: bad variant: expected before"), "{said}");
     }
 
+    /// It was part of the method.
+    #[test]
+    fn a_byte_order_mark_in_front_of_the_targets_is_skipped() {
+        let targets = read("\u{feff}GET http://a/\n", TargetDefaults::default()).unwrap();
+        assert_eq!(targets[0].method, "GET");
+        assert!(mistake("GET http://a/\n\n\u{feff}GET http://a/").starts_with("targets.txt:3: bad method"));
+    }
+
     #[test]
     fn a_mistake_names_file_line_and_reason() {
         assert_eq!(

@@ -13,6 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::files::InputFiles;
+use crate::template::PLACEHOLDER;
 use crate::variant::Variant;
 
 /// One request as the user wrote it, the flags' headers and body included.
@@ -30,6 +31,15 @@ pub struct Target {
     pub weight: Weight,
     /// The way that its requests travel, if it is not the run's own.
     pub variant: Option<Arc<Variant>>,
+}
+
+impl Target {
+    /// Whether its URL, a header value or its body holds what begins a placeholder.
+    fn has_placeholder(&self) -> bool {
+        self.url.contains(PLACEHOLDER)
+            || self.headers.iter().any(|(_, value)| value.contains(PLACEHOLDER))
+            || memchr::memmem::find(&self.body, PLACEHOLDER.as_bytes()).is_some()
+    }
 }
 
 /// How often a target is chosen, relative to the others; not zero.
@@ -149,6 +159,8 @@ pub struct TargetReader {
     format: TargetFormat,
     defaults: TargetDefaults,
     files: InputFiles,
+    /// Called once, with the file and the line of the first target that has a placeholder.
+    warn_of_placeholder: Option<fn(&str, usize)>,
 }
 
 impl fmt::Debug for TargetReader {
@@ -174,7 +186,14 @@ impl TargetReader {
             format,
             defaults,
             files: InputFiles::default(),
+            warn_of_placeholder: None,
         }
+    }
+
+    /// The same, which calls `warn` with file and line of the first target that has a placeholder: for whom nothing fills it.
+    #[must_use]
+    pub fn with_placeholder_warning(self, warn: fn(&str, usize)) -> Self {
+        Self { warn_of_placeholder: Some(warn), ..self }
     }
 
     /// The same, which reads the files that targets name so.
@@ -204,7 +223,13 @@ impl TargetReader {
             TargetFormat::Http => http::next(&mut self.lines, &self.defaults, &self.files),
             TargetFormat::Json => json::next(&mut self.lines, &self.defaults),
         };
-        read.map_err(|reason| self.mistake(self.lines.number, reason))
+        let read = read.map_err(|reason| self.mistake(self.lines.number, reason))?;
+        if let Some((target, line)) = &read
+            && let Some(warn) = self.warn_of_placeholder.take_if(|_| target.has_placeholder())
+        {
+            warn(&self.lines.file, *line);
+        }
+        Ok(read)
     }
 }
 
@@ -229,6 +254,10 @@ impl Lines {
             return Ok(None);
         }
         self.number += 1;
+        // A byte order mark, which editors put in front of a file.
+        if self.number == 1 && line.starts_with("\u{feff}".as_bytes()) {
+            line.drain(..3);
+        }
         if length as u64 == self.longest && line.last() != Some(&b'\n') {
             return Err(TargetErrorKind::LineTooLong(self.longest));
         }

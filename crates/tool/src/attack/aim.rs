@@ -1,6 +1,6 @@
 //! What is sent, as the flags of whichever command say it: targets, and what those have that say nothing else.
 
-use std::io::BufRead;
+use std::io::{BufRead, Write as _, stderr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,7 +74,12 @@ impl TargetFlags<'_> {
 
     fn reader(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<TargetReader> {
         let reader = TargetReader::new(self.targets, input, self.format, self.defaults()?);
-        Ok(reader.with_files(self.files.clone()))
+        let reader = reader.with_files(self.files.clone());
+        Ok(if self.template.is_some() {
+            reader
+        } else {
+            reader.with_placeholder_warning(warn_of_placeholder)
+        })
     }
 
     fn defaults(&self) -> anyhow::Result<TargetDefaults> {
@@ -88,6 +93,14 @@ impl TargetFlags<'_> {
         };
         Ok(TargetDefaults { headers, body })
     }
+}
+
+fn warn_of_placeholder(file: &str, line: usize) {
+    // Nothing is lost if nobody can read it.
+    let _ = writeln!(
+        stderr(),
+        "seawall: {file}:{line}: the target contains \"{{{{\" and is sent as it stands; --template fills placeholders (attack, find)"
+    );
 }
 
 pub(crate) fn open(file: &str, files: &InputFiles) -> anyhow::Result<Box<dyn BufRead + Send>> {

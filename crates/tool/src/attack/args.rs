@@ -443,8 +443,16 @@ interval, and a last line, without which the file is cut. Times are numbers of s
   the summary    figures of the whole run, findings, and the machine's checks
 
 Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
-{{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in
-a request. A request is a function of the hit's number and the seed.
+{{row FILE [COLUMN]}} row after row; {{pick FILE [COLUMN]}} a random row, the same everywhere in a
+request. A request is a function of the hit's number and the seed. COLUMN is
+  a name      {{row users.csv name}}: CSV (RFC 4180) whose first line is the header, which is not sent
+  a number    {{row users.csv 2}}: CSV without a header, columns from 1; the first line is data, too
+  a pointer   {{row users.jsonl /user/name}}: JSON lines, a value by JSON pointer (RFC 6901)
+  nothing     {{row users.txt}}: the whole line
+Names and numbers of one file do not mix. Values are escaped where they go: percent-encoded in the URL
+and in bodies of content type application/x-www-form-urlencoded, escaped inside the quotes of a JSON body
+(by content type, or by its look). Header values with line breaks are refused. {{raw row FILE COLUMN}}
+escapes nothing.
 
 Steering (--control-socket PATH), a line per command, each answered by a line that begins with ok or error:
   rate 500/s           from now on; of --stages, for the rest of its time
