@@ -239,7 +239,7 @@ impl Accounting {
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.length_mismatch += u64::from(other);
         self.count(&finished);
-        if let Some(variant) = &request.origin.variant {
+        if let Some(variant) = &request.origin().variant {
             self.stats.variants.count(&variant.name, &finished);
         }
         if self.counting.samples_per_outcome > 0 {
@@ -403,6 +403,6 @@ fn carrier(flight: &InFlightRequest) -> Option<ConnectionTimings> {
 }
 
 fn name_request(record: &mut Record, request: &PreparedRequest) {
-    record.method.push_str(&request.method);
-    record.url.push_str(&request.url);
+    record.method.push_str(request.method());
+    record.url.push_str(request.url());
 }

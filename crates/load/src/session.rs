@@ -306,14 +306,16 @@ fn known_addresses(
     let clock = RunClock::start();
     let mut known = HashMap::new();
     for request in list.requests() {
-        known.entry(request.origin.clone()).or_insert_with(|| {
-            let began = clock.now();
-            let found = dial.lookup(&request.origin);
-            if dial.known_addresses(&request.origin).is_none() {
-                times.record(clock.now().saturating_sub(began));
-            }
-            found
-        });
+        let origin = request.origin();
+        if known.contains_key(origin) {
+            continue;
+        }
+        let began = clock.now();
+        let found = dial.lookup(origin);
+        if dial.known_addresses(origin).is_none() {
+            times.record(clock.now().saturating_sub(began));
+        }
+        known.insert(origin.clone(), found);
     }
     known
 }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use self::data::{DataColumn, DataFiles, RowPart};
 use self::escape::{Escape, PlaceholderPlace};
 use crate::files::InputFiles;
+use crate::request::shorten;
 use crate::target::Target;
 
 /// A target with holes.
@@ -105,7 +106,7 @@ impl TemplateReader {
         let place = target.url.find("://").map_or(0, |scheme| scheme + 3);
         let path = target.url[place..].find(['/', '?', '#']).map_or(target.url.len(), |path| place + path);
         if target.url[..path].contains(PLACEHOLDER) {
-            return Err(TemplateError::Host(target.url.clone()));
+            return Err(TemplateError::Host(shorten(&target.url)));
         }
         let mut template = Template {
             url: self.pieces(&target.url, PlaceholderPlace::Uniform(Escape::Percent))?,
@@ -130,8 +131,9 @@ impl TemplateReader {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once(PLACEHOLDER) {
-            let (inside, after) =
-                after.split_once("}}").ok_or_else(|| TemplateError::Placeholder(format!("{{{{{after}")))?;
+            let (inside, after) = after
+                .split_once("}}")
+                .ok_or_else(|| TemplateError::Placeholder(shorten(&format!("{{{{{after}"))))?;
             let escape = place.after(before);
             pieces.push(Piece::Text(before.to_owned()));
             pieces.push(self.placeholder(inside, escape)?);
@@ -142,7 +144,7 @@ impl TemplateReader {
     }
 
     fn placeholder(&mut self, inside: &str, escape: Escape) -> Result<Piece, TemplateError> {
-        let bad = || TemplateError::Placeholder(format!("{{{{{inside}}}}}"));
+        let bad = || TemplateError::Placeholder(shorten(&format!("{{{{{inside}}}}}")));
         let number = |word: &str| word.parse::<u64>().map_err(|_| bad());
         let (escape, inside) = match first_word(inside) {
             ("raw", rest) => (escape.raw(), rest),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight, header};
 use crate::files::InputFiles;
+use crate::request::shorten;
 use crate::variant::Variant;
 
 /// The next target and its first line.
@@ -53,9 +54,9 @@ fn variant(text: &str) -> Result<Variant, TargetErrorKind> {
 }
 
 fn method_and_url(line: &str) -> Result<(String, String), TargetErrorKind> {
-    let (method, url) = line.split_once(' ').ok_or_else(|| TargetErrorKind::NoUrl(line.to_owned()))?;
+    let (method, url) = line.split_once(' ').ok_or_else(|| TargetErrorKind::NoUrl(shorten(line)))?;
     if !is_method(method) {
-        return Err(TargetErrorKind::Method(method.to_owned()));
+        return Err(TargetErrorKind::Method(shorten(method)));
     }
     Ok((method.to_owned(), url.trim().to_owned()))
 }

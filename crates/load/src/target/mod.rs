@@ -13,6 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::files::InputFiles;
+use crate::request::shorten;
 use crate::template::PLACEHOLDER;
 use crate::variant::Variant;
 
@@ -279,7 +280,7 @@ pub fn header(line: &str) -> Result<(String, String), TargetErrorKind> {
     let parts = line.split_once(':').map(|(key, value)| (key.trim(), value.trim()));
     match parts {
         Some((key, value)) if is_token(key) && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(TargetErrorKind::Header(line.to_owned())),
+        _ => Err(TargetErrorKind::Header(shorten(line))),
     }
 }
 

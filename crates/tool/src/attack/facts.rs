@@ -27,7 +27,8 @@ pub(super) fn of(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
 fn target(args: &AttackArgs, source: &RequestSource) -> String {
     let RequestSource::List(list) = source else { return format!("targets read from {}", args.targets) };
     let requests = list.requests();
-    let first = requests.first().map(|first| format!("{} {}", first.method, first.url)).unwrap_or_default();
+    let first =
+        requests.first().map(|first| format!("{} {}", first.method(), first.url())).unwrap_or_default();
     match requests.len() {
         0 | 1 => first,
         many => format!("{many} targets, {first} and on"),

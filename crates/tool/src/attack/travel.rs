@@ -206,6 +206,7 @@ impl ConnectionArgs {
             chunked,
             close: !self.keepalive,
             http2: self.http2 || self.h2c,
+            http2_needs_tls: !self.h2c,
             proxies: Arc::new(self.proxies()?),
         })
     }

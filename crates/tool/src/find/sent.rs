@@ -28,12 +28,12 @@ pub(super) fn fingerprint(
     redirects: i64,
 ) -> anyhow::Result<RequestFingerprint> {
     let first = list.requests().first();
-    let by = first.map(|first| describe_route(&travel.dial, &first.origin)).unwrap_or_default();
+    let by = first.map(|first| describe_route(&travel.dial, first.origin())).unwrap_or_default();
     let certificate = flags.certificate().map(|file| {
         let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         anyhow::Ok(digest([&*text].into_iter()))
     });
-    let requests = list.requests().iter().flat_map(|request| [request.url.as_bytes(), request.bytes()]);
+    let requests = list.requests().iter().flat_map(|request| [request.url().as_bytes(), request.bytes()]);
     Ok(RequestFingerprint {
         via: Some(by.trim_start().to_owned()).filter(|by| !by.is_empty()),
         certificate_digest: certificate.transpose()?,
