@@ -341,12 +341,11 @@ fn per_second(count: u64, over: Nanos) -> f64 {
     if over > 0 { count as f64 / (over as f64 / SECOND as f64) } else { 0.0 }
 }
 
-/// The rate of what came within the schedule. A schedule that was over before half of all answers were there, such as one of 20 requests
-/// within 20 ns, says nothing about the target's rate: then it is that of all answers over the whole run.
+/// The rate of what came within the schedule. A run of so many requests has no time of its own: 20 requests may be due within 20 ns, so its
+/// rate is that of all answers until the last.
 fn rate_in_schedule(outcome: &RunOutcome, all: u64, late: u64, window: Nanos) -> f64 {
-    let total = &outcome.total;
-    if total.after_schedule.completed > total.ended() / 2 {
-        return per_second(all, outcome.elapsed);
+    if outcome.ended_by_count {
+        return per_second(all, window.max(outcome.elapsed));
     }
     per_second(all.saturating_sub(late), window)
 }

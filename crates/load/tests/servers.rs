@@ -245,6 +245,7 @@ fn a_schedule_that_is_over_before_the_answers_come_has_the_rate_of_the_whole_run
     let outcome = run(plan);
     let summary = Summary::new(&outcome);
     let rate = 20.0 / (outcome.elapsed as f64 / SECOND as f64);
+    assert!(outcome.total.after_schedule.completed > 0, "{:?}", outcome.total.after_schedule);
     assert_eq!((summary.good, summary.achieved_rate, summary.goodput), (20, rate, rate));
 }
 
@@ -1387,7 +1388,7 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     let server = Server::answering(OK).unwrap();
     let mut rows = tempfile::NamedTempFile::new().unwrap();
     rows.write_all(b"fine\nnot\tfine\n").unwrap();
-    let file = format!("GET {}/{{{{row {}}}}}\n", server.url(""), rows.path().display());
+    let file = format!("GET {}/{{{{raw row {}}}}}\n", server.url(""), rows.path().display());
     let reader = TargetReader::new(
         "t",
         Box::new(std::io::Cursor::new(file)),
