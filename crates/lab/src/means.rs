@@ -41,7 +41,7 @@ impl ConnectionPlan {
     pub fn of(source: &RequestSource, travel: &TransportOptions, is_bounded: bool) -> Self {
         let (hosts, several) = match source {
             RequestSource::List(list) => {
-                let origins: BTreeSet<_> = list.requests().iter().map(|request| &request.origin).collect();
+                let origins: BTreeSet<_> = list.requests().iter().map(|request| request.origin()).collect();
                 (Some(origins.len() as u64), origins.iter().any(|origin| travel.multiplexes(origin)))
             }
             RequestSource::Lazy(_) => (None, is_bounded && (travel.http2.over_tls || travel.http2.clear)),

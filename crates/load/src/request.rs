@@ -9,21 +9,24 @@
 
 mod head;
 mod place;
+mod shape;
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustls::pki_types::ServerName;
 use url::Url;
 
-use self::head::{TargetHeaders, body, head, http2};
-use self::place::UrlParts;
-pub(crate) use self::place::percent_decoded;
+use self::head::{CHUNKED_END, body};
+pub use self::place::normalized_host;
+use self::place::{UrlAuthority, push_origin_form, split_url};
+pub(crate) use self::place::{percent_decoded, shorten};
+pub use self::shape::RequestBuilder;
+use self::shape::RequestShape;
 use crate::expectation::ExpectationSet;
 use crate::proxy::ProxyRules;
-use crate::target::Target;
-use crate::variant::{Variant, VariantProtocol};
+use crate::target::{Target, Weight};
+use crate::variant::Variant;
 
 /// Where a request goes: what a connection is made to and kept under.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,7 +69,7 @@ pub enum RequestBuildError {
     /// Not an absolute URL.
     #[error("bad URL {url:?}: {reason}")]
     Url {
-        /// As written.
+        /// As written; the beginning of a long one.
         url: String,
         /// What is wrong.
         reason: String,
@@ -79,6 +82,12 @@ pub enum RequestBuildError {
     Header(String),
 }
 
+impl RequestBuildError {
+    fn bad_url(url: &str, reason: &str) -> Self {
+        Self::Url { url: shorten(url), reason: reason.to_owned() }
+    }
+}
+
 /// How requests are framed, the same for all of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestFraming {
@@ -88,26 +97,22 @@ pub struct RequestFraming {
     pub close: bool,
     /// The run may speak HTTP/2.
     pub http2: bool,
+    /// But not without TLS, so that targets of the scheme http need no head for it.
+    pub http2_needs_tls: bool,
     /// A request that goes to a proxy without a tunnel names its whole URL (RFC 9112 section 3.2.2).
     pub proxies: Arc<ProxyRules>,
 }
 
-/// A target ready to send.
+/// A target ready to send. Small, because a list may have millions of them: what they have in common is shared.
 #[derive(Debug, Clone)]
 pub struct PreparedRequest {
-    /// Method, as the record says it.
-    pub method: String,
-    /// URL, as the record says it.
-    pub url: String,
-    /// Where it goes.
-    pub origin: Origin,
+    shape: Arc<RequestShape>,
+    /// The URL as written, and behind it everything that goes to the socket.
+    text: Bytes,
+    url_length: u32,
+    path_length: u32,
     /// Bytes of its body, as the record says it.
     pub body_length: u64,
-    /// The connection is not used again after it.
-    pub close: bool,
-    bytes: Vec<u8>,
-    target: Target,
-    http2: Option<Box<http::Request<()>>>,
 }
 
 impl PreparedRequest {
@@ -116,35 +121,40 @@ impl PreparedRequest {
     /// # Errors
     /// [`RequestBuildError`].
     pub fn new(target: &Target, style: &RequestFraming) -> Result<Self, RequestBuildError> {
-        let mut place = UrlParts::of(&target.url)?;
-        place.origin.variant.clone_from(&target.variant);
-        let variant = target.variant.as_deref();
-        let mut headers = TargetHeaders::read(target)?;
-        let keep_alive = variant.and_then(|variant| variant.keep_alive).unwrap_or(!style.close);
-        headers.close = headers.says_close || !keep_alive;
-        let mut bytes = Vec::with_capacity(256 + target.body.len());
-        let proxies = variant.and_then(|variant| variant.proxies.as_deref()).unwrap_or(&style.proxies);
-        let proxy = proxies.for_origin(&place.origin).filter(|_| !place.origin.tls);
-        head(&mut bytes, target, &place, &headers, proxy);
-        body(&mut bytes, target, style);
-        if place.origin.tls && ServerName::try_from(place.origin.server_name()).is_err() {
-            return Err(RequestBuildError::Url {
-                url: target.url.clone(),
-                reason: "the host is not a valid TLS server name".to_owned(),
-            });
-        }
-        let speaks_http2 =
-            style.http2 || variant.is_some_and(|variant| variant.protocol == Some(VariantProtocol::Http2));
-        let http2 = speaks_http2.then(|| http2(target, &place, &headers)).transpose()?.map(Box::new);
+        let mut text = Vec::with_capacity(256 + 2 * target.url.len() + target.body.len());
+        let (base, path) = split_url(&target.url)?;
+        let shape = Arc::new(RequestShape::new(target, base, style)?);
+        let request = Self::assemble(shape, target, path, style, &mut text)?;
+        request.with_text(Bytes::from(text))
+    }
+
+    /// All but the text, which is left in `text`.
+    fn assemble(
+        shape: Arc<RequestShape>,
+        target: &Target,
+        path: &str,
+        style: &RequestFraming,
+        text: &mut Vec<u8>,
+    ) -> Result<Self, RequestBuildError> {
+        text.clear();
+        text.extend_from_slice(target.url.as_bytes());
+        text.extend_from_slice(target.method.as_bytes());
+        text.push(b' ');
+        text.extend_from_slice(shape.absolute.as_bytes());
+        let start = text.len();
+        push_origin_form(text, path);
+        let length = |bytes: usize| {
+            u32::try_from(bytes).map_err(|_| RequestBuildError::bad_url(&target.url, "it is too long"))
+        };
+        let path_length = length(text.len() - start)?;
+        text.extend_from_slice(&shape.lines);
+        body(text, target, style);
         Ok(Self {
-            http2,
-            method: target.method.clone(),
-            url: target.url.clone(),
-            origin: place.origin,
+            shape,
+            text: Bytes::new(),
+            url_length: length(target.url.len())?,
+            path_length,
             body_length: target.body.len() as u64,
-            close: headers.close,
-            bytes,
-            target: target.clone(),
         })
     }
 
@@ -152,20 +162,71 @@ impl PreparedRequest {
     #[inline]
     #[must_use]
     pub fn expected(&self) -> Option<&Arc<ExpectationSet>> {
-        self.target.expect.as_ref()
+        self.shape.expect.as_ref()
+    }
+
+    /// The same with its text, which HTTP/2 must be able to send, too, if the run may speak it.
+    fn with_text(mut self, text: Bytes) -> Result<Self, RequestBuildError> {
+        self.text = text;
+        if let Some(http2) = &self.shape.http2 {
+            let checked = http2.with_path(self.path());
+            checked.map_err(|error| RequestBuildError::bad_url(self.url(), &error.to_string()))?;
+        }
+        Ok(self)
+    }
+
+    /// Method, as the record says it.
+    #[inline]
+    #[must_use]
+    pub fn method(&self) -> &str {
+        &self.shape.method
+    }
+
+    /// URL, as the record says it.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        // It was a string.
+        std::str::from_utf8(&self.text[..self.url_length as usize]).unwrap_or_default()
+    }
+
+    /// Where it goes.
+    #[inline]
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.shape.origin
+    }
+
+    /// Whether the connection is not used again after it.
+    #[inline]
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        self.shape.close
     }
 
     /// Everything that goes to the socket.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.text[self.url_length as usize..]
+    }
+
+    /// The path of the request line.
+    fn path(&self) -> Bytes {
+        let start = self.url_length as usize + self.shape.method.len() + 1 + self.shape.absolute.len();
+        self.text.slice(start..start + self.path_length as usize)
+    }
+
+    /// The body without its framing.
+    fn body(&self) -> Bytes {
+        let length = usize::try_from(self.body_length).unwrap_or_default();
+        let end = self.text.len() - if self.shape.chunked && length > 0 { CHUNKED_END.len() } else { 0 };
+        self.text.slice(end - length..end)
     }
 
     /// The same for HTTP/2, if the run may speak it.
     pub(crate) fn http2(&self) -> Option<(http::Request<()>, Bytes)> {
-        let head = (**self.http2.as_ref()?).clone();
-        Some((head, Bytes::from_owner(Arc::clone(&self.target.body))))
+        let head = self.shape.http2.as_ref()?.with_path(self.path()).ok()?;
+        Some((head, self.body()))
     }
 
     /// Whether sending it twice does no harm in the eyes of Go's client (net/http `Request.isReplayable`), so that it may be
@@ -176,8 +237,20 @@ impl PreparedRequest {
         let says_so = |(name, _): &(String, String)| {
             ["Idempotency-Key", "X-Idempotency-Key"].iter().any(|key| name.eq_ignore_ascii_case(key))
         };
-        matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE")
-            || self.target.headers.iter().any(says_so)
+        matches!(self.method(), "GET" | "HEAD" | "OPTIONS" | "TRACE")
+            || self.shape.headers.iter().any(says_so)
+    }
+
+    /// The target that it was made of, but for the weight.
+    fn target(&self) -> Target {
+        Target {
+            method: self.method().to_owned(),
+            url: self.url().to_owned(),
+            headers: self.shape.headers.clone(),
+            body: Arc::from(&self.body()[..]),
+            weight: Weight::default(),
+            variant: self.origin().variant.clone(),
+        }
     }
 
     /// The same target in this style, and with another method if one is given.
@@ -186,7 +259,7 @@ impl PreparedRequest {
         style: &RequestFraming,
         method: Option<&str>,
     ) -> Result<Self, RequestBuildError> {
-        let mut target = self.target.clone();
+        let mut target = self.target();
         if let Some(method) = method {
             method.clone_into(&mut target.method);
         }
@@ -205,13 +278,10 @@ impl PreparedRequest {
         location: &str,
         style: &RequestFraming,
     ) -> Result<Self, RequestBuildError> {
-        let bad = |reason: url::ParseError| RequestBuildError::Url {
-            url: location.to_owned(),
-            reason: reason.to_string(),
-        };
-        let mut url = Url::parse(&self.url).and_then(|base| base.join(location)).map_err(bad)?;
+        let bad = |reason: url::ParseError| RequestBuildError::bad_url(location, &reason.to_string());
+        let mut url = Url::parse(self.url()).and_then(|base| base.join(location)).map_err(bad)?;
         url.set_fragment(None);
-        let mut target = Target { url: url.into(), ..self.target.clone() };
+        let mut target = Target { url: url.into(), ..self.target() };
         if matches!(status, 301..=303) {
             target.body = Arc::default();
             target.headers.retain(|(name, _)| !is_one_of(name, &OF_BODIES));
@@ -219,8 +289,8 @@ impl PreparedRequest {
                 target.method = "GET".to_owned();
             }
         }
-        let origin = UrlParts::of(&target.url)?.origin;
-        let same_place = origin.is_same_place(&self.origin);
+        let origin = UrlAuthority::of(split_url(&target.url)?.0, &target.url)?.origin;
+        let same_place = origin.is_same_place(self.origin());
         // A scheme or an authority says where to go; what has neither goes where this one went.
         if Url::parse(location).is_ok() || !same_place {
             target.headers.retain(|(name, _)| !is_one_of(name, &["host"]));
@@ -228,7 +298,7 @@ impl PreparedRequest {
         if !same_place {
             target.variant = target.variant.map(|variant| Arc::new(variant.for_other_host()));
         }
-        if !is_same_or_below(&origin.host, &self.origin.host) {
+        if !is_same_or_below(&origin.host, &self.origin().host) {
             target.headers.retain(|(name, _)| !is_one_of(name, &CREDENTIALS));
         }
         Self::new(&target, style)
@@ -344,7 +414,7 @@ mod tests {
         let origin = |url: &str| {
             PreparedRequest::new(&target("GET", url, &[], ""), &RequestFraming::default())
                 .unwrap()
-                .origin
+                .origin()
                 .to_string()
         };
         assert_eq!(origin("http://a"), "a:80");
@@ -375,6 +445,37 @@ mod tests {
         assert!(refused("http://a/", &[("X", "a\r\nB: c")]));
     }
 
+    fn refusal(url: &str) -> String {
+        PreparedRequest::new(&target("GET", url, &[], ""), &RequestFraming::default())
+            .unwrap_err()
+            .to_string()
+    }
+
+    /// It was refused by a limit that nothing named, and printed whole.
+    #[test]
+    fn a_url_above_the_limit_is_refused_with_the_limit_and_the_beginning_of_it() {
+        let url = format!("http://a/{}", "é".repeat(50_000));
+        let said = refusal(&url);
+        assert!(said.len() < 500 && said.starts_with("bad URL \"http://a/é"), "{said}");
+        assert!(said.ends_with("it has 100009 bytes, and at most 65534 are sent"), "{said}");
+        for http2 in [false, true] {
+            let style = RequestFraming { http2, ..RequestFraming::default() };
+            let longest = format!("http://a/{}", "x".repeat(65_534 - 9));
+            assert!(PreparedRequest::new(&target("GET", &longest, &[], ""), &style).is_ok());
+        }
+    }
+
+    /// It was "invalid IPv6 address".
+    #[test]
+    fn an_ipv6_zone_is_refused_by_name() {
+        for url in ["http://[fe80::1%25eth0]/", "https://[fe80::1%eth0]:8443/x"] {
+            assert!(
+                refusal(url)
+                    .ends_with("IPv6 zones, such as %25eth0, are not supported: use an address without one")
+            );
+        }
+    }
+
     #[test]
     fn redirects_as_go_follows_them() {
         let given = [("Authorization", "secret"), ("Host", "b"), ("X", "1")];
@@ -382,10 +483,7 @@ mod tests {
             PreparedRequest::new(&target("POST", "http://a/x", &given, "hi"), &RequestFraming::default())
                 .unwrap();
         let see_other = post.redirected(303, "y?z#w", &RequestFraming::default()).unwrap();
-        assert_eq!(
-            (see_other.method.as_str(), see_other.url.as_str(), see_other.body_length),
-            ("GET", "http://a/y?z", 0)
-        );
+        assert_eq!((see_other.method(), see_other.url(), see_other.body_length), ("GET", "http://a/y?z", 0));
         let same = post.redirected(307, "http://c/", &RequestFraming::default()).unwrap();
         let text = String::from_utf8(same.bytes().to_vec()).unwrap();
         assert!(text.starts_with("POST / HTTP/1.1\r\nHost: c\r\n") && text.ends_with("\r\n\r\nhi"), "{text}");

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel}
 
 use crate::flights::RequestRef;
 use crate::poller::SenderWaker;
-use crate::request::{PreparedRequest, RequestBuildError, RequestFraming};
+use crate::request::{PreparedRequest, RequestBuildError, RequestBuilder, RequestFraming};
 use crate::schedule::ScheduleShard;
-use crate::target::{TargetError, TargetReader, Weight};
+use crate::target::{Target, TargetError, TargetReader, Weight};
 use crate::template::{Template, TemplateReader};
 
 /// Requests read ahead per thread.
@@ -149,11 +149,14 @@ impl RequestSource {
     /// Whether TLS is to be expected. Where no listed target asks for it, only a redirect can, and the first one waits for it.
     pub(crate) fn may_need_tls(&self) -> bool {
         match self {
-            Self::List(list) => list.requests().iter().any(|request| request.origin.tls),
+            Self::List(list) => list.requests().iter().any(|request| request.origin().tls),
             Self::Lazy(_) => true,
         }
     }
 }
+
+/// A request with its weight, and the template that it is a sample of.
+type SuppliedRequest = (PreparedRequest, Weight, Option<Template>);
 
 /// Targets on their way from an input to requests.
 #[derive(Debug)]
@@ -179,15 +182,26 @@ impl RequestReader {
     /// The first mistake, or an input that makes no list.
     pub fn list(mut self) -> Result<RequestList, RequestInputError> {
         let (mut requests, mut templates) = (Vec::new(), Vec::new());
-        while let Some((request, weight, template)) = self.next_request()? {
+        let mut builder = RequestBuilder::new(self.style.clone());
+        while let Some((request, weight, template)) = self.next_made_by(|target, _| builder.build(target))? {
             requests.push((request, weight));
-            templates.push(template);
+            // None where no target is a template.
+            if self.templates.is_some() {
+                templates.push(template);
+            }
         }
         Ok(RequestList::with_templates(requests, templates)?)
     }
 
     /// The next request; of a template, the one that its place in the input fills.
-    fn next_request(&mut self) -> Result<Option<(PreparedRequest, Weight, Option<Template>)>, TargetError> {
+    fn next_request(&mut self) -> Result<Option<SuppliedRequest>, TargetError> {
+        self.next_made_by(PreparedRequest::new)
+    }
+
+    fn next_made_by(
+        &mut self,
+        mut make: impl FnMut(&Target, &RequestFraming) -> Result<PreparedRequest, RequestBuildError>,
+    ) -> Result<Option<SuppliedRequest>, TargetError> {
         let Some((target, line)) = self.reader.next_target()? else { return Ok(None) };
         let template = match &mut self.templates {
             Some(templates) => {
@@ -196,7 +210,7 @@ impl RequestReader {
             None => None,
         };
         let filled = template.as_ref().map(|template| template.fill(self.read));
-        let request = PreparedRequest::new(filled.as_ref().unwrap_or(&target), &self.style);
+        let request = make(filled.as_ref().unwrap_or(&target), &self.style);
         self.read += 1;
         let request = request.map_err(|bad| self.reader.mistake(line, bad.into()))?;
         Ok(Some((request, target.weight, template)))
@@ -325,7 +339,7 @@ impl SenderRequests {
             Some(queue) => &*queue.front.as_ref()?.1,
             None => self.list.requests.get(self.index(seq))?,
         };
-        request.origin.variant.as_ref().map(|variant| &*variant.name)
+        request.origin().variant.as_ref().map(|variant| &*variant.name)
     }
 
     fn filled(&self, template: &Template, seq: u64) -> Option<RequestRef> {
@@ -455,7 +469,6 @@ mod tests {
     use super::*;
     use crate::clock::RunClock;
     use crate::poller::EventPoller;
-    use crate::target::Target;
 
     fn list(weights: &[u32]) -> Result<RequestList, RequestListError> {
         let target = Target { method: "GET".into(), url: "http://a/".into(), ..Target::default() };

@@ -1,19 +1,28 @@
-//! Requests that differ from hit to hit: counters, random values and rows of files in a target's path, header values
+//! Requests that differ from hit to hit: counters, random values and rows of data files in a target's path, header values
 //! and body.
 //!
 //! `{{seq}}` is the number of the hit; `{{random 1 100}}` a number between the two, both included; `{{hex 16}}` so many
 //! random digits; `{{uuid}}` a random UUID (RFC 9562, version 4); `{{row users.txt}}` line after line of a file, hit
-//! after hit, and from the start again; `{{row users.csv 2}}` its second column; `{{pick users.txt}}` a random line, the
-//! same one everywhere in a request. What a hit gets depends on its number and on the seed alone, not on threads.
+//! after hit, and from the start again; `{{pick users.txt}}` a random line, the same one everywhere in a request. What a hit gets
+//! depends on its number and on the seed alone, not on threads.
+//!
+//! `{{row users.csv name}}` is a CSV column by its name in the first line; `{{row users.csv 2}}` by its number, and then the first line
+//! is data like all others; `{{row users.jsonl /user/name}}` a value of a JSON line. Values are written so that the server reads
+//! them as they stand in the file ([`escape`]); `{{raw row ...}}` sends them as they are.
 //!
 //! A filled target goes through all the checks of any other (a row may break a URL), which costs some microseconds per
 //! request; targets without placeholders cost nothing more.
 
-use std::collections::HashMap;
+mod data;
+mod escape;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use self::data::{DataColumn, DataFiles, RowPart};
+use self::escape::{Escape, PlaceholderPlace};
 use crate::files::InputFiles;
+use crate::request::shorten;
 use crate::target::Target;
 
 /// A target with holes.
@@ -35,8 +44,8 @@ enum Piece {
     Random { from: u64, to: u64 },
     Hex(usize),
     Uuid,
-    Row { rows: Arc<[String]>, column: Option<usize> },
-    Pick { rows: Arc<[String]>, column: Option<usize> },
+    Row(Arc<DataColumn>),
+    Pick(Arc<DataColumn>),
 }
 
 /// Why a placeholder is none.
@@ -45,13 +54,14 @@ pub enum TemplateError {
     /// Not one that is known.
     #[error(
         "bad placeholder {0:?}: expected {{{{seq}}}}, {{{{random FROM TO}}}}, {{{{hex DIGITS}}}}, {{{{uuid}}}}, \
-         {{{{row FILE [COLUMN]}}}} or {{{{pick FILE [COLUMN]}}}}"
+         {{{{row FILE [COLUMN]}}}} or {{{{pick FILE [COLUMN]}}}}, where COLUMN is a number from 1, a name in the first line of \
+         a CSV file, or a pointer such as /user/name into JSON lines"
     )]
     Placeholder(String),
-    /// A row file that cannot be read, or has no rows.
+    /// A data file that cannot be read, has no rows, or a row that cannot be sent.
     #[error("bad placeholder: {file}: {reason}")]
     File {
-        /// Its name.
+        /// Its name, with the line where one is to blame.
         file: String,
         /// What is wrong with it.
         reason: String,
@@ -64,12 +74,14 @@ pub enum TemplateError {
 /// Most digits of one `{{hex}}`.
 const MOST_DIGITS: usize = 4096;
 
-/// Reads templates; keeps the row files that they name.
+/// What begins a placeholder.
+pub(crate) const PLACEHOLDER: &str = "{{";
+
+/// Reads templates; keeps the data files that they name.
 #[derive(Debug, Default)]
 pub struct TemplateReader {
     seed: u64,
-    rows: HashMap<String, Arc<[String]>>,
-    files: InputFiles,
+    data: DataFiles,
 }
 
 impl TemplateReader {
@@ -79,10 +91,11 @@ impl TemplateReader {
         Self { seed, ..Self::default() }
     }
 
-    /// The same, which reads row files so.
+    /// The same, which reads data files so.
     #[must_use]
-    pub fn with_files(self, files: InputFiles) -> Self {
-        Self { files, ..self }
+    pub fn with_files(mut self, files: InputFiles) -> Self {
+        self.data.files = files;
+        self
     }
 
     /// The target's template; none if it has no placeholder.
@@ -92,45 +105,58 @@ impl TemplateReader {
     pub fn read(&mut self, target: &Target) -> Result<Option<Template>, TemplateError> {
         let place = target.url.find("://").map_or(0, |scheme| scheme + 3);
         let path = target.url[place..].find(['/', '?', '#']).map_or(target.url.len(), |path| place + path);
-        if target.url[..path].contains("{{") {
-            return Err(TemplateError::Host(target.url.clone()));
+        if target.url[..path].contains(PLACEHOLDER) {
+            return Err(TemplateError::Host(shorten(&target.url)));
         }
         let mut template = Template {
-            url: self.pieces(&target.url)?,
+            url: self.pieces(&target.url, PlaceholderPlace::Uniform(Escape::Percent))?,
             headers: Vec::with_capacity(target.headers.len()),
             body: None,
             target: target.clone(),
             seed: self.seed,
         };
         for (name, value) in &target.headers {
-            template.headers.push((name.clone(), self.pieces(value)?));
+            template
+                .headers
+                .push((name.clone(), self.pieces(value, PlaceholderPlace::Uniform(Escape::Header))?));
         }
         // A body that is no text has no placeholders.
-        if let Some(body) = std::str::from_utf8(&target.body).ok().filter(|body| body.contains("{{")) {
-            template.body = Some(self.pieces(body)?);
+        if let Some(body) = std::str::from_utf8(&target.body).ok().filter(|body| body.contains(PLACEHOLDER)) {
+            template.body = Some(self.pieces(body, PlaceholderPlace::of_body(target, body))?);
         }
         Ok(template.has_holes().then_some(template))
     }
 
-    fn pieces(&mut self, text: &str) -> Result<Vec<Piece>, TemplateError> {
+    fn pieces(&mut self, text: &str, mut place: PlaceholderPlace) -> Result<Vec<Piece>, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = text;
-        while let Some((before, after)) = rest.split_once("{{") {
-            let (inside, after) =
-                after.split_once("}}").ok_or_else(|| TemplateError::Placeholder(format!("{{{{{after}")))?;
+        while let Some((before, after)) = rest.split_once(PLACEHOLDER) {
+            let (inside, after) = after
+                .split_once("}}")
+                .ok_or_else(|| TemplateError::Placeholder(shorten(&format!("{{{{{after}"))))?;
+            let escape = place.after(before);
             pieces.push(Piece::Text(before.to_owned()));
-            pieces.push(self.placeholder(inside)?);
+            pieces.push(self.placeholder(inside, escape)?);
             rest = after;
         }
         pieces.push(Piece::Text(rest.to_owned()));
         Ok(pieces)
     }
 
-    fn placeholder(&mut self, inside: &str) -> Result<Piece, TemplateError> {
-        let bad = || TemplateError::Placeholder(format!("{{{{{inside}}}}}"));
+    fn placeholder(&mut self, inside: &str, escape: Escape) -> Result<Piece, TemplateError> {
+        let bad = || TemplateError::Placeholder(shorten(&format!("{{{{{inside}}}}}")));
         let number = |word: &str| word.parse::<u64>().map_err(|_| bad());
-        let column =
-            |word: &str| word.parse::<usize>().ok().and_then(|column| column.checked_sub(1)).ok_or_else(bad);
+        let (escape, inside) = match first_word(inside) {
+            ("raw", rest) => (escape.raw(), rest),
+            _ => (escape, inside),
+        };
+        let (kind, rest) = first_word(inside);
+        if let "row" | "pick" = kind {
+            let (file, column) = first_word(rest);
+            let part = row_part(column).filter(|_| !file.is_empty()).ok_or_else(bad)?;
+            let column = self.data.column(file, part, escape)?;
+            return Ok(if kind == "row" { Piece::Row(column) } else { Piece::Pick(column) });
+        }
         let words: Vec<&str> = inside.split_whitespace().collect();
         Ok(match words[..] {
             ["seq"] => Piece::Seq,
@@ -146,47 +172,26 @@ impl TemplateReader {
                 }
                 Piece::Random { from, to }
             }
-            ["row", file] => Piece::Row { rows: self.rows(file)?, column: None },
-            ["row", file, at] => {
-                let column = column(at)?;
-                Piece::Row { rows: self.columns(file, column)?, column: Some(column) }
-            }
-            ["pick", file] => Piece::Pick { rows: self.rows(file)?, column: None },
-            ["pick", file, at] => {
-                let column = column(at)?;
-                Piece::Pick { rows: self.columns(file, column)?, column: Some(column) }
-            }
             _ => return Err(bad()),
         })
     }
+}
 
-    /// The lines of a file, all of which have such a column (from 0).
-    fn columns(&mut self, file: &str, column: usize) -> Result<Arc<[String]>, TemplateError> {
-        let rows = self.rows(file)?;
-        match rows.iter().find(|row| cell(row, column).is_none()) {
-            None => Ok(rows),
-            Some(row) => Err(TemplateError::File {
-                file: file.to_owned(),
-                reason: format!("{row:?} has no column {}", column + 1),
-            }),
-        }
-    }
+/// The first word of a text and what follows it, both without spaces around them.
+fn first_word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim()))
+}
 
-    /// The lines of a file that are not empty, read once.
-    fn rows(&mut self, file: &str) -> Result<Arc<[String]>, TemplateError> {
-        if let Some(rows) = self.rows.get(file) {
-            return Ok(Arc::clone(rows));
-        }
-        let bad = |reason: &str| TemplateError::File { file: file.to_owned(), reason: reason.to_owned() };
-        let bytes = self.files.read(file).map_err(|error| bad(&error.to_string()))?;
-        let text = String::from_utf8(bytes).map_err(|_| bad("stream did not contain valid UTF-8"))?;
-        let rows: Arc<[String]> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
-        if rows.is_empty() {
-            return Err(bad("no rows"));
-        }
-        self.rows.insert(file.to_owned(), Arc::clone(&rows));
-        Ok(rows)
+/// The column that is meant: none, a number from 1, a JSON pointer or a name, which may hold spaces.
+fn row_part(column: &str) -> Option<RowPart<'_>> {
+    if column.is_empty() {
+        return Some(RowPart::Line);
     }
+    if column.bytes().all(|b| b.is_ascii_digit()) {
+        return column.parse::<usize>().ok()?.checked_sub(1).map(RowPart::Number);
+    }
+    Some(if column.starts_with('/') { RowPart::Pointer(column) } else { RowPart::Name(column) })
 }
 
 impl Template {
@@ -244,20 +249,10 @@ impl Piece {
                 let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
                 out.push_str(&parts.join("-"));
             }
-            Self::Row { rows, column } => out.push_str(row(rows, seq, *column)),
-            Self::Pick { rows, column } => out.push_str(row(rows, chosen, *column)),
+            Self::Row(column) => out.push_str(column.value(seq)),
+            Self::Pick(column) => out.push_str(column.value(chosen)),
         }
     }
-}
-
-/// A row, or one of its columns.
-fn row(rows: &[String], number: u64, column: Option<usize>) -> &str {
-    let row = &rows[(number % rows.len() as u64) as usize];
-    column.map_or(Some(row.as_str()), |column| cell(row, column)).unwrap_or_default()
-}
-
-fn cell(row: &str, column: usize) -> Option<&str> {
-    row.split(',').nth(column).map(str::trim)
 }
 
 #[cfg(test)]
@@ -298,7 +293,7 @@ mod tests {
     #[test]
     fn rows_come_in_turn_and_picks_agree_within_a_request() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b"anna, 1\n\nben, 2\ncarl, 3\n").unwrap();
+        file.write_all(b"anna,1\n\nben,2\ncarl,3\n").unwrap();
         let name = file.path().display();
         let template = read(
             &format!("http://a/{{{{row {name} 1}}}}/{{{{row {name} 2}}}}"),
@@ -316,13 +311,56 @@ mod tests {
 
     #[test]
     fn a_column_that_is_not_there_was_sent_empty() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b"anna,1\nben\n").unwrap();
+        let file = data("anna,1\nben\n");
         let name = file.path().display();
         for kind in ["row", "pick"] {
             let bad = read(&format!("http://a/{{{{{kind} {name} 2}}}}"), "", "").unwrap_err().to_string();
-            assert!(bad.ends_with("\"ben\" has no column 2"), "{bad}");
+            assert!(bad.contains(&format!("{name}:2: 1 fields, but 2 in the first line")), "{bad}");
         }
+    }
+
+    fn data(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    /// A quoted field was cut at its comma, and a quote in it broke the JSON that went out.
+    #[test]
+    fn values_are_written_so_that_the_server_reads_them_as_they_stand_in_the_file() {
+        let file = data("full name,quote\r\nbob,\"a, \"\"b\"\"\né/?&\"\r\n");
+        let name = file.path().display();
+        let body = format!(r#"{{"q":"{{{{row {name} quote}}}}","n":{{{{seq}}}}}}"#);
+        let url = format!("http://a/{{{{pick {name} quote}}}}?q={{{{row {name} quote}}}}");
+        let template = read(&url, &format!("{{{{row {name} full name}}}}"), &body).unwrap().unwrap();
+        let filled = template.fill(0);
+        let encoded = "a%2C%20%22b%22%0A%C3%A9%2F%3F%26";
+        assert_eq!(filled.url, format!("http://a/{encoded}?q={encoded}"));
+        assert_eq!(filled.headers[0].1, "bob");
+        let sent: serde_json::Value = serde_json::from_slice(&filled.body).unwrap();
+        assert_eq!(sent, serde_json::json!({"q": "a, \"b\"\né/?&", "n": 0}));
+    }
+
+    #[test]
+    fn raw_values_go_out_as_they_stand_in_the_file() {
+        let file = data("a/b?c=%20\n");
+        let row = format!("{{{{raw row {}}}}}", file.path().display());
+        let template = read(&format!("http://a/{row}"), "", &format!("[\"{row}\"]")).unwrap().unwrap();
+        let filled = template.fill(0);
+        assert_eq!((filled.url.as_str(), &*filled.body), ("http://a/a/b?c=%20", &b"[\"a/b?c=%20\"]"[..]));
+    }
+
+    #[test]
+    fn a_header_value_with_a_line_break_or_a_nul_is_refused_with_file_and_line() {
+        let file = data("v,w\nok,x\n\"two\nlines\",\"nul\0\"\n");
+        let name = file.path().display();
+        for (placeholder, what) in [("row", "line break"), ("raw row", "line break")] {
+            let bad =
+                read("http://a/", &format!("{{{{{placeholder} {name} v}}}}"), "").unwrap_err().to_string();
+            assert!(bad.ends_with(&format!("{name}:3: a header value cannot hold a {what}")), "{bad}");
+        }
+        let bad = read("http://a/", &format!("{{{{row {name} w}}}}"), "").unwrap_err().to_string();
+        assert!(bad.ends_with(&format!("{name}:3: a header value cannot hold a NUL byte")), "{bad}");
     }
 
     #[test]
@@ -332,9 +370,17 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for text in
-            ["{{sec}}", "{{random 2 1}}", "{{random 1}}", "{{hex 0}}", "{{row}}", "{{seq", "{{pick x 0}}"]
-        {
+        for text in [
+            "{{sec}}",
+            "{{random 2 1}}",
+            "{{random 1}}",
+            "{{hex 0}}",
+            "{{row}}",
+            "{{seq",
+            "{{pick x 0}}",
+            "{{raw}}",
+            "{{raw seq 1}}",
+        ] {
             let bad = read(&format!("http://a/{text}"), "", "").unwrap_err();
             assert!(matches!(bad, TemplateError::Placeholder(_)), "{text}: {bad}");
         }

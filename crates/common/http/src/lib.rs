@@ -23,7 +23,7 @@ pub use httparse::Header;
 pub use limits::HeadLimits;
 pub use refusal::Refusal;
 pub use request::{HeaderBuffer, RequestError, RequestFlaw, RequestHead, parse_request};
-pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response};
+pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response, unfold};
 
 /// The HTTP version of a head. The parsers refuse any other version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

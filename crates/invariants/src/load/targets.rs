@@ -48,7 +48,7 @@ fn reads_back(request: &PreparedRequest, target: &Target, style: &RequestFraming
         "{:?}",
         head.target
     );
-    assert_eq!(head.keep_alive, !request.close);
+    assert_eq!(head.keep_alive, !request.closes());
     let rest = &request.bytes()[taken..];
     match head.framing {
         Framing::Chunked => {

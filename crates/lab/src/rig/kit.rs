@@ -52,14 +52,14 @@ impl SessionConfig {
     /// Whether any request goes over TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {
-        self.requests().iter().any(|request| request.origin.tls)
+        self.requests().iter().any(|request| request.origin().tls)
     }
 
     /// Whether any target is a name that is looked up to reach it.
     #[must_use]
     pub fn has_host_name(&self) -> bool {
         self.travel.dial.unix_socket.is_none()
-            && self.requests().iter().any(|request| is_name(&request.origin))
+            && self.requests().iter().any(|request| is_name(request.origin()))
     }
 
     fn requests(&self) -> &[PreparedRequest] {
@@ -67,7 +67,7 @@ impl SessionConfig {
     }
 
     fn origins(&self) -> BTreeSet<&Origin> {
-        self.requests().iter().map(|request| &request.origin).collect()
+        self.requests().iter().map(|request| request.origin()).collect()
     }
 
     /// Limits connections, so that there are descriptors for them whatever the sessions that rest keep idle; returns how many that
@@ -117,7 +117,7 @@ impl SessionConfig {
     }
 
     fn reframe(&mut self, variation: &Variation) -> Result<(), SessionError> {
-        if variation.head && self.requests().iter().any(|request| request.method != "GET") {
+        if variation.head && self.requests().iter().any(|request| request.method() != "GET") {
             return Err(SessionError::Impossible("HEAD needs targets that are all GET".into()));
         }
         if let Some(keep_alive) = variation.keep_alive {

@@ -2,11 +2,15 @@
 //!
 //! Knows no URL as a whole: where a request goes has been taken apart already.
 
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::uri::{Authority, PathAndQuery, Scheme};
 use percent_encoding::utf8_percent_encode;
 use seawall_http::write;
 
-use super::place::{HTTP2, UrlParts};
-use super::{RequestBuildError, RequestFraming, is_one_of};
+use super::place::{HTTP2, UrlAuthority};
+use super::{RequestBuildError, RequestFraming, is_one_of, shorten};
 use crate::proxy::HttpProxy;
 use crate::target::Target;
 
@@ -33,7 +37,7 @@ impl<'t> TargetHeaders<'t> {
         };
         for (name, value) in &target.headers {
             if !is_header(name, value) {
-                return Err(RequestBuildError::Header(format!("{name}: {value}")));
+                return Err(RequestBuildError::Header(shorten(&format!("{name}: {value}"))));
             }
             headers.take(name, value);
         }
@@ -62,15 +66,14 @@ fn is_header(name: &str, value: &str) -> bool {
     token && value.bytes().all(|b| b == b'\t' || b >= b' ' && b != 0x7f)
 }
 
-pub(super) fn head(
+/// The lines of the head after the request line, but those of the body's framing.
+pub(super) fn head_lines(
     out: &mut Vec<u8>,
-    target: &Target,
-    place: &UrlParts,
+    place: &UrlAuthority,
     headers: &TargetHeaders<'_>,
     proxy: Option<&HttpProxy>,
 ) {
-    let absolute = proxy.map_or_else(String::new, |_| format!("http://{}", place.authority));
-    out.extend_from_slice(format!("{} {absolute}{} HTTP/1.1\r\n", target.method, place.path).as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
     out.extend_from_slice(proxy.map_or("", HttpProxy::authorization).as_bytes());
     write::header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
     if !headers.user_agent {
@@ -87,19 +90,16 @@ pub(super) fn head(
     }
 }
 
-/// The head as HTTP/2 has it: no connection headers (RFC 9113 section 8.2.2), the host as the authority.
-pub(super) fn http2(
+/// The head as HTTP/2 has it, but its path: no connection headers (RFC 9113 section 8.2.2), the host as the authority.
+pub(super) fn http2_head(
     target: &Target,
-    place: &UrlParts,
+    place: &UrlAuthority,
     headers: &TargetHeaders<'_>,
-) -> Result<http::Request<()>, RequestBuildError> {
-    let scheme = if place.origin.tls { "https" } else { "http" };
-    let authority = headers.host.unwrap_or(&place.authority);
-    let path = utf8_percent_encode(&place.path, HTTP2);
-    let mut request = http::Request::builder()
-        .version(http::Version::HTTP_2)
-        .method(target.method.as_str())
-        .uri(format!("{scheme}://{authority}{path}"));
+) -> Result<Http2Head, RequestBuildError> {
+    let bad = |error: http::Error| RequestBuildError::bad_url(&target.url, &error.to_string());
+    let scheme = if place.origin.tls { Scheme::HTTPS } else { Scheme::HTTP };
+    let authority = Authority::try_from(headers.host.unwrap_or(&place.authority));
+    let mut request = http::Request::builder().method(target.method.as_str());
     let agent = ("user-agent", concat!("seawall/", env!("CARGO_PKG_VERSION")));
     let credentials = place.credentials.as_deref().filter(|_| !headers.authorization);
     let length = target.body.len().to_string();
@@ -112,9 +112,43 @@ pub(super) fn http2(
     for (name, value) in ours.into_iter().flatten().chain(given) {
         request = request.header(name, value.as_bytes());
     }
-    let bad =
-        |error: http::Error| RequestBuildError::Url { url: target.url.clone(), reason: error.to_string() };
-    request.body(()).map_err(bad)
+    let (head, ()) = request.body(()).map_err(bad)?.into_parts();
+    Ok(Http2Head {
+        method: head.method,
+        headers: head.headers,
+        scheme,
+        authority: authority.map_err(|error| bad(error.into()))?,
+    })
+}
+
+/// What requests that differ in their paths alone share over HTTP/2.
+#[derive(Debug)]
+pub(super) struct Http2Head {
+    method: http::Method,
+    scheme: Scheme,
+    authority: Authority,
+    headers: http::HeaderMap,
+}
+
+impl Http2Head {
+    /// The head with a path, which HTTP/1.1 has sent as it is.
+    pub(super) fn with_path(&self, path: Bytes) -> Result<http::Request<()>, http::Error> {
+        let text = std::str::from_utf8(&path).unwrap_or_default();
+        let path = match Cow::from(utf8_percent_encode(text, HTTP2)) {
+            Cow::Borrowed(_) => PathAndQuery::from_maybe_shared(path)?,
+            Cow::Owned(encoded) => PathAndQuery::try_from(encoded)?,
+        };
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path);
+        let mut request = http::Request::new(());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = http::Uri::from_parts(parts)?;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.headers_mut() = self.headers.clone();
+        Ok(request)
+    }
 }
 
 /// `TE` may only say `trailers`; Go lets others through, and servers end the connection for them.
@@ -122,6 +156,9 @@ fn is_hop_by_hop(name: &str, value: &str) -> bool {
     is_one_of(name, &["connection", "keep-alive", "proxy-connection", "upgrade"])
         || name.eq_ignore_ascii_case("te") && value != "trailers"
 }
+
+/// What follows a body in chunked coding.
+pub(super) const CHUNKED_END: &[u8] = b"\r\n0\r\n\r\n";
 
 /// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.
 pub(super) fn body(out: &mut Vec<u8>, target: &Target, style: &RequestFraming) {
@@ -132,7 +169,7 @@ pub(super) fn body(out: &mut Vec<u8>, target: &Target, style: &RequestFraming) {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
         out.extend_from_slice(format!("{:x}\r\n", body.len()).as_bytes());
         out.extend_from_slice(body);
-        out.extend_from_slice(b"\r\n0\r\n\r\n");
+        out.extend_from_slice(CHUNKED_END);
     } else {
         write::length_and_end(out, body.len() as u64);
         out.extend_from_slice(body);

@@ -9,33 +9,54 @@ use url::{Host, Url};
 
 use super::{Origin, RequestBuildError};
 
-/// The parts of a URL that the request line and the connection need. The path stays as written: a load test of
+/// Longest URL: what the `http` crate's `Uri` holds, which HTTP/2 needs.
+const LONGEST_URL: usize = 65_534;
+
+/// Scheme and authority of a URL as written, and all that follows them.
+///
+/// # Errors
+/// There is no authority, or something that no URL may hold.
+pub(super) fn split_url(text: &str) -> Result<(&str, &str), RequestBuildError> {
+    let bad = |reason: &str| RequestBuildError::bad_url(text, reason);
+    if text.len() > LONGEST_URL {
+        return Err(bad(&format!("it has {} bytes, and at most {LONGEST_URL} are sent", text.len())));
+    }
+    if text.bytes().any(|b| b < b' ' || b == 0x7f) {
+        return Err(bad("a control character must be percent-encoded"));
+    }
+    let authority = text.find("://").ok_or_else(|| bad("expected scheme://host/path"))? + 3;
+    let end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |length| authority + length);
+    Ok(text.split_at(end))
+}
+
+/// What scheme and authority say: where a request goes. The path is not part of it and stays as written: a load test of
 /// `/a/../b` must send `/a/../b`.
-pub(super) struct UrlParts {
+#[derive(Debug)]
+pub(super) struct UrlAuthority {
     pub(super) origin: Origin,
+    /// As the `Host` header has it.
     pub(super) authority: String,
-    pub(super) path: String,
     pub(super) credentials: Option<String>,
 }
 
-impl UrlParts {
-    pub(super) fn of(text: &str) -> Result<Self, RequestBuildError> {
-        let bad = |reason: &str| RequestBuildError::Url { url: text.to_owned(), reason: reason.to_owned() };
-        if text.bytes().any(|b| b < b' ' || b == 0x7f) {
-            return Err(bad("a control character must be percent-encoded"));
-        }
-        let url = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
-        let tls = match url.scheme() {
-            "http" => false,
-            "https" => true,
-            _ => return Err(RequestBuildError::Scheme(text.to_owned())),
-        };
-        let rest = text.split_once("://").ok_or_else(|| bad("expected scheme://host/path"))?.1;
-        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+impl UrlAuthority {
+    /// Of the first half of [`split_url`]; errors name the whole URL.
+    pub(super) fn of(base: &str, whole: &str) -> Result<Self, RequestBuildError> {
+        let bad = |reason: &str| RequestBuildError::bad_url(whole, reason);
+        let authority = base.split_once("://").ok_or_else(|| bad("expected scheme://host/path"))?.1;
         if authority.contains([' ', '\\']) {
             return Err(bad("a host must not contain a space or a backslash"));
         }
         let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        if authority.starts_with('[') && authority.contains('%') {
+            return Err(bad("IPv6 zones, such as %25eth0, are not supported: use an address without one"));
+        }
+        let url = Url::parse(base).map_err(|error| bad(&error.to_string()))?;
+        let tls = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(RequestBuildError::Scheme(shorten(whole))),
+        };
         let host = match url.host().filter(|_| !authority.is_empty()).ok_or_else(|| bad("no host"))? {
             Host::Domain(name) => name.to_owned(),
             Host::Ipv4(address) => address.to_string(),
@@ -47,9 +68,25 @@ impl UrlParts {
         Ok(Self {
             origin: Origin { tls, host, port, variant: None },
             authority,
-            path: origin_form(path),
             credentials: basic_credentials(&url),
         })
+    }
+}
+
+/// A host as [`Origin`] has it: names in lower case and, outside ASCII, in Punycode. What no URL may have stays as it is.
+#[must_use]
+pub fn normalized_host(host: &str) -> String {
+    match Host::parse(host) {
+        Ok(Host::Domain(name)) => name,
+        _ => host.to_ascii_lowercase(),
+    }
+}
+
+/// A text that may be of any length, for an error that may not.
+pub(crate) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", &text[..end]),
     }
 }
 
@@ -59,11 +96,14 @@ fn host_header(host: &str, port: Option<u16>) -> String {
 
 /// Path and query without the fragment, a `/` in front. What a request line cannot hold is percent-encoded, and so is what
 /// Go encodes in a path (net/url `shouldEscape`); the rest stays as written.
-fn origin_form(path: &str) -> String {
+pub(super) fn push_origin_form(out: &mut Vec<u8>, path: &str) {
     let path = path.split_once('#').map_or(path, |(path, _)| path);
     let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    format!("{slash}{}{}", utf8_percent_encode(path, PATH), utf8_percent_encode(query, LINE))
+    if !path.starts_with('/') {
+        out.push(b'/');
+    }
+    let pieces = utf8_percent_encode(path, PATH).chain(utf8_percent_encode(query, LINE));
+    pieces.for_each(|piece| out.extend_from_slice(piece.as_bytes()));
 }
 
 /// What a request line cannot hold. Bytes outside ASCII are encoded with every set, control characters were refused.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight, header};
 use crate::files::InputFiles;
+use crate::request::shorten;
 use crate::variant::Variant;
 
 /// The next target and its first line.
@@ -58,9 +59,9 @@ fn method_and_url(line: &str) -> Result<(String, String), TargetErrorKind> {
     if line.starts_with('{') {
         return Err(TargetErrorKind::LooksLikeJson);
     }
-    let (method, url) = line.split_once(' ').ok_or_else(|| TargetErrorKind::NoUrl(line.to_owned()))?;
+    let (method, url) = line.split_once(' ').ok_or_else(|| TargetErrorKind::NoUrl(shorten(line)))?;
     if !is_method(method) {
-        return Err(TargetErrorKind::Method(method.to_owned()));
+        return Err(TargetErrorKind::Method(shorten(method)));
     }
     Ok((method.to_owned(), url.trim().to_owned()))
 }
@@ -214,6 +215,14 @@ mod tests {
     fn a_variant_after_its_request_line_is_refused_because_it_would_be_nobodys() {
         let said = mistake("GET http://a/\nX: y\n# variant={\"name\":\"a\"}\n\nGET http://b/");
         assert!(said.starts_with("targets.txt:3: bad variant: expected before"), "{said}");
+    }
+
+    /// It was part of the method.
+    #[test]
+    fn a_byte_order_mark_in_front_of_the_targets_is_skipped() {
+        let targets = read("\u{feff}GET http://a/\n", TargetDefaults::default()).unwrap();
+        assert_eq!(targets[0].method, "GET");
+        assert!(mistake("GET http://a/\n\n\u{feff}GET http://a/").starts_with("targets.txt:3: bad method"));
     }
 
     #[test]

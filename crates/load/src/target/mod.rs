@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use crate::expectation::{Expectation, ExpectationError, ExpectationSet};
 use crate::files::InputFiles;
+use crate::request::shorten;
+use crate::template::PLACEHOLDER;
 use crate::variant::Variant;
 
 /// One request as the user wrote it, the flags' headers and body included.
@@ -41,6 +43,15 @@ impl Target {
         let condition: Expectation = condition.parse()?;
         self.expect = Some(ExpectationSet::with(self.expect.as_ref(), condition));
         Ok(())
+    }
+}
+
+impl Target {
+    /// Whether its URL, a header value or its body holds what begins a placeholder.
+    fn has_placeholder(&self) -> bool {
+        self.url.contains(PLACEHOLDER)
+            || self.headers.iter().any(|(_, value)| value.contains(PLACEHOLDER))
+            || memchr::memmem::find(&self.body, PLACEHOLDER.as_bytes()).is_some()
     }
 }
 
@@ -177,6 +188,8 @@ pub struct TargetReader {
     format: TargetFormat,
     defaults: TargetDefaults,
     files: InputFiles,
+    /// Called once, with the file and the line of the first target that has a placeholder.
+    warn_of_placeholder: Option<fn(&str, usize)>,
 }
 
 impl fmt::Debug for TargetReader {
@@ -202,7 +215,14 @@ impl TargetReader {
             format,
             defaults,
             files: InputFiles::default(),
+            warn_of_placeholder: None,
         }
+    }
+
+    /// The same, which calls `warn` with file and line of the first target that has a placeholder: for whom nothing fills it.
+    #[must_use]
+    pub fn with_placeholder_warning(self, warn: fn(&str, usize)) -> Self {
+        Self { warn_of_placeholder: Some(warn), ..self }
     }
 
     /// The same, which reads the files that targets name so.
@@ -232,7 +252,13 @@ impl TargetReader {
             TargetFormat::Http => http::next(&mut self.lines, &self.defaults, &self.files),
             TargetFormat::Json => json::next(&mut self.lines, &self.defaults),
         };
-        read.map_err(|reason| self.mistake(self.lines.number, reason))
+        let read = read.map_err(|reason| self.mistake(self.lines.number, reason))?;
+        if let Some((target, line)) = &read
+            && let Some(warn) = self.warn_of_placeholder.take_if(|_| target.has_placeholder())
+        {
+            warn(&self.lines.file, *line);
+        }
+        Ok(read)
     }
 }
 
@@ -257,6 +283,10 @@ impl Lines {
             return Ok(None);
         }
         self.number += 1;
+        // A byte order mark, which editors put in front of a file.
+        if self.number == 1 && line.starts_with("\u{feff}".as_bytes()) {
+            line.drain(..3);
+        }
         if length as u64 == self.longest && line.last() != Some(&b'\n') {
             return Err(TargetErrorKind::LineTooLong(self.longest));
         }
@@ -278,7 +308,7 @@ pub fn header(line: &str) -> Result<(String, String), TargetErrorKind> {
     let parts = line.split_once(':').map(|(key, value)| (key.trim(), value.trim()));
     match parts {
         Some((key, value)) if is_token(key) && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(TargetErrorKind::Header(line.to_owned())),
+        _ => Err(TargetErrorKind::Header(shorten(line))),
     }
 }
 

@@ -94,7 +94,7 @@ impl<S: Stream> Http1Connection<S> {
         let (request, answer) = desk.call(key);
         let received = self.receive(&mut turn.budget, request, turn.keep, answer, peer_closed);
         // After half a request the server takes the next one for the other half (RFC 9112, section 9.3).
-        let reusable = self.wrote && !request.close && answer.keep_alive && !peer_closed;
+        let reusable = self.wrote && !request.closes() && answer.keep_alive && !peer_closed;
         let at = self.look(key, turn);
         match received {
             Ok(Received::More) => None,
@@ -188,7 +188,9 @@ impl<S: Stream> Http1Connection<S> {
             }
             let more = self.link.may_have_more(count, room);
             let input = &budget.scratch[..count];
-            if let ParseProgress::Done { clean } = self.exchange.feed(input, &request.method, keep, answer)? {
+            if let ParseProgress::Done { clean } =
+                self.exchange.feed(input, request.method(), keep, answer)?
+            {
                 // A full buffer may be the end of an answer by chance: what follows it is not known.
                 return Ok(Received::Done { clean: clean && count < room });
             }

@@ -144,7 +144,7 @@ mod tests {
             variant: variant.map(Arc::new),
             ..Target::default()
         };
-        PreparedRequest::new(&target, &crate::request::RequestFraming::default()).unwrap().origin
+        PreparedRequest::new(&target, &crate::request::RequestFraming::default()).unwrap().origin().clone()
     }
 
     /// Of a run that may speak HTTP/2 over TLS.

@@ -291,7 +291,7 @@ impl TransportHarness {
         let flight = self.flights.get_mut(key);
         let (status, bytes, kept) =
             (flight.answer.status, flight.answer.bytes_in, flight.answer.kept.body.len());
-        let method = self.supply.request(&flight.request).method.clone();
+        let method = self.supply.request(&flight.request).method().to_owned();
         let place = flight.place;
         let stream =
             self.network.world().pipes.iter().rposition(|pipe| place == RequestLocation::On(pipe.token));

@@ -94,7 +94,7 @@ impl RouteTable {
 
     /// Remembers the routes of the listed requests, so that choosing one costs an index.
     pub(crate) fn list(&mut self, requests: &[PreparedRequest]) {
-        self.listed = requests.iter().map(|request| self.to(&request.origin, Nanos::MAX)).collect();
+        self.listed = requests.iter().map(|request| self.to(request.origin(), Nanos::MAX)).collect();
     }
 
     /// The route of a request, whose addresses are asked for again if they are old.
@@ -102,7 +102,7 @@ impl RouteTable {
     pub(crate) fn of(&mut self, which: &RequestRef, supply: &SenderRequests, now: Nanos) -> usize {
         let route = match which {
             RequestRef::Listed(index) => self.listed[*index],
-            RequestRef::Owned(_) => self.to(&supply.request(which).origin, now),
+            RequestRef::Owned(_) => self.to(supply.request(which).origin(), now),
         };
         if self.list[route].addresses.are_old(now, self.making.dial.lifetime) {
             self.ask(route, now);
@@ -269,7 +269,7 @@ mod tests {
             assert!(routes.len() <= 2 * KEPT + 2, "{}", routes.len());
         }
         assert_eq!(routes.by_origin.len(), routes.len());
-        let known = |url: &str| routes.by_origin.contains_key(&request(url).origin);
+        let known = |url: &str| routes.by_origin.contains_key(request(url).origin());
         assert!(known("http://10.0.0.1/"), "listed");
         assert!(known("http://10.0.0.2/"), "with a connection");
         assert!((20_000 - KEPT as u64..20_000).all(|number| known(&url(number))), "the last");
@@ -337,7 +337,8 @@ mod tests {
         let asked: Vec<_> = questions.try_iter().collect();
         assert_eq!(asked.len(), 3);
         for (answers, LookupRequest { origin, at, reply, .. }) in (1..).zip(asked) {
-            let found = Ok(routes.making.dial.known_addresses(&request("http://127.0.0.1/").origin).unwrap());
+            let found =
+                Ok(routes.making.dial.known_addresses(request("http://127.0.0.1/").origin()).unwrap());
             reply.send(ResolvedOrigin { origin, at, found }).unwrap();
             assert_eq!(routes.adopt(0, &mut LoadStats::default()), Some(route));
             assert!(matches!(routes[route].needs(&limits()), RouteNeed::Connection), "{answers}");

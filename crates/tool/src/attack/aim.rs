@@ -76,10 +76,15 @@ impl TargetFlags<'_> {
         if self.urls.is_empty() { self.targets } else { "URL" }
     }
 
-    fn reader(&self) -> anyhow::Result<TargetReader> {
+    fn reader(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<TargetReader> {
         let format = if self.urls.is_empty() { self.format } else { TargetFormat::Http };
-        let reader = TargetReader::new(self.source(), self.open()?, format, self.defaults()?);
-        Ok(reader.with_files(self.files.clone()))
+        let reader = TargetReader::new(self.source(), input, format, self.defaults()?);
+        let reader = reader.with_files(self.files.clone());
+        Ok(if self.template.is_some() {
+            reader
+        } else {
+            reader.with_placeholder_warning(warn_of_placeholder)
+        })
     }
 
     fn open(&self) -> anyhow::Result<Box<dyn BufRead + Send>> {
@@ -107,6 +112,14 @@ impl TargetFlags<'_> {
         };
         Ok(TargetDefaults { headers, body, expect: self.expect.conditions() })
     }
+}
+
+fn warn_of_placeholder(file: &str, line: usize) {
+    // Nothing is lost if nobody can read it.
+    let _ = writeln!(
+        stderr(),
+        "seawall: {file}:{line}: the target contains \"{{{{\" and is sent as it stands; --template fills placeholders (attack, find)"
+    );
 }
 
 fn open(file: &str, files: &InputFiles) -> anyhow::Result<Box<dyn BufRead + Send>> {

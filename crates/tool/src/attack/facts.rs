@@ -41,7 +41,8 @@ pub(super) fn headline(facts: &RunInfo) -> String {
 fn target(args: &AttackArgs, source: &RequestSource) -> String {
     let RequestSource::List(list) = source else { return format!("targets read from {}", args.targets) };
     let requests = list.requests();
-    let first = requests.first().map(|first| format!("{} {}", first.method, first.url)).unwrap_or_default();
+    let first =
+        requests.first().map(|first| format!("{} {}", first.method(), first.url())).unwrap_or_default();
     match requests.len() {
         0 | 1 => first,
         many => format!("{many} targets, starting with {first}"),

@@ -88,7 +88,7 @@ impl TargetLabels {
         // The last place of a longer list is shared.
         let named = if requests.len() > TARGETS { TARGETS - 1 } else { requests.len() };
         let name = |method: &str, url: &str| TargetLabel { method: method.to_owned(), url: label(url) };
-        Self(requests[..named].iter().map(|request| name(&request.method, &request.url)).collect())
+        Self(requests[..named].iter().map(|request| name(request.method(), request.url())).collect())
     }
 
     fn name(&self, target: usize) -> TargetLabel {

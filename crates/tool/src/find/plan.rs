@@ -49,6 +49,7 @@ pub(crate) fn plan(
     let travel = args.travel.to_transport_options(waits, &style, files)?;
     let before = args.resume.as_deref().map(super::read_earlier_report).transpose()?;
     let list = targets(args, &style, files)?;
+    args.travel.warn_of_unused_connect_to(list.requests().iter().map(PreparedRequest::origin));
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
     let plan = FindPlan {
         goal: goal(args.slo.as_ref())?,
@@ -119,11 +120,11 @@ fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyho
 
 /// Whom these requests ask.
 pub(crate) fn target(requests: &[PreparedRequest], travel: &TransportOptions) -> TargetInfo {
-    let is_name = |request: &PreparedRequest| request.origin.host.parse::<IpAddr>().is_err();
+    let is_name = |request: &PreparedRequest| request.origin().host.parse::<IpAddr>().is_err();
     TargetInfo {
-        url: requests.first().map(|request| redact_url(&request.url)).unwrap_or_default(),
+        url: requests.first().map(|request| redact_url(request.url())).unwrap_or_default(),
         count: requests.len(),
-        uses_tls: requests.iter().any(|request| request.origin.tls),
+        uses_tls: requests.iter().any(|request| request.origin().tls),
         has_host_name: travel.dial.unix_socket.is_none() && requests.iter().any(is_name),
     }
 }
@@ -140,7 +141,7 @@ pub(crate) fn redact_url(url: &str) -> String {
 /// What becomes of their connections.
 pub(crate) fn connections(travel: &TransportOptions, requests: &[PreparedRequest]) -> ConnectionPolicy {
     let bound = |most: u64, none: u64| (most != none).then_some(most);
-    let origins = || requests.iter().map(|request| &request.origin);
+    let origins = || requests.iter().map(PreparedRequest::origin);
     let tls = origins().any(|origin| origin.tls);
     let multiplexes = |origin: &Origin| origin.tls == tls && travel.multiplexes(origin);
     let protocol = match (tls, origins().any(multiplexes)) {

@@ -40,7 +40,7 @@ impl ReachCheck {
         style: &RequestFraming,
     ) -> anyhow::Result<Self> {
         let first = requests.first().context("no target")?.clone();
-        let origin = first.origin.clone();
+        let origin = first.origin().clone();
         let list = RequestList::new(vec![(first, Weight::default())])?;
         let mut setup =
             SessionSetup { framing: style.clone(), ..SessionSetup::new(RequestSource::List(list)) };

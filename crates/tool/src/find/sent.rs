@@ -28,7 +28,7 @@ pub(super) fn fingerprint(
     redirects: i64,
 ) -> anyhow::Result<RequestFingerprint> {
     let first = list.requests().first();
-    let by = first.map(|first| describe_route(&travel.dial, &first.origin)).unwrap_or_default();
+    let by = first.map(|first| describe_route(&travel.dial, first.origin())).unwrap_or_default();
     let certificate = flags.certificate().map(|file| {
         let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         anyhow::Ok(digest([&*text].into_iter()))
@@ -37,7 +37,7 @@ pub(super) fn fingerprint(
     let requests = list.requests().iter().flat_map(|request| {
         let expected = request.expected().into_iter().flat_map(|set| set.iter());
         let expected = expected.map(|condition| condition.source().as_bytes());
-        [request.url.as_bytes(), request.bytes()].into_iter().chain(expected)
+        [request.url().as_bytes(), request.bytes()].into_iter().chain(expected)
     });
     Ok(RequestFingerprint {
         via: Some(by.trim_start().to_owned()).filter(|by| !by.is_empty()),

@@ -145,6 +145,8 @@ fn prepare_variants(
         mistakes = repetitions(&all, &ways, &travel);
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    let requests = ways.iter().flat_map(|way| &way.requests);
+    args.travel.warn_of_unused_connect_to(requests.map(PreparedRequest::origin));
     Ok(PreparedVariants { drafts, ways, travel, style })
 }
 
@@ -153,7 +155,7 @@ fn build_run(args: &IsolateArgs, cpus: usize, drawn: PreparedVariants) -> anyhow
     let all: Vec<_> = drafts.all().collect();
     let reaches = all.iter().zip(&ways).map(|(draft, way)| reach_check(draft, way, &travel, &style));
     let reaches = reaches.collect::<anyhow::Result<_>>()?;
-    let target = ways[0].requests.first().map(|request| redact_url(&request.url)).unwrap_or_default();
+    let target = ways[0].requests.first().map(|request| redact_url(request.url())).unwrap_or_default();
     let ways_of_plan = all
         .iter()
         .map(|draft| VariantLabel { name: draft.name.clone(), description: draft.description.clone() });
@@ -245,7 +247,7 @@ fn reach_check(
     style: &RequestFraming,
 ) -> anyhow::Result<VariantReachCheck> {
     let reach = ReachCheck::of(&way.requests, way.travel(travel), style)?;
-    let url = way.requests.first().map(|request| redact_url(&request.url)).unwrap_or_default();
+    let url = way.requests.first().map(|request| redact_url(request.url())).unwrap_or_default();
     Ok(VariantReachCheck { name: draft.name.clone(), url, reach })
 }
 
@@ -297,12 +299,12 @@ fn drafts(
     let travel = &separate_session_transport(reference, travel);
     let is_known = looks != LookupScope::Remote;
     let mut addresses =
-        if is_known { travel.dial.addresses(&requests[0].origin).unwrap_or_default() } else { Vec::new() };
+        if is_known { travel.dial.addresses(requests[0].origin()).unwrap_or_default() } else { Vec::new() };
     if looks == LookupScope::LocalSortedAddresses {
         addresses.sort_unstable();
     }
     let is_named = is_known && args.factors.iter().any(FactorSpec::needs_lookup);
-    let absolute = is_named.then(|| absolute_name(&requests[0].origin, travel, &addresses)).flatten();
+    let absolute = is_named.then(|| absolute_name(requests[0].origin(), travel, &addresses)).flatten();
     let aimed = FactorContext {
         request: &requests[0],
         requests: &requests,
@@ -388,7 +390,7 @@ fn way(
         "url replaces a single URL, but the targets have {urls} different URLs"
     );
     let requests = requests(draft, targets, style)?;
-    let bodiless = requests.iter().map(|request| &request.method).find(|method| !takes_body(method));
+    let bodiless = requests.iter().map(PreparedRequest::method).find(|method| !takes_body(method));
     if let (Some(_), Some(method)) = (draft.body, bodiless) {
         bail!("body: a {method} has no body; give a target with a body by -targets");
     }
@@ -409,7 +411,7 @@ fn check_sendable(
         UdpSocket::bind((source, 0)).with_context(|| format!("cannot send from {source}"))?;
     }
     let dial = &travel.dial;
-    let origins: BTreeSet<&Origin> = requests.iter().map(|request| &request.origin).collect();
+    let origins: BTreeSet<&Origin> = requests.iter().map(PreparedRequest::origin).collect();
     for origin in origins {
         if let Err(fault) = dial.addresses(origin) {
             let place = |(host, port): &HostPort| format!("{host}:{port}");
@@ -427,7 +429,7 @@ fn check_sendable(
 
 /// What a way cannot have, as its target and the reference are.
 fn contradictions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &TransportOptions) -> Vec<String> {
-    let origins = |at: usize| ways[at].requests.iter().map(|request| &request.origin);
+    let origins = |at: usize| ways[at].requests.iter().map(PreparedRequest::origin);
     let has_proxy = |at: usize| {
         let proxies = drafts[at].proxies.as_deref().unwrap_or(&travel.dial.proxies);
         origins(at).any(|origin| proxies.for_origin(origin).is_some())
@@ -492,15 +494,15 @@ impl<'a> VariantKey<'a> {
         let travel = way.travel(travel);
         let proxies = draft.proxies.as_deref().unwrap_or(&travel.dial.proxies);
         let sent = |request: &'a PreparedRequest| {
-            let origin = &request.origin;
+            let origin = request.origin();
             let proxy = proxies.for_origin(origin);
             let own = (origin.host.clone(), origin.port);
             let dial = &travel.dial;
             let elsewhere = |place: &&HostPort| **place != own || dial.connect_to.contains_key(&own);
             let is_dialled = proxy.is_none() && dial.unix_socket.is_none();
             RequestKey {
-                url: &request.url,
-                close: request.close,
+                url: request.url(),
+                close: request.closes(),
                 multiplexes: travel.multiplexes(origin),
                 proxy,
                 address: draft.address.as_ref().filter(|_| is_dialled).filter(elsewhere),

@@ -167,7 +167,7 @@ impl FactorSpec {
 
     fn body(&self, aimed: &FactorContext<'_>, bytes: usize) -> Result<Vec<VariantDraft>, String> {
         if let Some(method) =
-            aimed.requests.iter().map(|request| &request.method).find(|method| !takes_body(method))
+            aimed.requests.iter().map(PreparedRequest::method).find(|method| !takes_body(method))
         {
             return Err(format!("a {method} has no body; give a target with a body by -targets"));
         }
@@ -185,7 +185,7 @@ impl FactorSpec {
 
 /// A way leads all requests to one place.
 fn to_one_place(aimed: &FactorContext<'_>) -> Result<(), String> {
-    let is_there = |request: &PreparedRequest| request.origin == aimed.request.origin;
+    let is_there = |request: &PreparedRequest| request.origin() == aimed.request.origin();
     if aimed.requests.iter().all(is_there) {
         return Ok(());
     }
@@ -194,7 +194,7 @@ fn to_one_place(aimed: &FactorContext<'_>) -> Result<(), String> {
 
 fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
-    let (host, port) = connect_address(&aimed.request.origin);
+    let (host, port) = connect_address(aimed.request.origin());
     if is_ip_address(&host) {
         return Err(format!("{host} is an address, not a name"));
     }
@@ -218,7 +218,7 @@ fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
 fn by_address(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
     if aimed.addresses.len() < 2 {
-        return Err(format!("{} has only one address; this factor needs two", aimed.request.origin));
+        return Err(format!("{} has only one address; this factor needs two", aimed.request.origin()));
     }
     let each = aimed.addresses.iter();
     Ok(each.map(|address| to(&address.ip().to_string(), "connected to ", *address)).collect())
@@ -234,7 +234,7 @@ fn connections(aimed: &FactorContext<'_>, number: usize) -> Result<Vec<VariantDr
 }
 
 fn protocol(aimed: &FactorContext<'_>, asked: Option<VariantProtocol>) -> Result<Vec<VariantDraft>, String> {
-    let speaks_2 = aimed.travel.multiplexes(&aimed.request.origin);
+    let speaks_2 = aimed.travel.multiplexes(aimed.request.origin());
     let other = if speaks_2 { VariantProtocol::Http1 } else { VariantProtocol::Http2 };
     let asked = asked.unwrap_or(other);
     if asked != other {
@@ -247,10 +247,10 @@ fn protocol(aimed: &FactorContext<'_>, asked: Option<VariantProtocol>) -> Result
 fn tls(aimed: &FactorContext<'_>, url: Option<&str>) -> Result<Vec<VariantDraft>, String> {
     let url = match url {
         Some(url) => url.to_owned(),
-        None => other_scheme(&aimed.request.url)?,
+        None => other_scheme(aimed.request.url())?,
     };
     let tls = url.starts_with("https:");
-    if tls == aimed.request.origin.tls {
+    if tls == aimed.request.origin().tls {
         return Err(format!("expected a URL {} TLS", if tls { "without" } else { "with" }));
     }
     let name = if tls { "TLS" } else { "without TLS" };
@@ -273,7 +273,7 @@ fn to(name: &str, what: &str, address: SocketAddr) -> VariantDraft {
 }
 
 fn keep_alive(aimed: &FactorContext<'_>) -> VariantDraft {
-    let kept = aimed.request.close;
+    let kept = aimed.request.closes();
     let [name, what] = if kept {
         ["kept connections", "keep-alive"]
     } else {
