@@ -50,7 +50,7 @@ impl TargetFlags<'_> {
     /// The targets, not yet read.
     pub(crate) fn open_intake(&self, style: &RequestFraming) -> anyhow::Result<RequestReader> {
         let templates = |seed| TemplateReader::new(seed).with_files(self.files.clone());
-        Ok(RequestReader::new(self.reader()?, style.clone(), self.template.map(templates)))
+        Ok(RequestReader::new(self.reader(self.open()?)?, style.clone(), self.template.map(templates)))
     }
 
     /// All of them, read.
@@ -63,7 +63,7 @@ impl TargetFlags<'_> {
 
     /// All of them as they were written, before requests are made of them.
     pub(crate) fn read_targets(&self) -> anyhow::Result<Vec<Target>> {
-        let mut reader = self.reader()?;
+        let mut reader = self.reader(self.open()?)?;
         let mut targets = Vec::new();
         while let Some((target, _)) = reader.next_target()? {
             targets.push(target);
