@@ -250,6 +250,7 @@ impl PreparedRequest {
             body: Arc::from(&self.body()[..]),
             weight: Weight::default(),
             variant: self.origin().variant.clone(),
+            expect: self.shape.expect.clone(),
         }
     }
 
