@@ -1,10 +1,10 @@
 //! Pods that are processes of this machine, over pipes: what a load from many pods does, tried out without a cluster.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -16,13 +16,19 @@ use crate::wire::{CommandSender, PodChannel, WireEvent};
 /// Lines on their way to a process that does not read: of heartbeats a minute's.
 const WAITING: usize = 64;
 
+/// Longest line of a process.
+const LONGEST_LINE: u64 = 64 << 20;
+
+/// Events that nobody has taken yet.
+const EVENTS: usize = 1024;
+
 /// Starts so many processes of a program, each told its place by [`INDEX_VARIABLE`]. Their standard error is ours.
 ///
 /// # Errors
 /// The system refuses.
 pub fn start(program: &OsStr, arguments: &[&OsStr], many: usize) -> io::Result<(PodChannel, Arc<Processes>)> {
     let clock = RunClock::start();
-    let (events, hear) = channel();
+    let (events, hear) = sync_channel(EVENTS);
     let words = std::iter::once(program).chain(arguments.iter().copied()).map(OsStr::to_owned).collect();
     let (lines, children, events) = (Mutex::default(), Arc::default(), Mutex::new(events));
     let hand = Arc::new(Processes { words, clock, lines, children, events });
@@ -43,7 +49,7 @@ pub struct Processes {
     clock: RunClock,
     lines: Mutex<Vec<SyncSender<String>>>,
     children: Children,
-    events: Mutex<Sender<WireEvent>>,
+    events: Mutex<SyncSender<WireEvent>>,
 }
 
 impl Processes {
@@ -114,20 +120,38 @@ fn give(mut input: ChildStdin, lines: &Receiver<String>) {
     }
 }
 
-fn hear(pod: usize, output: ChildStdout, clock: RunClock, events: &Sender<WireEvent>, children: &Children) {
-    for line in BufReader::new(output).lines().map_while(Result::ok) {
+fn hear(
+    pod: usize,
+    output: ChildStdout,
+    clock: RunClock,
+    events: &SyncSender<WireEvent>,
+    children: &Children,
+) {
+    let mut output = BufReader::new(output);
+    while let Some(line) = next_line(&mut output) {
         if events.send(WireEvent::Line { pod, at: clock.now(), line }).is_err() {
             return;
         }
     }
     let child = children.lock().unwrap_or_else(PoisonError::into_inner).get_mut(pod).and_then(Option::take);
-    let why = match child.map(|mut child| child.wait()) {
+    // One that has closed its output and lives can report nothing more, and nobody else could end it: it is no longer in the table. The exit
+    // code of one that is ending stays what it is.
+    let ended = child.map(|mut child| child.kill().and_then(|()| child.wait()));
+    let why = match ended {
         Some(Ok(status)) => words(status),
         Some(Err(error)) => error.to_string(),
         None => "ended".into(),
     };
     // Nobody listens any more.
     let _ = events.send(WireEvent::Lost { pod, why, at: clock.now() });
+}
+
+/// The next line; none at the end, where one is longer than any report, or is no text.
+fn next_line(output: &mut impl BufRead) -> Option<String> {
+    let mut line = Vec::new();
+    let length = output.take(LONGEST_LINE).read_until(b'\n', &mut line).ok()?;
+    let is_whole = line.pop_if(|last| *last == b'\n').is_some() || (length as u64) < LONGEST_LINE;
+    String::from_utf8(line).ok().filter(|_| length > 0 && is_whole)
 }
 
 fn words(status: ExitStatus) -> String {
@@ -160,6 +184,26 @@ mod tests {
         }
         assert_eq!(told[0], ["0", "there and back", "ended with exit code 3"]);
         assert_eq!(told[1][0], "1");
+    }
+
+    /// It was waited for, and nothing could end it.
+    #[test]
+    fn a_process_that_closes_its_output_and_lives_is_ended() {
+        let words = ["-c", "exec >&-; read line"].map(OsStr::new);
+        let (wire, _processes) = start(OsStr::new("/bin/sh"), &words, 1).unwrap();
+        let Ok(WireEvent::Lost { why, .. }) = wire.events.recv_timeout(Duration::from_secs(60)) else {
+            panic!("gone")
+        };
+        assert_eq!(why, "ended by signal 9");
+    }
+
+    #[test]
+    fn a_line_longer_than_any_report_ends_the_output() {
+        let mut endless = BufReader::new(io::repeat(b'x'));
+        assert_eq!(next_line(&mut endless), None);
+        let mut lines: &[u8] = b"a\n\nb";
+        let read: Vec<_> = std::iter::from_fn(|| next_line(&mut lines)).collect();
+        assert_eq!(read, ["a", "", "b"]);
     }
 
     #[test]
