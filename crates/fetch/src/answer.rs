@@ -114,7 +114,7 @@ impl<'a> PartialResponse<'a> {
         self.answer.headers = headers
             .map(|header| (header.name.to_owned(), String::from_utf8_lossy(header.value).into_owned()))
             .collect();
-        self.ends = Some((BodyDecoder::new(head.framing), head.framing));
+        self.ends = Some((BodyDecoder::of_response(head.framing), head.framing));
         self.pending.drain(..taken);
         Ok(())
     }

@@ -32,6 +32,8 @@ pub(crate) struct AccountingConfig {
     pub(crate) by_outcome: bool,
     /// Bytes of each body that a record says.
     pub(crate) max_body: usize,
+    /// Called with the length of a body that is longer.
+    pub(crate) warn_of_cut_body: Option<fn(u64)>,
     /// Answers of each outcome that are kept.
     pub(crate) samples_per_outcome: usize,
     /// Each hit is handed over with the interval in which it ended.
@@ -236,7 +238,9 @@ impl Accounting {
             self.stats.no_connection += 1;
             self.late(flight.hit, end);
         }
-        let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
+        // Targets that are read during the run count as one, and none has a first answer.
+        let is_listed = !supply.is_read_ahead();
+        let other = outcome.is_ok() && is_listed && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.length_mismatch += u64::from(other);
         self.count(&finished);
         if let Some(variant) = &request.origin().variant {
@@ -253,6 +257,10 @@ impl Accounting {
         if let Some(recorder) = &mut self.recorder {
             let carriage = self.counting.carriage_of(carrier(flight));
             let max_body = self.counting.max_body;
+            if let Some(warn) = self.counting.warn_of_cut_body.filter(|_| finished.bytes_in > max_body as u64)
+            {
+                warn(finished.bytes_in);
+            }
             let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
             recorder.record(|record| {
                 fill(record, &finished, seq, &self.clock, &self.counting.name);

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 
 use seawall_http::{ResponseError, body::BodyError};
 
+use crate::transport::exchange::{LIMITS, MOST_INTERIM, MOST_LINES};
+
 /// What became of a request that got no complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
@@ -287,6 +289,11 @@ impl fmt::Display for RequestFault {
             Self::Broken(kind) => write!(f, "connection broken: {kind}"),
             Self::ClosedEarly => f.write_str("EOF before the response"),
             Self::Truncated => f.write_str("unexpected EOF within the response"),
+            Self::Head(ResponseError::TooLarge) => write!(
+                f,
+                "the response head has more than {} bytes or {MOST_LINES} lines, or follows more than {MOST_INTERIM} interim responses",
+                LIMITS.head
+            ),
             Self::Head(error) => write!(f, "{error}"),
             Self::Body => f.write_str("malformed chunked body"),
             Self::Http2 => f.write_str("http2: stream or connection error"),

@@ -22,6 +22,11 @@ pub struct RunOutcome {
     pub began_unix_ns: i64,
     /// For how long hits were counted: from the end of the warm-up to the end of the schedule or the command to end.
     pub scheduled_for: Nanos,
+    /// The time that the hits of a constant rate stand for, each for the time to the next: at one hit in 2 s three of them take 6 s, even if
+    /// the run ends after 5.
+    pub rate_window: Option<Nanos>,
+    /// The schedule was over because all of its requests were due, and not because its time was.
+    pub ended_by_count: bool,
     /// From the end of the warm-up to the end of the last thread.
     pub elapsed: Nanos,
     /// Records written, or why not all were.
@@ -55,6 +60,8 @@ impl RunOutcome {
             scheduled: None,
             began_unix_ns: 0,
             scheduled_for: over,
+            rate_window: None,
+            ended_by_count: false,
             elapsed: over,
             written: Ok(0),
             input_error: None,

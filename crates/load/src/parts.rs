@@ -69,7 +69,13 @@ impl SenderTaskBuilder {
     }
 
     /// Records keep so many bytes of each body, and may say what carried them.
-    pub(crate) fn configure_records(&mut self, max_body: usize, carriage: bool) {
+    pub(crate) fn configure_records(
+        &mut self,
+        max_body: usize,
+        carriage: bool,
+        warn_of_cut_body: Option<fn(u64)>,
+    ) {
+        self.counting.warn_of_cut_body = warn_of_cut_body;
         (self.counting.max_body, self.counting.connection_timings) = (max_body, carriage);
     }
 

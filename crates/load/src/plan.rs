@@ -197,6 +197,7 @@ impl LoadSpec {
             closed: matches!(self.arrivals, ArrivalModel::Closed),
             by_outcome: self.by_outcome,
             max_body: 0,
+            warn_of_cut_body: None,
             samples_per_outcome: self.samples_per_outcome,
             per_request_outcomes: self.per_request_outcomes,
             connection_timings: false,
@@ -308,6 +309,8 @@ pub struct ResultsOutput {
     pub output: Box<dyn Write + Send>,
     /// Bytes of each body to keep.
     pub max_body: usize,
+    /// Called with the length of a body of which less is kept, for each such body and on any thread.
+    pub warn_of_cut_body: Option<fn(u64)>,
     /// Each record says what carried it; gob has no place for that.
     pub connection_timings: bool,
     /// What a sender does when the output is slower than the run.

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use url::Url;
 
 use self::head::{CHUNKED_END, body};
+pub use self::place::normalized_host;
 use self::place::{UrlAuthority, push_origin_form, split_url};
 pub(crate) use self::place::{percent_decoded, shorten};
 pub use self::shape::RequestBuilder;

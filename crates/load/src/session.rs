@@ -188,6 +188,7 @@ impl LoadSession {
             carriage: records_carriage || load.per_request_outcomes,
         };
         let max_body = results.as_ref().map_or(0, |results| results.max_body);
+        let warn_of_cut_body = results.as_ref().and_then(|results| results.warn_of_cut_body);
         let writer =
             results.map(|results| RecordWriter::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
         let rules = load.sender_config(&self.travel, self.busy_poll, begins);
@@ -195,7 +196,7 @@ impl LoadSession {
             SenderTaskBuilder::new(hands.len(), load, rules, keep, (self.clock, Arc::clone(&shared)));
         self.trials += 1;
         parts.trial = self.trials;
-        parts.configure_records(max_body, records_carriage);
+        parts.configure_records(max_body, records_carriage, warn_of_cut_body);
         parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.on_slow_output));
         // Not before: what is read is used up, and a load that came late may be asked for again.
         let source = next(&mut self.source)?;

@@ -282,8 +282,7 @@ impl Summary {
     #[must_use]
     pub fn new(outcome: &RunOutcome) -> Self {
         let total = &outcome.total;
-        let seconds = outcome.scheduled_for as f64 / SECOND as f64;
-        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let window = outcome.rate_window.unwrap_or(outcome.scheduled_for);
         let offered = outcome.offered();
         let good = total.good();
         let RequestTimes { service_time, response_time } = total.all_times();
@@ -291,9 +290,9 @@ impl Summary {
             model: if outcome.scheduled.is_some() { "open" } else { "closed" },
             duration: outcome.scheduled_for,
             elapsed: outcome.elapsed,
-            offered_rate: per_second(offered),
-            achieved_rate: per_second(total.ended().saturating_sub(total.after_schedule.completed)),
-            goodput: per_second(good.saturating_sub(total.after_schedule.good)),
+            offered_rate: per_second(offered, window),
+            achieved_rate: rate_in_schedule(outcome, total.ended(), total.after_schedule.completed, window),
+            goodput: rate_in_schedule(outcome, good, total.after_schedule.good, window),
             after_schedule: total.after_schedule,
             offered,
             sent: total.sent,
@@ -336,6 +335,19 @@ impl Summary {
             output_blocked: total.output_blocked,
         }
     }
+}
+
+fn per_second(count: u64, over: Nanos) -> f64 {
+    if over > 0 { count as f64 / (over as f64 / SECOND as f64) } else { 0.0 }
+}
+
+/// The rate of what came within the schedule. A run of so many requests has no time of its own: 20 requests may be due within 20 ns, so its
+/// rate is that of all answers until the last.
+fn rate_in_schedule(outcome: &RunOutcome, all: u64, late: u64, window: Nanos) -> f64 {
+    if outcome.ended_by_count {
+        return per_second(all, window.max(outcome.elapsed));
+    }
+    per_second(all.saturating_sub(late), window)
 }
 
 fn by_class(outcome: &RunOutcome) -> BTreeMap<&'static str, Latencies> {

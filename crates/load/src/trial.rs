@@ -146,6 +146,8 @@ impl TrialState {
             scheduled: self.scheduled(end),
             began_unix_ns: self.clock.unix_ns(0),
             scheduled_for: end.saturating_sub(self.warm_up),
+            rate_window: self.rate_window(end),
+            ended_by_count: self.ended_by_count(end),
             elapsed: ended.saturating_sub(self.warm_up),
             written,
             input_error: exhausted.and_then(|exhausted| exhausted.mistake),
@@ -183,6 +185,17 @@ impl TrialState {
         let latest = told.unwrap_or(Nanos::MAX).min(self.end);
         let over = schedule.end_time(self.until.hits, latest);
         if over == Nanos::MAX { ended } else { over }
+    }
+
+    fn ended_by_count(&self, end: Nanos) -> bool {
+        let arrivals = self.control.0.arrivals();
+        matches!(&*arrivals, ArrivalModel::Open(schedule) if schedule.hits_before(end) >= self.until.hits)
+    }
+
+    fn rate_window(&self, end: Nanos) -> Option<Nanos> {
+        let arrivals = self.control.0.arrivals();
+        let ArrivalModel::Open(schedule) = &*arrivals else { return None };
+        schedule.window_of_hits(self.warm_up.min(end), end, self.until.hits)
     }
 
     /// A thread hears of a command or of another rate a moment later, and has handed out what was due in between.

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
@@ -91,6 +91,7 @@ fn told(
         format,
         output: Box::new(sink.clone()),
         max_body: 1 << 20,
+        warn_of_cut_body: None,
         connection_timings: carriage,
         on_slow_output: SlowOutputPolicy::Wait,
     };
@@ -225,6 +226,29 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
     assert_eq!((outcome.scheduled, outcome.scheduled_for), (Some(4), 4 * SECOND / 50));
 }
 
+/// It was 0.60: three hits in 5 s. The test has a hundredth of the time.
+#[test]
+fn a_rate_below_one_hit_in_the_time_of_the_run_is_offered_as_it_was_asked_for() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "50", Duration::from_millis(50));
+    plan.load.until.hits = u64::MAX;
+    let summary = Summary::new(&run(plan));
+    assert_eq!((summary.offered, summary.offered_rate), (3, 50.0));
+}
+
+/// It was 0.00: all answers came after a schedule of 20 ns.
+#[test]
+fn a_schedule_that_is_over_before_the_answers_come_has_the_rate_of_the_whole_run() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "1000000000", Duration::MAX);
+    plan.load.until.hits = 20;
+    let outcome = run(plan);
+    let summary = Summary::new(&outcome);
+    let rate = 20.0 / (outcome.elapsed as f64 / SECOND as f64);
+    assert!(outcome.total.after_schedule.completed > 0, "{:?}", outcome.total.after_schedule);
+    assert_eq!((summary.good, summary.achieved_rate, summary.goodput), (20, rate, rate));
+}
+
 #[test]
 fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
@@ -260,6 +284,7 @@ fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
         format: ResultFormat::Csv,
         output,
         max_body: 0,
+        warn_of_cut_body: None,
         connection_timings: false,
         on_slow_output: SlowOutputPolicy::Wait,
     };
@@ -594,6 +619,26 @@ fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
     assert_eq!(statuses(&run(plan)), [(413, 10)]);
 }
 
+/// `-max-body=-1` is all of a body up to a limit, which was kept in silence.
+#[test]
+fn a_body_of_which_less_is_kept_than_came_is_warned_of() {
+    static LONGEST: AtomicU64 = AtomicU64::new(0);
+    let server = Server::answering(OK).unwrap();
+    for (max_body, warned) in [(2, 0), (1, 2)] {
+        let results = ResultsOutput {
+            format: ResultFormat::Csv,
+            output: Box::new(Sink::default()),
+            max_body,
+            warn_of_cut_body: Some(|bytes| _ = LONGEST.fetch_max(bytes, Ordering::Relaxed)),
+            connection_timings: false,
+            on_slow_output: SlowOutputPolicy::Wait,
+        };
+        let outcome = engine::start(some(&server, 2), Some(results)).unwrap().finish();
+        assert_eq!(outcome.total.good(), 2);
+        assert_eq!(LONGEST.load(Ordering::Relaxed), warned);
+    }
+}
+
 #[test]
 fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_were_asked_for() {
     let server = Server::start(|mut peer, _| {
@@ -619,6 +664,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
         format: ResultFormat::Csv,
         output,
         max_body: 1,
+        warn_of_cut_body: None,
         connection_timings: false,
         on_slow_output: SlowOutputPolicy::Wait,
     };
@@ -809,6 +855,7 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
             format: ResultFormat::Csv,
             output,
             max_body: 0,
+            warn_of_cut_body: None,
             connection_timings: false,
             on_slow_output,
         };
@@ -1341,7 +1388,7 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     let server = Server::answering(OK).unwrap();
     let mut rows = tempfile::NamedTempFile::new().unwrap();
     rows.write_all(b"fine\nnot\tfine\n").unwrap();
-    let file = format!("GET {}/{{{{row {}}}}}\n", server.url(""), rows.path().display());
+    let file = format!("GET {}/{{{{raw row {}}}}}\n", server.url(""), rows.path().display());
     let reader = TargetReader::new(
         "t",
         Box::new(std::io::Cursor::new(file)),

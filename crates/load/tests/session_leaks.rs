@@ -78,6 +78,7 @@ fn results(trial: usize) -> Option<ResultsOutput> {
         format: ResultFormat::Csv,
         output,
         max_body: 0,
+        warn_of_cut_body: None,
         connection_timings: false,
         on_slow_output: SlowOutputPolicy::Wait,
     };

@@ -176,3 +176,20 @@ fn a_placeholder_that_nothing_fills_is_warned_of_once() {
     let refused = format!("isolate --a {url} --b {url} --json /does/not/exist/x");
     assert_eq!(warnings(&seawall(&refused, b"")).len(), 1);
 }
+
+/// All of them counted as one target, and answers of the second as different from those of the first.
+#[test]
+fn answers_to_lazy_targets_have_no_first_length_to_differ_from() {
+    let server = Server::start(move |mut peer, _| {
+        loop {
+            let body = if peer.request()?.starts_with("GET /long") { "long" } else { "s" };
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())?;
+        }
+    });
+    let server = server.unwrap();
+    let targets = format!("GET {}\nGET {}\n", server.url("/long"), server.url("/short")).repeat(5);
+    let words = "attack -lazy -rate=1000 -output=none -summary=json -live=none --threads 1";
+    let output = seawall(words, targets.as_bytes());
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&summary["good"], &summary["length_mismatch"]), (&10.into(), &0.into()), "{summary}");
+}

@@ -52,6 +52,16 @@ impl BodyDecoder {
         Self { state }
     }
 
+    /// Creates a decoder at the start of a response's body. It takes white space between a chunk's size and the end of the line, which
+    /// servers in the field write to fill a size in later; in a request that is refused.
+    pub fn of_response(framing: Framing) -> Self {
+        let mut decoder = Self::new(framing);
+        if let State::Chunked(chunked) = &mut decoder.state {
+            chunked.allows_space_after_size = true;
+        }
+        decoder
+    }
+
     /// Decodes the next bytes. Call it again with the rest until `End` or `More`. A broken body stays broken, an
     /// ended one stays ended.
     ///
@@ -116,6 +126,7 @@ struct Chunked {
     left: u64,
     extensions: usize,
     trailers: usize,
+    allows_space_after_size: bool,
 }
 
 /// The part of a chunked body that the next byte belongs to.
@@ -123,7 +134,7 @@ struct Chunked {
 enum At {
     /// The size, after this many digits.
     Size(u8),
-    /// White space after the size; only an extension may follow.
+    /// White space after the size; an extension follows, or in a response the end of the line.
     SizeSpace,
     Extension,
     SizeLf,
@@ -140,7 +151,8 @@ enum At {
 }
 
 impl Chunked {
-    const START: Self = Self { at: At::Size(0), left: 0, extensions: 0, trailers: 0 };
+    const START: Self =
+        Self { at: At::Size(0), left: 0, extensions: 0, trailers: 0, allows_space_after_size: false };
 
     fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<BodyEvent<'b>, BodyError> {
         for (at, &byte) in buf.iter().enumerate() {
@@ -168,6 +180,7 @@ impl Chunked {
         match (self.at, byte) {
             (At::Size(digits), byte) if byte.is_ascii_hexdigit() => self.digit(digits, byte),
             (At::Size(1..) | At::Extension, b'\r') => Ok(At::SizeLf),
+            (At::SizeSpace, b'\r') if self.allows_space_after_size => Ok(At::SizeLf),
             (At::Size(1..) | At::SizeSpace, b';') => self.extension(At::Extension),
             (At::Size(1..) | At::SizeSpace, b' ' | b'\t') => self.extension(At::SizeSpace),
             (At::Extension, byte) if bytes::is_value(byte) => self.extension(At::Extension),
@@ -330,6 +343,16 @@ mod tests {
         ] {
             assert_eq!(chunked(input), Err(BodyError), "{input:?}");
         }
+    }
+
+    #[test]
+    fn space_after_a_chunks_size_is_taken_in_responses_alone() {
+        let body = b"5 \t\r\nhello\r\n0  \r\n\r\n";
+        let mut decoder = BodyDecoder::of_response(Framing::Chunked);
+        assert_eq!(decoder.decode(body), Ok(BodyEvent::Data(b"hello", 10)));
+        assert_eq!(decoder.decode(&body[10..]), Ok(BodyEvent::End(9)));
+        assert_eq!(BodyDecoder::of_response(Framing::Chunked).decode(b"5 5\r\n"), Err(BodyError));
+        assert_eq!(BodyDecoder::new(Framing::Chunked).decode(body), Err(BodyError));
     }
 
     #[test]

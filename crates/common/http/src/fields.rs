@@ -49,6 +49,14 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
+    /// The framing of a response: chunked coding overrides a length beside it (RFC 9112 section 6.3, item 3).
+    pub(crate) fn response_framing(&self, version: HttpVersion) -> Result<Option<Framing>, AmbiguousFraming> {
+        match (self.chunked, version) {
+            (true, HttpVersion::Http11) => Ok(Some(Framing::Chunked)),
+            _ => self.framing(version),
+        }
+    }
+
     /// True if the sender keeps the connection open (RFC 9112 section 9.3); `close` wins over `keep-alive`.
     pub(crate) fn keep_alive(&self, version: HttpVersion) -> bool {
         !self.close && (version == HttpVersion::Http11 || self.keep_alive)

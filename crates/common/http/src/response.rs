@@ -1,6 +1,7 @@
 //! Parses response heads. Only the load engine calls it, so it decides only what the engine needs: where the response ends
 //! and whether the connection can be used again.
 
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
 use httparse::{Header, Status};
@@ -57,8 +58,8 @@ pub enum ResponseFlaw {
     /// Three digits that are not a status.
     #[error("the status is below 100")]
     LowStatus,
-    /// A header name that is not a token, space before its colon, or a folded line.
-    #[error("a header name is not valid, or a header line is folded")]
+    /// A header name that is not a token, or space before its colon.
+    #[error("a header name is not valid")]
     HeaderName,
     /// A header value with a control character.
     #[error("a header value contains a control character")]
@@ -80,8 +81,9 @@ impl From<ResponseFlaw> for ResponseError {
 ///
 /// It is more tolerant than [`parse_request`](crate::parse_request) where servers in the field need it and no credential
 /// is at stake: LF may end a line (RFC 9112 section 2.2), the reason may be missing or hold bytes outside ASCII
-/// (section 4). It does not tolerate two lengths, a length beside a transfer coding, or a coding other than chunked:
-/// a client that guesses there reads the next response from the wrong place.
+/// (section 4), a header line may be folded (section 5.2; [`unfold`] makes one line of it), and chunked coding overrides a
+/// length (section 6.3). It does not tolerate two lengths or a coding other than chunked: a client that guesses there reads
+/// the next response from the wrong place.
 ///
 /// # Errors
 /// The first rule that is broken.
@@ -96,7 +98,9 @@ pub fn parse_response<'h, 'b>(
         return Err(ResponseFlaw::NotHttp.into());
     }
     let mut response = httparse::Response::new(&mut []);
-    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, window, room) {
+    let mut tokenizer = httparse::ParserConfig::default();
+    tokenizer.allow_obsolete_multiline_headers_in_responses(true);
+    match tokenizer.parse_response_with_uninit_headers(&mut response, window, room) {
         Ok(Status::Complete(length)) => Ok(Parsed::Complete(checked(response, method, window)?, length)),
         Ok(Status::Partial) if window.len() >= limits.head => Err(ResponseError::TooLarge),
         Ok(Status::Partial) => Ok(Parsed::Partial),
@@ -117,13 +121,28 @@ fn checked<'h, 'b>(
     };
     let version = if minor == 0 { HttpVersion::Http10 } else { HttpVersion::Http11 };
     let fields = FramingHeaders::read(headers)?;
-    let stated = fields.framing(version)?;
+    let stated = fields.response_framing(version)?;
     let framing =
         if has_body(method, status) { stated.unwrap_or(Framing::UntilClose) } else { Framing::None };
     // What follows a 101 is no HTTP (RFC 9110 section 15.2.2).
     let keep_alive = framing != Framing::UntilClose && status != 101 && fields.keep_alive(version);
     let reason = reason.filter(|reason| !reason.is_empty()).map_or_else(|| raw_reason(head), str::as_bytes);
     Ok(ResponseHead { status, reason, version, headers, framing, keep_alive })
+}
+
+/// The value of a header whose lines may be folded: a space stands for each fold (RFC 9112 section 5.2).
+#[must_use]
+pub fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
+    if memchr2(b'\r', b'\n', value).is_none() {
+        return value.into();
+    }
+    let mut lines = value.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+    let mut unfolded = lines.next().unwrap_or_default().to_vec();
+    for line in lines {
+        unfolded.push(b' ');
+        unfolded.extend_from_slice(line);
+    }
+    unfolded.into()
 }
 
 /// Returns the reason phrase of a whole head. The tokenizer returns an empty one if it holds bytes outside ASCII.
@@ -248,7 +267,7 @@ mod tests {
     fn a_length_that_must_be_guessed_is_refused() {
         for lines in [
             "Content-Length: 1\r\nContent-Length: 2\r\n",
-            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: 1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n",
             "Content-Length: +1\r\n",
             "Transfer-Encoding: gzip, chunked\r\n",
         ] {
@@ -270,11 +289,43 @@ mod tests {
             ("HTTP/1.1 20 x\r\n", StatusLine),
             ("HTTP/1.1  200 x\r\n", StatusLine),
             ("HTTP/1.1 200 x\0\r\n", StatusLine),
-            ("HTTP/1.1 200 x\r\nX: a\r\n b\r\n\r\n", HeaderName),
+            ("HTTP/1.1 200 x\r\n X: a\r\n\r\n", HeaderName),
             ("HTTP/1.1 200 x\r\nX : a\r\n\r\n", HeaderName),
             ("HTTP/1.1 200 x\r\nX: a\rb\r\n\r\n", HeaderValue),
         ] {
             assert_eq!(parse(input), Err(ResponseError::Malformed(flaw)), "{input:?}");
+        }
+    }
+
+    /// RFC 9112 section 5.2 obliges a user agent to take a fold as a space; the answer was refused.
+    #[test]
+    fn a_folded_header_is_one_line_with_spaces() {
+        let mut room = header_buffer();
+        let head = b"HTTP/1.1 200 OK\r\nX: a \r\n\t b\n c\r\nContent-Length: 2\r\n\r\n{}";
+        let Ok(Parsed::Complete(head, 53)) = parse_response(head, "GET", &mut room, &HeadLimits::default())
+        else {
+            panic!("a whole head")
+        };
+        assert_eq!(head.framing, Framing::Length(2));
+        assert_eq!(*unfold(head.headers[0].value), *b"a b c");
+        assert_eq!(*unfold(b"a  b"), *b"a  b");
+    }
+
+    #[test]
+    fn a_folded_length_or_coding_is_refused_and_not_guessed() {
+        for lines in ["Content-Length: 1\r\n 2\r\n", "Transfer-Encoding: chunked\r\n , gzip\r\n"] {
+            assert_eq!(ends("GET", "200", lines), Err(ResponseError::Framing), "{lines:?}");
+        }
+    }
+
+    /// RFC 9112 section 6.3, item 3; the answer was refused.
+    #[test]
+    fn chunked_coding_overrides_a_length_beside_it() {
+        for lines in [
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n",
+        ] {
+            assert_eq!(ends("GET", "200", lines), Ok((Framing::Chunked, true)), "{lines:?}");
         }
     }
 

@@ -68,7 +68,9 @@ fn check_head(head: &Head, bytes: &[u8], method: &str, limits: &HeadLimits) {
 fn check_tokenizer_agrees(head: &Head, bytes: &[u8]) {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
-    assert_eq!(response.parse(bytes), Ok(httparse::Status::Complete(bytes.len())));
+    let mut tokenizer = httparse::ParserConfig::default();
+    tokenizer.allow_obsolete_multiline_headers_in_responses(true);
+    assert_eq!(tokenizer.parse_response(&mut response, bytes), Ok(httparse::Status::Complete(bytes.len())));
     assert_eq!(response.code, Some(head.status));
     assert_eq!(owned(response.headers), head.headers);
 }
@@ -84,7 +86,7 @@ fn check_end(head: &Head, method: &str) {
         Framing::None => assert!(bodiless),
         Framing::UntilClose => assert!(!head.keep_alive && lengths.is_empty() && codings.is_empty()),
         Framing::Chunked => {
-            assert!(lengths.is_empty() && codings.len() == 1 && head.version == HttpVersion::Http11);
+            assert!(codings.len() == 1 && head.version == HttpVersion::Http11);
         }
         Framing::Length(_) => assert!(!lengths.is_empty() && codings.is_empty()),
     }

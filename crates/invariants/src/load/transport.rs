@@ -331,7 +331,7 @@ fn answer(bytes: &[u8], method: &str, over: bool) -> Option<(u16, u64, usize)> {
             break (head.status, head.framing);
         }
     };
-    let (mut decoder, mut length) = (BodyDecoder::new(framing), 0);
+    let (mut decoder, mut length) = (BodyDecoder::of_response(framing), 0);
     loop {
         match decoder.decode(&bytes[at..]).ok()? {
             BodyEvent::Data(data, taken) => {

@@ -73,6 +73,15 @@ impl UrlAuthority {
     }
 }
 
+/// A host as [`Origin`] has it: names in lower case and, outside ASCII, in Punycode. What no URL may have stays as it is.
+#[must_use]
+pub fn normalized_host(host: &str) -> String {
+    match Host::parse(host) {
+        Ok(Host::Domain(name)) => name,
+        _ => host.to_ascii_lowercase(),
+    }
+}
+
 /// A text that may be of any length, for an error that may not.
 pub(crate) fn shorten(text: &str) -> String {
     match text.char_indices().nth(200) {

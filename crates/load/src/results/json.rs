@@ -129,6 +129,9 @@ pub enum JsonRecordError {
     /// Not an object with the fields' types.
     #[error(transparent)]
     Syntax(#[from] serde_json::Error),
+    /// Some other JSON: vegeta writes a timestamp into each result.
+    #[error("no \"timestamp\": not a line of results")]
+    NoTimestamp,
     /// Not RFC 3339.
     #[error("timestamp {0:?} does not parse")]
     Timestamp(String),
@@ -220,10 +223,8 @@ fn parse(line: &[u8], record: &mut Record) -> Result<(), JsonRecordError> {
     record.latency_ns = line.latency.unwrap_or(0);
     record.bytes_out = line.bytes_out.unwrap_or(0);
     record.bytes_in = line.bytes_in.unwrap_or(0);
-    if let Some(text) = line.timestamp {
-        record.timestamp =
-            rfc3339::parse(&text).ok_or_else(|| JsonRecordError::Timestamp(text.into_owned()))?;
-    }
+    let text = line.timestamp.ok_or(JsonRecordError::NoTimestamp)?;
+    record.timestamp = rfc3339::parse(&text).ok_or_else(|| JsonRecordError::Timestamp(text.into_owned()))?;
     BASE64_STANDARD.decode_vec(line.body.as_deref().unwrap_or(""), &mut record.body)?;
     record.empty_body = line.body.is_some() && record.body.is_empty();
     for (name, values) in line.headers.iter().flatten() {

@@ -237,6 +237,19 @@ impl Schedule {
         self.instant(next, &mut 0).map_or(latest, |due| due.min(latest))
     }
 
+    /// Of one constant rate: the time from the first hit due at or after `from` to the one that would follow the last before `end`.
+    #[must_use]
+    pub fn window_of_hits(&self, from: Nanos, end: Nanos, most: u64) -> Option<Nanos> {
+        let is_even = !matches!(self.spacing, ArrivalSpacing::Poisson(_));
+        let [PlacedStage { shape: RateShape::Hold(_), length: None, .. }] = &*self.stages else {
+            return None;
+        };
+        let due = |hits: u64| self.instant(Position::from(hits) << HIT, &mut 0);
+        let hits = |at| self.hits_before(at).min(most);
+        let window = due(hits(end))?.checked_sub(due(hits(from))?)?;
+        Some(window).filter(|window| is_even && *window > 0)
+    }
+
     /// The first position that is not due before `at`. It is searched for, although the area under the rates says nearly the
     /// same: that is rounded in another way than instants are, and a hit at the very end was sent and not counted.
     fn reached(&self, at: Nanos) -> Position {

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 
 use seawall_http::request::header_buffer;
 use seawall_http::{
-    BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, ResponseError, ResponseHead, parse_response,
+    BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, ResponseError, ResponseHead, parse_response, unfold,
 };
 
 use crate::fault::RequestFault;
@@ -15,14 +15,14 @@ use crate::record::{Record, ResponseHeaders};
 
 /// A head may be larger than what the agent accepts: servers in the field set many cookies. Go allows 10 MiB and any
 /// number of lines (net/http `Transport.MaxResponseHeaderBytes`), for which nobody here waits.
-pub(super) const LIMITS: HeadLimits = HeadLimits { head: 256 * 1024, target: 0 };
+pub(crate) const LIMITS: HeadLimits = HeadLimits { head: 256 * 1024, target: 0 };
 
 /// Most lines of a head. Room for so many costs a tenth of the time that an ordinary head takes, so it is only made for
 /// one that needs it.
-const MOST_LINES: usize = 1024;
+pub(crate) const MOST_LINES: usize = 1024;
 
 /// Informational answers before the real one; more are not an answer but a way to hold us.
-const MOST_INTERIM: u8 = 16;
+pub(crate) const MOST_INTERIM: u8 = 16;
 
 /// Where in an answer we are.
 #[derive(Debug)]
@@ -113,13 +113,13 @@ impl ReceivedResponse {
         self.keep_alive = head.keep_alive;
         if keep.location && is_redirect(head.status) {
             let named = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("location"));
-            self.location = named.and_then(|header| location(header.value));
+            self.location = named.and_then(|header| location(&unfold(header.value)));
         }
         if keep.record.is_some() {
             self.kept.reason.push_str(&String::from_utf8_lossy(head.reason));
             self.kept.headers.mark_present();
             for header in head.headers {
-                self.kept.headers.push_canonical(header.name.as_bytes(), header.value);
+                self.kept.headers.push_canonical(header.name.as_bytes(), &unfold(header.value));
             }
         }
     }
@@ -288,7 +288,7 @@ impl ResponseParser {
             }
             Parsed::Complete(head, taken) => {
                 answer.begin(&head, keep);
-                self.stage = Stage::Body(BodyDecoder::new(head.framing));
+                self.stage = Stage::Body(BodyDecoder::of_response(head.framing));
                 Ok(Some(taken))
             }
         }

@@ -116,7 +116,7 @@ pub(crate) struct AttackArgs {
     /// Redirects to follow; -1 takes a redirect as the answer
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
-    /// Bytes of each body to keep in the results; -1 is all
+    /// Bytes of each body to keep in the results; -1 is all, up to 64 MiB of each
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
     /// Keep so many answers of each outcome and show them in --summary=json: status, head, the first KiB of the body
@@ -339,7 +339,7 @@ impl FromStr for MaxErrors {
 pub(crate) struct MaxBody(pub(crate) usize);
 
 /// No body is kept beyond this, whatever the flag says: a server must not be able to fill our memory.
-const MOST_BODY: usize = 64 << 20;
+pub(crate) const MOST_BODY: usize = 64 << 20;
 
 impl FromStr for MaxBody {
     type Err = String;

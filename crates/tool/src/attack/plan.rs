@@ -2,7 +2,8 @@
 //! nothing has been sent when one is found.
 
 use std::fs::File;
-use std::io::{IsTerminal, stdout};
+use std::io::{IsTerminal, Write as _, stderr, stdout};
+use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -14,7 +15,7 @@ use seawall_load::engine::{
 use seawall_load::files::InputFiles;
 use seawall_load::profile;
 use seawall_load::rate::RateSetting;
-use seawall_load::request::RequestFraming;
+use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::results::ResultFormat;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::sender;
@@ -22,7 +23,7 @@ use seawall_load::supply::RequestSource;
 use seawall_load::target::header;
 
 use super::aim::{RequestLimits, TargetFlags};
-use super::args::{self, AttackArgs, OnSaturationFlag};
+use super::args::{self, AttackArgs, MOST_BODY, OnSaturationFlag};
 
 /// The plan of an attack that sends with so many cores at most, of files that are read so.
 pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64) -> anyhow::Result<RunPlan> {
@@ -32,6 +33,9 @@ pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64
     let waits = RequestLimits { timeout: args.timeout, deadline: args.deadline, redirects: args.redirects };
     let mut travel = args.travel.to_transport_options(waits, &style, files)?;
     let source = source(args, &style, files)?;
+    if let RequestSource::List(list) = &source {
+        args.travel.warn_of_unused_connect_to(list.requests().iter().map(PreparedRequest::origin));
+    }
     let in_flight = in_flight(args, &source, &mut travel, pods)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.shard, cpus));
     let setup = SessionSetup {
@@ -216,9 +220,22 @@ pub(crate) fn results_to(args: &AttackArgs, output: Box<dyn std::io::Write + Sen
         format: args.to,
         output,
         max_body: args.max_body.0,
+        warn_of_cut_body: (args.max_body.0 == MOST_BODY).then_some(warn_of_cut_body),
         connection_timings: args.connection_timings,
         on_slow_output: args.on_slow_output.into(),
     }
+}
+
+/// Once, whichever thread comes first.
+fn warn_of_cut_body(bytes: u64) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Nothing is lost if nobody can read it.
+        let _ = writeln!(
+            stderr(),
+            "seawall: the results keep the first 64 MiB of a body of {bytes} bytes, whatever -max-body says"
+        );
+    });
 }
 
 /// True when results and not the summary go to standard output.

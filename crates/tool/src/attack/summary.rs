@@ -17,7 +17,7 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
     row(
         &mut out,
         "Duration",
-        "schedule, to last answer",
+        "schedule, last answer at",
         &format!("{}, {}", brief_time(summary.duration), brief_time(summary.elapsed)),
     );
     after(&mut out, summary);

@@ -1,5 +1,6 @@
 //! How requests travel: the flags about connections, names, TLS and HTTP/2, and what the engine makes of them.
 
+use std::collections::BTreeSet;
 use std::io::{Write as _, stderr};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use seawall_load::engine::{Http2Options, TransportOptions};
 use seawall_load::files::InputFiles;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::rate;
-use seawall_load::request::RequestFraming;
+use seawall_load::request::{Origin, RequestFraming, normalized_host};
 use seawall_load::resolve::{AddressLifetime, DialOptions, HostPort};
 use seawall_load::target::header;
 use seawall_load::tls::TlsOptions;
@@ -114,7 +115,7 @@ impl FromStr for ConnectTo {
     fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
             let ((host, port), rest) = host_port(text)?;
-            let from = (host.to_ascii_lowercase(), port);
+            let from = (normalized_host(&host), port);
             let (to, rest) = host_port(rest.strip_prefix(':')?)?;
             rest.is_empty().then_some(Self { from, to })
         };
@@ -232,6 +233,27 @@ impl ConnectionArgs {
         Ok(proxies)
     }
 
+    /// Says so of each `-connect-to` that no target needs; a redirect may.
+    pub(crate) fn warn_of_unused_connect_to<'o>(&self, origins: impl Iterator<Item = &'o Origin>) {
+        for ConnectTo { from: (host, port), .. } in self.unused_connect_to(origins) {
+            // Nothing is lost if nobody can read it.
+            let _ = writeln!(
+                stderr(),
+                "seawall: --connect-to: no target has the host {host} and the port {port}"
+            );
+        }
+    }
+
+    fn unused_connect_to<'o>(&self, origins: impl Iterator<Item = &'o Origin>) -> Vec<&ConnectTo> {
+        if self.connect_to.is_empty() {
+            return Vec::new();
+        }
+        let places: BTreeSet<(&str, u16)> =
+            origins.map(|origin| (origin.host.as_str(), origin.port)).collect();
+        let is_unused = |to: &&ConnectTo| !places.contains(&(to.from.0.as_str(), to.from.1));
+        self.connect_to.iter().filter(is_unused).collect()
+    }
+
     /// The client certificate's file.
     pub(crate) fn certificate(&self) -> Option<&Path> {
         (!self.cert.is_empty()).then_some(Path::new(&self.cert))
@@ -328,10 +350,26 @@ mod tests {
         let place = |host: &str, port| (host.to_owned(), port);
         assert_eq!(places("a:80:b:8080"), Some((place("a", 80), place("b", 8080))));
         assert_eq!(places("Example.Test:80:b:8080"), Some((place("example.test", 80), place("b", 8080))));
+        let unicode = "b\u{fc}cher.example:80:b:8080";
+        assert_eq!(places(unicode), Some((place("xn--bcher-kva.example", 80), place("b", 8080))));
         assert_eq!(places("[::1]:80:[fe80::1]:81"), Some((place("::1", 80), place("fe80::1", 81))));
         for text in ["a:80", "a:80:b", "a:80:b:c", ":80:b:81", "a:80:b:81:c", "a:99999:b:1", "::1:80:b:81"] {
             assert_eq!(places(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_connect_to_that_matches_no_target_is_named() {
+        #[derive(clap::Parser)]
+        struct Typed {
+            #[command(flatten)]
+            travel: ConnectionArgs,
+        }
+        let typed =
+            <Typed as clap::Parser>::parse_from(["x", "--connect-to=a:80:b:1", "--connect-to=c:80:b:1"]);
+        let origin = Origin { tls: false, host: "a".to_owned(), port: 80, variant: None };
+        let unused = typed.travel.unused_connect_to([&origin].into_iter());
+        assert_eq!(unused.iter().map(|to| to.from.0.as_str()).collect::<Vec<_>>(), ["c"]);
     }
 
     #[test]

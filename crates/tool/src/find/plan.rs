@@ -49,6 +49,7 @@ pub(crate) fn plan(
     let travel = args.travel.to_transport_options(waits, &style, files)?;
     let before = args.resume.as_deref().map(super::read_earlier_report).transpose()?;
     let list = targets(args, &style, files)?;
+    args.travel.warn_of_unused_connect_to(list.requests().iter().map(PreparedRequest::origin));
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
     let plan = FindPlan {
         goal: goal(args.slo.as_ref())?,

@@ -144,6 +144,8 @@ fn prepare_variants(
         mistakes = repetitions(&all, &ways, &travel);
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    let requests = ways.iter().flat_map(|way| &way.requests);
+    args.travel.warn_of_unused_connect_to(requests.map(PreparedRequest::origin));
     Ok(PreparedVariants { drafts, ways, travel, style })
 }
 
