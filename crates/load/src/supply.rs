@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
 
+use crate::expectation::ExpectationSet;
 use crate::flights::RequestRef;
 use crate::poller::SenderWaker;
 use crate::request::{PreparedRequest, RequestBuildError, RequestFraming};
@@ -246,6 +247,8 @@ pub(crate) struct SenderRequests {
     /// Empty when requests come from a queue.
     list: RequestList,
     queue: Option<Queue>,
+    /// A request may have conditions on its response.
+    expects: bool,
 }
 
 /// A request that was read for the hit with this number.
@@ -272,7 +275,8 @@ pub(crate) enum RequestAvailability {
 
 impl SenderRequests {
     pub(crate) fn list(list: RequestList, style: &RequestFraming) -> Self {
-        Self { style: style.clone(), list, queue: None }
+        let expects = list.requests.iter().any(|request| request.expected().is_some());
+        Self { style: style.clone(), list, queue: None, expects }
     }
 
     /// Nothing to send.
@@ -328,6 +332,12 @@ impl SenderRequests {
             RequestRef::Listed(index) => &self.list.requests[*index],
             RequestRef::Owned(request) => request,
         }
+    }
+
+    /// What the response to a flight must be like to be good.
+    #[inline]
+    pub(crate) fn expected<'r>(&'r self, which: &'r RequestRef) -> Option<&'r Arc<ExpectationSet>> {
+        if self.expects { self.request(which).expected() } else { None }
     }
 
     /// Whether requests are read during the run, each for a hit with its number.
@@ -394,7 +404,7 @@ impl Feed {
         let queue = Queue { requests, front: None, hungry: Arc::clone(&hungry) };
         (
             Self { requests: sender, hungry, alarm: Alarm(waker) },
-            SenderRequests { queue: Some(queue), ..SenderRequests::none(style) },
+            SenderRequests { queue: Some(queue), expects: true, ..SenderRequests::none(style) },
         )
     }
 
