@@ -16,6 +16,7 @@ use crate::request::PreparedRequest;
 use crate::schedule::Arrival;
 use crate::stats::{FinishedRequest, LoadStats};
 use crate::supply::SenderRequests;
+use crate::transport::exchange::ReceivedResponse;
 
 /// What counts, the same for all threads of a trial. Instants are the session's.
 #[derive(Debug, Clone)]
@@ -238,10 +239,9 @@ impl Accounting {
             self.stats.no_connection += 1;
             self.late(flight.hit, end);
         }
-        let wrong = match outcome {
-            Err(RequestFault::WrongAnswer(_)) => self.record_wrong_answer(flight),
-            _ => None,
-        };
+        if let Err(RequestFault::WrongAnswer(_)) = outcome {
+            self.record_wrong_answer(flight);
+        }
         // Targets that are read during the run count as one, and none has a first answer.
         let is_listed = !supply.is_read_ahead();
         let other = outcome.is_ok() && is_listed && self.lengths.is_other(flight.target, finished.bytes_in);
@@ -265,11 +265,11 @@ impl Accounting {
             {
                 warn(finished.bytes_in);
             }
-            let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
+            let (seq, ReceivedResponse { kept, check, .. }) = (flight.hit.seq, &mut flight.answer);
             recorder.record(|record| {
                 fill(record, &finished, seq, &self.clock, &self.counting.name);
                 name_request(record, request);
-                kept.move_into(record, outcome, wrong.as_deref());
+                kept.move_into(record, outcome, check.as_deref());
                 record.body.truncate(max_body);
                 record.connection = carriage;
             });
@@ -278,10 +278,11 @@ impl Accounting {
 
     /// What was wrong with an answer, which the fault alone does not say.
     #[cold]
-    fn record_wrong_answer(&mut self, flight: &InFlightRequest) -> Option<String> {
-        let reason = flight.answer.check.as_ref()?.reason()?;
-        self.stats.record_wrong_answer(&reason);
-        Some(reason)
+    #[inline(never)]
+    fn record_wrong_answer(&mut self, flight: &InFlightRequest) {
+        if let Some(reason) = flight.answer.check.as_ref().and_then(|check| check.reason()) {
+            self.stats.record_wrong_answer(&reason);
+        }
     }
 
     /// A hit has ended without a flight: counted and recorded, so that nothing goes missing in silence.

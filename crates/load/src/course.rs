@@ -26,7 +26,7 @@ impl SenderLoop {
         let key = self.flights.insert(hit, which, target, expires);
         let flight = self.flights.get_mut(key);
         flight.generator_lag = generator_lag;
-        flight.answer.expect(self.supply.request(&flight.request).expected());
+        flight.answer.expect(self.supply.expected(&flight.request));
         self.run_transport(|pool, now, desk| pool.assign(key, now, desk));
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
 
+use crate::expectation::ExpectationSet;
 use crate::flights::RequestRef;
 use crate::poller::SenderWaker;
 use crate::request::{PreparedRequest, RequestBuildError, RequestBuilder, RequestFraming};
@@ -263,6 +264,8 @@ pub(crate) struct SenderRequests {
     /// Added to a hit's number: where in the list the trial begins.
     first: u64,
     queue: Option<Queue>,
+    /// A request may have conditions on its response.
+    expects: bool,
 }
 
 /// A request that was read for the hit with this number.
@@ -289,7 +292,8 @@ pub(crate) enum RequestAvailability {
 
 impl SenderRequests {
     pub(crate) fn list(list: RequestList, style: &RequestFraming) -> Self {
-        Self { style: style.clone(), list, first: 0, queue: None }
+        let expects = list.requests.iter().any(|request| request.expected().is_some());
+        Self { style: style.clone(), list, first: 0, queue: None, expects }
     }
 
     /// Begins with this request of the list.
@@ -357,6 +361,12 @@ impl SenderRequests {
         }
     }
 
+    /// What the response to a flight must be like to be good.
+    #[inline]
+    pub(crate) fn expected<'r>(&'r self, which: &'r RequestRef) -> Option<&'r Arc<ExpectationSet>> {
+        if self.expects { self.request(which).expected() } else { None }
+    }
+
     /// Whether requests are read during the run, each for a hit with its number.
     pub(crate) fn is_read_ahead(&self) -> bool {
         self.queue.is_some()
@@ -421,7 +431,7 @@ impl Feed {
         let queue = Queue { requests, front: None, hungry: Arc::clone(&hungry) };
         (
             Self { requests: sender, hungry, alarm: Alarm(waker) },
-            SenderRequests { queue: Some(queue), ..SenderRequests::none(style) },
+            SenderRequests { queue: Some(queue), expects: true, ..SenderRequests::none(style) },
         )
     }
 

@@ -86,12 +86,12 @@ pub(crate) struct CaptureOptions {
 impl ResponseCapture {
     /// Fills the answer's part of a record and takes the record's buffers in exchange. As in vegeta, a failure leaves
     /// no status and no headers, and a status outside 200 to 399 is an error that reads like the status line. A wrong answer
-    /// is a failure with this reason, and leaves its headers and its body.
+    /// is a failure with the reason of its check, and leaves its headers and its body.
     pub(crate) fn move_into(
         &mut self,
         record: &mut Record,
         outcome: Result<u16, RequestFault>,
-        wrong: Option<&str>,
+        check: Option<&ResponseCheck>,
     ) {
         use std::fmt::Write as _;
         match outcome {
@@ -100,7 +100,7 @@ impl ResponseCapture {
                 // No code, as of any failure, for whoever counts successes by it; the rest is what a reader looks for.
                 std::mem::swap(&mut record.headers, &mut self.headers);
                 std::mem::swap(&mut record.body, &mut self.body);
-                _ = match wrong {
+                _ = match check.and_then(ResponseCheck::reason) {
                     Some(wrong) => write!(record.error, "wrong-answer: {wrong}"),
                     None => write!(record.error, "{fault}"),
                 };
@@ -127,9 +127,15 @@ impl ReceivedResponse {
         self.kept.reason.clear();
         self.kept.headers.clear();
         self.kept.body.clear();
-        if let Some(check) = &mut self.check {
-            check.clear();
+        if self.check.is_some() {
+            self.clear_check();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn clear_check(&mut self) {
+        self.check.iter_mut().for_each(|check| check.clear());
     }
 
     /// What an answer must be like to be good.
@@ -140,7 +146,10 @@ impl ReceivedResponse {
         }
     }
 
+    // What follows is kept out of line, so that an answer of which nothing is expected costs a look and no more.
+
     #[cold]
+    #[inline(never)]
     fn expect_anew(&mut self, expected: Option<&Arc<ExpectationSet>>) {
         self.check.get_or_insert_default().expect(expected.cloned());
     }
@@ -148,10 +157,43 @@ impl ReceivedResponse {
     /// What a complete answer comes to: its status, or what is wrong with it.
     #[inline]
     pub(crate) fn verdict(&mut self) -> Result<u16, RequestFault> {
-        match &mut self.check {
-            None => Ok(self.status),
-            Some(check) => check.verdict(self.status, self.bytes_in),
+        if self.check.is_none() { Ok(self.status) } else { self.checked() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn checked(&mut self) -> Result<u16, RequestFault> {
+        let Self { status, bytes_in, .. } = *self;
+        self.check.as_mut().map_or(Ok(status), |check| check.verdict(status, bytes_in))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_head(&mut self, head: &ResponseHead<'_, '_>) {
+        if let Some(check) = &mut self.check {
+            check.begin(head.headers.iter().map(|header| (header.name, header.value)));
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_headers(&mut self, headers: &http::HeaderMap) {
+        if let Some(check) = &mut self.check {
+            check.begin(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_grpc(&mut self, headers: &http::HeaderMap) {
+        let status = headers.get(GRPC_STATUS).map(http::HeaderValue::as_bytes);
+        self.check.get_or_insert_default().begin_grpc(status);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_data(&mut self, data: &[u8]) {
+        self.check.iter_mut().for_each(|check| check.data(data));
     }
 
     /// Whether the trailers say more of it.
@@ -171,8 +213,8 @@ impl ReceivedResponse {
     fn begin(&mut self, head: &ResponseHead<'_, '_>, keep: CaptureOptions) {
         self.status = head.status;
         self.keep_alive = head.keep_alive;
-        if let Some(check) = &mut self.check {
-            check.begin(head.headers.iter().map(|header| (header.name, header.value)));
+        if self.check.is_some() {
+            self.check_head(head);
         }
         if keep.location && is_redirect(head.status) {
             let named = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("location"));
@@ -207,21 +249,19 @@ impl ReceivedResponse {
     /// Looks at a head for what is expected of it. Of gRPC more is expected than of others, whatever the user says.
     #[inline]
     fn check_http2(&mut self, headers: &http::HeaderMap) {
-        if let Some(check) = &mut self.check {
-            check.begin(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        if self.check.is_some() {
+            self.check_headers(headers);
         }
         let content_type = headers.get(http::header::CONTENT_TYPE);
         if content_type.is_some_and(|value| grpc::is_grpc(value.as_bytes())) {
-            let status = headers.get(GRPC_STATUS).map(http::HeaderValue::as_bytes);
-            self.check.get_or_insert_default().begin_grpc(status);
+            self.check_grpc(headers);
         }
     }
 
-    #[inline]
     pub(crate) fn data(&mut self, data: &[u8], keep: CaptureOptions) {
         self.bytes_in += data.len() as u64;
-        if let Some(check) = &mut self.check {
-            check.data(data);
+        if self.check.is_some() {
+            self.check_data(data);
         }
         if let Some(most) = keep.record {
             let room = most.saturating_sub(self.kept.body.len());
