@@ -83,8 +83,11 @@ fn kept(words: &[String], definition: &clap::Command, is_left_out: impl Fn(&str)
             break;
         }
         let (flag, value) = word.split_once('=').map_or((&**word, None), |(flag, value)| (flag, Some(value)));
-        let argument = flag.strip_prefix("--").and_then(|long| named(definition, long));
-        let values = argument.filter(|_| value.is_none()).map_or(0, values).min(after.len());
+        let (argument, is_glued) = match short(word) {
+            Some(letter) => (abbreviated(definition, letter), word.len() > 2),
+            None => (flag.strip_prefix("--").and_then(|long| named(definition, long)), value.is_some()),
+        };
+        let values = argument.filter(|_| !is_glued).map_or(0, values).min(after.len());
         let (of_flag, after) = rest.split_at(1 + values);
         if !argument.and_then(Arg::get_long).is_some_and(&is_left_out) {
             kept.extend_from_slice(of_flag);
@@ -96,6 +99,15 @@ fn kept(words: &[String], definition: &clap::Command, is_left_out: impl Fn(&str)
 
 fn named<'a>(definition: &'a clap::Command, long: &str) -> Option<&'a Arg> {
     definition.get_arguments().find(|argument| argument.get_long() == Some(long))
+}
+
+/// The letter of a word such as `-n` or `-n100`.
+fn short(word: &str) -> Option<char> {
+    word.strip_prefix('-')?.chars().next().filter(char::is_ascii_alphabetic)
+}
+
+fn abbreviated(definition: &clap::Command, letter: char) -> Option<&Arg> {
+    definition.get_arguments().find(|argument| argument.get_short() == Some(letter))
 }
 
 /// How many words follow a flag.
@@ -164,6 +176,15 @@ mod tests {
         let words =
             of(LoadCommand::Attack, "seawall attack -output a.gob -targets=- -rate=1 -output=b", anew);
         assert_eq!(words, ["attack", "--targets=/run/seawall/stdin", "--output=none", "--rate=1"]);
+    }
+
+    /// A pod would have written the file, too.
+    #[test]
+    fn short_flags_are_left_out_as_long_ones_are() {
+        let anew = FlagOverrides { output: Some("none"), ..FlagOverrides::default() };
+        let typed = "seawall attack -n100 -o a.gob -c 4 -H X:1 http://a/ -o./b --on kubernetes --pods 2";
+        let words = of(LoadCommand::Attack, typed, anew);
+        assert_eq!(words, ["attack", "--output=none", "-n100", "-c", "4", "-H", "X:1", "http://a/"]);
     }
 
     #[test]
