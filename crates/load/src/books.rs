@@ -239,8 +239,10 @@ impl Accounting {
             self.stats.no_connection += 1;
             self.late(flight.hit, end);
         }
-        if let Err(RequestFault::WrongAnswer(_)) = outcome {
-            self.record_wrong_answer(flight);
+        match outcome {
+            Ok(_) => {}
+            Err(RequestFault::WrongAnswer(_)) => self.record_wrong_answer(flight),
+            Err(fault) => self.stats.name_failure(fault, request),
         }
         // Targets that are read during the run count as one, and none has a first answer.
         let is_listed = !supply.is_read_ahead();

@@ -20,7 +20,7 @@ use url::Url;
 use self::head::{CHUNKED_END, body};
 pub use self::place::normalized_host;
 use self::place::{UrlAuthority, push_origin_form, split_url};
-pub(crate) use self::place::{percent_decoded, shorten};
+pub(crate) use self::place::{percent_decoded, shorten, without_secrets};
 pub use self::shape::RequestBuilder;
 use self::shape::RequestShape;
 use crate::expectation::ExpectationSet;

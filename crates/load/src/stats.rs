@@ -22,6 +22,7 @@ use crate::clock::Nanos;
 use crate::fate::CompletedRequest;
 use crate::fault::{OutcomeClass, RequestFault, WrongAnswer};
 use crate::outcomes::TargetOutcomes;
+use crate::request::{PreparedRequest, without_secrets};
 use crate::response_samples::ResponseSamples;
 
 pub use answers::{FailureExample, StatusCounts};
@@ -224,6 +225,15 @@ impl LoadStats {
             self.first_byte.record(first.saturating_sub(sent));
             self.body.record(finished.end.saturating_sub(first));
         }
+    }
+
+    /// Remembers the request of the first failure of a kind: an error text alone does not say which of several targets failed.
+    #[cold]
+    pub(crate) fn name_failure(&mut self, fault: RequestFault, request: &PreparedRequest) {
+        self.failure_examples[fault.kind()].get_or_insert_with(|| {
+            let url = without_secrets(request.url());
+            FailureExample::Text(format!("{} {url}: {fault}", request.method()).into())
+        });
     }
 
     /// Counts the reason of a wrong answer, which [`LoadStats::record_finished`] is told without it.

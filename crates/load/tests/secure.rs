@@ -132,7 +132,8 @@ fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
     assert_eq!(good(&https(&server)), (1, None));
     let elsewhere = format!("https://{}/", server.address());
     let name = RequestFault::Tls(TlsFault::Certificate(CertificateFault::Name));
-    assert_eq!(good(&elsewhere), (0, Some(FailureExample::Observed(name))));
+    let named = FailureExample::Text(format!("GET {elsewhere}: {name}").into());
+    assert_eq!(good(&elsewhere), (0, Some(named)));
 }
 
 #[test]

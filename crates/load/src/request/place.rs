@@ -90,6 +90,16 @@ pub(crate) fn shorten(text: &str) -> String {
     }
 }
 
+/// A URL for a message: without user and password, and without its query, which may hold a token.
+pub(crate) fn without_secrets(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let (path, query) = path.split_once('?').map_or((path, ""), |(path, _)| (path, "?..."));
+    shorten(&format!("{scheme}://{host}{path}")) + query
+}
+
 fn host_header(host: &str, port: Option<u16>) -> String {
     port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
@@ -128,4 +138,18 @@ fn basic_credentials(url: &Url) -> Option<String> {
 
 pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_a_url_without_its_secrets() {
+        assert_eq!(without_secrets("http://me:secret@host:8080/a?token=x#f"), "http://host:8080/a?...");
+        assert_eq!(without_secrets("https://host"), "https://host");
+        assert_eq!(without_secrets("http://host/a@b"), "http://host/a@b");
+        assert_eq!(without_secrets("http://host?q=1"), "http://host?...");
+        assert!(without_secrets(&format!("http://host/{}", "a".repeat(1_000))).len() < 250);
+    }
 }
