@@ -67,11 +67,31 @@ impl RunClock {
         self.unix_origin.saturating_add(i64::try_from(at).unwrap_or(i64::MAX))
     }
 
+    /// When the wall showed this. The wall is looked at anew for each, so that what was set right before does not matter; what this
+    /// thread loses between the two looks makes the instant later, never earlier.
+    pub(crate) fn at_wall(&self, stamp: KernelStamp) -> Option<Nanos> {
+        let wall = clock_gettime(ClockId::Realtime);
+        let now = self.now();
+        now.checked_sub(KernelStamp::new(wall.tv_sec, wall.tv_nsec)?.0.checked_sub(stamp.0)?)
+    }
+
     /// `at` on the kernel's monotonic clock, for timers.
     pub(crate) fn timespec(&self, at: Nanos) -> Timespec {
         let instant = self.monotonic_origin.saturating_add(at);
         let part = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         Timespec { tv_sec: part(instant / SECOND), tv_nsec: part(instant % SECOND) }
+    }
+}
+
+/// When the kernel received some bytes: nanoseconds since the Unix epoch, by the wall clock, which is what it stamps with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelStamp(pub(crate) u64);
+
+impl KernelStamp {
+    /// None before 1970.
+    pub(crate) fn new(seconds: i64, nanos: i64) -> Option<Self> {
+        let (seconds, nanos) = (u64::try_from(seconds).ok()?, u64::try_from(nanos).ok()?);
+        Some(Self(seconds.checked_mul(SECOND)?.checked_add(nanos)?))
     }
 }
 

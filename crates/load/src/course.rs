@@ -8,7 +8,7 @@ use crate::schedule::Arrival;
 use crate::sender::SenderLoop;
 use crate::transport::pool::ConnectionPool;
 use crate::transport::retry::{RetryDecision, RetryPolicy, retry};
-use crate::transport::{RequestEvent, RequestLocation, TransportContext, TransportFailure};
+use crate::transport::{ArrivalTime, RequestEvent, RequestLocation, TransportContext, TransportFailure};
 
 impl SenderLoop {
     pub(crate) fn launch(&mut self, hit: Arrival) {
@@ -69,10 +69,10 @@ impl SenderLoop {
                 self.advance(at);
                 self.accounting.record_written(self.flights.get_mut(key), at);
             }
-            RequestEvent::Head(key, at) => _ = self.flights.get_mut(key).first_byte.get_or_insert(at),
+            RequestEvent::Head(key, at) => self.flights.get_mut(key).begin_answer(at),
             RequestEvent::Done(key, at) => {
-                self.advance(at);
-                self.conclude(key);
+                self.advance(at.seen);
+                self.conclude(key, at);
             }
             RequestEvent::Failed(failure) => {
                 self.advance(failure.at);
@@ -99,28 +99,29 @@ impl SenderLoop {
     }
 
     /// A flight with a complete answer is done or redirected.
-    fn conclude(&mut self, key: InFlightKey) {
+    fn conclude(&mut self, key: InFlightKey, at: ArrivalTime) {
         let flight = self.flights.get_mut(key);
+        let end = flight.end_of_answer(at);
         flight.place = RequestLocation::Nowhere;
         match (flight.answer.location.take(), self.rules.redirects) {
             (Some(location), Some(most)) => {
                 let status = flight.answer.status;
-                self.redirect(key, status, &location, most);
+                self.redirect(key, status, &location, most, end);
             }
             _ => {
                 let outcome = flight.answer.verdict();
-                self.finish(key, outcome);
+                self.finish(key, outcome, end);
             }
         }
     }
 
-    fn redirect(&mut self, key: InFlightKey, status: u16, location: &str, most: u32) {
+    fn redirect(&mut self, key: InFlightKey, status: u16, location: &str, most: u32, end: Nanos) {
         let flight = self.flights.get_mut(key);
         if flight.redirects >= most {
-            return self.finish(key, Err(RequestFault::TooManyRedirects));
+            return self.finish(key, Err(RequestFault::TooManyRedirects), end);
         }
         match self.supply.redirected(&flight.request, status, location) {
-            Err(_) => self.finish(key, Err(RequestFault::BadLocation)),
+            Err(_) => self.finish(key, Err(RequestFault::BadLocation), end),
             Ok(which) => {
                 flight.redirects += 1;
                 let redirected = std::mem::replace(&mut flight.request, which);
@@ -158,7 +159,7 @@ impl SenderLoop {
 
     fn fail(&mut self, key: InFlightKey, fault: RequestFault) {
         self.flights.get_mut(key).place = RequestLocation::Nowhere;
-        self.finish(key, Err(fault));
+        self.finish(key, Err(fault), self.progress.now);
     }
 
     /// Gives up what has taken too long.
@@ -178,13 +179,13 @@ impl SenderLoop {
 
     pub(crate) fn give_up(&mut self, key: InFlightKey, fault: RequestFault) {
         self.run_transport(|pool, _, desk| pool.cancel(key, desk));
-        self.finish(key, Err(fault));
+        self.finish(key, Err(fault), self.progress.now);
     }
 
-    /// Counts, records and forgets a flight.
-    fn finish(&mut self, key: InFlightKey, outcome: Result<u16, RequestFault>) {
+    /// Counts, records and forgets a flight, which may have ended before this thread came to know.
+    fn finish(&mut self, key: InFlightKey, outcome: Result<u16, RequestFault>, end: Nanos) {
         let flight = self.flights.get_mut(key);
-        self.accounting.record_finished(flight, outcome, self.progress.now, &self.supply);
+        self.accounting.record_finished(flight, outcome, end, &self.supply);
         self.flights.remove(key);
         let is_good = outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
         if is_good || !self.paused_slots.begin(self.progress.now) {

@@ -10,8 +10,8 @@ use crate::clock::Nanos;
 use crate::record::ConnectionTimings;
 use crate::request::PreparedRequest;
 use crate::schedule::Arrival;
-use crate::transport::RequestLocation;
 use crate::transport::exchange::ReceivedResponse;
+use crate::transport::{ArrivalTime, RequestLocation};
 
 /// Names a slot and its present user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,21 @@ struct Slot {
     used: bool,
     earlier: u32,
     later: u32,
+}
+
+impl InFlightRequest {
+    /// The first byte of its answer came.
+    #[inline]
+    pub(crate) fn begin_answer(&mut self, at: ArrivalTime) {
+        let sent = self.sent.unwrap_or(at.seen);
+        self.first_byte.get_or_insert(at.after(sent));
+    }
+
+    /// When its answer was complete.
+    #[inline]
+    pub(crate) fn end_of_answer(&self, at: ArrivalTime) -> Nanos {
+        at.after(self.sent.unwrap_or(at.seen)).max(self.first_byte.unwrap_or(0))
+    }
 }
 
 /// All of them.

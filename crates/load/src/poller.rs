@@ -4,6 +4,7 @@
 //! drained (epoll(7), question 9). The alarm is a timerfd and not epoll's own timeout, because that one is in
 //! milliseconds before Linux 5.11 and subject to the timer slack after it; a timerfd is exact in both.
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use rustix::time::{
 };
 
 use crate::clock::{Nanos, RunClock};
+use crate::transport::socket::keep_stamping;
 
 /// What became ready.
 pub(crate) use rustix::event::epoll::{Event, EventFlags};
@@ -27,6 +29,10 @@ const WAKE: u64 = u64::MAX - 1;
 /// what became ready after it.
 const BATCH: usize = 256;
 
+/// A step of the loop takes some ten microseconds. A thread that has not looked at the clock for longer was asleep, or without a CPU, and
+/// what it reads next may have waited for it.
+const STEP: Nanos = 100_000;
+
 /// One thread's view of readiness.
 #[derive(Debug)]
 pub(crate) struct EventPoller {
@@ -36,6 +42,32 @@ pub(crate) struct EventPoller {
     clock: RunClock,
     /// When the alarm rings; in the past when it has rung.
     armed: Nanos,
+    lateness: ReaderLateness,
+    /// Held, not used.
+    _stamping: Option<OwnedFd>,
+}
+
+/// Whether what is read may have waited for its reader: since the clock was not looked at for long, in this batch of events or while the
+/// one before was worked on. To ask the kernel when it received some bytes costs a twentieth of a request, so that a thread that is
+/// at work all the time does not ask.
+#[derive(Debug, Default)]
+struct ReaderLateness {
+    looked: Cell<Nanos>,
+    batches: Cell<u8>,
+}
+
+impl ReaderLateness {
+    #[inline]
+    fn look(&self, now: Nanos) {
+        if now.saturating_sub(self.looked.replace(now)) > STEP {
+            self.batches.set(2);
+        }
+    }
+
+    #[inline]
+    fn begin_batch(&self) {
+        self.batches.set(self.batches.get().saturating_sub(1));
+    }
 }
 
 /// Wakes a poller from another thread.
@@ -63,7 +95,15 @@ impl EventPoller {
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &alarm, epoll::EventData::new_u64(ALARM), edge)?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), edge)?;
-        Ok(Self { epoll, alarm, wake: Arc::new(wake), clock, armed: 0 })
+        Ok(Self {
+            epoll,
+            alarm,
+            wake: Arc::new(wake),
+            clock,
+            armed: 0,
+            lateness: ReaderLateness::default(),
+            _stamping: keep_stamping(),
+        })
     }
 
     pub(crate) fn waker(&self) -> SenderWaker {
@@ -73,6 +113,20 @@ impl EventPoller {
     #[inline]
     pub(crate) fn clock(&self) -> &RunClock {
         &self.clock
+    }
+
+    /// The time, looked at by the loop.
+    #[inline]
+    pub(crate) fn look(&self) -> Nanos {
+        let now = self.clock.now();
+        self.lateness.look(now);
+        now
+    }
+
+    /// Whether what is read now may have waited for this thread.
+    #[inline]
+    pub(crate) fn is_late(&self) -> bool {
+        self.lateness.batches.get() > 0
     }
 
     /// Room for one batch.
@@ -110,6 +164,7 @@ impl EventPoller {
 
     fn collect(&mut self, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> io::Result<()> {
         events.clear();
+        self.lateness.begin_batch();
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
@@ -119,4 +174,32 @@ impl EventPoller {
 
 fn watched() -> EventFlags {
     EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_at_work_is_not_late() {
+        let lateness = ReaderLateness::default();
+        for step in 1..1000 {
+            lateness.begin_batch();
+            lateness.look(step * STEP);
+            assert_eq!(lateness.batches.get(), 0);
+        }
+    }
+
+    /// What came meanwhile is in the next batch at the latest.
+    #[test]
+    fn a_thread_that_was_away_is_late_with_this_batch_and_the_next() {
+        let lateness = ReaderLateness::default();
+        lateness.look(STEP + 1);
+        assert_eq!(lateness.batches.get(), 2);
+        for late in [1, 0, 0] {
+            lateness.begin_batch();
+            lateness.look(STEP + 2);
+            assert_eq!(lateness.batches.get(), late);
+        }
+    }
 }

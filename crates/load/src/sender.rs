@@ -178,7 +178,7 @@ impl SenderLoop {
 
     #[inline]
     fn refresh(&mut self) {
-        self.advance(self.clock.now());
+        self.advance(self.pool.network.look());
     }
 
     /// What follows was not before this. What ended in an interval is counted before anything that did in the next.

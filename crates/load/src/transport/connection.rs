@@ -196,7 +196,7 @@ impl<S: Stream> PooledConnection<S> {
         desk: &mut TransportContext<'_>,
     ) {
         if !readiness.is_empty() {
-            self.note(readiness);
+            self.note(readiness, turn.time.is_late());
         }
         match &mut self.speaks {
             ConnectionProtocol::Http1(http1) if http1.is_free() => {
@@ -216,14 +216,14 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// Remembers what the poller said.
+    /// Remembers what the poller said, and whether it may have been long ago.
     #[inline]
-    fn note(&mut self, flags: EventFlags) {
+    fn note(&mut self, flags: EventFlags, late: bool) {
         self.peer_closed |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         match &mut self.speaks {
-            ConnectionProtocol::Opening(opening) => opening.link.note_readable(self.peer_closed),
-            ConnectionProtocol::Http1(http1) => http1.link.note_readable(self.peer_closed),
-            ConnectionProtocol::Http2(http2) => http2.note_readable(self.peer_closed),
+            ConnectionProtocol::Opening(opening) => opening.link.note_readable(self.peer_closed, late),
+            ConnectionProtocol::Http1(http1) => http1.link.note_readable(self.peer_closed, late),
+            ConnectionProtocol::Http2(http2) => http2.note_readable(self.peer_closed, late),
             ConnectionProtocol::None => {}
         }
     }
@@ -263,7 +263,7 @@ impl<S: Stream> PooledConnection<S> {
         match outcome {
             Ok(reusable) => {
                 self.served += 1;
-                self.idle_since = at;
+                self.idle_since = at.seen;
                 turn.tell(RequestEvent::Done(key, at));
                 if reusable && self.stage == ConnectionStage::Open {
                     turn.change(ConnectionEvent::Free);
@@ -272,7 +272,13 @@ impl<S: Stream> PooledConnection<S> {
                 }
             }
             Err((cause, progress)) => {
-                turn.tell(RequestEvent::Failed(TransportFailure { key, cause, progress, reused, at }));
+                turn.tell(RequestEvent::Failed(TransportFailure {
+                    key,
+                    cause,
+                    progress,
+                    reused,
+                    at: at.seen,
+                }));
                 self.close(turn);
             }
         }

@@ -3,8 +3,10 @@
 use super::exchange::{CaptureOptions, ParseProgress, ReceivedResponse, ResponseParser};
 use super::link::MaybeTlsStream;
 use super::socket::IoProgress;
-use super::{ConnectionTurn, FailureStage, ReadBudget, RequestEvent, Stream, TimeSource, TransportContext};
-use crate::clock::Nanos;
+use super::{
+    ArrivalTime, ConnectionTurn, FailureStage, ReadBudget, RequestEvent, Stream, TimeSource, TransportContext,
+};
+use crate::clock::{KernelStamp, Nanos};
 use crate::fault::RequestFault;
 use crate::flights::InFlightKey;
 use crate::request::PreparedRequest;
@@ -21,6 +23,8 @@ pub(crate) struct Http1Connection<S> {
     wrote: bool,
     /// The answer has begun.
     headed: bool,
+    /// When the kernel received what it began with, if it was asked.
+    began: Option<KernelStamp>,
 }
 
 /// How a request ended.
@@ -29,7 +33,7 @@ pub(crate) struct Http1Outcome {
     pub(crate) key: InFlightKey,
     /// Whether the connection may carry another one; or why there is no answer, and how far it had come.
     pub(crate) outcome: Result<bool, (RequestFault, FailureStage)>,
-    pub(crate) at: Nanos,
+    pub(crate) at: ArrivalTime,
 }
 
 /// What a readable link brought.
@@ -42,7 +46,15 @@ enum Received {
 
 impl<S: Stream> Http1Connection<S> {
     pub(crate) fn new(link: MaybeTlsStream<S>) -> Self {
-        Self { link, flight: None, exchange: ResponseParser::new(), written: 0, wrote: false, headed: false }
+        Self {
+            link,
+            flight: None,
+            exchange: ResponseParser::new(),
+            written: 0,
+            wrote: false,
+            headed: false,
+            began: None,
+        }
     }
 
     #[inline]
@@ -71,7 +83,7 @@ impl<S: Stream> Http1Connection<S> {
         desk: &mut TransportContext<'_>,
     ) -> Option<Http1Outcome> {
         self.flight = Some(key);
-        (self.written, self.wrote, self.headed) = (0, false, false);
+        (self.written, self.wrote, self.headed, self.began) = (0, false, false, None);
         self.exchange.reset();
         turn.tell(RequestEvent::Sent(key, now));
         self.write(key, turn, desk).err().map(|fault| self.unwritable(key, fault, turn, desk))
@@ -103,13 +115,15 @@ impl<S: Stream> Http1Connection<S> {
         }
     }
 
-    /// Tells when the answer has begun.
+    /// Tells when the answer has begun. What was read last came at the instant that it gives back.
     #[inline]
-    fn look<T: TimeSource>(&mut self, key: InFlightKey, turn: &mut ConnectionTurn<'_, T>) -> Nanos {
-        let at = turn.time.now();
+    fn look<T: TimeSource>(&mut self, key: InFlightKey, turn: &mut ConnectionTurn<'_, T>) -> ArrivalTime {
+        let seen = turn.time.now();
+        let at = turn.arrival(self.link.arrival(), seen);
         if !self.headed && !self.exchange.is_untouched() {
             self.headed = true;
-            turn.tell(RequestEvent::Head(key, at));
+            let began = if self.began == self.link.arrival() { at } else { turn.arrival(self.began, seen) };
+            turn.tell(RequestEvent::Head(key, began));
         }
         at
     }
@@ -120,7 +134,7 @@ impl<S: Stream> Http1Connection<S> {
         &mut self,
         key: InFlightKey,
         outcome: Result<bool, (RequestFault, FailureStage)>,
-        at: Nanos,
+        at: ArrivalTime,
     ) -> Option<Http1Outcome> {
         self.flight = None;
         Some(Http1Outcome { key, outcome, at })
@@ -185,6 +199,9 @@ impl<S: Stream> Http1Connection<S> {
             if count == 0 {
                 self.exchange.end()?;
                 return Ok(Received::Done { clean: false });
+            }
+            if !self.headed && self.exchange.is_untouched() {
+                self.began = self.link.arrival();
             }
             let more = self.link.may_have_more(count, room);
             let input = &budget.scratch[..count];

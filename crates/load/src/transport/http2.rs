@@ -23,7 +23,7 @@ use super::socket::IoProgress;
 use super::{
     ConnectionTurn, FailureStage, RequestEvent, Stream, TimeSource, TransportContext, TransportFailure,
 };
-use crate::clock::Nanos;
+use crate::clock::{KernelStamp, Nanos};
 use crate::fault::RequestFault;
 use crate::flights::InFlightKey;
 use crate::request::PreparedRequest;
@@ -110,6 +110,7 @@ impl<S: Stream> Http2Connection<S> {
             link,
             left: 0,
             spent: false,
+            stamped: false,
             heard: ReadableState::Some,
             blocked: false,
             broken: None,
@@ -141,8 +142,8 @@ impl<S: Stream> Http2Connection<S> {
     }
 
     /// The poller says that there may be something to read, or that the server has closed its side.
-    pub(crate) fn note_readable(&self, closed: bool) {
-        self.wire.lock().note_readable(closed);
+    pub(crate) fn note_readable(&self, closed: bool, late: bool) {
+        self.wire.lock().note_readable(closed, late);
     }
 
     /// Flights on it.
@@ -215,19 +216,21 @@ impl<S: Stream> Http2Connection<S> {
         self.wire.lock().allow(turn.budget.bytes());
         loop {
             self.again.0.store(false, Ordering::Relaxed);
+            self.wire.lock().stamped = false;
             let before = turn.time.now();
             let over = self.poll(&mut context);
             self.tell_what_left(before, turn);
+            let (stamp, more) = self.wire.lock().last_read();
             places.clear();
             std::mem::swap(&mut places, &mut *lock(&self.ready));
             for &place in &places {
-                served += u64::from(self.advance(place, before, reused, turn, desk));
+                served += u64::from(self.advance(place, (before, stamp), reused, turn, desk));
             }
             if over {
                 self.end(reused, turn);
                 break;
             }
-            if places.is_empty() && !self.again.0.load(Ordering::Relaxed) {
+            if !more && places.is_empty() && !self.again.0.load(Ordering::Relaxed) {
                 break;
             }
         }
@@ -299,7 +302,7 @@ impl<S: Stream> Http2Connection<S> {
     fn advance<T: TimeSource>(
         &mut self,
         place: usize,
-        before: Nanos,
+        (before, stamp): (Nanos, Option<KernelStamp>),
         reused: bool,
         turn: &mut ConnectionTurn<'_, T>,
         desk: &mut TransportContext<'_>,
@@ -307,12 +310,14 @@ impl<S: Stream> Http2Connection<S> {
         let Some(call) = self.streams.get_mut(place) else { return false };
         let mut context = Context::from_waker(&self.wakers[place]);
         call.body.go_on(&mut context);
-        let Poll::Ready(outcome) = call.receive(before, &mut context, turn, desk) else { return false };
+        let Poll::Ready(outcome) = call.receive((before, stamp), &mut context, turn, desk) else {
+            return false;
+        };
         let answering = matches!(call.answer, Awaited::Body(_));
         let Call { key, sent, .. } = self.remove(place);
         let at = turn.time.now();
         match &outcome {
-            Ok(()) => turn.tell(RequestEvent::Done(key, at)),
+            Ok(()) => turn.tell(RequestEvent::Done(key, turn.arrival(stamp, at))),
             Err(error) => {
                 let (cause, progress) = self.failure(error, sent, answering);
                 turn.tell(RequestEvent::Failed(TransportFailure { key, cause, progress, reused, at }));
@@ -358,7 +363,7 @@ impl Call {
     /// Takes what there is of the answer.
     fn receive<T: TimeSource>(
         &mut self,
-        before: Nanos,
+        (before, stamp): (Nanos, Option<KernelStamp>),
         context: &mut Context<'_>,
         turn: &mut ConnectionTurn<'_, T>,
         desk: &mut TransportContext<'_>,
@@ -368,7 +373,7 @@ impl Call {
                 Awaited::Head(response) => {
                     let response = ready!(Pin::new(response).poll(context))?;
                     self.leave(before, turn);
-                    turn.tell(RequestEvent::Head(self.key, turn.time.now()));
+                    turn.tell(RequestEvent::Head(self.key, turn.arrival(stamp, turn.time.now())));
                     desk.call(self.key).1.begin_http2(&response, turn.keep);
                     self.answer = Awaited::Body(response.into_body());
                 }
@@ -425,6 +430,8 @@ struct LinkState<S> {
     left: usize,
     /// Reading stopped because there were none left.
     spent: bool,
+    /// A read of this poll was stamped: what else there is, is read by the next, so that the answers of each have its stamp.
+    stamped: bool,
     heard: ReadableState,
     /// The link took no more when something was last written.
     blocked: bool,
@@ -466,11 +473,16 @@ impl<S: Stream> Http2Connection<S> {
 }
 
 impl<S: Stream> LinkState<S> {
-    fn note_readable(&mut self, closed: bool) {
-        self.link.note_readable(closed);
+    fn note_readable(&mut self, closed: bool, late: bool) {
+        self.link.note_readable(closed, late);
         if self.heard != ReadableState::End {
             self.heard = if closed { ReadableState::End } else { ReadableState::Some };
         }
+    }
+
+    /// The stamp of what was read last, and whether the protocol was kept from reading more.
+    fn last_read(&self) -> (Option<KernelStamp>, bool) {
+        (self.link.arrival(), self.stamped)
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<IoProgress, RequestFault> {
@@ -481,6 +493,7 @@ impl<S: Stream> LinkState<S> {
         {
             return Err(RequestFault::NotHttp2);
         }
+        self.stamped = self.link.arrival().is_some() && matches!(moved, IoProgress::Bytes(_));
         let drained = match moved {
             IoProgress::Bytes(count) => !self.link.may_have_more(count, buffer.len()),
             IoProgress::WouldBlock => true,
@@ -547,7 +560,7 @@ impl<S: Stream> AsyncRead for LinkHandle<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         let mut line = self.lock();
-        if line.heard == ReadableState::Nothing {
+        if line.heard == ReadableState::Nothing || line.stamped {
             return Poll::Pending;
         }
         if line.left == 0 {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
+use crate::clock::KernelStamp;
 use crate::fault::{RequestFault, TlsFault};
 use crate::transport::Stream;
 use crate::transport::socket::IoProgress;
@@ -18,6 +19,29 @@ use crate::transport::socket::IoProgress;
 pub(crate) struct MaybeTlsStream<S> {
     stream: S,
     secure: Option<Box<Secure>>,
+    arrivals: LinkArrivals,
+}
+
+/// When what is read arrived.
+#[derive(Debug, Default)]
+struct LinkArrivals {
+    /// The reader may be late: the kernel is asked.
+    asked: bool,
+    /// Of the last read from the stream that brought something.
+    last: Option<KernelStamp>,
+}
+
+impl LinkArrivals {
+    /// One read from the stream.
+    #[inline]
+    fn read(&mut self, stream: &impl Stream, buffer: &mut [u8]) -> io::Result<IoProgress> {
+        let (moved, stamp) =
+            if self.asked { stream.read_stamped(buffer)? } else { (stream.read(buffer)?, None) };
+        if matches!(moved, IoProgress::Bytes(_)) {
+            self.last = stamp;
+        }
+        Ok(moved)
+    }
 }
 
 #[derive(Debug)]
@@ -31,16 +55,18 @@ struct Secure {
 
 impl<S: Stream> MaybeTlsStream<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, secure: None }
+        Self { stream, secure: None, arrivals: LinkArrivals::default() }
     }
 
     pub(crate) fn stream(&self) -> &S {
         &self.stream
     }
 
-    /// The poller says that there may be something to read, or that the peer has closed its side.
+    /// The poller says that there may be something to read, or that the peer has closed its side; `late` that it may have been there
+    /// for long.
     #[inline]
-    pub(crate) fn note_readable(&mut self, closed: bool) {
+    pub(crate) fn note_readable(&mut self, closed: bool, late: bool) {
+        self.arrivals.asked = late;
         if let Some(secure) = &mut self.secure {
             secure.closed |= closed;
             secure.drained = false;
@@ -63,7 +89,7 @@ impl<S: Stream> MaybeTlsStream<S> {
     pub(crate) fn handshake(&mut self) -> Result<bool, RequestFault> {
         match &mut self.secure {
             None => Ok(true),
-            Some(secure) => secure.handshake(&self.stream),
+            Some(secure) => secure.handshake(&self.stream, &mut self.arrivals),
         }
     }
 
@@ -72,11 +98,17 @@ impl<S: Stream> MaybeTlsStream<S> {
         self.secure.as_ref().is_some_and(|secure| secure.session.alpn_protocol() == Some(b"h2"))
     }
 
+    /// When the kernel received the last of what was read, if it was asked: of TLS, the last of the records that it came with.
+    #[inline]
+    pub(crate) fn arrival(&self) -> Option<KernelStamp> {
+        self.arrivals.last
+    }
+
     #[inline]
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<IoProgress, RequestFault> {
         match &mut self.secure {
-            None => self.stream.read(buffer).map_err(broken),
-            Some(secure) => secure.read(&self.stream, buffer),
+            None => self.arrivals.read(&self.stream, buffer).map_err(broken),
+            Some(secure) => secure.read(&self.stream, &mut self.arrivals, buffer),
         }
     }
 
@@ -126,7 +158,7 @@ fn refused(error: &rustls::Error) -> RequestFault {
 }
 
 impl Secure {
-    fn handshake(&mut self, stream: &impl Stream) -> Result<bool, RequestFault> {
+    fn handshake(&mut self, stream: &impl Stream, arrivals: &mut LinkArrivals) -> Result<bool, RequestFault> {
         loop {
             let flushed = self.flush(stream)?;
             if !self.session.is_handshaking() {
@@ -135,13 +167,18 @@ impl Secure {
             if self.drained {
                 return Ok(false);
             }
-            if self.pull(stream)? == 0 && !self.drained {
+            if self.pull(stream, arrivals)? == 0 && !self.drained {
                 return Err(RequestFault::Tls(TlsFault::Closed));
             }
         }
     }
 
-    fn read(&mut self, stream: &impl Stream, buffer: &mut [u8]) -> Result<IoProgress, RequestFault> {
+    fn read(
+        &mut self,
+        stream: &impl Stream,
+        arrivals: &mut LinkArrivals,
+        buffer: &mut [u8],
+    ) -> Result<IoProgress, RequestFault> {
         loop {
             match self.session.reader().read(buffer) {
                 Ok(count) => return Ok(IoProgress::Bytes(count)),
@@ -155,13 +192,13 @@ impl Secure {
             if self.drained {
                 return Ok(IoProgress::WouldBlock);
             }
-            self.pull(stream)?;
+            self.pull(stream, arrivals)?;
         }
     }
 
     /// One read from the socket into the session.
-    fn pull(&mut self, stream: &impl Stream) -> Result<usize, RequestFault> {
-        let mut source = Source { stream, short: false };
+    fn pull(&mut self, stream: &impl Stream, arrivals: &mut LinkArrivals) -> Result<usize, RequestFault> {
+        let mut source = Source { stream, arrivals, short: false };
         let pulled = match self.session.read_tls(&mut source) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -201,12 +238,13 @@ impl Secure {
 /// The socket as the library wants to read it; notices a read that did not fill the buffer.
 struct Source<'s, S> {
     stream: &'s S,
+    arrivals: &'s mut LinkArrivals,
     short: bool,
 }
 
 impl<S: Stream> Read for Source<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.stream.read(buffer)? {
+        match self.arrivals.read(self.stream, buffer)? {
             IoProgress::Bytes(count) => {
                 self.short = count < buffer.len();
                 Ok(count)
@@ -274,7 +312,7 @@ mod tests {
         let tls = TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap();
         link.secure(&tls, &ServerName::try_from("localhost").unwrap()).unwrap();
         until(|| {
-            link.note_readable(false);
+            link.note_readable(false, false);
             link.handshake().unwrap()
         });
         let mut written = 0;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::socket::{ConnectError, IoProgress, PeerAddress};
 use super::{NetworkBackend, Stream, TimeSource};
-use crate::clock::Nanos;
+use crate::clock::{KernelStamp, Nanos};
 use crate::fault::RequestFault;
 use crate::poller::EventFlags;
 
@@ -16,6 +16,8 @@ use crate::poller::EventFlags;
 #[derive(Debug, Default)]
 pub(crate) struct MemoryState {
     pub(crate) now: Nanos,
+    /// The client's thread may be late.
+    pub(crate) late: bool,
     pub(crate) pipes: Vec<Pipe>,
 }
 
@@ -26,6 +28,8 @@ pub(crate) struct Pipe {
     pub(crate) connected: Option<bool>,
     pub(crate) to_server: Vec<u8>,
     pub(crate) to_client: VecDeque<u8>,
+    /// How many of its bytes came together, and when, as far as that is to be told.
+    pub(crate) arrivals: VecDeque<(usize, Nanos)>,
     /// Bytes that are made up where `to_client` is empty.
     pub(crate) endless: Option<&'static [u8]>,
     /// Bytes that the client may write now.
@@ -53,6 +57,22 @@ impl Pipe {
     }
 }
 
+impl Pipe {
+    /// When the last of so many bytes came.
+    fn take_arrivals(&mut self, mut count: usize) -> Option<Nanos> {
+        let mut last = None;
+        while let Some((bytes, at)) = self.arrivals.front_mut().filter(|_| count > 0) {
+            last = Some(*at);
+            let taken = count.min(*bytes);
+            (*bytes, count) = (*bytes - taken, count - taken);
+            if *bytes == 0 {
+                self.arrivals.pop_front();
+            }
+        }
+        last
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryNetwork(Arc<Mutex<MemoryState>>);
 
@@ -72,6 +92,14 @@ impl MemoryNetwork {
 impl TimeSource for MemoryNetwork {
     fn now(&self) -> Nanos {
         self.world().now
+    }
+
+    fn is_late(&self) -> bool {
+        self.world().late
+    }
+
+    fn received(&self, stamp: KernelStamp) -> Option<Nanos> {
+        Some(stamp.0)
     }
 }
 
@@ -123,6 +151,12 @@ impl Stream for MemoryStream {
                 count => Ok(IoProgress::Bytes(count)),
             }
         })
+    }
+
+    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelStamp>)> {
+        let moved = self.read(buffer)?;
+        let count = if let IoProgress::Bytes(count) = moved { count } else { 0 };
+        Ok((moved, self.with(|pipe| pipe.take_arrivals(count)).map(KernelStamp)))
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<IoProgress> {

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::clock::Nanos;
+use crate::clock::{KernelStamp, Nanos};
 use crate::fault::RequestFault;
 use crate::flights::{InFlightKey, InFlightTable};
 use crate::poller::EventPoller;
@@ -64,9 +64,9 @@ pub(crate) enum RequestEvent {
     /// The last byte of a request was handed to the system.
     Wrote(InFlightKey, Nanos),
     /// The first byte of an answer has come, over HTTP/2 its head.
-    Head(InFlightKey, Nanos),
+    Head(InFlightKey, ArrivalTime),
     /// The answer is complete.
-    Done(InFlightKey, Nanos),
+    Done(InFlightKey, ArrivalTime),
     /// There will be no answer.
     Failed(TransportFailure),
     /// There is no connection to be had for this flight.
@@ -78,10 +78,34 @@ impl RequestEvent {
     #[inline]
     pub(crate) fn key(&self) -> InFlightKey {
         match self {
-            Self::Sent(key, _) | Self::Wrote(key, _) | Self::Head(key, _) | Self::Done(key, _) => *key,
+            Self::Sent(key, _) | Self::Wrote(key, _) => *key,
+            Self::Head(key, _) | Self::Done(key, _) => *key,
             Self::Failed(failure) => failure.key,
             Self::NoConnection(key, _) => *key,
         }
+    }
+}
+
+/// When bytes of an answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ArrivalTime {
+    /// As the kernel says, where it was asked and knows.
+    received: Option<Nanos>,
+    /// When this thread had read them.
+    pub(crate) seen: Nanos,
+}
+
+impl ArrivalTime {
+    #[inline]
+    pub(crate) fn new(received: Option<Nanos>, seen: Nanos) -> Self {
+        Self { received, seen }
+    }
+
+    /// When they came, of an answer to what was sent then. A kernel that says that it was before, or that it is still to come, has had its
+    /// clock set, and is not believed.
+    #[inline]
+    pub(crate) fn after(self, sent: Nanos) -> Nanos {
+        self.received.filter(|at| (sent..=self.seen).contains(at)).unwrap_or(self.seen)
     }
 }
 
@@ -149,6 +173,12 @@ impl<T: TimeSource> ConnectionTurn<'_, T> {
         self.events.push(event);
     }
 
+    /// When what was read came: the stamp of the read, if the kernel was asked.
+    #[inline]
+    fn arrival(&self, stamp: Option<KernelStamp>, seen: Nanos) -> ArrivalTime {
+        ArrivalTime::new(stamp.and_then(|stamp| self.time.received(stamp)), seen)
+    }
+
     #[inline]
     fn change(&mut self, change: ConnectionEvent) {
         self.change = Some(change);
@@ -177,6 +207,16 @@ impl ReadBudget<'_> {
 /// Who knows the time.
 pub(crate) trait TimeSource {
     fn now(&self) -> Nanos;
+
+    /// Whether what is read now may have waited for its reader.
+    fn is_late(&self) -> bool {
+        false
+    }
+
+    /// When the kernel received something, if that can be told.
+    fn received(&self, _: KernelStamp) -> Option<Nanos> {
+        None
+    }
 }
 
 /// A stream of bytes that never waits.
@@ -184,6 +224,11 @@ pub(crate) trait Stream: std::fmt::Debug + Send + 'static {
     /// How a connection attempt ended, once the stream is writable.
     fn finish_connect(&self) -> io::Result<()>;
     fn read(&self, buffer: &mut [u8]) -> io::Result<IoProgress>;
+    /// The same, and when the kernel received the last of the bytes, if it says so.
+    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelStamp>)> {
+        Ok((self.read(buffer)?, None))
+    }
+
     fn write(&self, bytes: &[u8]) -> io::Result<IoProgress>;
 }
 
@@ -204,7 +249,16 @@ pub(crate) trait NetworkBackend: TimeSource {
 impl TimeSource for EventPoller {
     #[inline]
     fn now(&self) -> Nanos {
-        self.clock().now()
+        self.look()
+    }
+
+    #[inline]
+    fn is_late(&self) -> bool {
+        Self::is_late(self)
+    }
+
+    fn received(&self, stamp: KernelStamp) -> Option<Nanos> {
+        self.clock().at_wall(stamp)
     }
 }
 
@@ -226,4 +280,156 @@ impl NetworkBackend for EventPoller {
 
 fn local(error: rustix::io::Errno) -> RequestFault {
     RequestFault::Local(io::Error::from(error).kind())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::io::Errno;
+    use seawall_testkit::server::Server;
+
+    use super::pool::ConnectionPool;
+    use super::routes::{RouteResolver, RouteTable};
+    use super::*;
+    use crate::clock::{RunClock, SECOND};
+    use crate::flights::RequestRef;
+    use crate::poller::Event;
+    use crate::request::RequestFraming;
+    use crate::schedule::Arrival;
+    use crate::supply::RequestList;
+    use crate::target::{Target, Weight};
+
+    #[test]
+    fn a_stamp_from_before_the_request_or_from_the_future_is_not_believed() {
+        let came = |received| ArrivalTime::new(received, 30).after(10);
+        assert_eq!([Some(10), Some(20), Some(30)].map(came), [10, 20, 30]);
+        assert_eq!([Some(9), Some(31), None].map(came), [30; 3]);
+    }
+
+    /// A client of one server, whose thread is the test's.
+    struct Client {
+        pool: ConnectionPool<EventPoller>,
+        flights: InFlightTable,
+        supply: SenderRequests,
+        stats: LoadStats,
+        events: Vec<Event>,
+    }
+
+    impl Client {
+        fn of(url: String) -> Self {
+            let target = Target { method: "GET".into(), url, ..Target::default() };
+            let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
+            let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
+            let network = EventPoller::new(RunClock::start()).unwrap();
+            let (reply, replies) = channel();
+            let waker = network.waker();
+            let resolver = RouteResolver { questions: channel().0, reply, replies, waker, asked: 0 };
+            let making = making::ConnectorConfig {
+                tls: None,
+                http2: false,
+                h2c: false,
+                streams: 1,
+                keep_alive: true,
+                dial: Arc::default(),
+                begun: Arc::default(),
+            };
+            let limits = making::ConnectionLimits {
+                connections: 1,
+                idle: 1,
+                requests: u64::MAX,
+                age: Nanos::MAX,
+                http2_connections: 1,
+                step: SECOND,
+                sources: sources::SourceAddresses::default(),
+            };
+            let sources = sources::SourceAddresses::default();
+            let mut routes = RouteTable::new(&HashMap::new(), making, sources, resolver);
+            routes.list(list.requests());
+            Self {
+                pool: ConnectionPool::new(network, routes, limits),
+                flights: InFlightTable::new(),
+                supply: SenderRequests::list(list, &RequestFraming::default()),
+                stats: LoadStats::default(),
+                events: EventPoller::events(),
+            }
+        }
+
+        fn act(
+            &mut self,
+            act: impl FnOnce(&mut ConnectionPool<EventPoller>, Nanos, &mut TransportContext<'_>),
+        ) {
+            let now = self.pool.network.now();
+            let Self { pool, flights, supply, stats, .. } = self;
+            act(pool, now, &mut TransportContext { flights, supply, stats });
+        }
+
+        fn ask(&mut self) {
+            let hit = Arrival { seq: 0, due: 0 };
+            let key = self.flights.insert(hit, RequestRef::Listed(0), 0, Nanos::MAX);
+            self.act(|pool, now, desk| pool.assign(key, now, desk));
+        }
+
+        /// Turns of the loop until something of this kind is told.
+        fn until<R>(&mut self, told: impl Fn(RequestEvent) -> Option<R>) -> R {
+            loop {
+                if let Some(event) = self.pool.next_event() {
+                    if let Some(it) = told(event) {
+                        return it;
+                    }
+                    continue;
+                }
+                let mut events = std::mem::take(&mut self.events);
+                self.pool.network.poll(&mut events).unwrap();
+                for event in &events {
+                    let token = crate::poller::token(event).unwrap();
+                    self.act(|pool, now, desk| pool.drive(token, event.flags, now, desk));
+                }
+                self.act(ConnectionPool::flush);
+                self.events = events;
+            }
+        }
+
+        /// Leaves the loop until the kernel has an answer, and for so long after it that this thread is late.
+        fn be_late(&self) -> Nanos {
+            let (_, connection) = self.pool.connections.iter().next().unwrap();
+            let wait = |stream: &StreamSocket| {
+                while poll(&mut [PollFd::new(stream, PollFlags::IN)], None) == Err(Errno::INTR) {}
+            };
+            connection.with_stream(wait).unwrap();
+            let clock = *self.pool.network.clock();
+            let there = clock.now();
+            while clock.now() < there + SECOND / 1000 {}
+            there
+        }
+    }
+
+    #[test]
+    fn a_late_reader_dates_an_answer_by_the_kernel() {
+        let server = Server::answering(*b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+        let mut client = Client::of(format!("http://{}/", server.address()));
+        // The kernel may still be about to stamp what it receives when the first one comes.
+        for _ in 0..100 {
+            client.ask();
+            let sent = client.until(|event| match event {
+                RequestEvent::Sent(_, at) => Some(at),
+                _ => None,
+            });
+            let there = client.be_late();
+            let (key, at) = client.until(|event| match event {
+                RequestEvent::Done(key, at) => Some((key, at)),
+                _ => None,
+            });
+            client.flights.remove(key);
+            assert!(at.seen > there + SECOND / 1000);
+            // Later only where this thread lost the CPU between two looks at clocks.
+            if (sent..=there).contains(&at.after(sent)) {
+                return;
+            }
+        }
+        panic!("no answer is dated by the kernel");
+    }
 }

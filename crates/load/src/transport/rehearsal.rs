@@ -263,10 +263,8 @@ impl TransportHarness {
     pub fn next_event(&mut self) -> Option<HarnessEvent> {
         let event = self.pool.next_event()?;
         let (key, at) = match event {
-            RequestEvent::Sent(key, at)
-            | RequestEvent::Wrote(key, at)
-            | RequestEvent::Head(key, at)
-            | RequestEvent::Done(key, at) => (key, at),
+            RequestEvent::Sent(key, at) | RequestEvent::Wrote(key, at) => (key, at),
+            RequestEvent::Head(key, at) | RequestEvent::Done(key, at) => (key, at.after(0)),
             RequestEvent::Failed(TransportFailure { key, at, .. }) => (key, at),
             RequestEvent::NoConnection(key, _) => (key, self.now()),
         };

@@ -1,5 +1,7 @@
 //! The transport's rehearsal with a server that does what a seed says. Whatever the order of events, what must hold holds.
 
+mod arrivals;
+
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 

@@ -1,11 +1,14 @@
 //! Non-blocking stream sockets: TCP from a chosen source address, or a Unix socket.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use super::Stream;
+use crate::clock::KernelStamp;
+use nix::sys::socket::sockopt::ReceiveTimestampns;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
@@ -79,6 +82,29 @@ impl Stream for StreamSocket {
         }
     }
 
+    /// Of TCP, the kernel tells when it received the last of the bytes that a read brings (`tcp_recv_timestamp` in Linux' net/ipv4/tcp.c),
+    /// not when the end came.
+    #[cold]
+    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelStamp>)> {
+        let mut control = ControlBuffer([0; 64]);
+        let mut into = [IoSliceMut::new(buffer)];
+        loop {
+            let read = recvmsg::<()>(self.0.as_raw_fd(), &mut into, Some(&mut control.0), MsgFlags::empty());
+            match read {
+                Ok(message) => {
+                    let stamp = message
+                        .cmsgs()
+                        .ok()
+                        .and_then(|mut told| told.find_map(|message| received_at(&message)));
+                    return Ok((IoProgress::Bytes(message.bytes), stamp));
+                }
+                Err(nix::Error::EAGAIN) => return Ok((IoProgress::WouldBlock, None)),
+                Err(nix::Error::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     #[inline]
     fn write(&self, bytes: &[u8]) -> io::Result<IoProgress> {
         loop {
@@ -98,6 +124,25 @@ impl AsFd for StreamSocket {
     }
 }
 
+/// Room for what the kernel tells beside the bytes, where a header of it may lie.
+#[repr(align(8))]
+struct ControlBuffer([u8; 64]);
+
+fn received_at(told: &ControlMessageOwned) -> Option<KernelStamp> {
+    match told {
+        ControlMessageOwned::ScmTimestampns(at) => KernelStamp::new(at.tv_sec(), at.tv_nsec()),
+        _ => None,
+    }
+}
+
+/// A socket that does nothing: as long as it is open, the kernel stamps what it receives. It begins that and ends it late, in code that it
+/// changes while it runs, which the first and the last connection of a program would have it do each time. None where it does not.
+pub(crate) fn keep_stamping() -> Option<OwnedFd> {
+    let raw = Raw::new(Domain::IPV4, Type::DGRAM, None).ok()?;
+    setsockopt(&raw, ReceiveTimestampns, &true).ok()?;
+    Some(raw.into())
+}
+
 /// Which side is to blame for a connection that never began.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
@@ -108,6 +153,8 @@ pub(crate) enum ConnectError {
 fn tcp(address: SocketAddr, source: Option<IpAddr>) -> io::Result<Raw> {
     let raw = Raw::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     raw.set_tcp_nodelay(true)?;
+    // Where there are no stamps, answers are dated when they are read.
+    let _ = setsockopt(&raw, ReceiveTimestampns, &true);
     if let Some(source) = source {
         raw.bind(&SocketAddr::new(source, 0).into())?;
     }
