@@ -65,7 +65,7 @@ impl Differences {
             self.hardly_answered.push(difference);
             return self.failing.push(difference);
         }
-        if reference.limited || slot.limited {
+        if reference.limited || slot.limited || reference.lateness.differs(&slot.lateness) {
             self.limited += 1;
             return;
         }

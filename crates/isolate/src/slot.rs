@@ -19,6 +19,30 @@ pub struct CellStats {
     pub tail: Option<f64>,
     /// True if the generator was the limit, so that the cell does not count.
     pub limited: bool,
+    /// How late the generator was, if that matters where it was not as late for the other variant.
+    pub lateness: SendLateness,
+}
+
+/// How late a generator sent the requests of one variant in one cell.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SendLateness {
+    /// The lag that a tenth of the requests had or exceeded, in seconds.
+    pub lag: f64,
+    /// True if that is more than a cell may have by itself.
+    pub is_late: bool,
+}
+
+/// Lags within this factor of each other are alike.
+const ALIKE: f64 = 2.0;
+
+impl SendLateness {
+    /// Whether lateness tells two variants apart: a machine that was as late for both is noise, which widens the interval, and one that was
+    /// late for one of them alone may be taken for a difference.
+    #[must_use]
+    pub fn differs(&self, other: &Self) -> bool {
+        let (less, more) = (self.lag.min(other.lag), self.lag.max(other.lag));
+        (self.is_late || other.is_late) && more > ALIKE * less
+    }
 }
 
 impl CellStats {
@@ -28,7 +52,13 @@ impl CellStats {
         times.sort_unstable_by(f64::total_cmp);
         let middle = (times.len() >= LEAST).then(|| middle(&times)).filter(|middle| *middle > 0.0);
         let tail = (times.len() >= MIN_TAIL_ANSWERS).then(|| times[times.len() * 99 / 100]);
-        Self { requests, failed, middle, tail, limited }
+        Self { requests, failed, middle, tail, limited, lateness: SendLateness::default() }
+    }
+
+    /// The same of requests that were sent so late.
+    #[must_use]
+    pub fn with_lateness(self, lateness: SendLateness) -> Self {
+        Self { lateness, ..self }
     }
 
     /// The share of requests without a good response.

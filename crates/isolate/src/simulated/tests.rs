@@ -6,7 +6,7 @@ use super::path::{Effect, MEDIUM, NOISY, PATHS, QUIET, SimulatedPath};
 use super::scores::{SimulatedStudies, quantile};
 use crate::finding::MeasureVerdict;
 use crate::segment::{Design, SegmentTimes};
-use crate::slot::{Cell, CellStats};
+use crate::slot::{Cell, CellStats, SendLateness};
 use crate::study::{Study, StudyConfig, StudyEnd};
 
 /// The rates of the experiments on each path.
@@ -178,6 +178,25 @@ fn a_variant_in_which_the_generator_was_the_limit_is_invalid_and_a_few_such_cell
     assert!(goes_on(10, 9), "what held this machine up may pass");
     assert!(!goes_on(20, 11), "and if it does not, nobody waits for it");
     assert_eq!(told(4, 4).1, MeasureVerdict::Invalid { limited: 1.0 }, "it says so although no look was due");
+}
+
+/// Regression: beside two busy loops nine of ten experiments were refused, although both variants' requests were sent as late.
+#[test]
+fn a_generator_that_is_late_for_both_variants_alike_leaves_no_cell_out_and_one_that_is_late_for_one_does() {
+    let late = |lag: f64| SendLateness { lag, is_late: lag > 1e-3 };
+    let verdict = |lags: [f64; 2]| {
+        let mut study = Study::new(asked(200.0));
+        let segment = study.next_segment().unwrap();
+        let cells = slower_cells(15, 0).into_iter().map(|cell| {
+            cell.into_iter().zip(lags).map(|(slot, lag)| Some(slot?.with_lateness(late(lag)))).collect()
+        });
+        study.record_segment(&segment, cells.collect(), segment.duration());
+        study.stop();
+        study.findings()[0].middle.verdict
+    };
+    assert_eq!(verdict([12e-3, 8e-3]), MeasureVerdict::Differs);
+    assert_eq!(verdict([12e-3, 5e-3]), MeasureVerdict::Invalid { limited: 1.0 });
+    assert_eq!(verdict([0.9e-3, 0.1e-3]), MeasureVerdict::Differs, "too little to matter");
 }
 
 /// Regression: a sidecar with one worker let hardly any request through on both paths, and the other hop was "could not be told".

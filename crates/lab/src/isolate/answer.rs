@@ -636,7 +636,7 @@ fn rows(cells: &[(Design, &Cell)]) -> Vec<CellRow> {
 }
 
 fn row(cell: usize, design: Design, way: usize, slot: CellStats) -> CellRow {
-    let CellStats { requests, failed, middle, tail, limited } = slot;
+    let CellStats { requests, failed, middle, tail, limited, .. } = slot;
     CellRow {
         time_bucket: cell,
         design: design_name(design),

@@ -1,6 +1,6 @@
 //! Hits to slots: what each variant did in each cell, and whether this machine was the limit. Pure.
 
-use seawall_isolate::slot::{Cell, CellStats};
+use seawall_isolate::slot::{Cell, CellStats, SendLateness};
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::fate::CompletedRequest;
 use seawall_load::fault::RequestFault;
@@ -10,10 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::counts::RequestCounts;
 
 /// When one of ten requests is sent so much later than it was due, as a share of the median time, or later than [`LEAST_LAG`], this machine had
-/// other things to do. Times count from when it came to send them, so that a little of it colours none.
+/// other things to do. Times count from when it came to send them, so that a little of it colours none, and what it was late with for
+/// all variants alike is noise.
 const LAG: f64 = 0.25;
 /// A lag that is usual, in seconds.
 const LEAST_LAG: f64 = 1e-3;
+/// A lag in seconds, and as a multiple of the median time, beyond both of which the load is another than was asked for, whatever it was for
+/// the others.
+const FAR: (f64, f64) = (20e-3, 10.0);
 /// More requests than this share that this machine could not send, for want of a port or a descriptor.
 const LACK: f64 = 0.01;
 
@@ -47,29 +51,34 @@ impl CellSamples {
         self.requests
     }
 
-    fn is_limited(&self) -> bool {
+    /// How late this machine was, and whether it was the limit.
+    fn lateness(&self) -> (SendLateness, bool) {
         let quantile = |values: &[f64], share: f64| {
             let mut sorted = values.to_vec();
             sorted.sort_unstable_by(f64::total_cmp);
             sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(0.0)
         };
-        let allowed = LEAST_LAG.max(LAG * quantile(&self.times, 0.5));
-        quantile(&self.lags, 0.9) > allowed || self.lacking as f64 > LACK * self.requests as f64
+        let (middle, lag) = (quantile(&self.times, 0.5), quantile(&self.lags, 0.9));
+        let is_late = lag > LEAST_LAG.max(LAG * middle);
+        let limited = lag > FAR.0.max(FAR.1 * middle) || self.lacking as f64 > LACK * self.requests as f64;
+        (SendLateness { lag, is_late }, limited)
     }
 
     /// None of nothing.
     pub(super) fn into_stats(self, limited: bool) -> Option<CellStats> {
-        let limited = limited || self.is_limited();
-        (self.requests > 0).then(|| CellStats::of(self.times, self.requests, self.failed, limited))
+        let (lateness, own) = self.lateness();
+        let stats = |times| CellStats::of(times, self.requests, self.failed, limited || own);
+        (self.requests > 0).then(|| stats(self.times).with_lateness(lateness))
     }
 
     /// The same to be joined with those of other generators; none of nothing.
     pub(super) fn share(&self, limited: bool) -> Option<CellShare> {
         let mut times = LatencyHistogram::default();
         self.times.iter().for_each(|time| times.record((time * SECOND as f64) as Nanos));
-        let limited = limited || self.is_limited();
-        let (requests, failed) = (self.requests, self.failed);
-        (requests > 0).then(|| CellShare { requests, failed, limited, times: CompactTimes::of(&times) })
+        let (SendLateness { lag, is_late }, own) = self.lateness();
+        let (requests, failed, limited) = (self.requests, self.failed, limited || own);
+        let times = CompactTimes::of(&times);
+        (requests > 0).then(|| CellShare { requests, failed, limited, lag, is_late, times })
     }
 }
 
@@ -101,18 +110,31 @@ pub struct CellShare {
     pub failed: usize,
     /// This generator was the limit.
     pub limited: bool,
+    /// What a tenth of them was sent late or more, in seconds.
+    pub lag: f64,
+    /// That is more than a cell may have by itself.
+    pub is_late: bool,
     /// Times of those that were answered, or waited for until it was too late.
     pub times: CompactTimes,
 }
 
 impl CellShare {
+    /// How late its requests were sent.
+    #[must_use]
+    pub fn lateness(&self) -> SendLateness {
+        SendLateness { lag: self.lag, is_late: self.is_late }
+    }
+
     /// A slot of these; none of nothing.
     #[must_use]
     pub fn merge(shares: &[&Self], limited: bool) -> Option<CellStats> {
         let sum = |of: fn(&Self) -> usize| shares.iter().map(|share| of(share)).sum::<usize>();
         let (requests, failed) = (sum(|share| share.requests), sum(|share| share.failed));
         let times = shares.iter().flat_map(|share| share.times.each().map(seconds));
-        (requests > 0).then(|| CellStats::of(times.collect(), requests, failed, limited))
+        let latest = shares.iter().max_by(|one, other| one.lag.total_cmp(&other.lag));
+        let lateness = latest.map_or_else(SendLateness::default, |share| share.lateness());
+        let stats = |times| CellStats::of(times, requests, failed, limited).with_lateness(lateness);
+        (requests > 0).then(|| stats(times.collect()))
     }
 }
 
@@ -237,8 +259,15 @@ mod tests {
         let sent = |lag: Nanos| {
             move |at: u64| CompletedRequest { generator_lag: lag, ..fate(at, 8 * MS + lag, Ok(200)) }
         };
-        assert!(!slot((0..50).map(sent(MS))).limited);
-        assert!(slot((0..50).map(sent(3 * MS))).limited, "more than a quarter of 8 ms");
+        let differs = |lag, other| {
+            let of = |lag| slot((0..50).map(sent(lag))).lateness;
+            of(lag).differs(&of(other))
+        };
+        assert!(!differs(MS, 0));
+        assert!(differs(3 * MS, MS) && differs(0, 3 * MS), "more than a quarter of 8 ms");
+        assert!(!differs(15 * MS, 8 * MS), "as late for one as for the other");
+        assert!(!slot((0..50).map(sent(79 * MS))).limited);
+        assert!(slot((0..50).map(sent(81 * MS))).limited, "more than ten times 8 ms, whatever the other was");
         let lack = || fate(0, 0, Err(RequestFault::Local(std::io::ErrorKind::AddrNotAvailable)));
         assert!(slot((0..50).map(sent(0)).chain([lack()])).limited);
         assert!(!slot((0..200).map(sent(0)).chain([lack()])).limited);

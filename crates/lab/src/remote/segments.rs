@@ -157,7 +157,9 @@ impl SentSegmentPart {
 
 /// Whether a generator was the limit of any way in its part of a cell: then the part says nothing of the others beside it either.
 fn is_limited(cell: &[Option<CellShare>]) -> bool {
-    cell.iter().flatten().any(|share| share.limited)
+    let reference = cell.first().and_then(Option::as_ref).map(CellShare::lateness);
+    let differs = |share: &CellShare| reference.is_some_and(|reference| reference.differs(&share.lateness()));
+    cell.iter().flatten().any(|share| share.limited || differs(share))
 }
 
 /// This cell of all parts that have it; none of none.
@@ -193,7 +195,14 @@ mod tests {
     fn share(limited: bool, requests: usize, time: Nanos) -> Option<CellShare> {
         let mut times = LatencyHistogram::default();
         (0..requests).for_each(|_| times.record(time));
-        Some(CellShare { requests, failed: 0, limited, times: CompactTimes::of(&times) })
+        Some(CellShare {
+            requests,
+            failed: 0,
+            limited,
+            lag: 0.0,
+            is_late: false,
+            times: CompactTimes::of(&times),
+        })
     }
 
     fn part(name: &str, cells: Vec<Vec<Option<CellShare>>>) -> (String, SentSegmentPart) {
