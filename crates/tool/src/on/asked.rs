@@ -349,7 +349,7 @@ mod tests {
             "--max-pods works with find only",
             "must be at least --pods",
             "--keep-job does not work with --dry-run",
-            "-output=/x: pods write the records",
+            "-output=/x: the pods write the records",
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
