@@ -78,7 +78,7 @@ impl CellSamples {
         let (SendLateness { lag, is_late }, own) = self.lateness();
         let (requests, failed, limited) = (self.requests, self.failed, limited || own);
         let times = CompactTimes::of(&times);
-        (requests > 0).then(|| CellShare { requests, failed, limited, lag, is_late, times })
+        (requests > 0).then_some(CellShare { requests, failed, limited, lag, is_late, times })
     }
 }
 
