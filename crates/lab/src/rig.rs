@@ -177,7 +177,7 @@ impl LocalDriver {
         seed.wrapping_add(self.loads.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    fn from_next_request(&self, load: LoadSpec) -> LoadSpec {
+    fn beginning_at_next_request(&self, load: LoadSpec) -> LoadSpec {
         LoadSpec { first_request: self.next_request, ..load }
     }
 
@@ -209,7 +209,7 @@ impl LocalDriver {
             )));
         };
         let own = self.share.scale_trial(offer);
-        let load = self.from_next_request(self.share.scale_load(offered(&own, &schedule)));
+        let load = self.beginning_at_next_request(self.share.scale_load(offered(&own, &schedule)));
         let mut blocks = BlockBuilder::new(&schedule, load.shard, self.bound);
         let (mut away, mut enough, mut no_port) = (OutageDetector::default(), false, 0);
         let Self { sessions, stop, observer, share, .. } = self;
@@ -257,7 +257,7 @@ impl LocalDriver {
         let Some(load) = experiments::load(&own, seed) else {
             return Err(SessionError::Impossible("the experiment's rate is out of range".into()));
         };
-        let load = self.from_next_request(share.scale_load(load));
+        let load = self.beginning_at_next_request(share.scale_load(load));
         let mut held = self.hold(own.variation.held)?;
         if !share.is_part() && !self.stop.sleep(experiments::quiet_period(experiment)) {
             return Ok(ExperimentObservation::default());
