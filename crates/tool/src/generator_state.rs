@@ -95,13 +95,13 @@ mod tests {
         let results = folder.path().join("results.gob").display().to_string();
         fs::write(&results, "records").unwrap();
         write_beside(&results, &judgement(GeneratorVerdict::Degraded)).unwrap();
-        let text = warnings(&[results.clone()]);
+        let text = warnings(std::slice::from_ref(&results));
         assert!(
             text.contains("the generator was too slow") && text.contains("  lag: p99 of 12 ms\n"),
             "{text}"
         );
         fs::write(&results, "other records").unwrap();
-        assert_eq!(warnings(&[results.clone()]), "");
+        assert_eq!(warnings(std::slice::from_ref(&results)), "");
         write_beside(&results, &judgement(GeneratorVerdict::Valid)).unwrap();
         assert_eq!(warnings(&[results]), "");
     }
@@ -113,7 +113,7 @@ mod tests {
         fs::write(&results, "records").unwrap();
         for text in ["", "{}", "[1]", "{\"kind\":\"generator\"}"] {
             fs::write(path_beside(&results), text).unwrap();
-            assert_eq!(warnings(&[results.clone()]), "", "{text}");
+            assert_eq!(warnings(std::slice::from_ref(&results)), "", "{text}");
         }
         write_beside("/dev/null", &judgement(GeneratorVerdict::Degraded)).unwrap();
         assert!(!PathBuf::from("/dev/null.generator.json").exists());
