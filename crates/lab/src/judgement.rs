@@ -50,10 +50,16 @@ impl Judgement {
         Self { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), missed: Vec::new() }
     }
 
-    /// Whether the objectives hold; none where the generator was the limit, for then nothing can be said about the target.
+    /// Whether the objectives hold. None if nothing can be said about the target: the generator was the limit, or was so late that every
+    /// missed objective would hold without its delay.
     #[must_use]
     pub fn holds(&self) -> Option<bool> {
-        (self.generator_verdict != GeneratorVerdict::GeneratorLimited).then_some(self.missed.is_empty())
+        let is_own_delay = self.missed.iter().all(|missed| missed.met_by_service_time.is_some());
+        match self.generator_verdict {
+            GeneratorVerdict::GeneratorLimited => None,
+            GeneratorVerdict::Degraded if !self.missed.is_empty() && is_own_delay => None,
+            _ => Some(self.missed.is_empty()),
+        }
     }
 }
 
@@ -97,6 +103,25 @@ mod tests {
         }
         assert_eq!(of(FindingGrade::Degraded), (GeneratorVerdict::Degraded, 1));
         assert_eq!(of(FindingGrade::Invalid), (GeneratorVerdict::GeneratorLimited, 1));
+    }
+
+    /// A gate of 10 ms failed with a service time of 8.6 ms and a generator that was 14 ms late, and blamed the service.
+    #[test]
+    fn a_late_generator_is_not_taken_for_a_slow_target() {
+        let holds = |verdict, met_by: Option<&str>| {
+            let missed = MissedObjective {
+                objective: "p99 < 10ms".to_owned(),
+                measured: "18.3ms".to_owned(),
+                met_by_service_time: met_by.map(str::to_owned),
+            };
+            let reasons = Vec::new();
+            Judgement { generator_verdict: verdict, reasons, machine: Vec::new(), missed: vec![missed] }
+                .holds()
+        };
+        assert_eq!(holds(GeneratorVerdict::Degraded, Some("8.56ms")), None);
+        assert_eq!(holds(GeneratorVerdict::Degraded, None), Some(false));
+        // A generator that kept up was not late: requests waited for the target's places.
+        assert_eq!(holds(GeneratorVerdict::Valid, Some("8.56ms")), Some(false));
     }
 
     #[test]

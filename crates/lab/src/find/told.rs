@@ -123,7 +123,7 @@ fn contradiction(report: &SearchReport) -> Option<String> {
         .reduce(f64::min);
     if let Some(below) = below {
         return Some(format!(
-            "{below:.3}/s was bad, which is below the bracket of {:.3} to {:.3}/s",
+            "{below:.3}/s was bad, which is below the bracket of {:.3} to {:.3}/s: run find again",
             bracket.lower, bracket.upper
         ));
     }

@@ -473,6 +473,9 @@ impl ConfidenceInterval {
 fn word(finding: &VariantFinding) -> VariantVerdict {
     if !finding.differs_in_failing {
         return match (by_ratio(&finding.middle), by_ratio(&finding.tail)) {
+            (VariantVerdict::Faster | VariantVerdict::Slower, _) if !is_apart(&finding.middle) => {
+                VariantVerdict::Undecided
+            }
             (VariantVerdict::Equal, VariantVerdict::Slower) => VariantVerdict::P99Slower,
             (VariantVerdict::Equal, VariantVerdict::Faster) => VariantVerdict::P99Faster,
             (VariantVerdict::Equal, _) if seems_different(finding) => VariantVerdict::Undecided,
@@ -481,6 +484,12 @@ fn word(finding: &VariantFinding) -> VariantVerdict {
     }
     let more = finding.failing.is_some_and(|failing| failing.point > 0.0);
     if more { VariantVerdict::MoreErrors } else { VariantVerdict::FewerErrors }
+}
+
+/// Whether the interval of all time buckets still says that the variants differ. An early look may decide that they do, and the buckets
+/// after it may say otherwise. (A stop-gap, until a decision is withdrawn where it is made.)
+fn is_apart(measured: &MeasureResult) -> bool {
+    measured.ratio.is_none_or(|ratio| ratio.lower > 1.0 || ratio.upper < 1.0)
 }
 
 /// 99th percentiles that are further apart than this, as a ratio, are not called equal, however few responses they rest on.
@@ -682,6 +691,20 @@ mod tests {
         assert_eq!(said(MeasureVerdict::Equal, (open, 1.01)), VariantVerdict::Equal);
         assert_eq!(said(open, (MeasureVerdict::Differs, 6.3)), VariantVerdict::Undecided);
         assert!(VariantVerdict::P99Slower.is_difference() && VariantVerdict::P99Faster.is_difference());
+    }
+
+    /// "Faster by 1.4 % (-1.4 to 7.1 %)" was said of a build whose slow requests came after the first look.
+    #[test]
+    fn a_difference_that_later_buckets_contradict_is_undecided() {
+        let said = |lower: f64, upper: f64| {
+            let ratio = Some(LocationEstimate { lower, point: (lower + upper) / 2.0, upper });
+            let middle = MeasureResult { ratio, ..measured(MeasureVerdict::Differs, 1.0) };
+            let tail = measured(MeasureVerdict::Undecided { more: None }, 1.0);
+            word(&VariantFinding { middle, tail, failing: None, differs_in_failing: false })
+        };
+        assert_eq!(said(0.93, 1.014), VariantVerdict::Undecided);
+        assert_eq!(said(0.93, 0.98), VariantVerdict::Faster);
+        assert_eq!(said(1.02, 1.2), VariantVerdict::Slower);
     }
 
     /// "Not the cause" was said of a variant with a 99th percentile of three times the reference's, and of one that failed more often.

@@ -69,7 +69,10 @@ pub(crate) fn headline(
         };
         let held = |checked: &CheckedObjective| {
             let sign = if checked.is_met { "" } else { "missed " };
-            format!("{sign}{} (measured {})", checked.objective, checked.measured)
+            let without = checked.met_by_service_time.as_ref().filter(|_| judgement.holds().is_none());
+            let without =
+                without.map_or_else(String::new, |time| format!("; {time} without this machine's delay"));
+            format!("{sign}{} (measured {}{without})", checked.objective, checked.measured)
         };
         let held: Vec<_> = objectives.check(summary).iter().map(held).collect();
         // Writing to a string cannot fail.

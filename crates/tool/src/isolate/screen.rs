@@ -393,6 +393,9 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         let said = match tail.verdict {
             VariantVerdict::Faster | VariantVerdict::Slower => of_tail(tail),
             VariantVerdict::Equal => format!("equal within {}: {gain}", share(TAIL_MARGIN)),
+            VariantVerdict::Invalid => {
+                format!("invalid: {gain}; the generator was the limit in too many cells")
+            }
             _ => match tail.estimated_remaining_seconds {
                 Some(more) => {
                     format!("undecided: {gain}; needs about {} more with --until-p99", format_wait(more))
