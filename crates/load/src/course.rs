@@ -100,8 +100,10 @@ impl SenderLoop {
 
     /// A flight with a complete answer is done or redirected.
     fn conclude(&mut self, key: InFlightKey, at: ArrivalTime) {
+        // The figures of the interval before have been handed over.
+        let interval_begins = self.progress.interval_end.saturating_sub(self.rules.interval);
         let flight = self.flights.get_mut(key);
-        let end = flight.end_of_answer(at);
+        let end = flight.end_of_answer(at).max(interval_begins);
         flight.place = RequestLocation::Nowhere;
         match (flight.answer.location.take(), self.rules.redirects) {
             (Some(location), Some(most)) => {

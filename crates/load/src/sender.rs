@@ -106,7 +106,7 @@ pub(crate) struct LoopState {
     pub(crate) next_due: Nanos,
     next_tick: Nanos,
     /// When figures are handed over next.
-    interval_end: Nanos,
+    pub(crate) interval_end: Nanos,
     /// Since when there has been room in flight.
     pub(crate) room_since: Nanos,
     /// Since when the in-flight bound is reached.

@@ -263,7 +263,7 @@ impl<S: Stream> PooledConnection<S> {
         match outcome {
             Ok(reusable) => {
                 self.served += 1;
-                self.idle_since = at.seen;
+                self.idle_since = at.after(0);
                 turn.tell(RequestEvent::Done(key, at));
                 if reusable && self.stage == ConnectionStage::Open {
                     turn.change(ConnectionEvent::Free);
@@ -305,7 +305,7 @@ impl<S: Stream> PooledConnection<S> {
         let (closed, empty) = (http2.is_closed(), http2.load() == 0);
         self.served += served;
         if served > 0 && empty && turn.keep.carriage {
-            self.idle_since = turn.time.now();
+            self.idle_since = turn.arrival(http2.arrival(), turn.time.now()).after(0);
         }
         // What it has still to say to a server that is gone is of no use, and may never leave.
         let last = self.stage == ConnectionStage::Retiring || self.peer_closed;

@@ -146,6 +146,11 @@ impl<S: Stream> Http2Connection<S> {
         self.wire.lock().note_readable(closed, late);
     }
 
+    /// When the kernel received what was read last, if it was asked.
+    pub(crate) fn arrival(&self) -> Option<KernelStamp> {
+        self.wire.lock().link.arrival()
+    }
+
     /// Flights on it.
     pub(crate) fn load(&self) -> usize {
         self.streams.len()
