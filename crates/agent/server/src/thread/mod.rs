@@ -5,7 +5,7 @@
 //! - [`event_loop`] serves the connections in the [`ready_queue`], and drains them at the end.
 //! - [`mod@connection_state`] is the state of one connection, on its [`socket`].
 //! - [`connection_task`] has the actions of a connection, and [`request`] turns the bytes that one turn read into answers.
-//! - [`waits`] has the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), for the client's
+//! - [`connection_waits`] has the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), for the client's
 //!   [identity](identify_client).
 //!
 //! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. The only data that several threads write are the
