@@ -112,8 +112,9 @@ fn keeps_its_connections(until: impl Fn(bool) -> StopCondition) {
     let mut session = open(&server);
     assert_eq!(session.warm(CONNECTIONS).unwrap(), CONNECTIONS);
     assert_eq!(figures(session.total()), [0; 7], "a connection that is warmed is no hit's");
-    // The session's threads, its resolver, and the server's thread for each connection with both of its ends.
-    let warm = (before.0 + 2 * 3 + 2 * CONNECTIONS, before.1 + 2 + 1 + CONNECTIONS);
+    // The session's threads, each with the socket that keeps the kernel stamping, its resolver, and the server's thread for each connection
+    // with both of its ends.
+    let warm = (before.0 + 2 * 4 + 2 * CONNECTIONS, before.1 + 2 + 1 + CONNECTIONS);
     until_held(warm);
     let run = |trial| session.trial(&load(trial, &until), results(trial)).unwrap().finish();
     let outcomes: Vec<_> = (0..TRIALS).map(run).collect();

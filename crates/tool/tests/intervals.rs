@@ -322,7 +322,7 @@ fn what_is_nearly_a_file_of_intervals_is_named_for_what_it_is() {
         ("-type=text headless", "headless: line 1 does not describe the run".to_owned()),
         ("-type=html end", "end: line 1 does not describe the run".to_owned()),
         ("-type=text empty run", "seawall: empty is empty\n".to_owned()),
-        ("-type=text summary", format!("summary {holds_a_summary}")),
+        ("-type=text summary", "summary holds a summary, not records: add --output -".to_owned()),
         ("-type=html run added-up", format!("added-up {holds_a_summary}")),
     ] {
         let said = refused(&format!("report {words}"), place);
