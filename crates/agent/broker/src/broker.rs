@@ -16,11 +16,11 @@ use crate::renewal_schedule::{self, ScheduleMessage};
 use crate::settings::BrokerSettings;
 
 /// The broker of one cloud, with its own floor, limiter and counters. Cloning is cheap.
-/// Its renewals end when the last clone and the last [`PodLeaseClient`](crate::PodLeaseClient) are dropped.
+/// The renewals end when the last clone and the last [`PodLeaseClient`](crate::PodLeaseClient) of the broker are dropped.
 #[derive(Debug)]
 pub struct Broker<X: TokenExchange>(Arc<BrokerState<X>>);
 
-/// The channel on which the renewal schedule receives messages about cache entries.
+/// The receiving end of the channel to the renewal schedule.
 type ScheduleReceiver<X> =
     mpsc::UnboundedReceiver<ScheduleMessage<Weak<CacheEntry<X>>, <X as TokenExchange>::Principal>>;
 
@@ -44,9 +44,9 @@ impl<X: TokenExchange> Broker<X> {
         Self::renewing(shared, notices)
     }
 
-    /// Returns a broker for the same cloud with another exchange. Its cache is empty, because a credential is valid only for its
-    /// exchange.
-    /// Both brokers share the limiter, so a new exchange does not cause a burst of calls. They also share the counters.
+    /// Returns a broker for the same cloud with another exchange.
+    /// The new broker's cache is empty, because a credential is valid only with the exchange that issued it. The two brokers share
+    /// the limiter and the counters. So a change of the exchange does not cause a burst of calls.
     pub fn with_exchange(&self, exchange: Arc<X>) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         Self::renewing(Arc::new(self.0.with_exchange(exchange, sender)), notices)
@@ -62,7 +62,7 @@ impl<X: TokenExchange> Broker<X> {
         Arc::ptr_eq(&self.0, shared)
     }
 
-    /// Returns the floor of responses, and the remaining lifetime at which renewal starts.
+    /// Returns the least remaining lifetime of a credential in a response, and the remaining lifetime at which renewal starts.
     pub fn floor(&self) -> Floor {
         self.0.settings.floor
     }
@@ -72,13 +72,13 @@ impl<X: TokenExchange> Broker<X> {
         &self.0.counters
     }
 
-    /// Returns the number of call chains that may currently start per second.
+    /// Returns the current rate limit: the number of call chains that can start per second.
     pub fn upstream_rate(&self) -> f64 {
         self.0.limiter.per_second()
     }
 
-    /// Returns every principal in use. The iterator copies one view at a time.
-    /// A list of all copies would fragment the heap at each scrape.
+    /// Returns a view of every principal in use.
+    /// The iterator creates one view at a time, because a list of all views would fragment the heap at each scrape.
     pub fn principals(&self) -> impl ExactSizeIterator<Item = PrincipalView<X::Principal>> {
         self.0.live_entries().into_iter().map(|slot| PrincipalView::of(&slot))
     }

@@ -25,7 +25,7 @@ pub(crate) struct BrokerState<X: TokenExchange> {
     pub(crate) counters: Arc<BrokerCounters>,
     pub(crate) log: Arc<FetchLog>,
     notices: ScheduleSender<X>,
-    /// The number of cache entries and pod clients created so far, which is the next id.
+    /// The number of cache entries and pod clients created so far. It is also the next id.
     made: Arc<AtomicU64>,
     /// The cache entries of all principals in use. The references are weak, because pod clients own the entries.
     slots: Mutex<CacheEntries<X>>,
@@ -55,9 +55,9 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// Returns the state of a broker for the same cloud with another exchange. Limiter and counters are shared; the cache starts
-    /// empty.
-    /// The sequence of ids continues, because pods of both brokers share one limiter.
+    /// Returns the state of a broker for the same cloud with another exchange.
+    /// Both states share the limiter and the counters. The new state has an empty cache. The ids of both states come from one
+    /// sequence, because the shared limiter identifies pods by these ids.
     pub(crate) fn with_exchange(&self, exchange: Arc<X>, notices: ScheduleSender<X>) -> Self {
         Self {
             settings: self.settings,
@@ -103,19 +103,19 @@ impl<X: TokenExchange> BrokerState<X> {
     /// Removes a principal that no pod client uses any more.
     pub(crate) fn forget(&self, principal: &X::Principal) {
         let mut slots = self.slots();
-        // In the meantime a new entry for the same principal may exist.
+        // Another thread may have created a new entry for this principal since the old entry was dropped.
         if slots.get(principal).is_some_and(|slot| slot.strong_count() == 0) {
             slots.remove(principal);
         }
     }
 
     pub(crate) fn schedule_renewal(&self, slot: &Arc<CacheEntry<X>>, at: Moment) {
-        // The receiver ends only together with the runtime. Then there are no more renewals.
+        // Sending fails only after the runtime has ended, and then the broker renews nothing.
         let _ = self.notices.send(ScheduleMessage::Due(at, slot.id, Arc::downgrade(slot)));
     }
 
-    /// Locks the map, because every thread may add a principal. A pod client does not take this lock for a principal that it
-    /// already has.
+    /// Locks the map of cache entries, because every thread can add a principal.
+    /// A pod client takes this lock only for a principal that it does not have yet.
     fn slots(&self) -> MutexGuard<'_, CacheEntries<X>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,11 @@
 //! The cache entry of one principal: its lease, and at most one fetch in flight.
 //!
-//! Readers take the lease from an atomic pointer. One small lock protects the rest: the fetch in flight, the result of the last
-//! fetch, and the time until which its failure is cached. The lock is never held across an await.
+//! Requests read the lease through an atomic pointer. One small lock protects the state of the fetch: whether a fetch is in flight,
+//! which pods wait for it, the last failure, and the time until which the failure is cached. No task holds the lock across an
+//! await.
 //!
-//! Only pod clients own cache entries. Fetches and waiting requests keep a [`Weak`] reference. So an entry ends with its last pod
-//! client, even if a fetch is in flight.
+//! Only pod clients own cache entries. Fetches and waiting requests keep a [`Weak`] reference. So an entry is dropped with its last
+//! pod client, even while a fetch is in flight.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -42,13 +43,13 @@ pub(crate) type ScheduleSender<X> =
 #[derive(Debug)]
 pub(crate) struct CacheEntry<X: TokenExchange> {
     pub(crate) principal: X::Principal,
-    /// The id of the entry. It also distinguishes successive entries of one principal.
+    /// The id of the entry. Two successive entries of one principal have different ids.
     pub(crate) id: u64,
-    /// The least remaining lifetime in a response while the cloud is available.
+    /// The least remaining lifetime of the credential in a response while the cloud is available.
     pub(crate) floor: Duration,
     notices: ScheduleSender<X>,
     lease: ArcSwapOption<Lease<X::Credential>>,
-    /// The time until which the agent may answer from the cached lease, if the lease is valid.
+    /// The time, in nanoseconds, until which the agent answers from the cached lease if the lease is valid.
     fresh_until: AtomicU64,
     used: AtomicU64,
     landings: Arc<FetchResults>,
@@ -60,7 +61,7 @@ pub(crate) struct CacheEntry<X: TokenExchange> {
 #[derive(Debug)]
 struct FetchState {
     is_fetching: bool,
-    /// The pods that wait for the fetch in flight, each with the start of its wait. All of them use this principal.
+    /// The pods that wait for the fetch in flight, each with the start of its wait.
     waits: Vec<(RequesterId, Moment)>,
     /// The id of the queue ticket of the fetch in flight.
     ticket: Option<u64>,
@@ -71,8 +72,8 @@ struct FetchState {
 }
 
 impl FetchState {
-    /// Returns the time since which this pod waits for the fetch. If the pod does not wait yet, its wait starts now.
-    /// Each pod has its own wait. Otherwise one pod would use up the waiting time of another pod with the same account.
+    /// Returns the start of this pod's wait for the fetch. If the pod does not wait yet, this records `now` as the start.
+    /// Each pod has its own start. Otherwise a pod that joins a fetch late would have less time to wait than the first pod.
     fn waits_since(&mut self, asker: RequesterId, now: Moment) -> Moment {
         if let Some((_, since)) = self.waits.iter().find(|(waiting, _)| *waiting == asker) {
             return *since;
@@ -82,18 +83,18 @@ impl FetchState {
     }
 }
 
-/// The next step for a request that found no fresh lease.
+/// The next step for a request without a fresh lease, or for a due renewal.
 pub(crate) enum FetchDecision {
-    /// A lease has just arrived, so the request can take it.
+    /// A lease has just arrived, so the request can use that lease.
     Cached,
-    /// A fetch is in flight. The request waits for it. The values are the waiter, the queue ticket, and the start of the pod's
-    /// wait.
+    /// A fetch is in flight, and the request waits for its result. The values are the waiter, the queue ticket of the fetch, and
+    /// the start of the pod's wait.
     Join(FetchWaiter, Option<u64>, Moment),
     /// No fetch is in flight. The request starts one and waits for it.
     Start(FetchWaiter, QueueTicket),
-    /// The last fetch failed so recently that its error is returned.
+    /// The last fetch failed a short time ago, so the request gets the cached error.
     RecentFailure(ExchangeError),
-    /// The request may not start a fetch.
+    /// A limit does not allow a new fetch.
     Refused(LeaseError),
 }
 
@@ -126,17 +127,19 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Returns the lease if it is fresh enough for an answer, and records the use. It takes no lock and allocates no memory.
+    /// Returns the lease if it is fresh enough for a response, and records the use. This function takes no lock and allocates no
+    /// memory.
     pub(crate) fn fresh_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
-        // The time is read before the lease and written after it. So the time of a new lease is never applied to an older lease.
+        // This function reads `fresh_until` before the lease, and `succeed` writes `fresh_until` after the lease. So the time of a
+        // new lease never applies to an older lease.
         if now.as_nanos() >= self.fresh_until.load(Ordering::Acquire) {
             return None;
         }
         self.valid_lease(now)
     }
 
-    /// Returns the lease while it is valid, whatever its remaining lifetime.
+    /// Returns the lease if it is valid, whatever its remaining lifetime.
     pub(crate) fn valid_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.lease.load_full().filter(|lease| lease.is_valid(now))
     }
@@ -151,8 +154,8 @@ impl<X: TokenExchange> CacheEntry<X> {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// Joins the fetch in flight or starts one, for a request of the pod `asker` or for a renewal. Calls `start` only to start a
-    /// fetch.
+    /// Joins the fetch in flight or starts a fetch, for a request of the pod `asker` or for a renewal (`None`).
+    /// This function calls `start` only if no fetch is in flight and no failure is cached.
     pub(crate) fn join_or_start(
         &self,
         now: Moment,
@@ -160,7 +163,8 @@ impl<X: TokenExchange> CacheEntry<X> {
         start: impl FnOnce() -> Result<QueueTicket, LeaseError>,
     ) -> FetchDecision {
         let mut flight = self.fetch_state();
-        // A fetch may have ended since the caller's check. Without this check, the second of two threads would start another call.
+        // A fetch may have ended since the caller looked for a lease. Without this check, two threads that found no lease could
+        // make two calls.
         if asker.is_some() && self.fresh_lease(now).is_some() {
             return FetchDecision::Cached;
         }
@@ -190,7 +194,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         FetchWaiter::next(&self.landings)
     }
 
-    /// Ends the fetch with a lease, which may be used for answers until `fresh_until`.
+    /// Ends the fetch with a lease. The agent answers from the lease until `fresh_until`.
     pub(crate) fn succeed(&self, lease: Lease<X::Credential>, fresh_until: Moment) {
         let mut flight = self.fetch_state();
         self.lease.store(Some(Arc::new(lease)));
@@ -201,10 +205,10 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.finish_fetch(&mut flight, true, None);
     }
 
-    /// Ends the fetch with a failure, which is cached. Returns the pause before the next renewal attempt.
+    /// Ends the fetch with a failure, and caches the failure. Returns the pause before the next renewal attempt.
     ///
-    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. A renewal with an additional
-    /// growing pause would lose its turns to calls without such a pause.
+    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. A renewal with a growing
+    /// pause would lose its turns to calls without such a pause.
     pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.fetch_state();
         let memory = error.fault.negative_cache_ttl().max(error.retry_after.unwrap_or_default());
@@ -220,14 +224,15 @@ impl<X: TokenExchange> CacheEntry<X> {
         wait
     }
 
-    /// Ends a fetch that made no call. No failure is cached, because the cloud was not asked.
+    /// Ends a fetch that made no call. This caches no failure, because the cloud refused nothing.
     pub(crate) fn give_up(&self) {
         let mut flight = self.fetch_state();
         self.allow_stale();
         self.finish_fetch(&mut flight, false, None);
     }
 
-    /// Allows answers from the current lease until the fetch in flight ends, because the fetch takes longer than a request waits.
+    /// If a fetch is in flight, allows answers from the current lease until the next lease arrives. The caller has waited for that
+    /// fetch in vain.
     pub(crate) fn serve_stale_now(&self) {
         let flight = self.fetch_state();
         if flight.is_fetching {
@@ -235,7 +240,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Allows answers from the current lease, while it is valid, until the next lease arrives.
+    /// Allows answers from the current lease until the next lease arrives, as long as the current lease is valid.
     fn allow_stale(&self) {
         self.fresh_until.store(u64::MAX, Ordering::Release);
     }
@@ -257,14 +262,14 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.landings.clone()
     }
 
-    /// Adds a pod whose tokens calls for this principal may use while the pod exists.
+    /// Adds a pod. While the pod exists, calls for this principal can use its Kubernetes tokens.
     pub(crate) fn add_subject(&self, proof: &Arc<PodSubject>) {
         let mut proofs = self.subjects();
         proofs.retain(|known| known.strong_count() > 0);
         if !proofs.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof))) {
             proofs.push(Arc::downgrade(proof));
             drop(proofs);
-            // A call that failed for lack of a token may succeed with this pod's token.
+            // A call that failed for lack of a token may succeed with this pod's token, so a cached token error no longer applies.
             let mut flight = self.fetch_state();
             if flight.recent_failure.as_ref().is_some_and(|(error, _)| error.fault.is_token_error()) {
                 flight.recent_failure = None;
@@ -272,13 +277,13 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Removes a pod whose client dropped the entry. Calls for this principal no longer use its tokens.
+    /// Removes a pod whose client dropped the entry. Calls for this principal no longer use that pod's tokens.
     pub(crate) fn remove_subject(&self, proof: &Arc<PodSubject>) {
         self.subjects().retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof)));
     }
 
-    /// Returns a pod whose tokens this fetch has not tried yet, at most [`PROOFS_TRIED`] per fetch.
-    /// It chooses the newest pod, whose token has the longest remaining lifetime.
+    /// Returns the newest pod whose token this fetch has not tried yet, or `None` after [`PROOFS_TRIED`] pods.
+    /// The newest pod comes first, because its token usually has the longest remaining lifetime.
     pub(crate) fn untried_subject(&self, tried: &[Arc<PodSubject>]) -> Option<Arc<PodSubject>> {
         let is_untried = |proof: &Arc<PodSubject>| !tried.iter().any(|other| Arc::ptr_eq(other, proof));
         let proofs = self.subjects();
@@ -296,7 +301,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.fetch_state().is_fetching
     }
 
-    /// Returns whether a fetch is in flight, the cached failure, and the time since which all calls have failed.
+    /// Returns whether a fetch is in flight, the last failure, and the time since which all calls have failed.
     pub(crate) fn entry_status(&self) -> (bool, Option<ExchangeError>, Option<Moment>) {
         let flight = self.fetch_state();
         let failure = flight.recent_failure.as_ref().map(|(error, _)| error.clone());
@@ -315,7 +320,7 @@ impl<X: TokenExchange> CacheEntry<X> {
 impl<X: TokenExchange> Drop for CacheEntry<X> {
     fn drop(&mut self) {
         self.landings.close();
-        // If there is no receiver, the broker has ended, too.
+        // Sending fails only after the runtime has ended, and then the schedule needs no message.
         let _ = self.notices.send(ScheduleMessage::Removed(self.id, self.principal.clone()));
     }
 }

@@ -48,9 +48,9 @@ impl BrokerCounters {
         self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the remaining lifetime in a response. It runs on every request, with two loads and a write only if the value
-    /// changes.
-    /// The traffic threads share these words.
+    /// Records the remaining lifetime in a response.
+    /// This runs on every request, and all traffic threads share the counters. So it writes only if the minimum falls or if the
+    /// lifetime is below the floor.
     pub(crate) fn handed_out(&self, remaining: Duration, floor: Duration) {
         let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
         if nanos < self.least_remaining.load(Ordering::Relaxed) {
@@ -81,7 +81,7 @@ impl BrokerCounters {
         self.rate_limited.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the numbers of call chains by result: `initial`, `renewal`, and one per fault.
+    /// Returns the numbers of call chains by result. The result is `initial`, `renewal` or the name of a fault.
     pub fn calls(&self) -> Vec<(&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows = vec![("initial", read(&self.initial)), ("renewal", read(&self.renewals))];
@@ -96,34 +96,34 @@ impl BrokerCounters {
         self.coalesced.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of credentials that were evicted because a pod requested too many different ones.
+    /// Returns the number of credentials that the broker evicted because a pod requested too many different ones.
     pub fn evicted_total(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of requests for new credentials that were refused because of a pod's rate or queue limit.
+    /// Returns the number of requests for new credentials that the broker refused because of a pod's rate limit or queue limit.
     pub fn rate_limited_total(&self) -> u64 {
         self.rate_limited.load(Ordering::Relaxed)
     }
 
-    /// Returns the least remaining lifetime of any response since the start.
+    /// Returns the least remaining lifetime in any response since the start, or `None` before the first response.
     pub fn least_remaining(&self) -> Option<Duration> {
         let nanos = self.least_remaining.load(Ordering::Relaxed);
         (nanos != u64::MAX).then(|| Duration::from_nanos(nanos))
     }
 
     /// Returns the number of responses with a remaining lifetime below the floor.
-    /// The cause is either a long outage, or an upstream whose credentials have too short a lifetime.
+    /// The cause is either a long outage, or a cloud that issues credentials with a too short lifetime.
     pub fn responses_below_floor_total(&self) -> u64 {
         self.responses_below_floor.load(Ordering::Relaxed)
     }
 
-    /// Returns how often a principal was found to get shorter lifetimes than requested.
+    /// Returns the number of times that a cloud refused a requested lifetime and then granted a shorter one.
     pub fn lifetime_reductions_total(&self) -> u64 {
         self.lifetime_reductions.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of credentials that were issued with a lifetime below twice the floor.
+    /// Returns the number of issued credentials whose lifetime was below twice the floor.
     pub fn issued_below_floor_total(&self) -> u64 {
         self.issued_below_floor.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
 //! The interface to a cloud. Each cloud's module implements it.
 //!
-//! A cloud's module defines a [`Principal`] (the cache key of credentials), a credential type, and the call that exchanges one for
-//! the other. The broker reads no field of either type.
+//! A cloud's module defines a [`Principal`] (the cache key of credentials), a credential type, and the call that gets the
+//! credential of a principal. The broker reads no field of either type.
 
 use std::fmt;
 use std::future::Future;
@@ -16,13 +16,14 @@ use crate::principal::Principal;
 /// A credential that the cloud issued, with its lifetime.
 #[derive(Debug)]
 pub struct IssuedCredential<C> {
-    /// The credential. If the cloud's responses state the expiry as a date, the credential itself contains that date.
-    /// A lease counts its time on a monotonic clock. A date computed from it would include the error of the node's wall clock.
+    /// The credential. If responses to pods state the expiry as a date, the credential contains the date that the cloud stated.
+    /// The agent does not compute this date from the lease. A lease uses a monotonic clock, so the result would include the error
+    /// of the node's wall clock.
     pub credential: C,
-    /// The credential's lifetime, counted from before the call. It is at most the lifetime that the upstream states.
+    /// The credential's lifetime, counted from the start of the call. It is at most the lifetime that the cloud states.
     pub lifetime: Duration,
-    /// The requested lifetime, if the cloud granted less. It is set only in the response from which the module learnt the limit.
-    /// So the log reports the limit once and not at each renewal.
+    /// The requested lifetime, if the cloud granted less. The cloud's module sets it only when it learns the limit. So the log
+    /// reports the limit once and not at each renewal.
     pub shortened_from: Option<Duration>,
 }
 
@@ -33,7 +34,7 @@ impl<C> IssuedCredential<C> {
     }
 }
 
-/// The future of an exchange. It is boxed, so that a queued call does not reserve memory for it.
+/// The future of an exchange. It is boxed, so a queued call reserves no memory for the exchange.
 pub type ExchangeFuture<'a, C> =
     Pin<Box<dyn Future<Output = Result<IssuedCredential<C>, ExchangeError>> + Send + 'a>>;
 
@@ -46,11 +47,11 @@ pub trait TokenExchange: Send + Sync + fmt::Debug + 'static {
     /// The credential from which responses to pods are built. Its `Debug` output contains no secret.
     type Credential: Send + Sync + fmt::Debug + 'static;
 
-    /// Calls the cloud once. The broker adds the deadline, the limiter and the cache.
+    /// Makes one chain of calls to the cloud. The broker adds the deadline, the limiter and the cache.
     /// The exchange does not know which pod's token it gets, because all pods with this principal share the credential.
     ///
     /// # Errors
-    /// The error of the cloud, or of the connection to it.
+    /// The pod's token is unavailable, the cloud refused a call, or the connection to the cloud failed.
     fn issue<'a>(
         &'a self,
         principal: &'a Self::Principal,

@@ -19,7 +19,7 @@ pub struct PrincipalView<P> {
     pub last_used: Moment,
     /// True if a fetch is in flight.
     pub is_fetching: bool,
-    /// The error of the last call, if it failed.
+    /// The error of the last fetch, if that fetch failed.
     pub failure: Option<ExchangeError>,
     /// The time of the first failed call since the last success.
     pub failing_since: Option<Moment>,

@@ -1,4 +1,4 @@
-//! Failed exchanges with a cloud: who must act, and what the log may contain about the failure.
+//! Failed exchanges with a cloud: the cause, which tells who must act, and a text that is safe for the log.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,12 +15,12 @@ pub enum ExchangeFault {
     ExchangeRejected,
     /// The cloud has no credential assigned to this identity. An operator may assign one at any time.
     NoAssociation,
-    /// The agent could not get the pod's own Kubernetes token at the moment, or the cloud rejected the token.
+    /// The agent could not get the pod's own Kubernetes token, or the cloud rejected the token. A retry can succeed.
     PodTokenUnavailable,
     /// Kubernetes refuses a token for the pod: the ServiceAccount does not exist, or the agent has no permission. An operator must
     /// act.
     PodTokenDenied,
-    /// The upstream requests fewer calls.
+    /// The cloud throttled the call.
     Throttled,
     /// The upstream is down or unreachable, or sends an invalid response.
     Unavailable,
@@ -41,7 +41,7 @@ impl ExchangeFault {
         Self::ShortLived,
     ];
 
-    /// Returns the fault's name, from a fixed set of words.
+    /// Returns the fault's name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::AccessDenied => "access_denied",
@@ -55,8 +55,8 @@ impl ExchangeFault {
         }
     }
 
-    /// True if the failure is cached for as long as a renewal would wait.
-    /// A node may be full of pods without an assigned credential, and each pod may send a request every second.
+    /// True if the cache time of this failure grows with each failure, like the pause between renewal attempts.
+    /// A node can be full of pods without an assigned credential, and each pod may send a request every second.
     pub(crate) fn uses_backoff(self) -> bool {
         matches!(self, Self::NoAssociation)
     }
@@ -66,7 +66,7 @@ impl ExchangeFault {
         matches!(self, Self::PodTokenUnavailable | Self::PodTokenDenied)
     }
 
-    /// Returns the time for which a failure is cached, so an immediate retry of a pod causes no other upstream call.
+    /// Returns the time for which the agent caches a failure. In this time, a pod's retries cause no call to the cloud.
     /// It is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. Go's clients pause for 1 to 5 s between
     /// tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::uses_backoff`]).
     pub fn negative_cache_ttl(self) -> Duration {
@@ -90,7 +90,8 @@ pub struct ExchangeError {
     pub detail: String,
     /// The pause that the upstream requested, if any.
     pub retry_after: Option<Duration>,
-    /// True if the node's own credentials were unavailable. No call was made yet for the pod that needed them.
+    /// True if the agent could not get the node's own credentials, which sign calls for pods. The agent then made no call for the
+    /// pod.
     pub is_node_error: bool,
 }
 
@@ -98,15 +99,15 @@ pub struct ExchangeError {
 const DETAIL: usize = 200;
 
 impl ExchangeError {
-    /// Returns an error. It truncates the detail and replaces control characters, because parts of the detail come from an
-    /// upstream.
+    /// Returns an error with this detail, truncated and without control characters.
+    /// The detail can contain text from the cloud, which the agent does not trust.
     pub fn new(fault: ExchangeFault, step: &'static str, detail: impl fmt::Display) -> Self {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let detail = detail.to_string().chars().take(DETAIL).map(plain).collect();
         Self { fault, step, detail, retry_after: None, is_node_error: false }
     }
 
-    /// True if the node was refused its own credentials. The node's operator must act, not a pod's owner.
+    /// True if the agent cannot get the node's own credentials until the node's operator acts. A pod's owner cannot help.
     pub fn is_permanent_node_error(&self) -> bool {
         self.is_node_error
             && matches!(self.fault, ExchangeFault::AccessDenied | ExchangeFault::ExchangeRejected)

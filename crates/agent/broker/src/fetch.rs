@@ -1,8 +1,8 @@
-//! One fetch of a credential. It waits in the queue, calls the cloud and stores the result. It runs on the control thread's
+//! One fetch of a credential. A fetch waits in the queue, calls the cloud and stores the result. It runs on the control thread's
 //! runtime.
 //!
 //! A fetch does not own the cache entry. When the last pod client drops the entry, a queued fetch leaves the queue and makes no
-//! call. A call in flight is cancelled, because no pod could use its result.
+//! call. If its call is in flight, the fetch cancels the call, because no pod could use the result.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -29,14 +29,16 @@ pub(crate) struct FetchTask<X: TokenExchange> {
 
 /// The outcome of a fetch.
 enum Outcome<C> {
-    /// The result of the call, and the time before the first call. The lifetime counts from that time, so it never ends too late.
+    /// The start of the first call, and the result. The lease counts the lifetime from this start, so the lease never outlives the
+    /// credential.
     Completed(Moment, Result<IssuedCredential<C>, ExchangeError>),
     /// The fetch got no permit before its deadline.
     GaveUp,
 }
 
 impl<X: TokenExchange> FetchTask<X> {
-    /// Starts a task that makes the call when its turn comes, if that is before `deadline`.
+    /// Starts a task that waits for its turn in the queue and then makes the call. The task gives up if it gets no turn before
+    /// `deadline`.
     pub(crate) fn start(
         shared: &Arc<BrokerState<X>>,
         slot: &Arc<CacheEntry<X>>,
@@ -55,7 +57,8 @@ impl<X: TokenExchange> FetchTask<X> {
 
     async fn run(mut self, landing: FetchWaiter, ticket: QueueTicket, deadline: Moment) {
         let outcome = tokio::select! {
-            // The drop of the entry is checked first. So no call starts for an entry that was dropped at the moment of its turn.
+            // `biased` makes the task check first whether the entry was dropped. So no call starts for an entry that was dropped
+            // just before its turn.
             biased;
             () = landing.wait_for_drop() => None,
             outcome = self.fly(ticket, deadline) => Some(outcome),
@@ -69,7 +72,7 @@ impl<X: TokenExchange> FetchTask<X> {
         }
     }
 
-    /// Makes one chain of upstream calls in its turn, before its deadline.
+    /// Waits for a permit until `deadline`, and then makes one chain of upstream calls.
     async fn fly(&self, mut ticket: QueueTicket, deadline: Moment) -> Outcome<X::Credential> {
         let shared = &*self.shared;
         let turn = tokio::select! {
@@ -87,9 +90,9 @@ impl<X: TokenExchange> FetchTask<X> {
         Outcome::Completed(started, result)
     }
 
-    /// Calls the cloud with the token of one pod. If the token is missing or rejected, it tries another pod's token.
-    /// So a pod without a token file, or a deleted pod, does not fail the fetch for other pods. Pods that arrive in the meantime
-    /// are tried, too.
+    /// Calls the cloud with the token of one pod. If that token is missing or rejected, this tries another pod's token.
+    /// So one deleted pod, or one pod without a token file, does not make the fetch fail for the other pods. The fetch also tries
+    /// pods that arrive in the meantime.
     async fn exchange_token(&self) -> Result<IssuedCredential<X::Credential>, ExchangeError> {
         let mut without = ExchangeError::new(
             ExchangeFault::PodTokenUnavailable,
@@ -117,7 +120,7 @@ impl<X: TokenExchange> FetchTask<X> {
             shared.log.shortened(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
-        // The renewal is at least one pause later. Otherwise credentials that expire immediately would cause a loop of calls.
+        // The renewal is at least `retry_first` later. Otherwise credentials that expire immediately would cause a loop of calls.
         let earliest = now + shared.settings.retry_first;
         let refresh_at = shared.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         let lease = Lease { value: credential, issued: started, expires: started + lifetime, refresh_at };
@@ -179,19 +182,21 @@ impl<X: TokenExchange> Drop for FetchTask<X> {
     }
 }
 
-/// The time before the floor at which a failed renewal is retried, whatever its pause. It is twice the time limit of a call.
+/// The time before the floor at which the broker retries a failed renewal, even during its pause. It is twice the time limit of a
+/// call.
 const LAST_TRY: Duration = Duration::from_secs(10);
 
-/// Returns the time of the last retry, [`LAST_TRY`] before the floor.
-/// Pauses grow to a minute. Without the last retry, an outage that ends just before the floor would affect responses for up to a
-/// minute. A lease with a lifetime below twice the floor has no last retry, because it cannot stay above the floor.
+/// Returns the time of the last retry, which is [`LAST_TRY`] before the remaining lifetime reaches the floor.
+/// Pauses between retries grow to a minute. Without the last retry, responses could be below the floor for up to a minute after an
+/// outage that ended just before the floor. A lease with a lifetime below twice the floor has no last retry, because renewal cannot
+/// keep it above the floor.
 fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
     let could_be_kept = lease.expires.since(lease.issued) / 2 >= floor;
     could_be_kept.then(|| lease.expires.saturating_sub(floor + LAST_TRY))
 }
 
-/// Returns the error for a credential that had expired when it arrived. It states the short lifetime, so operators do not search
-/// for a slow upstream.
+/// Returns the error for a credential that had expired when it arrived.
+/// The error states the short lifetime, so operators do not search for a slow cloud.
 fn too_short(lifetime: Duration) -> ExchangeError {
     let detail = format_args!("issued for {} s only, and expired on arrival", lifetime.as_secs());
     ExchangeError::new(ExchangeFault::ShortLived, "exchange", detail)

@@ -1,5 +1,5 @@
-//! The log lines of the broker. They contain no credential and have a rate limit. The reason: pods determine how often credentials
-//! are issued or refused, and all programs of the node share the disk of the log.
+//! The log lines of the broker, which contain no credential. Their rate is limited, because pods determine how many lines the
+//! broker writes, and all programs of the node share the disk of the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use seawall_core::{Gcra, Moment};
 use crate::failure::ExchangeError;
 use crate::principal::Principal;
 
-/// The maximum number of log lines per second. The burst allows one line per pod when a full node starts (110 pods by default).
+/// The maximum number of log lines per second. The burst (`LINES_AT_ONCE`) allows one line per pod when a full node starts (110
+/// pods by default).
 const LINES_PER_SECOND: u32 = 5;
 const LINES_AT_ONCE: u32 = 150;
 
@@ -74,7 +75,7 @@ impl FetchLog {
         tracing::warn!(cloud, %workload, fault, %error, left_out, "cannot fetch a credential");
     }
 
-    /// Returns the number of lines omitted before this one, or `None` if this line must be omitted, too.
+    /// Returns the number of lines omitted since the last written line, or `None` if this line must be omitted, too.
     fn may_say(&self, now: Moment) -> Option<u64> {
         if self.limit.take(now).is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! The results of the fetches for one cache entry, and the tasks that wait for them.
 //!
-//! The type contains a counter and a list of waiters under one small lock, which is never held across an await. tokio's watch
-//! channel is not used: it has eight lists of waiters, which are larger than the rest of a cache entry, and each pod has an entry.
+//! [`FetchResults`] contains counters under a small lock, and a [`Notify`] that wakes the waiting tasks. No task holds the lock
+//! across an await. The code does not use tokio's watch channel, which has eight lists of waiters. They are larger than the rest of
+//! a cache entry, and a node can have an entry for each pod.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +28,7 @@ struct LastFetch {
     is_closed: bool,
 }
 
-/// The error for a wait whose cache entry was dropped.
+/// The error of a wait whose cache entry was dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EntryDropped;
 
@@ -37,7 +38,7 @@ impl FetchResults {
         self.last().leases
     }
 
-    /// Waits until more than `seen` fetches have returned a lease, and returns their number.
+    /// Waits until more than `seen` fetches have returned a lease. Returns the number of fetches that returned a lease.
     ///
     /// # Errors
     /// The cache entry was dropped.
@@ -63,7 +64,8 @@ impl FetchResults {
 
     async fn wait_for<T>(&self, found: impl Fn(&LastFetch) -> Option<T>) -> Result<T, EntryDropped> {
         loop {
-            // The notification is registered before the check. So a result between the two is not missed (`Notify::notified`).
+            // `notified` registers this task before the check. So the task does not miss a result that arrives between the check
+            // and the await.
             let change = self.changed.notified();
             {
                 let last = self.last();
@@ -83,7 +85,7 @@ impl FetchResults {
     }
 }
 
-/// Waits for the result of a fetch.
+/// A waiter for the next result of a fetch.
 #[derive(Debug)]
 pub(crate) struct FetchWaiter {
     landings: Arc<FetchResults>,
@@ -103,11 +105,11 @@ impl FetchWaiter {
         let _ = self.landings.wait_for(|_| None::<()>).await;
     }
 
-    /// Returns when the fetch has ended, with its error if it failed. It also returns when the cache entry is dropped.
+    /// Waits until the fetch ends, and returns the fetch's error if it failed. If the cache entry is dropped, this returns `Ok`.
     pub(crate) async fn wait(self) -> Result<(), ExchangeError> {
         let after = self.after;
         let landed = |landed: &LastFetch| (landed.number > after).then(|| landed.error.clone());
-        // The entry was dropped with its last pod client, so there is no result.
+        // If the entry was dropped with its last pod client, there is no error to return.
         self.landings.wait_for(landed).await.ok().flatten().map_or(Ok(()), Err)
     }
 }

@@ -1,5 +1,5 @@
 //! The HTTPS client for a cloud's services: TLS with public and configured root certificates, a proxy, a connection pool and size
-//! limits. It does not interpret the data. A cloud's module defines requests and interprets responses.
+//! limits. The client does not interpret the data. A cloud's module defines requests and interprets responses.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,14 +20,14 @@ use seawall_core::name_syntax::is_loopback;
 
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// The largest response that the client reads. Tokens take a few KiB.
+/// The maximum size of a response body, in bytes. Tokens take a few KiB.
 const BODY: usize = 64 * 1024;
 
 /// The maximum number of idle connections per host.
 const IDLE_CONNECTIONS: usize = 8;
 
-/// The time limit for a connection, including all addresses of a name. A slower connection would miss the deadline of the call
-/// chain.
+/// The time limit for opening a connection, over all addresses of a host name.
+/// If a connection took longer, the call chain would miss its own deadline.
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// The error for an unusable upstream configuration.
@@ -39,7 +39,7 @@ pub enum UpstreamConfigError {
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
-    /// The proxy's URL is invalid, or a plain HTTP upstream would pass the proxy.
+    /// The proxy's URL is invalid, or the proxy is not on loopback although an upstream is plain http.
     #[error("the proxy {0}: expected an http URL, on loopback if an upstream is plain http")]
     Proxy(String),
 }
@@ -56,16 +56,17 @@ pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
     }
 }
 
-/// The longest `Retry-After` that the agent follows. A pod that starts in that time must wait, too.
+/// The longest `Retry-After` that the agent obeys. It is limited because a pod that starts in that time must wait, too.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Returns the `Retry-After` time in seconds, up to a limit. The date format (RFC 9110 section 10.2.3) is not supported.
+/// Returns the time of `Retry-After`, at most [`LONGEST_RETRY_AFTER`]. The date format (RFC 9110 section 10.2.3) is not supported.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
 }
 
-/// Returns the upstream's time from its `Date` header. Its format IMF-fixdate (RFC 9110 section 5.6.7) is also valid in RFC 2822.
+/// Returns the upstream's time from its `Date` header. The header's format, IMF-fixdate (RFC 9110 section 5.6.7), is also valid in
+/// RFC 2822.
 pub(crate) fn date(headers: &HeaderMap) -> Option<SystemTime> {
     let text = headers.get(DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
@@ -102,7 +103,7 @@ impl HttpsClient {
         Ok(Self { pool, proxy })
     }
 
-    /// Checks that plain HTTP uses only a proxy on loopback, because a proxy can read plain HTTP.
+    /// Refuses a proxy that is not on loopback if one of `urls` is plain http, because that proxy could read the tokens.
     pub(crate) fn check_proxy_for(&self, urls: &[&str]) -> Result<(), UpstreamConfigError> {
         match &self.proxy {
             Some(proxy) if !is_loopback(proxy.host().unwrap_or_default()) => {
@@ -137,7 +138,7 @@ fn proxy_uri(url: &str) -> Result<Uri, UpstreamConfigError> {
     parsed.ok_or_else(|| UpstreamConfigError::Proxy(url.to_owned()))
 }
 
-/// Returns a TLS configuration that trusts the public root certificates and those of the operator.
+/// Returns a TLS configuration that trusts the public root certificates and the operator's certificates in `more_roots`.
 fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, UpstreamConfigError> {
     let failed = |error: &dyn std::fmt::Display| UpstreamConfigError::Tls(error.to_string());
     let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
@@ -174,7 +175,7 @@ where
         .build(connector)
 }
 
-/// Returns the texts of an error and its causes. hyper's outermost text alone is only "client error".
+/// Returns the texts of an error and its causes. hyper's outermost error says only "client error".
 fn causes(error: &dyn std::error::Error) -> String {
     let chain = std::iter::successors(Some(error), |error| error.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -16,7 +16,7 @@ pub enum LeaseError {
         /// The time until the pod may request the next new credential.
         retry_after: Duration,
     },
-    /// The fetch takes longer than a request waits. It continues in the background.
+    /// The fetch takes longer than the request waits. The fetch continues in the background.
     #[error("the fetch takes longer than the request waits")]
     TimedOut,
     /// The exchange failed.

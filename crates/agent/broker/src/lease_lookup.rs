@@ -22,14 +22,14 @@ pub(crate) struct LeaseRequester {
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Checks whether a request may start a call for a new credential. It runs before the cache entry is created.
+    /// Checks whether the limiter accepts a call for a new credential. The caller checks this before it creates a cache entry.
     pub(crate) fn may_start(&self, asker: &LeaseRequester) -> Result<(), LeaseError> {
         self.limiter.may_queue(&asker.owner, self.now()).map_err(|refused| self.unavailable(refused))
     }
 
-    /// Returns the cache entry's lease for a request that arrived at `came`, and fetches one if necessary.
-    /// If the lease is valid but not fresh enough, it fetches a new one, and returns the old one if the new one is late. The error
-    /// states why no lease arrived in time.
+    /// Returns the cache entry's lease for a request that arrived at `came`, and fetches a lease if necessary.
+    /// If the cached lease is valid but not fresh enough, this fetches a new lease. If that fetch fails or is late, the request
+    /// gets the old lease. The error states why the request gets no lease.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         slot: Arc<CacheEntry<X>>,
@@ -46,7 +46,7 @@ impl<X: TokenExchange> BrokerState<X> {
             Err(unavailable) => return self.hand_out_older(&slot, now).ok_or(unavailable),
         };
         let deadline = came.min(since) + self.settings.max_wait;
-        // A waiting request must not keep an entry that its pod client has dropped.
+        // A waiting request must not keep an entry alive that its pod client has dropped.
         let slot = Arc::downgrade(&{ slot });
         let landed = tokio::select! {
             landed = landing.wait() => Some(landed),
@@ -60,7 +60,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.hand_out_older(&slot, self.now()).ok_or(reason)
     }
 
-    /// Joins the fetch in flight or starts one. Returns its waiter, and the start of the pod's wait.
+    /// Joins the fetch in flight or starts a fetch. Returns the fetch's waiter, and the start of the pod's wait.
     fn join_or_start(
         self: &Arc<Self>,
         slot: &Arc<CacheEntry<X>>,
@@ -69,14 +69,14 @@ impl<X: TokenExchange> BrokerState<X> {
         may_miss: impl FnOnce() -> Result<(), LeaseError>,
     ) -> Result<(FetchWaiter, Moment), LeaseError> {
         let start = || {
-            // A refresh of a valid lease does not count as a miss, because the number of leases is limited.
+            // A refresh of a valid lease does not count as a miss, because the number of a pod's leases is limited.
             if slot.valid_lease(now).is_none() {
                 may_miss()?;
             }
             self.ticket(asker, now)
         };
         match slot.join_or_start(now, Some(asker.owner.requester), start) {
-            // The lease has just arrived, so there is nothing to wait for.
+            // The lease has just arrived. The caller returns the lease instead of this error.
             FetchDecision::Cached => Err(LeaseError::TimedOut),
             FetchDecision::RecentFailure(error) => Err(LeaseError::Failed(error)),
             FetchDecision::Refused(unavailable) => Err(unavailable),
@@ -115,14 +115,14 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// Returns a lease that is fresh enough for an answer, and counts the response.
+    /// Returns the lease if it is fresh enough for a response, and counts the response.
     pub(crate) fn hand_out(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.fresh_lease(now)?;
         self.counters.handed_out(lease.remaining(now), slot.floor);
         Some(lease)
     }
 
-    /// Returns the lease while it is valid, whatever its remaining lifetime, and counts the response.
+    /// Returns the lease if it is valid, whatever its remaining lifetime, and counts the response.
     fn hand_out_older(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.valid_lease(now)?;
         self.counters.handed_out(lease.remaining(now), slot.floor);

@@ -1,17 +1,20 @@
 //! Fetches, caches and renews the credentials of one cloud. A principal is the cache key, and a lease is a cached credential.
 //!
 //! The agent has one [`PodLeaseClient`] per pod. [`PodLeaseClient::cached_lease`] answers from memory without a lock, I/O or
-//! allocation. [`PodLeaseClient::lease`] fetches a missing credential once, however many requests wait for it. After that the
-//! broker renews the credential before it reaches its floor, without any request. All calls to a cloud run on the control thread's
-//! runtime and pass one limiter. The broker does not know pod addresses, and only `https` uses HTTP.
+//! allocation. [`PodLeaseClient::lease`] fetches a missing credential once, however many requests wait for it. While pods use the
+//! credential, the broker renews it on a schedule, before its remaining lifetime falls below the floor. All calls to a cloud run on
+//! the control thread's runtime, and one limiter per cloud limits their rate. The broker does not know pod addresses. Outside the
+//! clouds' modules, only `https` uses HTTP.
 //!
 //! Each cloud is a module ([`google`], [`aws`]) with a [`TokenExchange`] and its own types for principals and credentials. Each
-//! cloud has its own [`Broker`], which reads no field of these types. To add a cloud, add a folder and its line here.
+//! cloud has its own [`Broker`], which reads no field of these types. To add a cloud, add its folder and its `pub mod` line in this
+//! file.
 //!
 //! Each file uses only the files before it in this list: `throttle_key`, `failure`, `settings`; `lease_error`, `principal`,
-//! `exchange`; `counters`, `fetch_log`, `limiter`, `renewal_schedule`, `fetch_results`; `cache_entry`; `debug_view`,
-//! `broker_state`; `fetch`; `lookup` and `renew`; `pod_credentials`; `broker`. A cloud's module uses the first six files and
-//! `https`, the client for a cloud's services. No file here uses a cloud's module.
+//! `credential_exchange`; `counters`, `fetch_log`, `limiter`, `renewal_schedule`, `fetch_waiters`; `cache_entry`; `debug_view`,
+//! `broker_state`; `fetch`; `lease_lookup` and `renew`; `broker`; `pod_credentials`. A cloud's module uses the first six files and
+//! two more: `https`, the client for a cloud's services, and `reply`, which has helpers for requests and responses. No file in this
+//! folder uses a cloud's module.
 
 pub mod aws;
 mod broker;

@@ -1,7 +1,7 @@
-//! A pod's client to the broker. It serves only the pod's own principals.
+//! The broker's client for one pod. It serves only the pod's own principals.
 //!
-//! This type separates the pods. The agent creates a client for an attested pod. The client builds every principal from that pod's
-//! own ServiceAccount and entitlement. So no request can name another pod's principal.
+//! [`PodLeaseClient`] keeps the pods apart. The agent creates one client for each attested pod. The client builds every principal
+//! from that pod's own ServiceAccount and entitlement. So no request can name another pod's principal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ use crate::limiter::CallOwner;
 use crate::principal::Principal;
 
 /// The maximum number of waits for one credential in [`PodLeaseClient::refetch_all_from`].
-/// Each wait takes up to [`crate::BrokerSettings::max_wait`]. Together they exceed the longest duration of a call.
+/// One wait takes up to [`crate::BrokerSettings::max_wait`]. All waits together are longer than the time limit of a call chain.
 const CATCHING_UP: u32 = 8;
 
 /// The description of a pod that may get credentials.
@@ -35,7 +35,7 @@ pub struct PodCredentialsSpec<E> {
     pub subject_tokens: Arc<dyn SubjectTokens>,
 }
 
-/// One pod's client for its credentials. When the last client of a principal is dropped, the broker drops the lease.
+/// One pod's client for its credentials. When the last client of a principal is dropped, the broker drops the principal's lease.
 #[derive(Debug)]
 pub struct PodLeaseClient<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
@@ -47,14 +47,14 @@ pub struct PodLeaseClient<X: TokenExchange> {
     misses: Gcra,
 }
 
-/// A watch on one credential. It reports each change of the credential.
+/// A watch on one credential. It reports each new lease of the credential.
 #[derive(Debug)]
 pub struct LeaseWatch(Option<WatchPosition>);
 
 #[derive(Debug)]
 struct WatchPosition {
     landings: Arc<FetchResults>,
-    /// The number of leases at the last check.
+    /// The number of fetched leases at the last check.
     seen: u64,
 }
 
@@ -71,8 +71,7 @@ impl LeaseWatch {
     }
 }
 
-/// This block is in this file because a pod client uses its broker's state. In the broker's file it would create a cycle between
-/// the files.
+/// This method is not in the file `broker`, because this file uses `broker`. Otherwise the two files would use each other.
 impl<X: TokenExchange> Broker<X> {
     /// Returns a new client for one pod's credentials.
     pub fn pod_credentials(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
@@ -96,32 +95,33 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         }
     }
 
-    /// The pod.
+    /// Returns the pod of this client.
     pub fn pod(&self) -> &Pod {
         &self.subject.pod
     }
 
     /// Returns the cached principals that this pod requested.
-    /// It reads only the pod's own cache entries, so a listing of all pods takes linear time.
+    /// This reads only the pod's own cache entries, so the time to list all pods grows only linearly.
     pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
         let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::of(slot);
         self.entries.load().iter().map(own).collect()
     }
 
-    /// Returns a valid cached lease. It takes no lock, does no I/O and allocates no memory.
+    /// Returns a cached lease that is fresh enough for a response. This function takes no lock, does no I/O and allocates no
+    /// memory.
     pub fn cached_lease(&self, want: RequestOf<'_, X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let slots = self.entries.load();
         let slot = slots.iter().find(|slot| slot.principal.is_for(want))?;
         self.shared.hand_out(slot, now)
     }
 
-    /// Returns the cached lease for operators' views. It neither records a use nor counts a response.
+    /// Returns the cached lease for operators' views. This function records no use and counts no response.
     pub fn peek(&self, want: RequestOf<'_, X>) -> Option<Arc<Lease<X::Credential>>> {
         self.entries.load().iter().find(|slot| slot.principal.is_for(want))?.lease()
     }
 
-    /// Returns a valid lease, and fetches one if necessary. Any number of requests share one upstream call. The call continues even
-    /// if the requests end.
+    /// Returns a valid lease, and fetches a lease if necessary.
+    /// Any number of requests share one upstream call. The call continues even if the requests end.
     ///
     /// # Errors
     /// The reason why there is no lease, either now or after [`crate::BrokerSettings::max_wait`].
@@ -139,7 +139,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         came: Moment,
     ) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
         let (slot, is_new) = self.find_or_create_entry(want)?;
-        // The first call of a new entry was already charged when the entry was created.
+        // The creation of a new entry has already counted as a miss.
         let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
         let asker = self.requester(&slot.principal);
         self.shared.lease(slot, asker, came, may_miss).await
@@ -150,8 +150,9 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         broker.is_backed_by(&self.shared)
     }
 
-    /// Fetches all credentials that another client of the same pod holds, so this client can replace it.
-    /// It fetches each credential once, and waits until the fetch has succeeded or failed. The caller must limit the total time.
+    /// Fetches all credentials that `before`, an older client of the same pod, holds. After that, this client can replace `before`.
+    /// For each credential, this starts one fetch and waits until the fetch has succeeded or failed. The caller must limit the
+    /// total time.
     pub async fn refetch_all_from(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.times.is_some());
         for principal in held.map(|view| view.principal) {
@@ -164,7 +165,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         }
     }
 
-    /// Watches one credential. The watch works only for credentials that were requested before with [`PodLeaseClient::lease`].
+    /// Watches one credential. If the pod has not requested the credential with [`PodLeaseClient::lease`] before, the watch reports
+    /// nothing.
     pub fn watch_lease(&self, want: RequestOf<'_, X>) -> LeaseWatch {
         let watched = |slot: Arc<CacheEntry<X>>| {
             let landings = slot.results();
@@ -186,7 +188,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     /// Returns this pod's cache entry for `want`, and whether the entry is new for the pod.
-    /// The entry comes from the broker, so pods of one ServiceAccount share it.
+    /// The entry comes from the broker, so pods with the same principal share it.
     fn find_or_create_entry(&self, want: RequestOf<'_, X>) -> Result<(Arc<CacheEntry<X>>, bool), LeaseError> {
         if let Some(slot) = self.find(want) {
             return Ok((slot, false));
@@ -199,7 +201,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         self.shared.may_start(&self.requester(&principal))?;
         let mut slots: Vec<_> = self.entries.load().iter().cloned().collect();
         let evicted = self.entries_to_evict(&slots)?;
-        // An eviction costs a permit. Otherwise a pod could invent principals without limit and churn the memory of all pods.
+        // A new entry counts as a miss, even if it evicts another entry. Otherwise a pod could create and evict entries without
+        // limit, and occupy the memory of all pods.
         self.may_miss()?;
         for slot in evicted {
             slots.retain(|other| !Arc::ptr_eq(other, &slot));
@@ -219,9 +222,9 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         LeaseRequester { owner: party, holds_nothing }
     }
 
-    /// Returns the cache entries to evict for one new entry: those unused for the longest time.
-    /// It never evicts an entry with a call in flight. Otherwise a pod that invents principals faster than the cloud responds would
-    /// discard every response.
+    /// Returns the cache entries to evict for one new entry: the least recently used ones.
+    /// The result contains no entry with a fetch in flight. Otherwise a pod that requests new principals faster than the cloud
+    /// responds would discard every response.
     fn entries_to_evict(&self, slots: &[Arc<CacheEntry<X>>]) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
         let settings = &self.shared.settings;
         let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));

@@ -15,44 +15,45 @@ use crate::throttle_key::ThrottleKey;
 /// ServiceAccount is always such a field. A cloud decides for each ServiceAccount what it allows, so a response for one
 /// ServiceAccount must never serve another.
 pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
-    /// The credential that a request names. It borrows from the request, so a cache lookup copies nothing.
+    /// The credential that a request names. The value borrows from the request, so a cache lookup copies nothing.
     type Want<'a>: Copy + Send;
-    /// The credentials that a pod may get from the cloud. The operator decides this, never a request.
+    /// The credentials that a pod can get from the cloud. The operator decides this; a request cannot change it.
     type Entitlement: fmt::Debug + Send + Sync + 'static;
 
     /// Returns the principal for the request `want` of a pod with this ServiceAccount and entitlement.
     ///
     /// # Errors
-    /// [`LeaseError::NotEntitled`]: the pod may not have this credential, so the cloud is not asked.
+    /// [`LeaseError::NotEntitled`]: the pod is not entitled to this credential. The broker then does not call the cloud.
     fn of(
         workload: &ServiceAccount,
         entitlement: &Self::Entitlement,
         want: Self::Want<'_>,
     ) -> Result<Self, LeaseError>;
 
-    /// True if a request `want` of this principal's pod means this principal. It runs on every request, so it must not allocate.
+    /// True if the request `want` of this principal's pod means this principal. The agent calls this on every request, so it must
+    /// not allocate.
     fn is_for(&self, want: Self::Want<'_>) -> bool;
 
-    /// Returns the request by which a pod of this principal requests it. [`Self::is_for`] is true for that request.
+    /// Returns the request for this principal's credential. [`Self::is_for`] is true for that request.
     fn request(&self) -> Self::Want<'_>;
 
-    /// Returns the Kubernetes identity that authenticates.
+    /// Returns the ServiceAccount that authenticates at the cloud.
     fn workload(&self) -> &ServiceAccount;
 
-    /// Returns the party to which the cloud counts calls for this principal. The default is the Kubernetes identity.
+    /// Returns the account to which the cloud counts this principal's calls. The default is the ServiceAccount.
     fn throttle_key(&self) -> ThrottleKey {
         ThrottleKey::Workload(self.workload().clone())
     }
 
-    /// Returns the least remaining lifetime of responses of this kind while the cloud is available. `floor` is the cloud's floor.
+    /// Returns the least remaining lifetime of this credential in responses while the cloud is available. `floor` is the cloud's
+    /// floor.
     fn min_lifetime(&self, floor: Floor) -> Duration {
         floor.hard
     }
 
-    /// Returns the age up to which a credential of this kind and lifetime is answered from the cache, or `None` for its whole
-    /// validity.
-    /// The age counts from the issue. For an older credential, a request triggers a new fetch, and gets the old credential if the
-    /// fetch fails or is late.
+    /// Returns the age up to which the agent answers with a cached credential of this lifetime. `None` means: while it is valid.
+    /// The age counts from the issue of the credential. For an older credential, a request triggers a new fetch. The request gets
+    /// the old credential if the fetch fails or is late.
     fn max_cache_age(&self, _lifetime: Duration) -> Option<Duration> {
         None
     }

@@ -1,4 +1,5 @@
-//! Renews leases before they reach their floor, and drops leases that pods no longer use. It implements the schedule's handler.
+//! Renews leases before they reach their floor, and drops leases that pods no longer use. The schedule calls this code when a lease
+//! is due.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +14,7 @@ use crate::limiter::{CallOwner, CallReason, QueueTicket, RequesterId};
 use crate::principal::Principal;
 use crate::renewal_schedule::RenewalHandler;
 
-/// The broker, as the renewal schedule uses it. The reference is weak, so the schedule ends with the broker.
+/// The handler that the renewal schedule calls. Its reference to the broker is weak, so the schedule ends with the broker.
 pub(crate) struct Renewals<X: TokenExchange>(pub(crate) Weak<BrokerState<X>>);
 
 impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Renewals<X> {
@@ -31,9 +32,9 @@ impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Ren
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Renews a due lease, or drops it if no pod requested it during a whole lifetime.
-    /// Without renewal, a cached lease would eventually be below the floor in a response. An SDK requests a credential at least
-    /// once per lifetime.
+    /// Renews a due lease. Drops the lease instead if it has expired, or if no pod requested it during a whole lifetime.
+    /// An SDK requests a credential at least once per lifetime, so a lease without requests is no longer in use. A cached lease
+    /// without renewal could later be in a response below the floor, so the broker drops the lease.
     fn renew(self: &Arc<Self>, slot: &Arc<CacheEntry<X>>) {
         let now = self.clock.now();
         let Some(lease) = slot.lease() else { return };
@@ -43,7 +44,7 @@ impl<X: TokenExchange> BrokerState<X> {
         }
         let urgent_at = self.settings.floor.urgent_at(lease.refresh_at, lease.expires);
         match slot.join_or_start(now, None, || self.renewal(slot, urgent_at, now)) {
-            // If the call has had no turn before the lease expires, the fetch ends, and the schedule checks the entry again.
+            // If the call gets no turn before the lease expires, the fetch ends, and the schedule checks the entry again.
             FetchDecision::Start(_, ticket) => FetchTask::start(self, slot, ticket, lease.expires),
             FetchDecision::Cached | FetchDecision::Join(..) => {}
             FetchDecision::RecentFailure(_) | FetchDecision::Refused(_) => {
@@ -52,7 +53,7 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// Queues a renewal, which counts toward the pod with the shortest queue.
+    /// Queues a renewal. The renewal counts toward the pod with the fewest queued calls among the pods that share the lease.
     /// So a pod with many queued calls does not delay a lease that it shares with other pods.
     fn renewal(
         &self,

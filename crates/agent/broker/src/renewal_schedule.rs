@@ -1,8 +1,8 @@
-//! The schedule of renewals: one task with one timetable. It identifies cache entries (`S`) by id, and does not interpret their
-//! principals (`P`).
+//! The schedule of renewals: one task with one timetable. The schedule identifies cache entries (`S`) by id, and does not interpret
+//! their principals (`P`).
 //!
-//! An entry is in the timetable at most once and is removed when it is dropped. Otherwise a pod could fill the memory with
-//! timetable rows by inventing principals and dropping them.
+//! A cache entry has at most one row in the timetable, and the schedule removes the row when the entry is dropped. Otherwise a pod
+//! could fill the memory with rows, because it can request any number of principals one after another.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 /// A message to the task of the schedule.
 #[derive(Debug)]
 pub(crate) enum ScheduleMessage<S, P> {
-    /// This cache entry is due at this time. The message replaces an earlier time.
+    /// The renewal of this cache entry is due at this time. The message replaces an earlier time.
     Due(Moment, u64, S),
     /// The cache entry with this id was dropped.
     Removed(u64, P),

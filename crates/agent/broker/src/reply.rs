@@ -13,8 +13,8 @@ pub(crate) fn form<K: AsRef<str>, V: AsRef<str>>(members: &[(K, V)]) -> Secret<S
 /// Parses JSON that may contain a secret.
 ///
 /// # Errors
-/// The body is not JSON, or it has another structure. serde's error text can quote the input, so the error contains only the
-/// position.
+/// The body is not JSON, or does not have the expected structure. The error contains only the position, because serde's error text
+/// can quote the input.
 pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -> Result<T, ExchangeError> {
     let what = |error: serde_json::Error| {
         let place = format!("line {} column {}", error.line(), error.column());
@@ -24,7 +24,7 @@ pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -
     serde_json::from_slice(body).map_err(what)
 }
 
-/// Replaces the long words of a service's message by `…`. If the message contains a token, the token is one long word.
+/// Replaces words of more than `longest` bytes in a service's message by `…`. A token in the message would be such a word.
 pub(crate) fn redact_long_words(text: &str, longest: usize) -> String {
     let short = |word| if str::len(word) > longest { "…" } else { word };
     text.split_whitespace().map(short).collect::<Vec<_>>().join(" ")

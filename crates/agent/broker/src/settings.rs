@@ -7,35 +7,34 @@ use seawall_core::Floor;
 /// The limits and times of one broker.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerSettings {
-    /// The least remaining lifetime of responses, and the remaining lifetime at which renewal starts.
+    /// The least remaining lifetime of credentials in responses, and the remaining lifetime at which renewal starts.
     pub floor: Floor,
-    /// The maximum number of credentials that one pod may have at once. Above it, the broker evicts the least recently used
-    /// credential.
-    /// A pod can invent any number of scopes and audiences. A normal pod uses only a few.
+    /// The maximum number of cached credentials of one pod. Above it, the broker evicts the least recently used credential.
+    /// A pod can request any number of different scopes and audiences, but a normal pod uses only a few.
     pub principals_per_pod: usize,
-    /// The sustained rate at which one pod may request credentials that are not cached. Requests for cached credentials have no
-    /// limit.
+    /// The sustained rate at which one pod can request credentials that are not cached, per second. Requests for cached credentials
+    /// have no limit.
     pub misses_per_second: u32,
-    /// The burst of such requests beyond [`BrokerSettings::misses_per_second`].
+    /// The number of such requests that one pod can send at once, beyond [`BrokerSettings::misses_per_second`].
     pub misses_at_once: u32,
-    /// The maximum number of queued calls for requests of one pod. Further calls are refused. It equals the burst of misses.
-    /// More calls would only wait longer and use memory that all pods share.
+    /// The maximum number of queued calls for requests of one pod. The limiter refuses further calls.
+    /// It equals the burst of misses. More calls would only wait longer and use memory that all pods share.
     pub queued_per_pod: usize,
-    /// The longest wait of a call in the queue. It is so long that a pod's retries find the call in the queue instead of starting
-    /// again.
-    /// It suffices even for the second credentials of a full node at one chain per second.
+    /// The longest time that a call waits in the queue. The time is long, so a pod's retry joins the queued call instead of
+    /// starting again.
+    /// At one call chain per second, 120 s are enough for one call of each pod of a full node (110 pods).
     pub queue_deadline: Duration,
     /// The time limit for one chain of upstream calls. A renewal has the same limit as a first fetch.
-    /// No request waits for a renewal, so a shorter limit would only lose slow responses.
+    /// No request waits for a renewal, so a shorter limit for renewals would only discard slow responses.
     pub call_deadline: Duration,
     /// The longest wait of a request for a credential that is not cached, counted from the first waiting request of its pod.
-    /// A later request waits for the rest of that time, so several tries of one client wait only once. Google's libraries for
-    /// Python and Node allow 3 s for a request; Node's library allows 3 s for all its tries together. If the agent answers in that
-    /// time, the client reports the agent's refusal instead of a timeout. A busy process may use one of the 3 s before it connects.
-    /// The call continues, so a later try finds its result.
+    /// A later request waits only for the rest of that time. So the retries of one client together wait only once. Google's
+    /// libraries for Python and Node allow 3 s for a request; Node's library allows 3 s for all its tries together. If the agent
+    /// answers in that time, the client reports the agent's refusal instead of a timeout. A busy client process may use one of the
+    /// 3 s before it connects. The upstream call continues after the wait, so a later try finds its result.
     pub max_wait: Duration,
-    /// The maximum number of call chains per second, which is also the initial rate. Throttling halves the rate, and success
-    /// increases it.
+    /// The highest rate of call chains, per second. The rate starts at this value. Throttling halves the rate, and success
+    /// increases it up to this value.
     pub calls_per_second: f64,
     /// The maximum number of call chains in flight.
     pub calls_at_once: usize,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use seawall_core::ServiceAccount;
 
-/// The party that one cloud throttles. It does not name the cloud, because each cloud has its own broker.
+/// The account or workload that a cloud throttles. The key does not name the cloud, because each cloud has its own broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleKey {
     /// The cloud account of a workload, under the cloud's name for the account.

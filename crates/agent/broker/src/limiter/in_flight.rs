@@ -1,4 +1,4 @@
-//! The places for calls in flight, which pods share by dynamic thresholds.
+//! The limited number of places for calls in flight. Pods share the places by dynamic thresholds ([`fair_share`]).
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ impl InFlightCalls {
         self.per_requester.get(&holder).copied().unwrap_or(0)
     }
 
-    /// True if a call of this pod may start now. Calls without a waiting request get at most half of the places.
+    /// True if a call of this pod can start now. Calls without a waiting request get at most half of the places.
     /// Otherwise slow renewals of many pods could leave no place for a pod without a credential.
     pub(super) fn has_room(&self, holder: RequesterId, is_waited_for: bool) -> bool {
         let may_fly = is_waited_for || self.ahead < (self.places / 2).max(1);

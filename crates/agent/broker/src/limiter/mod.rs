@@ -1,14 +1,14 @@
 //! The limiter for all calls to a cloud, with fair shares per pod.
 //!
-//! A fetch is a chain of upstream calls. All pods share one rate at which chains may start ([`rate`]). An account that the cloud
-//! throttles has its own rate ([`throttle_tracker`]). Chains that may not start yet wait in a [`queue`], and the limiter chooses
-//! one when there is room. So after the rate has recovered, calls that arrived during the low rate are served at the recovered
-//! rate.
+//! A fetch makes a chain of upstream calls. One rate, which all pods share, limits how many chains start per second ([`rate`]). An
+//! account that the cloud throttles has its own rate ([`throttle_tracker`]). A chain that cannot start yet waits in a [`queue`]
+//! without a fixed start time. The limiter chooses the next chain when one can start. So when a low rate has recovered, the waiting
+//! chains start at the recovered rate.
 //!
-//! No pod can take turns from another pod. The unit of fairness is the waiting pod, identified by its pod client; two pods of one
-//! ServiceAccount are two units. Pods take turns in the queue, and the limiter limits the queued calls of each pod. Dynamic
-//! thresholds share the places in [`in_flight`] ([`seawall_core::fair_share`]). So a pod whose calls all hang keeps at most half of
-//! the places. Dropping a [`QueueTicket`] removes the call from the queue, and no call is made.
+//! Each pod gets a fair share. Each pod client counts as one pod, so two pods of one ServiceAccount have two shares. Pods take
+//! turns in the queue, and each pod has a limit of queued calls. Pods share the places for calls in flight by dynamic thresholds
+//! ([`in_flight`], [`seawall_core::fair_share`]). So a pod whose calls all hang keeps at most half of the places. Dropping the
+//! [`QueueTicket`] of a waiting call cancels the call.
 //!
 //! This file contains the lock and the task; [`state`] decides which call is next. Each file uses only the files before it in this
 //! list: `rate`, `throttle_tracker`, `queue`, `in_flight`, `state`.
@@ -38,7 +38,7 @@ type Waiter = oneshot::Sender<CallPermit>;
 #[derive(Debug)]
 pub(crate) struct Limiter {
     state: Mutex<LimiterState<Waiter>>,
-    /// Notified when a call may be able to start: after an arrival, after a released place, and at the end of the limiter.
+    /// The signal for the dispatcher: a call arrived or got a higher priority, a call in flight ended, or the limiter was dropped.
     changed: Arc<Notify>,
 }
 
@@ -57,7 +57,7 @@ impl Drop for CallPermit {
     }
 }
 
-/// An entry in the queue. Dropping it removes the entry.
+/// The ticket of a call in the queue. Dropping the ticket removes the call from the queue.
 #[derive(Debug)]
 pub(crate) struct QueueTicket {
     pub(crate) id: u64,
@@ -74,7 +74,7 @@ impl QueueTicket {
 
 impl Drop for QueueTicket {
     fn drop(&mut self) {
-        // Removing an entry can only advance the turns of others, so the dispatcher needs no notice.
+        // The removal of a queued call frees no place and raises no rate. So the dispatcher need not check the queue again.
         drop(self.limiter.state().queue.remove(self.id));
     }
 }
@@ -100,13 +100,13 @@ impl Limiter {
         }
     }
 
-    /// Checks whether a request of this pod may queue a call. It runs before the request allocates anything, so a refusal costs
-    /// nothing.
+    /// Checks whether a request of this pod can queue a call.
+    /// The caller checks this before it allocates anything, so a refusal costs almost nothing.
     pub(crate) fn may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         self.state().admits(party, now)
     }
 
-    /// Queues a call. Renewals are always accepted, because the number of cached leases limits them.
+    /// Queues a call. The queue accepts every renewal, because a cached lease has at most one.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         party: CallOwner,
@@ -122,11 +122,11 @@ impl Limiter {
     /// Raises the priority of a queued call, because a request of this pod now also waits for it.
     pub(crate) fn raise_priority(&self, id: u64, party: &CallOwner, holds_nothing: bool) {
         self.state().raise_priority(id, party, holds_nothing);
-        // The call had no place as a renewal. With a waiting request it may get a place.
+        // Renewals get at most half of the places. With a waiting request, the call may get a place now.
         self.changed.notify_one();
     }
 
-    /// Returns the pod with the shortest queue. A renewal for all of these pods counts toward that pod.
+    /// Returns the pod with the fewest queued calls. A renewal of a lease that these pods share counts toward that pod.
     pub(crate) fn least_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
@@ -137,17 +137,17 @@ impl Limiter {
         self.state().succeeded(account, now);
     }
 
-    /// Records that the upstream requested fewer calls.
+    /// Records that the cloud throttled a call of this account.
     pub(crate) fn throttled(&self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
         self.state().throttled(account, now, retry_after);
     }
 
-    /// Returns the number of call chains that may currently start per second.
+    /// Returns the current rate limit: the number of call chains that can start per second.
     pub(crate) fn per_second(&self) -> f64 {
         self.state().rate.per_second()
     }
 
-    /// Locks the state, which calls for all principals share. The lock is held for a few instructions.
+    /// Locks the state, which calls for all principals share. No caller holds the lock across an await.
     fn state(&self) -> MutexGuard<'_, LimiterState<Waiter>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,7 +162,7 @@ impl Drop for Limiter {
 fn start(limiter: &Weak<Limiter>, entry: QueueEntry<Waiter>) {
     if let Some(limiter) = limiter.upgrade() {
         let QueueEntry { requester: holder, is_waited_for, waiter, .. } = entry;
-        // If the waiting fetch has just ended, dropping the permit releases the place.
+        // If the waiting fetch has just ended, `send` returns the permit. Dropping the permit releases its place.
         drop(waiter.send(CallPermit { limiter, holder, is_waited_for }));
     }
 }
@@ -214,7 +214,7 @@ mod tests {
         holders
     }
 
-    /// Starts calls for `seconds` seconds at a hundred calls per second. Returns their pods.
+    /// Starts all calls that can start within `seconds` seconds, in steps of 10 ms. Returns their pods.
     fn starts_within(limiter: &Arc<Limiter>, seconds: u64) -> Vec<RequesterId> {
         (0..seconds * 100).flat_map(|step| starts(limiter, at(step * 10))).collect()
     }
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(
             starts(&limiter, at(22_000)).len(),
             2,
-            "its turn, and an account's that was not throttled"
+            "one call at the shared rate, and one call of an account that was not throttled"
         );
         (0..10_000).for_each(|_| limiter.succeeded(&party(900).throttle_key, at(22_000)));
         let started: usize = (0..100).map(|step| starts(&limiter, at(24_000 + step * 10)).len()).sum();

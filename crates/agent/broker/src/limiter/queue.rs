@@ -1,10 +1,12 @@
 //! The queue of waiting upstream calls, and their order.
 //!
-//! There are three priorities. Within a priority, pods take turns. So if a pod invents sixty principals, they wait for sixty turns
-//! of that pod. Within a pod, calls with a waiting request go first, then older calls. A higher priority goes first, but only for a
-//! limited number of turns in a row. Then one lower call may start. Otherwise pods that keep one priority full would block the
-//! others forever. The queue only keeps the order of calls. It does not know the rate limit, or how many calls may run at once. The
-//! limiter decides which calls may start, and supplies the channel (`W`) that notifies the waiting fetch.
+//! There are three priorities. Within a priority, pods take turns. So if a pod requests sixty principals, their calls wait for
+//! sixty turns of that pod. Within a pod, calls with a waiting request go before other calls, and older calls go before newer
+//! calls. A call of a higher priority goes first, but only for a limited number of turns in a row. After these turns, one call of a
+//! lower priority goes first. Otherwise pods that always have calls of one priority would block the lower priorities forever.
+//!
+//! The queue keeps only the order of calls. It knows neither the rate limit nor the limit of calls in flight. The limiter decides
+//! which calls can start, and supplies the channel (`W`) that notifies the waiting fetch.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -12,14 +14,14 @@ use seawall_core::Moment;
 
 use crate::throttle_key::ThrottleKey;
 
-/// The id of a pod. The pod's client assigns it.
+/// The id of a pod client, which stands for its pod in the queue.
 pub(crate) type RequesterId = u64;
 
 /// The priority of a call. The first variant is the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CallPriority {
-    /// A renewal of a lease that will soon be below its floor. Such a lease is in use, unlike a principal that a pod has just
-    /// invented.
+    /// A renewal of a lease that will soon be below its floor. Pods already use such a lease. They may never use the credential of
+    /// a newly requested principal.
     Urgent,
     /// The only call of a pod without any lease.
     Newcomer,
@@ -27,10 +29,10 @@ pub(super) enum CallPriority {
     Ordinary,
 }
 
-/// The maximum number of turns in a row for the two higher priorities, while lower calls wait.
-/// A pod whose calls are all denied has no lease, so it stays a newcomer. One turn in four prevents such pods from blocking pods
-/// that want a second credential. The cached leases limit the number of urgent renewals. So one turn in eight is needed only if the
-/// rate is too low for all of them.
+/// The maximum numbers of turns in a row for urgent calls and for newcomers, while calls of a lower priority wait.
+/// A pod whose calls the cloud denies has no lease, so it stays a newcomer. While newcomers wait, ordinary calls get one turn in
+/// four. So such pods cannot block pods that want a second credential. While urgent renewals wait, lower priorities get one turn in
+/// eight. This matters only if the rate is too low for all urgent renewals, because the cached leases limit their number.
 const IN_A_ROW: [u32; 2] = [7, 3];
 
 #[derive(Debug)]
@@ -46,8 +48,8 @@ pub(super) struct QueueEntry<W> {
     pub(super) waiter: W,
 }
 
-/// The calls that wait for a permit. The length is limited: a limit per pod for requests, and the number of cached leases for
-/// renewals.
+/// The calls that wait for a permit. Their number is limited: each pod has a limit for calls of requests, and each cached lease has
+/// at most one renewal.
 #[derive(Debug)]
 pub(super) struct CallQueue<W> {
     ranks: [RoundRobin<W>; 3],
@@ -81,9 +83,9 @@ impl<W> CallQueue<W> {
         Some(entry)
     }
 
-    /// Raises the priority of a queued call because another pod also waits for it.
-    /// The call gets that pod's priority if it is higher. It moves to that pod's queue if its turn comes sooner there. So a pod
-    /// that shares a credential with a pod that sends many requests does not wait behind those requests.
+    /// Raises the priority of a queued call, because a request of the pod `holder` now also waits for the call.
+    /// The call gets the priority `rank` if that is higher. The call moves to the queue of `holder` if its turn comes sooner there.
+    /// So if two pods share a credential, many requests of one pod do not delay the other pod.
     pub(super) fn raise_priority(&mut self, id: u64, holder: RequesterId, rank: CallPriority) {
         let Some(&(was, owner)) = self.standing.get(&id) else { return };
         let to = rank.min(was);
@@ -185,7 +187,8 @@ impl<W> RoundRobin<W> {
         line.insert(at, entry);
     }
 
-    /// Moves a call, for which a request now waits, before the calls without a waiting request. The pod keeps its turn.
+    /// Moves a call before its pod's calls without a waiting request, because a request now waits for the call. The pod keeps its
+    /// turn.
     fn move_up(&mut self, holder: RequesterId, id: u64) {
         let Some(line) = self.lines.get_mut(&holder) else { return };
         let at = line.iter().position(|entry| entry.id == id && !entry.is_waited_for);
@@ -231,7 +234,7 @@ impl<W> RoundRobin<W> {
     }
 }
 
-/// Returns the number of calls with a waiting request. They are at the front of a queue.
+/// Returns the number of calls with a waiting request. Such calls are at the front of a queue.
 fn waited_for<W>(line: &VecDeque<QueueEntry<W>>) -> usize {
     line.partition_point(|entry| entry.is_waited_for)
 }
@@ -316,7 +319,7 @@ mod tests {
         queue.raise_priority(3, 1, CallPriority::Ordinary);
         assert_eq!(queue.next(|_, _| true), Some(3), "before its pod's other renewals");
         queue.raise_priority(2, 7, CallPriority::Newcomer);
-        assert_eq!(order(&mut queue), [2, 3, 1], "to the rank of the pod that waits");
+        assert_eq!(order(&mut queue), [2, 3, 1], "with the priority of the waiting pod");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! A rate that adapts to an unknown capacity. It halves when the cloud throttles, and grows otherwise. By this rule several clients
-//! share the capacity fairly (Chiu and Jain, 1989). All calls to a cloud share one such rate, and each throttled account has its
-//! own.
+//! A rate that adapts to an unknown capacity. The rate halves when the cloud throttles a call, and grows with successful calls. By
+//! this rule, several clients share the capacity fairly (Chiu and Jain, 1989). All calls to a cloud share one such rate, and each
+//! throttled account also has its own rate.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ pub(super) struct AdaptiveRate {
 }
 
 impl AdaptiveRate {
-    /// Returns a rate that starts at `most` and never falls below `least`. `spread` is the random part of each pause.
+    /// Returns a rate that starts at `most` and never falls below `least`. `spread` is the random part of each pause, as a
+    /// fraction.
     pub(super) fn new(least: f64, most: f64, spread: f64) -> Self {
         Self { per_second: most, least, most, spread, halved: None, next: Moment::from_nanos(0) }
     }
@@ -47,9 +48,10 @@ impl AdaptiveRate {
         self.next = now + self.pause();
     }
 
-    /// Increases the rate by one per second each second.
-    /// An increase with each success would double the rate each second, and half of all calls would be throttled. Below one per
-    /// second the rate at most doubles. Otherwise it would exceed the capacity at once.
+    /// Raises the rate with each success, so that the rate grows by one call per second each second.
+    /// If each success added one call per second, the rate would double each second, and the cloud would throttle half of all
+    /// calls. Below one call per second, one success at most doubles the rate. Otherwise the rate would exceed the capacity at
+    /// once.
     pub(super) fn succeeded(&mut self) {
         let more = self.per_second.recip().min(self.per_second);
         self.per_second = (self.per_second + more).min(self.most);
@@ -63,7 +65,7 @@ impl AdaptiveRate {
         self.next = self.next.max(now + retry_after.unwrap_or_default());
     }
 
-    /// Halves the rate, down to the least rate. A lower rate starts a new pause now. At the least rate there is no new pause.
+    /// Halves the rate, but not below `least`. If the rate falls, a new pause starts now.
     fn slow_down(&mut self, now: Moment) {
         let slower = (self.per_second / 2.0).max(self.least);
         if slower < self.per_second {
@@ -94,13 +96,13 @@ mod tests {
         rate.throttled(at(1), None);
         assert_eq!(rate.per_second(), 25.0);
         (0..25).for_each(|_| rate.succeeded());
-        assert!((25.9..26.1).contains(&rate.per_second()), "one more after a second's worth");
+        assert!((25.9..26.1).contains(&rate.per_second()), "one more after the calls of one second");
         (0..10_000).for_each(|_| rate.succeeded());
         assert!(rate.is_at_most());
         (2..40).for_each(|second| rate.throttled(at(second), None));
         assert_eq!(rate.per_second(), 0.5);
         rate.succeeded();
-        assert_eq!(rate.per_second(), 1.0, "twice at most");
+        assert_eq!(rate.per_second(), 1.0, "at most doubled");
     }
 
     #[test]

@@ -11,15 +11,15 @@ use super::throttle_tracker::ThrottleTracker;
 use crate::settings::BrokerSettings;
 use crate::throttle_key::ThrottleKey;
 
-/// The lowest rate under throttling. One call every two seconds is enough to notice that the cloud has recovered.
+/// The lowest shared rate, in call chains per second. One chain every two seconds is enough to notice that the cloud has recovered.
 pub(super) const LEAST_PER_SECOND: f64 = 0.5;
 
 /// The longest time for which throttled accounts wait for another account's urgent renewal.
-/// A quota per second or faster is free again after this time. If an account makes a call every 15 s, the others lose an eighth of
-/// their time.
+/// A quota that the cloud counts per second is free again after this time. An account at the lowest rate makes a call every 15 s,
+/// so the other throttled accounts wait for about an eighth of the time.
 const HUSH: Duration = Duration::from_secs(2);
 
-/// The pause between two calls for accounts that are not throttled, while the shared rate is reduced.
+/// The pause between two calls that bypass the reduced shared rate, because their accounts are not throttled.
 const UNTROUBLED: Duration = Duration::from_millis(250);
 
 /// The reason for a chain of calls.
@@ -32,19 +32,19 @@ pub(crate) enum CallReason {
     },
     /// The call renews a valid credential before it expires.
     Renewal {
-        /// The time from which the current credential is near its floor.
+        /// The time from which the renewal is urgent, because the current credential is near its floor.
         urgent_at: Moment,
     },
 }
 
-/// The pod and the cloud account to which a chain of calls counts.
+/// The pod and the cloud account to which the limiter counts a chain of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct CallOwner {
     pub(crate) requester: RequesterId,
     pub(crate) throttle_key: ThrottleKey,
 }
 
-/// The reason why a request may not queue a call.
+/// The reason why a request cannot queue a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueRefusal {
     /// The pod has reached its limit of queued calls.
@@ -56,7 +56,7 @@ pub(crate) enum QueueRefusal {
 /// The dispatcher's next step.
 pub(super) enum DispatchStep<W> {
     Start(QueueEntry<W>),
-    /// No waiting call may start before this time.
+    /// No waiting call can start before this time.
     Until(Moment),
     Nothing,
 }
@@ -73,7 +73,7 @@ pub(super) struct LimiterState<W> {
     pub(super) in_flight: InFlightCalls,
     /// The number of tickets so far, which is the id of the next ticket.
     tickets: u64,
-    /// The time from which the next call for an account that is not throttled may start, even if the shared rate is low.
+    /// The earliest time of the next call for an account that is not throttled, while the shared rate is reduced.
     next_unthrottled_at: Moment,
 }
 
@@ -92,10 +92,10 @@ impl<W> LimiterState<W> {
         }
     }
 
-    /// Checks whether a request of this pod may queue a call.
+    /// Checks whether a request of this pod can queue a call.
     pub(super) fn admits(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         match self.accounts.next(&party.throttle_key) {
-            // The request would wait in vain. A library handles an immediate error better than a hanging request.
+            // The request would wait in vain. An SDK handles an immediate error better than a hanging request.
             Some(next) if next > now + self.max_wait => Err(QueueRefusal::Throttled(next)),
             _ if self.queue.request_count(party.requester) >= self.queued_per_holder => {
                 Err(QueueRefusal::Full)
@@ -143,7 +143,7 @@ impl<W> LimiterState<W> {
 
     pub(super) fn throttled(&mut self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
         if self.accounts.throttled(account, now, retry_after) {
-            // `retry_after` concerns one account, until the shared rate shows that all accounts are throttled.
+            // The shared rate ignores `retry_after`, because the cloud stated it for one account.
             self.rate.throttled(now, None);
         }
     }
@@ -171,7 +171,7 @@ impl<W> LimiterState<W> {
         DispatchStep::Start(entry)
     }
 
-    /// Returns the priority of a call. A pod without a lease is a newcomer for its first call only, whatever it requests.
+    /// Returns the priority of a call. A pod without a lease is a newcomer while it has no other call in the queue or in flight.
     /// A pod whose account is throttled repeatedly is not a newcomer. Otherwise it would always go before pods that the cloud
     /// serves.
     fn rank(&self, party: &CallOwner, lane: CallReason) -> CallPriority {
@@ -186,8 +186,8 @@ impl<W> LimiterState<W> {
         }
     }
 
-    /// Returns the call whose turn it is, if there is room.
-    /// Otherwise returns the earliest time at which a call may start that waits only because its account is throttled.
+    /// Returns the next call that can start now.
+    /// If there is none, returns the earliest start time of the calls that wait only because accounts are throttled.
     fn choose(
         &self,
         now: Moment,
@@ -210,9 +210,9 @@ impl<W> LimiterState<W> {
     }
 
     /// Returns the next call for an account that is not throttled, while the shared rate is reduced.
-    /// The reduced rate was inferred from calls of other accounts. The evidence is weakest if few other accounts are used. A pod
-    /// with an account that the cloud would serve must not wait for that rate. If all accounts do share the quota, this call is
-    /// throttled and reveals it for its account.
+    /// The limiter inferred the reduced rate from calls of other accounts. If only a few other accounts are in use, this evidence
+    /// is weak. So a call for an account that the cloud may serve does not wait for the shared rate. If all accounts share the
+    /// quota after all, the cloud throttles this call, and the limiter then slows this account down, too.
     fn choose_unthrottled(&self, now: Moment) -> Option<u64> {
         let is_untroubled =
             |entry: &QueueEntry<W>| entry.is_waited_for && !self.accounts.is_paced(&entry.throttle_key);
@@ -220,8 +220,8 @@ impl<W> LimiterState<W> {
     }
 
     /// Returns the time until which throttled accounts wait for an urgent renewal of another throttled account.
-    /// All of them may share the quota that throttles it. Otherwise many calls of other accounts could use the whole project quota
-    /// before the renewal. An account that is not throttled does not wait.
+    /// All throttled accounts may share one quota, such as the quota of a project. Without this wait, calls of the other accounts
+    /// could use up that quota before the renewal. An account that is not throttled does not wait.
     fn urgent_hold_until(&self, now: Moment) -> Option<Moment> {
         let next = |entry: &QueueEntry<W>| self.accounts.next(&entry.throttle_key);
         let soon = self.queue.urgent().filter_map(next).filter(|next| *next > now && *next <= now + HUSH);

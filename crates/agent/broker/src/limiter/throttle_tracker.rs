@@ -1,11 +1,11 @@
 //! Tracks throttled accounts. It distinguishes a throttled account from a cloud that throttles all accounts.
 //!
 //! A cloud has several kinds of quotas: per project (shared by all accounts), per service account, or per principal. A response
-//! does not state which quota was exceeded. So the tracker infers it from the accounts whose calls are throttled. A throttled
-//! account immediately gets its own rate. The shared rate changes only if the cloud seems to throttle all accounts. That requires
-//! several throttled accounts within a short time, and a considerable part of all recently used accounts. An account that is
-//! throttled at every call soon becomes slow. While other accounts are served, a slow account does not count as evidence that all
-//! are throttled. Both memories have a size limit.
+//! does not state which quota was exceeded. So the tracker infers the quota from the accounts whose calls are throttled. A
+//! throttled account immediately gets its own rate. The shared rate changes only if the cloud seems to throttle all accounts. The
+//! tracker assumes this if several accounts are throttled within a short time, and if they are a considerable part of all recently
+//! used accounts. An account that is throttled at every call soon becomes slow. While the cloud serves other accounts, a slow
+//! account is no evidence that the cloud throttles all accounts. The numbers of stored rates and outcomes are limited.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,14 +15,16 @@ use seawall_core::Moment;
 use super::rate::AdaptiveRate;
 use crate::throttle_key::ThrottleKey;
 
-/// The lowest rate of a throttled account. It allows several calls between the start of a renewal and the floor.
+/// The lowest rate of a throttled account, in calls per second. It allows several calls between the start of a renewal and the
+/// floor.
 const SLOWEST: f64 = 1.0 / 15.0;
 
-/// The rate below which an account is slow. It was throttled about six times and rarely or never served in between.
+/// The rate below which an account is slow. The cloud throttled such an account about six times and rarely or never served it in
+/// between.
 const SLOW: f64 = 0.75;
 
-/// The random part of an account's pauses. With equal pauses, two accounts would call together, and the second would always be
-/// throttled.
+/// The random part of an account's pauses, as a fraction.
+/// With equal pauses, two accounts would call at the same times, and the cloud would always throttle the second.
 const SPREAD: f64 = 0.5;
 
 /// The time without throttling after which the tracker forgets an account's rate.
@@ -34,18 +36,18 @@ const PACES: usize = 1024;
 /// The number of accounts whose last outcome is stored. It equals the calls of two seconds at the default rate.
 const REMEMBERED: usize = 64;
 
-/// The time for which a served call counts as evidence for its account.
+/// The time for which a served call is evidence that the cloud serves its account.
 const LATELY: Duration = Duration::from_secs(120);
 
 /// The time within which throttled accounts count as throttled together.
 const TOGETHER: Duration = Duration::from_secs(10);
 
-/// The least number of throttled accounts that can mean that all are throttled. One or two throttled accounts have their own cause.
+/// The least number of throttled accounts that can mean that all are throttled. One or two may have exceeded only their own quotas.
 const SEVERAL: usize = 3;
 
-/// If at least one in this many accounts is throttled, the cloud throttles all accounts.
-/// At one and a third times a project's quota, a quarter of all calls is throttled, whatever the accounts. A sixth of the accounts
-/// (8 of 48) still means that only those accounts are throttled.
+/// If at least one in this many recently used accounts is throttled, the tracker assumes that the cloud throttles all accounts.
+/// At one and a third times a project's quota, the cloud throttles a quarter of all calls, whatever the accounts. If only a sixth
+/// of the accounts is throttled (8 of 48), the tracker slows down only those accounts.
 const ONE_IN: usize = 4;
 
 #[derive(Debug)]
@@ -68,7 +70,7 @@ struct Outcome {
 enum OutcomeKind {
     Served,
     Throttled,
-    /// The account was throttled again, and its rate is slow.
+    /// The account was throttled again and is now slow.
     ThrottledAgain,
 }
 
@@ -77,7 +79,7 @@ impl ThrottleTracker {
         Self { most_per_second, paces: HashMap::new(), last: VecDeque::new() }
     }
 
-    /// Returns the time from which a call for this account may start, or `None` for any time.
+    /// Returns the time from which a call for this account can start, or `None` for any time.
     pub(super) fn next(&self, account: &ThrottleKey) -> Option<Moment> {
         self.paces.get(account).map(AdaptiveRate::next)
     }
@@ -108,7 +110,7 @@ impl ThrottleTracker {
         }
     }
 
-    /// Slows the account down. Returns true if the cloud throttles all accounts.
+    /// Slows the account down. Returns true if the cloud seems to throttle all accounts.
     /// The account's rate starts at the highest shared rate. So an account that a common quota throttles occasionally stays fast.
     /// An account that is throttled at every call is slow after about six calls.
     pub(super) fn throttled(
@@ -127,8 +129,9 @@ impl ThrottleTracker {
         self.is_everybody(now)
     }
 
-    /// True if the cloud throttles all accounts. An account that was throttled longer ago counts for neither side, because its next
-    /// call may succeed.
+    /// True if the cloud seems to throttle all accounts.
+    /// An account that was throttled more than [`TOGETHER`] ago counts as neither throttled nor served, because its next call may
+    /// succeed.
     fn is_everybody(&self, now: Moment) -> bool {
         let count = |is: OutcomeKind, within: Duration| {
             self.last.iter().filter(|o| o.kind == is && now.since(o.at) < within).count()
@@ -137,7 +140,7 @@ impl ThrottleTracker {
         let is_part = |throttled: usize| throttled >= SEVERAL && throttled * ONE_IN >= throttled + served;
         let (once, again) =
             (count(OutcomeKind::Throttled, TOGETHER), count(OutcomeKind::ThrottledAgain, TOGETHER));
-        // If no account was served recently, slow accounts count, too, because all may have become slow together.
+        // If the cloud served no account recently, slow accounts count, too, because all may have become slow together.
         let is_nobody_served = count(OutcomeKind::Served, TOGETHER) == 0;
         is_part(once) || (is_nobody_served && is_part(once + again))
     }
@@ -179,11 +182,11 @@ mod tests {
 
     #[test]
     fn several_and_no_small_part_are_everybody() {
-        assert!(!everybody(0, 2), "two are their own affair");
+        assert!(!everybody(0, 2), "two accounts may have their own cause");
         assert!(everybody(0, 3));
         assert!(!everybody(40, 8), "a sixth");
         assert!(everybody(24, 8), "a quarter");
-        assert!(everybody(0, 200), "more than are remembered");
+        assert!(everybody(0, 200), "more accounts than the tracker stores");
     }
 
     #[test]
@@ -208,7 +211,7 @@ mod tests {
         assert_eq!(accounts.next(&account(1)), Some(at(10)));
         assert_eq!(accounts.next(&account(2)), None);
         (0..10_000).for_each(|_| accounts.served(&account(1), at(20)));
-        assert_eq!(accounts.next(&account(1)), None, "well again");
+        assert_eq!(accounts.next(&account(1)), None, "the account is no longer throttled");
     }
 
     /// Some accounts are throttled at every call, while other accounts are served.
@@ -223,13 +226,13 @@ mod tests {
                 is_due && accounts.throttled(&account(n), at(second), None)
             }));
         }
-        assert!(verdicts[0], "nothing speaks against it yet");
+        assert!(verdicts[0], "eight throttled accounts against one served account");
         assert!(!verdicts[60..].contains(&true));
         assert!(
             accounts.throttled(&account(10), at(700), None)
                 || accounts.throttled(&account(11), at(700), None)
                 || accounts.throttled(&account(12), at(700), None),
-            "nobody is served"
+            "no account was served recently"
         );
     }
 
@@ -241,6 +244,6 @@ mod tests {
         }
         assert!(accounts.paces.len() <= PACES && accounts.last.len() <= REMEMBERED);
         accounts.throttled(&account(0), at(1000), None);
-        assert_eq!(accounts.paces.len(), 1, "what gave no sign for long is forgotten");
+        assert_eq!(accounts.paces.len(), 1, "the tracker forgets accounts that were not throttled for long");
     }
 }
