@@ -21,7 +21,7 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, date};
 use crate::reply::form;
 
-/// A session, and its lifetime counted from before the call.
+/// A session of a role, and the lifetime that a lease counts from the start of the call.
 #[derive(Debug)]
 pub(super) struct AssumedSession {
     pub(super) credential: AwsCredential,
@@ -36,7 +36,7 @@ pub(super) struct ServiceEndpoint<'a> {
     pub(super) region: &'a str,
 }
 
-/// A request to EKS Auth. The node sends a Kubernetes token in it.
+/// The parameters of a call to EKS Auth, in which the node sends a pod's Kubernetes token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EksAuthRequest<'a> {
     pub(super) cluster: &'a ClusterName,
@@ -144,9 +144,9 @@ impl AwsApiClient<'_> {
         let (body, date) = self.send(ACTION, AwsCallAuth::Both, request).await?;
         let parts = response_parser::pod_identity(ACTION, body.expose(), shown.workload)?;
         let session = self.session(ACTION, parts, date, LONGEST)?;
-        // Only EKS names this role, and pods insert the name into a path, so the name is checked.
+        // EKS Auth chooses this role, and pods put its name into a URL path. So the agent checks the name.
         if !is_role_name(session.credential.role_name()) {
-            let detail = "answered with a role that has no name";
+            let detail = "answered with a role that has no valid name";
             return Err(ExchangeError::new(ExchangeFault::Unavailable, ACTION, detail).into());
         }
         Ok(session)
@@ -167,7 +167,7 @@ impl AwsApiClient<'_> {
     }
 
     /// Returns a session that expires at the stated time, but at most `longest` from now.
-    /// A later expiry was never requested. If the broker or a client trusted it, they would not renew in time.
+    /// The agent never requested a later expiry. If the broker or a client trusted a later expiry, it would renew too late.
     fn session(
         self,
         step: &'static str,
@@ -189,7 +189,7 @@ impl AwsApiClient<'_> {
 }
 
 /// Returns the session if it belongs to the requested role. STS returns the role's name without its path.
-/// Within an account, role names are unique, ignoring path and letter case (IAM user guide, "IAM and AWS STS quotas").
+/// Role names are unique within an account, whatever their path and letter case (IAM user guide, "IAM and AWS STS quotas").
 fn of_role(
     asked: &RoleArn,
     step: &'static str,
@@ -207,14 +207,14 @@ fn of_role(
     ))
 }
 
-/// Returns the time until `end`. Both times are from the upstream's clock, so the result is correct even if the node's clock is
-/// wrong.
+/// Returns the time from now until `end`.
+/// If the response has a `Date`, both times come from AWS's clock, so the result is correct even if the node's clock is wrong.
 pub(super) fn lifetime_until(end: SystemTime, date: Option<SystemTime>, clock: &Clock) -> Duration {
     since(upstream_now(date, clock), end)
 }
 
-/// Returns the upstream's time, or the node's time if the response has none. A stated time is truncated to seconds, so this adds
-/// one second.
+/// Returns AWS's time, or the node's time if the response has no `Date`.
+/// A `Date` is truncated to seconds, so this function adds one second.
 fn upstream_now(date: Option<SystemTime>, clock: &Clock) -> SystemTime {
     date.map_or_else(|| clock.wall(), |date| date + Duration::from_secs(1))
 }

@@ -1,4 +1,4 @@
-//! Errors of the AWS configuration. They state what is wrong, but not where the value was read.
+//! Errors of the AWS configuration. An error states what is wrong; it does not state where the agent read the value.
 
 use crate::https;
 

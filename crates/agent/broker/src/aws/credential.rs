@@ -1,4 +1,5 @@
-//! AWS credentials: a key id, a secret key, a session token and an expiry time. They are checked once when they enter the program.
+//! AWS credentials: a key id, a secret key, a session token and an expiry time. The program checks them once, when it receives
+//! them.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -16,7 +17,8 @@ pub struct AwsCredential {
     session_token: Secret<String>,
     expires: SystemTime,
     role: Box<str>,
-    /// The position of the account in `role`. It is computed once, because responses contain the account.
+    /// The position of the account in `role`. The constructor computes the position once, because responses to pods contain the
+    /// account.
     account: Range<usize>,
 }
 
@@ -40,7 +42,7 @@ pub struct AwsCredentialParts {
 #[error("the upstream's credentials are empty, too long, or contain characters that are not allowed")]
 pub struct AwsCredentialError;
 
-/// The maximum length of a key, in bytes. AWS's ids have 20 (up to 128 are allowed), and its secrets 40.
+/// The maximum length of a key, in bytes. AWS's key ids have 20 bytes (AWS allows 128), and its secret keys have 40 bytes.
 const KEY: usize = 128;
 
 /// The maximum length of a session token, in bytes. AWS states no limit; tokens of chained roles with many tags have several
@@ -51,10 +53,10 @@ const TOKEN: usize = 16 * 1024;
 const ARN: usize = 2048;
 
 impl AwsCredential {
-    /// Checks credentials. It truncates the expiry time to whole seconds, so the stated time is never too late.
+    /// Checks credentials. This truncates the expiry time to whole seconds, so the stated time is never too late.
     ///
     /// # Errors
-    /// The credentials contain characters that need escapes, or lack a part.
+    /// The credentials lack a part, are too long, or contain characters that need escapes.
     pub fn new(parts: AwsCredentialParts) -> Result<Self, AwsCredentialError> {
         let is_good = needs_no_escape(&parts.access_key_id, KEY)
             && needs_no_escape(parts.secret_access_key.expose(), KEY)
@@ -89,8 +91,8 @@ impl AwsCredential {
         self.session_token.expose()
     }
 
-    /// Returns the expiry time that AWS states, limited to a valid range and truncated to whole seconds.
-    /// It is a time of AWS's clock, not of the node's clock.
+    /// Returns the expiry time that AWS states, but at most the end of the longest possible session, in whole seconds.
+    /// The time is a time of AWS's clock, not of the node's clock.
     pub fn expires(&self) -> SystemTime {
         self.expires
     }

@@ -10,7 +10,7 @@ pub enum StsEndpointKind {
     #[default]
     Regional,
     /// The global STS at `sts.amazonaws.com` in `us-east-1`, for configurations that require it.
-    /// Only AWS's public partition has a global STS. In other partitions this means the regional STS.
+    /// Only AWS's public partition has a global STS. In other partitions, the agent uses the regional STS instead.
     Global,
 }
 
@@ -34,7 +34,7 @@ pub fn partition(region: &str) -> &'static str {
     PARTITIONS.iter().find(|(prefix, ..)| region.starts_with(prefix)).map_or("aws", |(_, name, _)| *name)
 }
 
-/// Returns the partition's domain, or `None` for the public partition.
+/// Returns the domain of the region's partition, or `None` for the public partition.
 fn apart(region: &Region) -> Option<&'static str> {
     PARTITIONS.iter().find(|(prefix, ..)| region.as_str().starts_with(prefix)).map(|(.., domain)| *domain)
 }
@@ -50,7 +50,7 @@ pub(super) fn sts(region: &Region, which: StsEndpointKind) -> (String, &str) {
     }
 }
 
-/// Returns the EKS Auth URL for a region. EKS Auth has only hosts of the newer kind.
+/// Returns the EKS Auth URL for a region. EKS Auth has hosts only in the newer domains, such as `api.aws`.
 pub(super) fn eks_auth(region: &Region) -> String {
     let domain = if region.as_str().starts_with("cn-") { "api.amazonwebservices.com.cn" } else { "api.aws" };
     format!("https://eks-auth.{}.{domain}", region.as_str())

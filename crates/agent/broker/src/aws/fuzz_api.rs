@@ -1,5 +1,5 @@
-//! Parsers of AWS's responses for fuzzing with arbitrary bytes. They make no call. Only `seawall-invariants` uses them, and it
-//! checks the properties.
+//! Parsers of AWS's responses for tests with arbitrary bytes. The parsers make no call. Only `seawall-invariants` uses them, and it
+//! checks their properties.
 
 use http::{HeaderMap, StatusCode};
 use seawall_core::{Secret, ServiceAccount};

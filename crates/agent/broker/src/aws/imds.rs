@@ -1,5 +1,5 @@
-//! Gets the keys of the instance's role from the instance's metadata service. It uses only version 2, because every instance
-//! supports it.
+//! Gets the keys of the instance's role from the instance's metadata service. The client uses only version 2 of the service
+//! (IMDSv2), because every instance supports it.
 //!
 //! Source: docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-security-credentials.html.
 
@@ -27,7 +27,7 @@ const LINK_LOCAL: [&str; 2] = ["169.254.169.254", "[fd00:ec2::254]"];
 
 const CREDENTIALS: &str = "latest/meta-data/iam/security-credentials/";
 
-/// The token's lifetime in seconds. The token is used for three requests.
+/// The token's lifetime in seconds. The client uses the token only for the next two requests.
 const TTL: &str = "60";
 
 /// True if `url` is an instance's metadata service, or a service on loopback.
@@ -105,7 +105,8 @@ fn header(token: &Secret<Vec<u8>>) -> Result<HeaderValue, ExchangeError> {
     Ok(value)
 }
 
-/// Returns the role's name, checked for use in a path. It consists of IAM's word characters, which need no escapes.
+/// Returns the role's name from the first line, if the name is valid in a path. It consists of IAM's word characters, which need no
+/// escapes.
 fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
     let line = std::str::from_utf8(listing.expose()).ok().and_then(|text| text.lines().next()).map(str::trim);
     line.filter(|name| is_role_name(name))

@@ -1,12 +1,13 @@
 //! Exchanges a Kubernetes token, or a request signed by the node, for a session of an AWS role.
 //!
 //! Each principal uses one of three calls (`principal`): STS's `AssumeRoleWithWebIdentity` with the pod's token, STS's `AssumeRole`
-//! signed with the node's keys, or EKS Auth's `AssumeRoleForPodIdentity`. The first two may assume an intermediate role first.
-//! Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and `botocore/data/eks-auth/2023-11-26/service-2.json`. Every
-//! response has a size limit and is parsed into a type. An unexpected response is an [`ExchangeError`] that names the call. An
-//! intermediate session is cached only if the node's own keys created it (`signing_key_cache`).
+//! signed with the node's keys, or EKS Auth's `AssumeRoleForPodIdentity`. With the first two calls, the agent can assume an
+//! intermediate role before the pod's role. Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and
+//! `botocore/data/eks-auth/2023-11-26/service-2.json`. Every response has a size limit and is parsed into a type. An unexpected
+//! response is an [`ExchangeError`] that names the call. The agent caches an intermediate session only if the node's own keys
+//! created it (`signing_key_cache`).
 //!
-//! This module does not know pods, their requests or annotations. The agent's AWS module decides who may have which role.
+//! This module knows neither pods nor their requests and annotations. The crate `clouds` decides which pod gets which role.
 
 mod assume_role;
 mod config_error;
@@ -69,7 +70,7 @@ pub type AwsPrincipalDebugView = crate::PrincipalView<AwsPrincipal>;
 /// The default `aud` of tokens for [`AssumeMethod::WebIdentity`], as in IRSA.
 pub const WEB_IDENTITY_AUDIENCE: &str = "sts.amazonaws.com";
 
-/// The `aud` of tokens for EKS Auth, which accepts no other (eks-pod-identity-agent, README).
+/// The `aud` of tokens for EKS Auth, which accepts no other `aud` (eks-pod-identity-agent, README).
 pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 
 /// The configuration of the exchange with AWS. Settings that differ between roles are in [`RoleAccess`].
@@ -77,9 +78,9 @@ pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 pub struct AwsExchangeConfig {
     /// The source of the signing keys, for calls that need a signature.
     pub keys: Option<KeySource>,
-    /// The URL of STS, which replaces the regional one: https, or http on loopback, without a final slash.
+    /// The URL to use instead of the regional STS URL: https, or http on loopback, without a final slash.
     pub sts_url: Option<String>,
-    /// The URL of EKS Auth, which replaces the regional one: https, or http on loopback, without a final slash.
+    /// The URL to use instead of the regional EKS Auth URL: https, or http on loopback, without a final slash.
     pub eks_auth_url: Option<String>,
     /// Additional root certificates in PEM format. The public roots are trusted, too.
     pub extra_roots: Option<String>,
@@ -152,8 +153,8 @@ impl AwsExchange {
         }
     }
 
-    /// Makes a call signed with the node's keys. If AWS rejects the keys, it fetches newer keys and tries once more.
-    /// Cached instance keys and base sessions may have been revoked.
+    /// Makes a call signed with the node's keys. If AWS rejects the keys, this fetches newer keys and tries once more.
+    /// AWS may have revoked the cached keys of the instance or of a base role before their expiry.
     async fn with_node_keys(
         &self,
         access: &RoleAccess,
@@ -190,7 +191,7 @@ impl AwsExchange {
         }
     }
 
-    /// Gets a session with the longest duration that the role allows.
+    /// Gets a session of the duration `wanted`. If the role does not allow that duration, this tries shorter ones.
     async fn session(
         &self,
         access: &RoleAccess,
@@ -241,7 +242,7 @@ impl AwsExchange {
     /// Returns the keys that sign calls for principals: the node's own keys, or those of the base role.
     ///
     /// # Errors
-    /// All errors are marked as node errors, because a pod's owner cannot solve them.
+    /// This marks all errors as node errors, because a pod's owner cannot solve them.
     async fn node_keys(
         &self,
         access: &RoleAccess,
@@ -296,7 +297,7 @@ impl AwsExchange {
     }
 }
 
-/// The name of the step in which the node assumes the base role, which may assume the other roles.
+/// The name of the step in which the node assumes the base role, which is allowed to assume the pods' roles.
 const OF_THE_BASE: &str = "AssumeRole of the base role";
 
 /// A call that is signed with the node's keys.
@@ -306,7 +307,7 @@ enum SignedCall<'a> {
     PodIdentity(EksAuthRequest<'a>),
 }
 
-/// A role with its authentication: a token or signing keys.
+/// A role, and the token or the keys with which the agent assumes it.
 #[derive(Clone, Copy)]
 enum RoleProof<'a> {
     Token(&'a TokenRole, &'a Secret<String>),

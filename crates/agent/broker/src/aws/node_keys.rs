@@ -40,8 +40,8 @@ impl SigningKeys {
 pub enum KeySource {
     /// Keys that are given directly.
     Static(Arc<SigningKeys>),
-    /// An AWS credentials file (`~/.aws/credentials`), read again for each call. A tool that renews the file need not notify the
-    /// agent.
+    /// An AWS credentials file (`~/.aws/credentials`).
+    /// The agent reads the file again for each call, so a tool that renews the file need not notify the agent.
     File {
         /// The path of the file.
         path: PathBuf,
@@ -71,7 +71,7 @@ impl PartialEq for KeySource {
 
 impl Eq for KeySource {}
 
-/// The largest credentials file that the agent reads.
+/// The maximum size of a credentials file, in bytes.
 const LARGEST: usize = 64 * 1024;
 
 const STEP: &str = "node's keys";
@@ -83,7 +83,7 @@ pub(super) fn read(path: &Path, profile: &str) -> Result<SigningKeys, ExchangeEr
     };
     let text = file::read(path, LARGEST).map_err(|error| failed(&error))?;
     parse(text.expose(), profile)
-        .ok_or_else(|| failed(&format_args!("no aws_access_key_id and aws_secret_access_key in [{profile}]")))
+        .ok_or_else(|| failed(&format_args!("[{profile}] lacks aws_access_key_id or aws_secret_access_key")))
 }
 
 /// Parses AWS's file format: sections in brackets, `name = value`, and comments with `#` or `;`

@@ -14,13 +14,13 @@ use crate::throttle_key::ThrottleKey;
 /// The fields that determine a credential. Two requests share a credential only if all fields are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AwsPrincipal {
-    /// The Kubernetes identity that authenticates, or for which the node authenticates.
+    /// The Kubernetes ServiceAccount that authenticates at AWS, or for which the node authenticates.
     pub workload: ServiceAccount,
     /// The role and the method to get it. All pods of a ServiceAccount share this value.
     pub access: Arc<RoleAccess>,
 }
 
-/// The access of a workload to its role. Values that differ in any field have separate credentials.
+/// The access of a workload to its role. Workloads whose access differs in any field have separate credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleAccess {
     /// The method by which the workload's role is assumed.
@@ -29,7 +29,7 @@ pub struct RoleAccess {
     pub region: Region,
     /// The kind of STS endpoint.
     pub sts: StsEndpointKind,
-    /// The requested duration of a session. A role that is assumed by another role always gets one hour. EKS Auth chooses its own
+    /// The requested duration of a session. For a role that another role assumes, it is at most one hour. EKS Auth chooses its own
     /// duration.
     pub duration: SessionDuration,
 }
@@ -37,19 +37,20 @@ pub struct RoleAccess {
 /// The method by which a workload's role is assumed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AssumeMethod {
-    /// The pod's own Kubernetes token is sent to STS (`AssumeRoleWithWebIdentity`), as in IRSA. It needs no key of the node.
+    /// The agent sends the pod's own Kubernetes token to STS (`AssumeRoleWithWebIdentity`), as in IRSA. This method needs no key of
+    /// the node.
     WebIdentity {
         /// The audience (`aud`) that the role's identity provider expects in the token.
         audience: Arc<str>,
-        /// The role that the token assumes. Its tags come from the token, and it has no external id.
+        /// The role that the token assumes. The token contains the session's tags, and this call has no external id.
         first: TokenRole,
         /// The pod's role, if the first role assumes it. It may be in another account.
         then: Option<KeySignedRole>,
     },
     /// The node's key signs `AssumeRole`, as in KIAM and kube2iam.
     NodeKeys {
-        /// A base role that the node assumes first, and that may assume the pods' roles (KIAM's `--assume-role-arn`). All pods
-        /// share it.
+        /// The base role, if the node assumes one first. It is allowed to assume the pods' roles (KIAM's `--assume-role-arn`), and
+        /// all pods share it.
         base: Option<KeySignedRole>,
         /// The pod's role.
         role: KeySignedRole,
@@ -58,8 +59,8 @@ pub enum AssumeMethod {
     PodIdentity {
         /// The name of the cluster at EKS.
         cluster: ClusterName,
-        /// The pod of the session. EKS tags the session with the pod's name and UID, which policies may check. So pods of one
-        /// ServiceAccount do not share sessions.
+        /// The pod of the session, because pods of one ServiceAccount do not share sessions.
+        /// EKS tags the session with the pod's name and UID, and policies can check these tags.
         pod: PodUid,
     },
 }
@@ -99,9 +100,10 @@ impl RoleAccess {
     }
 
     /// Returns the account and region to which AWS counts a call.
-    /// STS has a quota per calling account and region. For a token, the calling account is the role's account. For a base role it
-    /// is the base role's account, and for the node's keys the node's account. EKS Auth has its own quota. So a throttled role in
-    /// one account slows down no other account, and all calls of one account share one rate.
+    /// STS has a quota per calling account and region. For a call with a token, the calling account is the role's account. For a
+    /// call with the keys of a base role, it is the base role's account. For a call with the node's own keys, it is the node's
+    /// account. EKS Auth has its own quota. So a throttled role in one account slows down no other account, and all calls of one
+    /// account share one rate.
     fn counted_to(&self) -> String {
         let region = self.region.as_str();
         match &self.method {

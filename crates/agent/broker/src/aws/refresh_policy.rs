@@ -6,14 +6,15 @@ use seawall_core::Floor;
 
 use crate::settings::BrokerSettings;
 
-/// The floor is 16 minutes, and renewal starts at 25 minutes. Below 15 minutes, version 1 of the Java SDK and botocore refresh on
-/// every call, and their calls fail while renewals fail.
-/// With renewal at 25 minutes, an outage of nine minutes has no effect. Measured with the clients, for sessions of 60 minutes: each
-/// client family fetches once or twice per hour.
+/// The floor is 16 minutes, and renewal starts at 25 minutes.
+/// If less than 15 minutes are left, version 1 of the Java SDK and botocore refresh on every call. While the refresh fails, these
+/// calls fail, too. Because renewal starts at 25 minutes, an outage of nine minutes has no effect. Measured with the clients, for
+/// sessions of 60 minutes: each client family fetches once or twice per hour.
 pub const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), target: Duration::from_secs(25 * 60) };
 
-/// The settings of the broker for AWS. STS allows 600 calls per second for one account in one region
-/// (docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html).
-/// At this rate a full node (110 pods) gets its credentials within a few seconds, while about twenty other nodes can start at the
-/// same time. If the rate is too high, AWS throttles the calls and the limiter reduces the rate.
+/// The settings of the broker for AWS. At 32 call chains per second, a full node (110 pods) gets its credentials within a few
+/// seconds.
+/// STS allows 600 calls per second for one account in one region
+/// (docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html). So about eighteen nodes can start at the same time. If the
+/// rate is too high, AWS throttles the calls and the limiter reduces the rate.
 pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);

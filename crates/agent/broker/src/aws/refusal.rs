@@ -1,5 +1,5 @@
-//! Classifies failed calls to AWS by the error code instead of the status. STS uses status 400 both for throttling and for errors
-//! that a retry may solve.
+//! Classifies failed calls to AWS by the error code and not only by the status. STS uses status 400 for wrong requests, but also
+//! for throttling and temporary errors.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::retry_after;
 use crate::reply::redact_long_words;
 
-/// A failed call, and whether another kind of call may succeed.
+/// A failed call, and the change with which another try may succeed.
 #[derive(Debug)]
 pub(super) enum AwsCallError {
     /// The signing keys have expired or are unknown to AWS. Newer keys may work.
     KeysRejected(ExchangeError),
     /// The requested session is longer than the role allows.
     SessionTooLong(ExchangeError),
-    /// No other kind of call can succeed.
+    /// The agent cannot change anything for another try.
     Final(ExchangeError),
 }
 
@@ -50,7 +50,7 @@ pub(super) enum AwsCallAuth {
     Both,
 }
 
-/// Error codes that request fewer calls (botocore `botocore/data/_retry.json` and `botocore/retries/standard.py`; aws-sdk-rust
+/// Error codes for throttling (botocore `botocore/data/_retry.json` and `botocore/retries/standard.py`; aws-sdk-rust
 /// `aws-runtime/src/retries/classifiers.rs`).
 const THROTTLING: [&str; 13] = [
     "Throttling",
@@ -95,15 +95,15 @@ const DENIED: [&str; 5] = [
     "IDPRejectedClaimException",
 ];
 
-/// Error codes for a rejected token. STS uses the same code for one bad token and for an account that accepts no token of this
+/// Error codes for a rejected token. STS uses the same code if one token is bad and if the account accepts no token of this
 /// cluster.
 const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
 
-/// Lower-case parts of STS's messages for [`BAD_TOKEN`] codes if the setup is missing. No reference lists the messages.
-/// For an unknown message, the agent assumes a bad token and tries again.
+/// Lower-case parts of STS's messages for [`BAD_TOKEN`] codes if the account has no identity provider for this cluster or audience.
+/// No reference lists the messages. For an unknown message, the agent assumes a bad token and tries again.
 const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
 
-/// A lower-case part of STS's message if STS could not fetch the cluster's keys.
+/// A lower-case part of STS's message for the case that STS could not fetch the cluster's keys.
 const KEYS_NOT_FETCHED: &str = "retrieve verification key";
 
 /// The error code of EKS Auth for a ServiceAccount without an association, or for an unknown cluster.
@@ -142,7 +142,8 @@ fn fault(status: StatusCode, says_when: bool, is_signed: bool, code: &str) -> Ex
     match code {
         code if THROTTLING.contains(&code) => ExchangeFault::Throttled,
         code if PASSING.contains(&code) => ExchangeFault::Unavailable,
-        // Another pod of the same ServiceAccount may have a valid token, and newer signing keys are valid, too.
+        // If a token has expired, another pod of the same ServiceAccount may have a valid token. If signing keys have expired,
+        // newer keys may work.
         code if EXPIRED.contains(&code) && !is_signed => ExchangeFault::PodTokenUnavailable,
         code if EXPIRED.contains(&code) => ExchangeFault::Unavailable,
         code if DENIED.contains(&code) => ExchangeFault::AccessDenied,
@@ -160,15 +161,16 @@ fn by_status(status: StatusCode, says_when: bool) -> ExchangeFault {
     }
 }
 
-/// The error code and message of AWS, if the body has a known format. Otherwise the code is empty and the message is a fixed text.
-/// The body of an unknown server must not enter the log.
+/// The error code and message of AWS, if the body has a known format.
+/// For any other body, the code is empty and the message is a fixed text, because the body of an unknown server must not enter the
+/// log.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ProviderError {
     code: String,
     message: String,
 }
 
-/// The restJson1 format: the code is in a header or in `__type`. A namespace may precede it and a URL may follow it
+/// The restJson1 format: the code is in a header or in `__type`. A namespace can precede the code and a URL can follow it
 /// (smithy.io/2.0/aws/protocols/aws-restjson1-protocol.html, "Operation error serialization").
 #[derive(Deserialize)]
 struct Json {
@@ -205,17 +207,18 @@ impl ProviderError {
         Some((code.to_owned(), json.message.unwrap_or_default()))
     }
 
-    /// True if the error concerns the session's duration. STS has one code for all invalid parameters, so only the message shows
-    /// it.
-    /// The known messages are "The requested DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1
-    /// hour session limit for roles assumed by role chaining". A wrong match costs one more call per day.
+    /// True if the error concerns the session's duration.
+    /// STS has one code for all invalid parameters, so this function checks the message. The known messages are "The requested
+    /// DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1 hour session limit for roles assumed
+    /// by role chaining". After a wrong match, the agent only makes one or two more calls, with shorter durations.
     fn is_about_length(&self) -> bool {
         self.message.to_ascii_lowercase().contains("durationseconds")
     }
 
-    /// Returns the fault of a rejected token. Usually another pod of the same ServiceAccount may have an accepted token.
-    /// This pod may also get one soon, so aws-sdk-go-v2 retries (`credentials/stscreds/web_identity_provider.go`). The exception is
-    /// a message that means that no token will be accepted.
+    /// Returns the fault of a rejected token.
+    /// Usually a retry can succeed: another pod of the same ServiceAccount may have a token that STS accepts, and this pod may soon
+    /// get one. aws-sdk-go-v2 retries, too (`credentials/stscreds/web_identity_provider.go`). If the message contains a text of
+    /// [`NOT_SET_UP`], STS accepts no token of this cluster, and an operator must act.
     fn fault_of_a_token(&self) -> ExchangeFault {
         let message = self.message.to_ascii_lowercase();
         if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {
@@ -235,7 +238,8 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word of a message that errors quote. A token in a message is one long word. A role's ARN may also be that long.
+/// The longest word of a message that errors quote, in bytes. A token in a message is one long word. A role's ARN may also be that
+/// long.
 const LONGEST_WORD: usize = 160;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Parses AWS's responses. A missing or invalid field is an error and gets no default.
+//! Parses AWS's responses. A missing or invalid field is an error; no field has a default value.
 
 use std::time::{Duration, SystemTime};
 
@@ -93,15 +93,15 @@ impl Instant {
 }
 
 /// Parses a successful response of EKS Auth, and checks that it is for this ServiceAccount.
-/// EKS reads the ServiceAccount from the token. Without the check, a token of another workload would yield the role of that
-/// workload.
+/// EKS reads the ServiceAccount from the token. Without the check, a token of another workload would give this workload the role of
+/// that other workload.
 pub(super) fn pod_identity(
     step: &'static str,
     body: &[u8],
     workload: &ServiceAccount,
 ) -> Result<AwsCredentialParts, ExchangeError> {
     let PodIdentity { subject, assumed_role_user, credentials } = reply::json(step, body)?;
-    // The values become secrets before any step can fail.
+    // This code wraps both values in `Secret` before a later step can fail.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
     if *subject.namespace != *workload.namespace || *subject.service_account != *workload.name {

@@ -1,5 +1,5 @@
-//! Remembers roles that allow only shorter sessions than requested. It learns the limit from a refused call. So a refused call
-//! happens once per day and not at each renewal.
+//! Remembers roles that allow only shorter sessions than requested. The agent learns the limit of a role from a refused call. So
+//! AWS refuses one call per day and not one call per renewal.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use super::validated_names::RoleArn;
 /// The durations to request after a refusal: the duration that every AWS role allows, and the shortest that STS issues.
 const SHORTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(900)];
 
-/// The time after which a limit is forgotten. An operator may have changed the role.
+/// The time after which the agent forgets a limit, because an operator may have changed the role.
 const FORGET: Duration = Duration::from_secs(24 * 3600);
 
 /// The maximum number of remembered roles. It far exceeds the number of pods on one node.
@@ -29,7 +29,7 @@ impl SessionLimits {
         learnt.map_or(wanted, |(longest, _)| wanted.min(*longest))
     }
 
-    /// Records that the role allowed `longest` after a longer duration was refused.
+    /// Records that the role allowed `longest` after AWS had refused a longer duration.
     pub(super) fn learn(&self, role: &RoleArn, longest: Duration, now: Moment) {
         let mut roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if roles.len() >= MOST {

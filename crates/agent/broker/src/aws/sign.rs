@@ -1,4 +1,4 @@
-//! Creates signatures of version 4 with AWS's own library.
+//! Signs requests with AWS Signature Version 4, by AWS's own library.
 
 use std::time::SystemTime;
 
@@ -30,7 +30,8 @@ pub(super) fn sign_request(
     scope: Scope<'_>,
     now: SystemTime,
 ) -> Result<Request<Full<Bytes>>, ExchangeError> {
-    // At trace level the library logs its whole input. The body may contain a pod's token, so logging is disabled here.
+    // At trace level, the library logs its whole input, which may contain a pod's token. So this code disables logging during the
+    // call.
     with_default(&Dispatch::none(), || apply(&mut request, body, keys, scope, now)).map_err(|_| {
         ExchangeError::new(ExchangeFault::ExchangeRejected, step, "cannot sign the call with these keys")
     })?;

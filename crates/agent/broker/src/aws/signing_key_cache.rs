@@ -1,5 +1,5 @@
-//! The cache of signing keys that many principals share. One request fetches the keys and the others wait. The keys stay cached
-//! until shortly before their expiry.
+//! The cache of signing keys that many principals share. One request fetches the keys while the other requests wait. The keys stay
+//! cached until shortly before their expiry.
 //!
 //! The cache contains only keys that the node's own credentials created. A session that a pod's token created is never cached for
 //! another pod.
@@ -16,7 +16,8 @@ use super::principal::KeySignedRole;
 use super::validated_names::Region;
 use crate::failure::ExchangeError;
 
-/// The time before their expiry from which keys are not used. EC2 provides new keys at least five minutes before the expiry.
+/// The time before the expiry of keys at which the agent stops using them. EC2 provides new keys at least five minutes before the
+/// expiry.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// The maximum number of owners with cached keys. Owners are the instance, and base roles from the configuration.
@@ -37,14 +38,14 @@ struct CachedKeys {
     until: Moment,
 }
 
-/// A cached entry. Its lock is held while keys are fetched, so one call serves all waiting requests.
+/// The cached keys of one owner. A task holds the lock while it fetches keys, so one call serves all waiting tasks.
 type KeyCell = Arc<tokio::sync::Mutex<Option<CachedKeys>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct SigningKeyCache(Mutex<HashMap<KeyOwner, KeyCell>>);
 
 impl SigningKeyCache {
-    /// Returns the cached keys, or calls `fetch`. `fetch` returns keys with their lifetime, counted from before the fetch.
+    /// Returns the cached keys, or calls `fetch`. `fetch` returns keys with their lifetime, counted from the start of the fetch.
     pub(super) async fn get_or_fetch<F>(
         &self,
         whose: &KeyOwner,
@@ -66,7 +67,8 @@ impl SigningKeyCache {
         Ok(keys)
     }
 
-    /// Drops rejected keys, so that the next request fetches new keys. Keys that were replaced in the meantime stay.
+    /// Drops rejected keys, so that the next request fetches new keys. If another request has already replaced the keys, the new
+    /// keys stay.
     pub(super) async fn forget(&self, whose: &KeyOwner, refused: &SigningKeys) {
         let place = self.place(whose);
         place.lock().await.take_if(|held| held.keys.access_key_id == refused.access_key_id);

@@ -1,5 +1,5 @@
-//! AWS names, which are checked once when they enter the program. A checked name contains no character with a special meaning in a
-//! URL, a form or a header. Limits are those of the API references (STS `AssumeRole`, EKS Auth `AssumeRoleForPodIdentity`).
+//! AWS names, which the program checks once, when it receives them. A checked name contains no character with a special meaning in
+//! a URL, a form or a header. The limits come from the API references (STS `AssumeRole`, EKS Auth `AssumeRoleForPodIdentity`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ pub struct SessionTag {
     pub key: Arc<str>,
     /// The value of the tag, which may be empty.
     pub value: Arc<str>,
-    /// True if sessions that this session creates by assuming a role inherit the tag.
+    /// True if the tag also applies to the sessions of roles that this session assumes (role chaining).
     pub transitive: bool,
 }
 
@@ -129,7 +129,7 @@ impl SessionTags {
     /// Checks the tags of a session.
     ///
     /// # Errors
-    /// There are more than 50 tags, a key occurs twice (ignoring case), or a text is not allowed in a tag.
+    /// There are more than 50 tags, two tags have the same key (ignoring case), or a tag contains invalid text.
     pub fn new(mut tags: Vec<SessionTag>) -> Result<Self, NameError> {
         tags.sort();
         let mut keys: Vec<_> = tags.iter().map(|tag| tag.key.to_lowercase()).collect();
@@ -164,10 +164,11 @@ impl SessionTag {
 pub struct Region(Arc<str>);
 
 impl Region {
-    /// Checks a region's format. The agent has no list of regions, because AWS adds some each year.
+    /// Checks a region's format. The agent has no list of regions, because AWS adds regions each year.
     ///
     /// # Errors
-    /// The text is not lower-case letters, digits and hyphens, or it is too long for a DNS label.
+    /// The text has no hyphen, contains characters other than lower-case letters, digits and hyphens, or is longer than 32
+    /// characters.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let is_region = text.contains('-') && text.bytes().all(is_of_host);
         if is_region && (3..=32).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-') {
@@ -210,20 +211,20 @@ impl ClusterName {
 pub struct SessionDuration(Duration);
 
 impl SessionDuration {
-    /// A duration of one hour. Every role allows it, and it is the maximum for a role that is assumed by another role.
+    /// A duration of one hour. Every role allows it, and it is the maximum for a role that another role assumes.
     pub const HOUR: Self = Self(Duration::from_secs(3600));
 
     /// Checks a session duration, which is truncated to whole seconds.
     ///
     /// # Errors
-    /// The duration is below one hour or above twelve hours. AWS would issue sessions of 15 minutes. But clients refresh
-    /// credentials with less than 15 minutes left, so they would then fetch credentials on every call.
+    /// The duration is below one hour or above twelve hours. AWS also issues sessions of 15 minutes. But clients refresh
+    /// credentials that have less than 15 minutes left. With such sessions, they would fetch credentials on every call.
     pub fn new(length: Duration) -> Result<Self, NameError> {
         if (3600..=12 * 3600).contains(&length.as_secs()) {
             return Ok(Self(Duration::from_secs(length.as_secs())));
         }
         Err(NameError(
-            "expected a session of 1h to 12h, because SDKs refresh credentials with less than 15m left and would fetch shorter ones on every call",
+            "expected a session of 1h to 12h, because SDKs refresh credentials with less than 15m left: with shorter sessions they would fetch on every call",
         ))
     }
 
@@ -244,7 +245,8 @@ fn is_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b)
 }
 
-/// True if `text` is a role name without its path (IAM API reference, `roleNameType`). `.` and `..` would change a path.
+/// True if `text` is a role name without its path (IAM API reference, `roleNameType`). `.` and `..` are invalid, because they would
+/// change a URL path.
 pub(super) fn is_role_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_word) && !matches!(text, "." | "..")
 }

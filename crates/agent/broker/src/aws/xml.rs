@@ -1,8 +1,9 @@
 //! Extracts texts from a small XML document by their paths.
 //!
-//! The parser is strict. The document must be UTF-8, well-formed and flat. It must not declare types, so no entity expands.
-//! Prefixes of names are ignored, because STS uses only one namespace. Other attributes and elements are skipped. A requested
-//! element that occurs twice is an error, because choosing one would be a guess.
+//! The parser is strict. The document must be well-formed UTF-8 with at most [`DEPTH`] levels of elements. The document must not
+//! have a DOCTYPE, so no entity expands. The parser ignores prefixes of names, because STS uses only one namespace. It skips
+//! attributes, and elements that the caller did not request. A requested element that occurs twice is an error, because choosing
+//! one of the two would be a guess.
 
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;
@@ -42,7 +43,7 @@ pub(super) fn texts<const N: usize>(
     }
 }
 
-/// Resolves the five predefined XML entities and numeric character references. Other entities would need declarations.
+/// Resolves the five predefined XML entities and numeric character references. Other entities would need declarations in a DOCTYPE.
 fn character(entity: &BytesRef<'_>) -> Result<char, MalformedXml> {
     match &**entity {
         "lt" => Ok('<'),

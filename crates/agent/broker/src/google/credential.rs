@@ -1,4 +1,4 @@
-//! Google credentials. They are texts that are checked once when they enter the program.
+//! Google credentials. They are texts that the program checks once, when it receives them.
 
 use seawall_core::Secret;
 use seawall_core::name_syntax::needs_no_escape;
@@ -9,14 +9,14 @@ use seawall_core::name_syntax::needs_no_escape;
 #[derive(Debug)]
 pub struct GoogleCredential(Secret<String>);
 
-/// The error for a token that is empty, too long, or contains invalid characters (RFC 6750 section 2.1 allows fewer than this
-/// check).
+/// The error for a token that is empty, too long, or contains invalid characters.
+/// RFC 6750 section 2.1 allows fewer characters than this check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's token is empty, too long, or contains characters that are not allowed")]
 pub struct GoogleCredentialError;
 
-/// The maximum length of a token in bytes. Google's federated tokens have several thousand bytes. Their limit is reported to be 16
-/// KiB.
+/// The maximum length of a token in bytes. Google's federated tokens have several thousand bytes, and their limit is reported to be
+/// 16 KiB.
 const LONGEST: usize = 16 * 1024;
 
 impl GoogleCredential {
@@ -31,7 +31,7 @@ impl GoogleCredential {
         Ok(Self(text))
     }
 
-    /// Returns the token. Review each use of this method.
+    /// Returns the token, which is a secret. Review each use of this method.
     pub fn text(&self) -> &str {
         self.0.expose()
     }

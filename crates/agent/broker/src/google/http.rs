@@ -1,4 +1,4 @@
-//! Sends one POST request to Google, and classifies failed statuses. It does not know token formats.
+//! Sends one POST request to Google, and classifies failed statuses. This module does not know token formats.
 
 use std::time::SystemTime;
 
@@ -56,9 +56,9 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
 }
 
 /// Returns the error for a failed status.
-/// Statuses 401 and 403 mean that a policy denied the call. Other 4xx statuses mean a wrong configuration. Status 429, and status
-/// 503 with `Retry-After`, mean throttling. STS answers `invalid_grant` for a Kubernetes token that it rejects, which counts as
-/// denied. All other statuses are errors of the upstream.
+/// Statuses 401 and 403 mean that a policy denied the call. STS answers 400 with `invalid_grant` if it rejects the Kubernetes
+/// token, and this counts as denied, too. Other 4xx statuses mean a wrong configuration, except 408. Status 429, and status 503
+/// with `Retry-After`, mean throttling. All other statuses are errors of the upstream.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
     let provider = reply::ProviderError::read(body);
     let retry_after = retry_after(headers);

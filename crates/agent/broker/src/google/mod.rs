@@ -3,9 +3,9 @@
 //!
 //! An exchange takes at most two POST requests: the token exchange of RFC 8693 at STS, then `generateAccessToken` or
 //! `generateIdToken` at IAM Credentials. The formats are those of google-auth-library-python (`google/oauth2/sts.py`,
-//! `google/auth/iam.py`, `google/auth/impersonated_credentials.py`). The federated token is not cached. It would be one more secret
-//! in memory and would save only one call per hour. Every response has a size limit and is parsed into a type. An unexpected
-//! response is an [`ExchangeError`] that names the step.
+//! `google/auth/iam.py`, `google/auth/impersonated_credentials.py`). The agent does not cache the federated token, which would be
+//! one more secret in memory and would save only one call per hour. Every response has a size limit and is parsed into a type. An
+//! unexpected response is an [`ExchangeError`] that names the step.
 
 mod credential;
 mod credential_request;
@@ -71,8 +71,8 @@ pub enum GoogleExchangeApi {
     Sts,
     /// The JSON API with the same members at `/v1/identitybindingtoken`, which GKE's own pools use.
     /// Google does not document it. The requests follow existing clients: secrets-store-csi-driver-provider-gcp `auth/auth.go`,
-    /// istio `security/pkg/nodeagent/plugin/providers/google/stsclient`. They request only the scope cloud-platform and never name
-    /// an account in the exchange. It is unknown whether the API grants other scopes.
+    /// istio `security/pkg/nodeagent/plugin/providers/google/stsclient`. These clients request only the scope cloud-platform and
+    /// never name an account in the exchange. It is unknown whether the API grants other scopes.
     IdentityBindingToken,
 }
 
@@ -174,11 +174,9 @@ impl GoogleExchange {
             format!("{}/v1/projects/-/serviceAccounts/{}:{step}", self.config.iam_url, email(step, account)?);
         let body = Secret::new(body.to_string());
         let answer = http::post(&self.https, step, &url, "application/json", Some(federated), &body).await?;
-        // The remaining lifetime is the difference of two times of the upstream's clock, so it is correct even if the node's clock
-        // is wrong.
-        // Without the upstream's time, the node's clock is used, and the longest possible lifetime limits the error. The upstream's
-        // time is
-        // truncated to seconds, so one second is added. Otherwise the lifetime would be too long.
+        // The expiry time and `date` both come from Google's clock. So the remaining lifetime is correct even if the node's clock
+        // is wrong. `date` is truncated to seconds, so the code adds one second; otherwise the lifetime could be too long. Without
+        // `date`, the code uses the node's clock, and `LIFETIME` limits the error.
         let now = answer.date.map_or_else(|| self.clock.wall(), |date| date + Duration::from_secs(1));
         let token = match want {
             CredentialRequest::AccessToken { .. } => reply::access_token(&answer.body, now)?,
@@ -194,8 +192,9 @@ fn json(members: &[(&str, &str)]) -> Secret<String> {
     Secret::new(format!("{{{}}}", members.collect::<Vec<_>>().join(",")))
 }
 
-/// Checks that the account can be part of a URL path. The configuration was checked before.
-/// The check is repeated here, because a slash in the account would call another account's method.
+/// Checks that the account can be part of a URL path.
+/// The agent has already checked the configuration. This function repeats the check, because a slash in the account would make the
+/// URL name another account's method.
 fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeError> {
     if account.bytes().all(|b| b.is_ascii_alphanumeric() || b"@.-_".contains(&b)) {
         return Ok(account);

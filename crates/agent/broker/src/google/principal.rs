@@ -12,11 +12,11 @@ use crate::throttle_key::ThrottleKey;
 
 /// The fields that determine a credential. Two requests share a credential only if all fields are equal.
 ///
-/// The Kubernetes ServiceAccount is one of the fields, even if two of them impersonate the same Google account. Google decides for
-/// each ServiceAccount whether it may impersonate the account.
+/// The ServiceAccount is one of the fields, even if two ServiceAccounts impersonate the same Google account. Google decides for
+/// each ServiceAccount whether it is allowed to impersonate the account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GooglePrincipal {
-    /// The Kubernetes identity that authenticates.
+    /// The Kubernetes ServiceAccount that authenticates at Google.
     pub workload: ServiceAccount,
     /// The e-mail address of the impersonated service account, or `None` for the federated identity itself.
     pub account: Option<Arc<str>>,

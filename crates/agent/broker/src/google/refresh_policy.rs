@@ -1,8 +1,9 @@
 //! The renewal times of Google credentials, and the time for which a credential stays fresh, by its kind.
 //!
-//! The broker answers with a cached access token while it is valid. The response states the remaining lifetime, and renewal keeps
-//! it above the floor. Some clients do not read the lifetime of an identity token. So identity tokens have a higher floor, and a
-//! cached token soon falls below it. A request then triggers a new fetch, and gets the old token if the fetch fails.
+//! The broker answers with a cached access token while the token is valid. The response states the remaining lifetime, and renewal
+//! keeps the remaining lifetime above the floor. Some clients do not read the lifetime of an identity token. So identity tokens
+//! have a higher floor, and a cached identity token falls below this floor after a few minutes. The next request then triggers a
+//! new fetch. The request gets the old token if the fetch fails or is late.
 
 use std::time::Duration;
 
@@ -15,24 +16,27 @@ use crate::settings::BrokerSettings;
 /// (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
 pub const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
 
-/// The settings of the broker for Google. At this rate a full node (110 pods by default) gets its credentials within a few seconds.
-/// Google's STS allows a project 100 exchanges per second. The rate is a third of that, because there are other nodes.
+/// The settings of the broker for Google. At 32 call chains per second, a full node (110 pods by default) gets its credentials
+/// within a few seconds.
+/// Google's STS allows a project 100 exchanges per second. The rate is a third of that, because the project has other nodes, too.
 pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);
 
 /// The least remaining lifetime of an identity token while the cloud is available.
 /// Go's clients assume that every identity token lives for an hour from its receipt, whatever its `exp` says. They request a new
 /// token 5 minutes before the end of that hour (cloud.google.com/go/auth, credentials/idtoken/compute.go;
-/// google.golang.org/api/idtoken). With less than 55 minutes left they would use an expired token.
+/// google.golang.org/api/idtoken). If the token had less than 55 minutes left, they would use it after its expiry.
 const IDENTITY_FLOOR: Duration = Duration::from_secs(55 * 60);
 
-/// The least lifetime above the floor for normal caching. An identity token with less is still shared for [`SHARED`].
-/// Google's identity tokens live for an hour, minus the duration of the call and a second of rounding.
+/// The time by which a token's lifetime must exceed [`IDENTITY_FLOOR`], so that the agent caches the token down to that floor.
+/// The agent caches a token with a shorter lifetime for [`SHARED`]. Google's identity tokens live for an hour, minus the duration
+/// of the call and a second of rounding. So they exceed the floor by almost 5 minutes.
 const LEAST_SHARED: Duration = Duration::from_secs(4 * 60);
 
-/// The age up to which a short-lived identity token is answered from the cache. It limits the cost to twelve calls per hour.
+/// The age up to which the agent answers with a cached, short-lived identity token.
+/// So a token with a lifetime of at least ten minutes costs at most twelve calls per hour.
 const SHARED: Duration = Duration::from_secs(5 * 60);
 
-/// Returns the least remaining lifetime of responses of this kind while the cloud is available.
+/// Returns the least remaining lifetime of this credential in responses while the cloud is available.
 pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
     match want {
         CredentialRequest::AccessToken { .. } => floor.hard,
@@ -40,7 +44,7 @@ pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
     }
 }
 
-/// Returns the age up to which a credential is answered from the cache, or `None` if it is answered while it is valid.
+/// Returns the age up to which the agent answers with a cached credential. `None` means: while the credential is valid.
 pub(super) fn max_cache_age(want: &CredentialRequest, lifetime: Duration) -> Option<Duration> {
     match want {
         CredentialRequest::AccessToken { .. } => None,

@@ -1,4 +1,4 @@
-//! Parses Google's responses. A missing or invalid field is an error and gets no default.
+//! Parses Google's responses. A missing or invalid field is an error; no field has a default value.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -56,7 +56,7 @@ pub(super) fn access_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Go
     Ok(GoogleToken { token, lifetime: until(answer.expire_time.into(), now) })
 }
 
-/// Parses an identity token. The response does not state its expiry time, but the token does.
+/// Parses an identity token. This function reads the expiry time from the token, because the response does not state it.
 pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<GoogleToken, ExchangeError> {
     let answer: IdTokenResponse = json("generateIdToken", body.expose())?;
     let token = Secret::new(answer.token);
@@ -75,8 +75,8 @@ fn until(instant: SystemTime, now: SystemTime) -> Duration {
     instant.duration_since(now).unwrap_or_default()
 }
 
-/// Returns the `exp` of a JWT. The signature is not verified: the issuer sent the token over TLS, and `exp` only sets the renewal
-/// time.
+/// Returns the `exp` of a JWT.
+/// This function does not verify the signature: the issuer sent the token over TLS, and `exp` only sets the renewal time.
 fn expiry(jwt: &str) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Claims {
@@ -93,9 +93,9 @@ fn base64url(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The error code and message of the provider, if the body has a known format. Otherwise the code is empty and the message is a
-/// fixed text.
-/// The body of an unknown server must not enter the log.
+/// The error code and message of the provider, if the body has a known format.
+/// For any other body, the code is empty and the message is a fixed text, because the body of an unknown server must not enter the
+/// log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ProviderError {
     pub(super) code: String,
@@ -135,7 +135,7 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word of a provider's message that errors quote. A token in a message is one long word.
+/// The longest word of a provider's message that errors quote, in bytes. A token in a message is one long word.
 const LONGEST_WORD: usize = 100;
 
 #[cfg(test)]
