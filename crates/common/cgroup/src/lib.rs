@@ -1,7 +1,7 @@
-//! Parses the files that describe the cgroups of this process: cgroup v1, v2, and both at once.
+//! Parses the files that describe the cgroups of a process: cgroup v1, v2, and both at once.
 //!
-//! The crate does no I/O: it turns text into values, and no text causes a panic. Other crates read the files: `probe` for the
-//! load generator's verdict, the agent for its own limits.
+//! The crate does no I/O. It turns text into values, and no text causes a panic. Other crates read the files: `probe` for the
+//! machine of the load generator, `lab` for the target of a load, and the agent for its own limits.
 //!
 //! Formats: Linux `cgroups(7)`, `proc_pid_mountinfo(5)`, `Documentation/admin-guide/cgroup-v2.rst`,
 //! `Documentation/admin-guide/cgroup-v1/memory.rst`, `Documentation/scheduler/sched-bwc.rst`.
@@ -18,23 +18,25 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// The directory of a cgroup to which this process belongs.
+/// The directory of a cgroup to which a process belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessCgroup {
     /// The version of the cgroup.
     pub version: CgroupVersion,
     /// The directory with the cgroup's files.
     pub directory: String,
-    /// The length of the mount point at the start of `directory`. No directory above the mount point is visible.
+    /// The length of the mount point, with which `directory` begins. The process sees no directory above the mount point.
     mount: usize,
 }
 
-/// The maximum number of visited ancestors, which limits the reads. Real cgroups are nested less deeply.
+/// The maximum number of directories that [`ProcessCgroup::ancestors`] returns, which limits the reads. Real cgroups are nested
+/// less deeply.
 const DEEPEST: usize = 16;
 
 impl ProcessCgroup {
-    /// Finds the cgroup of this process for a controller. Uses version 1 if the controller is mounted there, and version 2
-    /// otherwise. Takes the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+    /// Finds the cgroup of a process for a controller, from the texts of its `/proc/PID/cgroup` and `/proc/PID/mountinfo`.
+    /// If the controller is mounted in version 1, this returns the cgroup of that hierarchy. Otherwise it returns the cgroup of
+    /// version 2.
     #[must_use]
     pub fn find(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
         Self::find_v1(memberships, mounts, controller).or_else(|| Self::find_v2(memberships, mounts))
@@ -54,7 +56,7 @@ impl ProcessCgroup {
         )
     }
 
-    /// Finds the cgroup in the hierarchy of version 2, which a machine with version 1 may have as well.
+    /// Finds the cgroup of a process in the hierarchy of version 2. A machine with version 1 can have this hierarchy, too.
     #[must_use]
     pub fn find_v2(memberships: &str, mounts: &str) -> Option<Self> {
         let path = memberships.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -62,8 +64,9 @@ impl ProcessCgroup {
         Self::below(CgroupVersion::V2, path, mounts.filter(|mount| mount.kind == "cgroup2"))
     }
 
-    /// Returns the directory of `path` below the mount that shows the largest part of the tree. A mount may show only a part of
-    /// the tree, for example a container's own. Then `path` begins with the mount's root.
+    /// Returns the directory of `path` below the mount that shows the largest part of the tree.
+    /// A mount can show only a part of the tree, for example only the part of a container. In that case, `path` begins with the
+    /// mount's root.
     fn below<'a>(
         version: CgroupVersion,
         path: &str,
@@ -80,7 +83,8 @@ impl ProcessCgroup {
         candidates.min_by_key(|(root, _)| *root).map(|(_, home)| home)
     }
 
-    /// Returns the directories of the cgroup and its ancestors, innermost first. The limits of all of them apply.
+    /// Returns the directories of the cgroup and its ancestors, innermost first. The limits of all these cgroups apply to the
+    /// process.
     pub fn ancestors(&self) -> impl Iterator<Item = &str> {
         let visible = |directory: &&str| directory.len() >= self.mount;
         std::iter::successors(Some(self.directory.as_str()), outward).take_while(visible).take(DEEPEST)
@@ -101,7 +105,7 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     fn parse(line: &'a str) -> Option<Self> {
-        // The line has a variable number of optional fields in the middle, and then a dash.
+        // A variable number of optional fields stands in the middle of the line. A dash ends these fields.
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
         let (root, point) = (before.next()?, before.next()?);
@@ -111,7 +115,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Decodes the escapes of mountinfo. A space, tab, newline or backslash is written as a backslash and three octal digits.
+/// Decodes the escapes of mountinfo. The kernel writes a space, tab, newline or backslash as a backslash and three octal digits.
 fn unescaped(field: &str) -> Cow<'_, str> {
     if !field.contains('\\') {
         return Cow::Borrowed(field);
@@ -120,7 +124,7 @@ fn unescaped(field: &str) -> Cow<'_, str> {
     Cow::Owned(escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain)))
 }
 
-/// The CPU throttling of a cgroup: how often it used up its CPU quota. Both versions report it in `cpu.stat`.
+/// The CPU throttling of a cgroup: how often the cgroup used up its CPU quota. Both versions report it in `cpu.stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Throttling {
     /// The number of periods in which a task of the cgroup ran.
@@ -132,7 +136,7 @@ pub struct Throttling {
 }
 
 impl Throttling {
-    /// Reads `cpu.stat`. Returns `None` if no quota can be set: at the root of version 2, and in cgroups without the CPU
+    /// Reads `cpu.stat`. Returns `None` for a cgroup that cannot have a quota: the root of version 2, and a cgroup without the CPU
     /// controller.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -147,7 +151,7 @@ impl Throttling {
     }
 }
 
-/// Reads the CPU time of the cgroup and its descendants: version 2's `cpu.stat`, or version 1's `cpuacct.usage`.
+/// Reads the CPU time of a cgroup and its descendants, from version 2's `cpu.stat` or version 1's `cpuacct.usage`.
 #[must_use]
 pub fn cpu_time(text: &str) -> Option<Duration> {
     let two = field(text, "usage_usec").map(Duration::from_micros);
@@ -183,7 +187,8 @@ impl CpuQuota {
     }
 }
 
-/// The smallest number that means "no limit". Version 1 writes the largest number of whole pages for "no limit".
+/// The smallest value of `memory.limit_in_bytes` that means "no limit". Version 1 then reports the largest multiple of the page
+/// size.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// Reads a memory limit in bytes: `memory.max` or `memory.limit_in_bytes`.
@@ -197,8 +202,9 @@ pub fn memory_limit(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// Reads the file pages from `memory.stat` that the kernel can reclaim at any moment. The kubelet also subtracts them from a
-/// pod's memory use (`inactive_file`; in version 1 `total_inactive_file`, which includes the cgroup's descendants).
+/// Reads from `memory.stat` how many bytes of file pages the kernel can reclaim at any moment.
+/// The kubelet also subtracts these bytes from a pod's memory use (`inactive_file`; in version 1 `total_inactive_file`, which
+/// includes the cgroup's descendants).
 #[must_use]
 pub fn reclaimable(text: &str) -> Option<u64> {
     field(text, "total_inactive_file").or_else(|| field(text, "inactive_file"))
@@ -207,7 +213,7 @@ pub fn reclaimable(text: &str) -> Option<u64> {
 /// The counters of memory shortages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// The number of times that the limit was reached, so that the kernel first had to reclaim pages.
+    /// The number of times that the cgroup reached its memory limit. Each time, the kernel first had to reclaim pages.
     pub limit_hits: u64,
     /// The number of processes that the OOM killer ended. `None` if the kernel does not count them (version 1 before Linux 4.13).
     pub oom_kills: Option<u64>,
@@ -238,7 +244,7 @@ pub fn processes_limit(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// Returns the value of `name` in a file whose lines contain a name and a value.
+/// Returns the value of `name` in a text whose lines contain a name and a value.
 fn field(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(key, _)| *key == name)?.1.trim().parse().ok()
@@ -352,7 +358,7 @@ mod tests {
         let two = "usage_usec 2871693\nuser_usec 2000000\nsystem_usec 871693\nnr_periods 40\n";
         assert_eq!(cpu_time(two), Some(Duration::from_micros(2_871_693)));
         assert_eq!(cpu_time("2871693000\n"), Some(Duration::from_micros(2_871_693)));
-        assert_eq!(cpu_time("nr_periods 40\n"), None, "version 1's cpu.stat has no time");
+        assert_eq!(cpu_time("nr_periods 40\n"), None, "version 1's cpu.stat has no CPU time");
     }
 
     #[test]
