@@ -1,9 +1,10 @@
 //! Reads a YAML or JSON document and reports *every* mistake in it, not only the first one.
 //!
-//! A serde derive would stop at the first wrong field. Here each read returns a value or records an error (path, found, expected)
-//! and continues. So an operator can fix a file in one step. An unknown key is an error, too. The crate opens only files that a
-//! configuration names ([`values`]), and knows no key by name. The agent's configuration and `identity`'s identity file use it.
-//! It is separate from `core`, so that crates without documents do not compile a YAML parser.
+//! A serde derive would stop at the first wrong field. Here, each read returns a value, or records an error (path, found, expected)
+//! and continues. So an operator can correct all mistakes of a file at once. An unknown key is an error, too. The parsers of the
+//! agent's configuration, the identity file and kubeconfig files use this crate. The crate knows no key of these documents, and
+//! opens only files that a configuration names ([`values`]). The crate is separate from `core`, so that crates without documents do
+//! not compile a YAML parser.
 
 pub mod values;
 
@@ -18,7 +19,7 @@ use serde_saphyr::UserMessageFormatter;
 /// One mistake in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidationError {
-    /// The place of the mistake: a path such as `pods[2].address`.
+    /// The place of the mistake, as a path such as `pods[2].address`.
     pub path: String,
     /// The shortened value at that place.
     pub found: String,
@@ -49,7 +50,7 @@ impl std::error::Error for ValidationErrors {}
 
 type SharedErrors = Rc<RefCell<Vec<ValidationError>>>;
 
-/// Parses a YAML (or JSON) file of another program. The agent needs few of its fields, and must not show any of its content.
+/// Parses a YAML (or JSON) file of another program, such as a kubeconfig. Errors contain none of its content, which may be secret.
 ///
 /// # Errors
 /// The text is not YAML. The error gives the line and column, and no content of the file.
@@ -85,7 +86,7 @@ impl Document {
         }
     }
 
-    /// Returns the root table.
+    /// Returns the root of the document as a table.
     pub fn root(&self) -> DocumentTable<'_> {
         DocumentNode { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.table()
     }
@@ -133,7 +134,7 @@ impl<'d> DocumentNode<'d> {
         self.note(found, expected);
     }
 
-    /// True if a mistake is recorded at this place or below it. Unknown keys of a table are recorded when the table is dropped.
+    /// True if a mistake is recorded at this place or below it. A table records its unknown keys only when it is dropped.
     pub fn has_errors(&self) -> bool {
         let is_below = |path: &str| {
             path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -155,7 +156,8 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// Returns the table at this place. Any other value is a mistake and gives an empty table.
+    /// Returns the table at this place, or an empty table if there is no value. Any other value is a mistake and gives an empty
+    /// table.
     pub fn table(&self) -> DocumentTable<'d> {
         let map = match self.value {
             Some(Value::Object(map)) => Some(map),
@@ -168,7 +170,7 @@ impl<'d> DocumentNode<'d> {
         DocumentTable { map, node: self.clone(), read: RefCell::default(), moved: RefCell::default() }
     }
 
-    /// Returns the elements of the list at this place; none if it is absent. Any other value is a mistake.
+    /// Returns the elements of the list at this place, or no elements if there is no value. Any other value is a mistake.
     pub fn list(&self) -> Vec<DocumentNode<'d>> {
         match self.value {
             None | Some(Value::Null) => Vec::new(),
@@ -188,8 +190,8 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// Returns the converted text at this place. `None` if it is absent. If the conversion fails, records a mistake and returns
-    /// `None`.
+    /// Returns the converted text at this place, or `None` if there is no value.
+    /// If `convert` returns `None`, this records a mistake and returns `None`.
     pub fn text<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let converted = match self.value {
             None | Some(Value::Null) => return None,
@@ -204,8 +206,8 @@ impl<'d> DocumentNode<'d> {
         converted
     }
 
-    /// Returns the whole number at this place, within `range`. `None` if it is absent. Any other value is a mistake and gives
-    /// `None`.
+    /// Returns the whole number at this place, or `None` if there is no value.
+    /// A number outside `range`, or any other value, is a mistake and gives `None`.
     pub fn number(&self, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
         match self.value {
             None | Some(Value::Null) => None,
@@ -219,7 +221,7 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// Returns the boolean at this place. `None` if it is absent. Any other value is a mistake and gives `None`.
+    /// Returns the boolean at this place, or `None` if there is no value. Any other value is a mistake and gives `None`.
     pub fn boolean(&self) -> Option<bool> {
         match self.value {
             None | Some(Value::Null) => None,
@@ -238,12 +240,12 @@ pub struct DocumentTable<'d> {
     map: Option<&'d Map<String, Value>>,
     node: DocumentNode<'d>,
     read: RefCell<BTreeSet<&'static str>>,
-    /// The keys of earlier versions. They are known, but error messages do not suggest them.
+    /// The keys of earlier versions. The table knows these keys, but error messages do not suggest them.
     moved: RefCell<BTreeSet<&'static str>>,
 }
 
 impl<'d> DocumentTable<'d> {
-    /// Returns the place of `key`, even if it is absent, and marks the key as known.
+    /// Returns the place of `key`, even if the document lacks the key, and marks the key as known.
     pub fn key(&self, key: &'static str) -> DocumentNode<'d> {
         self.read.borrow_mut().insert(key);
         self.place(key)
@@ -264,7 +266,7 @@ impl<'d> DocumentTable<'d> {
         node
     }
 
-    /// Rejects a key that has moved; `now` says where. Returns true if the key is present.
+    /// Rejects a key that has moved or is gone; `now` is a sentence that says so. Returns true if the key is present.
     pub fn reject_moved(&self, key: &'static str, now: &str) -> bool {
         self.moved.borrow_mut().insert(key);
         let node = self.place(key);
@@ -274,7 +276,7 @@ impl<'d> DocumentTable<'d> {
         node.is_present()
     }
 
-    /// Returns every key with its place, for tables whose keys the user chooses.
+    /// Returns every key with its place. This is for tables whose keys the user chooses.
     pub fn entries(&self) -> Vec<(&'d str, DocumentNode<'d>)> {
         let Some(map) = self.map else { return Vec::new() };
         map.iter()
@@ -289,7 +291,7 @@ impl<'d> DocumentTable<'d> {
 impl Drop for DocumentTable<'_> {
     fn drop(&mut self) {
         let read = self.read.borrow();
-        // If the program read the table through `entries`, it saw all keys. Such a table has no key read by name.
+        // If the program read no key by name, it read the table through `entries`, which returns all keys. So no key is unknown.
         let Some(map) = self.map.filter(|_| !read.is_empty()) else { return };
         let moved = self.moved.borrow();
         let is_known = |key: &str| read.contains(key) || moved.contains(key);
@@ -300,7 +302,7 @@ impl Drop for DocumentTable<'_> {
     }
 }
 
-/// Returns the place and the reason of a syntax error. Leaves out the lines of the file and the parser's advice for programmers.
+/// Returns the place and the reason of a syntax error, without the lines of the file and the parser's advice for programmers.
 fn syntax(error: &serde_saphyr::Error) -> String {
     let told = error.render_with_formatter(&UserMessageFormatter);
     let first = told.lines().next().unwrap_or_default();
@@ -310,7 +312,7 @@ fn syntax(error: &serde_saphyr::Error) -> String {
 /// The maximum length of a wrong value, key or path in a message, in characters.
 const SHOWN: usize = 80;
 
-/// The maximum number of mistakes in a report. A wrong file can have hundreds of thousands.
+/// The maximum number of mistakes in a report. A wrong file can have hundreds of thousands of mistakes.
 const MOST: usize = 100;
 
 fn shorten(text: &str) -> String {
@@ -321,8 +323,8 @@ fn shorten(text: &str) -> String {
     short
 }
 
-/// Replaces a character that changes the direction of a line. Otherwise the message would show the text in another order than the
-/// file.
+/// Replaces a character that changes the writing direction of a text.
+/// Otherwise the message could show the text in another order than the file.
 fn visible(c: char) -> char {
     // Unicode Standard Annex 9, section 2: explicit and implicit directional formatting characters.
     let turns =

@@ -11,8 +11,8 @@ use seawall_core::name_syntax::{is_dns_subdomain, is_loopback};
 use seawall_core::{ServiceAccount, file};
 use serde::Serializer;
 
-/// The maximum size in bytes of a configuration file and of each file that it names. Identity files have a limit of their own.
-/// All public root certificates together take a quarter of it.
+/// The maximum size in bytes of a configuration file and of each file that it names. An identity file has another limit.
+/// All public root certificates together have a quarter of this size.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// The maximum length of a name or URL part, in bytes. The clouds' own names are far shorter.
@@ -31,8 +31,9 @@ pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
     (!text.is_empty()).then(|| base.join(text))
 }
 
-/// Parses an upstream's base URL. Every request to it carries a Kubernetes token or a cloud credential. So plain http is accepted
-/// only if the traffic cannot leave the machine.
+/// Parses an upstream's base URL: https, or plain http to a loopback address.
+/// Every request to the upstream contains a Kubernetes token or a cloud credential. Plain http to a loopback address does not leave
+/// the machine.
 pub fn secure_url(text: &str) -> Option<String> {
     let is_sealed = |url: &http::Uri| match url.scheme_str() {
         Some("https") => true,
@@ -42,7 +43,7 @@ pub fn secure_url(text: &str) -> Option<String> {
     base_url(text, is_sealed)
 }
 
-/// Parses a base URL with plain http: of a metadata server, whose traffic never leaves the node, or of a proxy.
+/// Parses a base URL with plain http. It is the URL of a metadata server, whose traffic never leaves the node, or of a proxy.
 pub fn http_url(text: &str) -> Option<String> {
     base_url(text, |url| url.scheme_str() == Some("http"))
 }
@@ -50,7 +51,7 @@ pub fn http_url(text: &str) -> Option<String> {
 fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
     let url: http::Uri = text.parse().ok()?;
     let no_path = matches!(url.path(), "" | "/") && url.query().is_none();
-    // `check` would print a password in the URL, and no request would send it.
+    // A URL with a user or a password is invalid. The command `check` would print the password, and no request would send it.
     let nobody = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
     (nobody && url.host().is_some() && no_path && is_fit(&url)).then(|| text.trim_end_matches('/').to_owned())
 }
@@ -60,8 +61,8 @@ pub fn is_loopback_url(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
 }
 
-/// True if the URL leads to one of these listeners. An agent with itself as upstream would send itself a request for each
-/// request, until no connection is left.
+/// True if the URL leads to one of these listeners.
+/// If an agent were its own upstream, it would send itself a request for each request, until no connection is left.
 pub fn is_own_listener(url: &str, listeners: &[SocketAddr]) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
@@ -79,7 +80,7 @@ pub fn service_account(text: &str) -> Option<ServiceAccount> {
     Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
 }
 
-/// Parses a DNS subdomain, the form of most names in Kubernetes.
+/// Parses a DNS subdomain, which is the form of most names in Kubernetes.
 pub fn dns_name(text: &str) -> Option<String> {
     is_dns_subdomain(text).then(|| text.to_owned())
 }
@@ -102,7 +103,7 @@ pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
 /// Reads the text of a file that the configuration names.
 ///
 /// # Errors
-/// The file cannot be read; the error names the file and the reason.
+/// The file cannot be read. The error names the file and the reason.
 pub fn read_named_file(path: &Path) -> anyhow::Result<String> {
     let text = file::read(path, MAX_FILE_BYTES)
         .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;
