@@ -1,4 +1,5 @@
-//! Configuration values: the API server, the node and the timeouts. The agent reads them from its configuration file.
+//! Defines the configuration of the cluster client. The agent builds it from the agent's configuration file; the timeouts are
+//! fixed.
 
 use std::time::Duration;
 
@@ -6,32 +7,33 @@ use seawall_core::annotations::AnnotationKeys;
 use seawall_core::name_syntax::is_dns_subdomain;
 use seawall_kube::{KubeAccess, KubeTimeouts};
 
-/// The configuration of the cluster client: the API server, the node, the annotations and the timeouts.
+/// The configuration of the cluster client.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// The node whose pods are served, as in `spec.nodeName`.
+    /// The name of the node whose pods this agent serves, as in a pod's `spec.nodeName`.
     pub node: NodeName,
-    /// The access to the API server: in-cluster credentials or a kubeconfig.
+    /// The source of the API server's address and credentials: the pod's in-cluster files or a kubeconfig.
     pub access: KubeAccess,
-    /// The key of the taint that the agent removes from the node once it is ready. With `None` the agent does not change the node
-    /// and needs no permission on nodes.
+    /// The key of the taint that the agent removes from the node once the agent is ready. With `None` the agent does not change
+    /// the node and needs no permission on nodes.
     pub startup_taint: Option<String>,
-    /// The lifetime to request for a pod's token. The API server accepts 600 s or more, and may shorten the lifetime.
+    /// The lifetime that the agent requests for a pod's token. The API server accepts 600 s or more, and can grant a shorter
+    /// lifetime.
     pub pod_token_lifetime: Duration,
-    /// The annotation keys that each cloud reads. Other annotations are not kept.
+    /// The annotation keys that each cloud reads. The agent keeps no other annotations.
     pub selections: Vec<AnnotationKeys>,
     /// The timeouts of API server requests.
     pub timeouts: KubeTimeouts,
 }
 
-/// A valid node name. It becomes part of a selector, so it must be checked: an empty name would select pods without a node, and a
-/// comma would start another condition.
+/// A valid node name. The agent puts the name into a field selector. There, an empty name would select pods without a node, and
+/// a comma would start another condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName(String);
 
 impl NodeName {
-    /// Parses a DNS subdomain (RFC 1123) of at most 253 characters, as the API server requires for nodes. Otherwise returns
-    /// `None`.
+    /// Parses a DNS subdomain (RFC 1123) of at most 253 characters, as the API server requires for nodes. Returns `None` for
+    /// any other text.
     pub fn parse(text: &str) -> Option<Self> {
         is_dns_subdomain(text).then(|| Self(text.to_owned()))
     }

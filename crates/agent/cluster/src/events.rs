@@ -1,9 +1,10 @@
-//! Posts events on pods, so that `kubectl describe pod` shows why a pod got no credentials. Events about the agent itself go to
-//! the agent's own pod or to the node.
+//! Posts events on pods, so that `kubectl describe pod` shows why a pod got no credentials. Posts events about the agent itself
+//! on the agent's own pod or on the node.
 //!
-//! A pod can send thousands of requests per second, and the agent may refuse all of them. So the agent posts one event per pod
-//! and reason in 600 s, and limits the rate for the whole node. It limits the memory for posted events and does not retry a
-//! failed post. Reporting never blocks: an admitted event goes into a short queue or is dropped.
+//! A pod can send thousands of requests per second, and the agent may refuse all of them. So the agent posts at most one event
+//! per pod and reason in 600 s, and limits the rate for the whole node. The agent remembers a limited number of events and does
+//! not retry a failed post. A call that reports an event never blocks: it puts the event into a short queue, or drops the event
+//! if the queue is full.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use tracing::warn;
 
 use crate::index::PodRecord;
 
-/// The time in which the same event about the same pod is not repeated.
+/// The time during which the agent does not repeat an event about the same pod with the same reason.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// The maximum rate of events for the whole node: sustained events per second, and burst size.
@@ -31,10 +32,10 @@ const REMEMBERED: usize = 1024;
 /// The maximum number of queued events.
 const QUEUE: usize = 32;
 
-/// The maximum message length, in characters. The API server accepts 1024 bytes of a note (events.k8s.io/v1).
+/// The maximum message length, in characters. The API server accepts a note of at most 1024 bytes (events.k8s.io/v1).
 const LONGEST: usize = 500;
 
-/// Posts refusals as Kubernetes events. It is cheap to clone and usable from any thread.
+/// Posts refusals as Kubernetes events. The reporter is cheap to clone and usable from any thread.
 #[derive(Clone, Debug)]
 pub struct EventReporter(Arc<Inner>);
 
@@ -83,7 +84,8 @@ impl EventReporter {
             posted: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         });
-        // The poster holds only a weak reference. So the queue closes with the last reporter, and then the poster ends.
+        // The poster holds only a weak reference to `Inner`. When the last reporter is dropped, the queue closes and the poster
+        // ends.
         let poster = Poster { node, link: inner.link.clone(), tally: Arc::downgrade(&inner) };
         (Self(inner), poster.run(reports))
     }
@@ -96,8 +98,9 @@ impl EventReporter {
     /// Reports that the agent refused a pod's request, unless the same refusal was reported within the last 600 s. Returns at
     /// once.
     ///
-    /// Returns `true` if the event is queued or was reported recently. Returns `false` if the rate, the memory or the queue is
-    /// exhausted. The message is for the pod's owner: it says what to fix, and it mentions nothing internal to the agent.
+    /// Returns `true` if the event is queued or was reported recently. Returns `false` if the event exceeds the rate limit or
+    /// the memory limit, or if the queue is full. The message is for the pod's owner: it says what to fix, and it mentions
+    /// nothing internal to the agent.
     pub fn report(&self, record: &PodRecord, complaint: EventReason, message: &str) -> bool {
         match self.0.admit(&record.pod, complaint) {
             Admission::SaidLately => return true,
@@ -113,7 +116,8 @@ impl EventReporter {
 
     /// Reports an event on the agent's own pod or, if that pod is unknown, on the node. Returns at once.
     ///
-    /// Returns `true` if the node's rate and the queue had room. The calling code must suppress repetitions.
+    /// Returns `true` if the event is queued. Returns `false` if the event exceeds the rate limit or if the queue is full. The
+    /// calling code must suppress repetitions.
     pub fn report_agent(&self, own: Option<&PodRecord>, complaint: EventReason, message: &str) -> bool {
         if self.0.rate.take(self.0.link.clock.now()).is_err() {
             return false;
@@ -121,8 +125,8 @@ impl EventReporter {
         self.0.post(own.map(|record| record.pod.clone()), complaint, message)
     }
 
-    /// Returns the number of posted events and the number of dropped events. An event is dropped if it exceeds the rate or the
-    /// memory, if the queue is full, or if the API server rejects it. A repetition counts in neither number.
+    /// Returns the number of posted events and the number of dropped events. An event is dropped if it exceeds the rate limit
+    /// or the memory limit, if the queue is full, or if the post fails. A repetition counts in neither number.
     pub fn counts(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
     }
@@ -167,8 +171,8 @@ impl Inner {
         self.said().remove(&(pod.uid.0.clone(), complaint));
     }
 
-    /// Locks the map of reported events, because every traffic thread reports refusals. The lock is held for one lookup in a
-    /// small map.
+    /// Locks the map of reported events. The map needs a lock because every traffic thread reports refusals. Callers hold the
+    /// lock only for a few operations on a small map.
     fn said(&self) -> MutexGuard<'_, HashMap<(Arc<str>, EventReason), Moment>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,7 +189,8 @@ impl Poster {
         while let Some(report) = reports.recv().await {
             let posted = self.post(&report).await;
             if let Err(failure) = &posted {
-                // The event rate limits these warnings too. An operator who misses an event finds the reason here.
+                // The rate limit of events also limits these warnings. An operator who misses an event finds the reason in the
+                // log.
                 warn!(reason = %failure, complaint = report.complaint.as_str(), "cannot post a Kubernetes event; the agent drops it");
             }
             let Some(tally) = self.tally.upgrade() else { return };
@@ -203,7 +208,7 @@ impl Poster {
     fn event(&self, report: &QueuedEvent) -> serde_json::Value {
         let QueuedEvent { pod, complaint, message } = report;
         let node = &*self.node;
-        // For a node, tools expect the node's name in place of its UID, as kubelets post it.
+        // In an event about a node, kubelets write the node's name in place of its UID, and tools expect the name there.
         let (kind, namespace, name, uid) = pod.as_ref().map_or(("Node", None, node, node), |pod| {
             ("Pod", Some(&*pod.service_account.namespace), &*pod.name, &*pod.uid.0)
         });

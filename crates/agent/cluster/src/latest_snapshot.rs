@@ -1,4 +1,4 @@
-//! The state that the snapshot writer shares with all readers: the latest snapshot and the state of the watches.
+//! Holds the state that the watch thread shares with all readers: the latest snapshot and the state of the watches.
 
 use std::sync::Arc;
 

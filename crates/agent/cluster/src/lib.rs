@@ -1,25 +1,26 @@
 //! The Kubernetes view of this node: its pods, their ServiceAccounts, and tokens that prove a pod's identity.
 //!
-//! In the agent, only this crate speaks to the API server, through `kube`. It says which pod has an address. It does not know clouds, pods'
-//! HTTP requests or policy. The agent starts one [`ClusterClient`], which sends requests. It runs the [`WatchThread`] on a thread
-//! of its own. Traffic threads get a [`NodePods`] handle: an atomic pointer to an immutable [`PodSnapshot`]. The agent follows
-//! the snapshots ([`NodePods::newer_than`]) to prefetch credentials and to drop them.
+//! Only this crate of the agent sends requests to the API server, by means of the crate `kube`. It knows which pod has which
+//! address. It does not know clouds, the HTTP requests of pods, or policy. The agent starts one [`ClusterClient`], which sends
+//! requests, and runs the [`WatchThread`] on a separate thread. Traffic threads get a [`NodePods`] handle: an atomic pointer to
+//! an immutable [`PodSnapshot`]. The agent follows the snapshots ([`NodePods::newer_than`]) to prefetch credentials for new
+//! pods and to drop the credentials of pods that are gone.
 //!
-//! **An unreachable API server is a normal state.** Starting sends no request. The last snapshot stays, its age grows
-//! ([`NodePods::staleness`]), and each watch recovers by itself.
+//! **An unreachable API server is a normal state.** The client starts without sending a request. During an outage, readers keep
+//! the last snapshot, the age of the data grows ([`NodePods::staleness`]), and each watch retries until it works again.
 //!
-//! **Which ServiceAccounts.** The agent keeps only ServiceAccounts that this node's pods use. One metadata-only watch over all
-//! namespaces reports changes. A watch per namespace would need a TLS connection for each. The watch starts from "now" without a
-//! list: in a cluster with 10,000 ServiceAccounts, each node would otherwise transfer all of them. The agent reads each used
-//! ServiceAccount by itself, a few hundred bytes each. The price is the permission `get, list, watch` on ServiceAccounts, which
-//! contain no secrets.
+//! **Which ServiceAccounts.** The agent keeps only the ServiceAccounts that this node's pods use. One metadata-only watch over
+//! all namespaces reports changes, because separate watches would need a TLS connection for each namespace. The watch starts
+//! without a list and reports only later changes: with a list, each node of a cluster with 10,000 ServiceAccounts would
+//! transfer all of them. The agent fetches each ServiceAccount in use with a separate request, whose response has a few hundred
+//! bytes. For this the agent needs the permissions `get, list, watch` on all ServiceAccounts, which contain no secrets.
 //!
-//! **Namespaces** work in the same manner, but only if a cloud selects a key on them. Otherwise the agent reads no namespaces,
-//! runs no third watch and needs no permission for them. `deploy/rbac.yaml` grants `get, list, watch` on namespaces for the
-//! clouds that select such keys.
+//! **Which namespaces.** The agent watches and fetches namespaces in the same way, but only if a cloud selects annotation keys
+//! of namespaces. Otherwise the agent reads no namespaces and needs no permission for them. `deploy/rbac.yaml` grants `get,
+//! list, watch` on namespaces for the clouds that select such keys.
 //!
-//! **Which annotations.** The agent keeps only annotations whose keys the configuration names ([`ClusterConfig::selections`]).
-//! The cloud crates define their meaning.
+//! **Which annotations.** The agent keeps only annotations whose keys a cloud selects ([`ClusterConfig::selections`]). The
+//! crate `clouds` defines the meaning of these annotations.
 
 mod config;
 mod events;
@@ -61,7 +62,7 @@ use latest_snapshot::ClusterView;
 use non_pod_objects::SelectedKeys;
 use token_request::PodTokens;
 
-/// Sends requests to the API server: for tokens, events and the node's taint. Dropping the client ends its task.
+/// Sends the agent's requests for tokens, events and the node's taint. Dropping the client ends the task that posts events.
 #[derive(Debug)]
 pub struct ClusterClient {
     pods: NodePods,
@@ -75,9 +76,9 @@ pub struct ClusterClient {
 }
 
 impl ClusterClient {
-    /// Reads the credentials, and creates the client and the watch thread. The client runs on the runtime of the calling thread,
-    /// which is the agent's control thread. The caller must start a thread for the watch thread. This function sends no request.
-    /// The watches detect an unreachable API server and wait for it.
+    /// Reads the credentials, and creates the client and the watch thread. The client runs on the runtime of the calling
+    /// thread, which is the agent's control thread. The caller must start a thread that calls [`WatchThread::run`]. This
+    /// function sends no request. If the API server is unreachable, the watches retry until it responds.
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
@@ -128,8 +129,8 @@ impl ClusterClient {
         self.pods.shared.health(self.link.clock.now())
     }
 
-    /// Removes the configured startup taint from this node, and retries until the taint is gone. Call it once the agent is ready.
-    /// Does nothing if no taint is configured.
+    /// Removes the configured startup taint from this node, and retries until the taint is gone. Call this function once the
+    /// agent is ready. Does nothing if no taint is configured.
     pub async fn remove_startup_taint(&self) {
         if let Some(taint) = &self.taint {
             startup_taint::remove_with_retries(&self.link, self.node.as_str(), taint).await;
@@ -145,26 +146,27 @@ pub struct NodePods {
 }
 
 impl NodePods {
-    /// Returns the present view with one atomic read.
+    /// Returns the latest snapshot with one atomic read.
     pub fn snapshot(&self) -> Arc<PodSnapshot> {
         self.shared.snapshot.load_full()
     }
 
-    /// True if the view contains everything that had reached this machine shortly before. Identify a pod by its address only if
-    /// this is true. Costs one atomic read. If `false`, it asks the watch thread for a new proof.
+    /// True if the latest snapshot contains all watch data that had reached this machine shortly before the call. Identify a
+    /// pod by its address only if this function returns true. The check costs one atomic read. If the result is false, the
+    /// function also requests a new proof from the watch thread.
     pub fn is_current(&self) -> bool {
         self.shared.pod_watch.freshness.is_fresh_at(self.clock.now())
     }
 
-    /// Waits until [`Self::is_current`] is true. Set a timeout, because a machine can be short of CPU for a long time.
+    /// Waits until [`Self::is_current`] is true. Set a timeout, because the wait can be long on a machine that is short of CPU.
     pub async fn wait_until_current(&self) {
         self.shared.pod_watch.freshness.wait_until_fresh(&self.clock).await;
     }
 
-    /// Waits for a view that is newer than `version`. Set a timeout: there may be no change for hours.
+    /// Waits for a snapshot that is newer than `version`. The wait can last hours, because a quiet node has no changes.
     pub async fn newer_than(&self, version: u64) -> Arc<PodSnapshot> {
         let mut versions = self.shared.versions.subscribe();
-        // This fails only if the sender is dropped, and `self` holds the sender.
+        // `wait_for` fails only if the sender is dropped, and `self` holds the sender.
         let _ = versions.wait_for(|seen| *seen > version).await;
         self.snapshot()
     }
@@ -175,7 +177,8 @@ impl NodePods {
     }
 }
 
-/// Returns the TLS provider for explicit use. The agent already signs with ring, and a single provider keeps its binary smaller.
+/// Returns the TLS provider of the agent. The agent also signs with ring, and a single provider keeps the agent's binary
+/// smaller.
 fn provider() -> Arc<CryptoProvider> {
     rustls::crypto::ring::default_provider().into()
 }

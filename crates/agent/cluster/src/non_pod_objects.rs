@@ -10,21 +10,21 @@ use seawall_core::{Pod, ServiceAccount};
 
 use crate::object::{ObjectMeta, ParsedAnnotationKeys};
 
-/// A kind of object to which pods belong.
+/// A kind of object whose annotations apply to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelatedKind {
     ServiceAccount,
     Namespace,
 }
 
-/// One object to which pods belong, by its name.
+/// One ServiceAccount or namespace, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RelatedObject {
     ServiceAccount(ServiceAccount),
     Namespace(Arc<str>),
 }
 
-/// The annotation keys that the clouds select. If no cloud selects a key on namespaces, the agent requests no namespaces.
+/// The annotation keys that the clouds select. If no cloud selects a key of namespaces, the agent requests no namespaces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SelectedKeys {
     pub(crate) pod: ParsedAnnotationKeys,
@@ -102,7 +102,7 @@ impl SelectedKeys {
         }
     }
 
-    /// Returns the selected keys of this kind; empty if no cloud selects a key on this kind.
+    /// Returns the selected keys of this kind; empty if no cloud selects a key of this kind.
     pub(crate) fn keys(&self, kind: RelatedKind) -> ParsedAnnotationKeys {
         match kind {
             RelatedKind::ServiceAccount => self.service_account.clone(),

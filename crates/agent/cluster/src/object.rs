@@ -1,8 +1,8 @@
 //! Defines the few fields of Kubernetes objects that the agent reads.
 //!
-//! Each field costs memory for each pod of the node while the agent decodes an event. So each field serves a decision in
-//! [`crate::index`]. Sources: the Kubernetes API reference for Pod v1, ServiceAccount v1 and ListMeta. All fields have defaults.
-//! A missing field is not an error, and an object without a UID is ignored.
+//! Each field costs memory for each pod while the agent decodes a list, so this module has only fields that the agent needs.
+//! Sources: the Kubernetes API reference for Pod v1, ServiceAccount v1 and ListMeta. All fields have defaults. A missing field
+//! is not an error, and an object without a UID is ignored.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use seawall_kube::KubeStatus;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// An object with the version of its collection at the time of the write.
+/// An object that contains its resource version: the version of its collection at the object's last write.
 pub(crate) trait Versioned {
     /// The value of `metadata.resourceVersion`.
     fn version(&self) -> &str;
@@ -57,7 +57,7 @@ pub(crate) struct Bookmark {
     pub(crate) metadata: ListMeta,
 }
 
-/// The metadata fields that the agent reads of every object.
+/// The metadata fields that the agent reads from every object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ObjectMeta {
@@ -74,12 +74,12 @@ pub(crate) struct ObjectMeta {
 pub(crate) type ParsedAnnotationKeys = Arc<[&'static str]>;
 
 thread_local! {
-    /// The `keys` argument of [`read`] while it runs. Derived deserializers take no parameters, so the keys are passed here.
-    /// Filtering after decoding would hold up to 256 KiB of each object of a list.
+    /// Holds the `keys` argument of [`read`] while `read` runs, because derived deserializers take no parameters. If the agent
+    /// filtered annotations only after decoding, it would hold up to 256 KiB of annotations for each object of a list.
     static SELECTED: RefCell<ParsedAnnotationKeys> = RefCell::default();
 }
 
-/// Reads an object, a page or an event, and keeps only the selected annotations. Other annotations are skipped and never stored.
+/// Decodes an object, a page or an event, and keeps only the selected annotations. The decoder never stores other annotations.
 pub(crate) fn read<T: DeserializeOwned>(text: &[u8], keys: &ParsedAnnotationKeys) -> serde_json::Result<T> {
     let before = SELECTED.replace(keys.clone());
     let read = serde_json::from_slice(text);
@@ -179,7 +179,7 @@ impl<'de> Deserialize<'de> for KubeTimestamp {
     }
 }
 
-/// The fields that the agent reads of a pod.
+/// The fields that the agent reads from a pod.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PodObject {
     #[serde(default)]
@@ -220,7 +220,7 @@ pub(crate) struct PodStatus {
 /// The condition `PodReadyToStartContainers`: true if the pod has a sandbox with a configured network.
 ///
 /// Kubelets since 1.29 write the condition by default. The condition and the addresses in the same status come from the same
-/// query of the container runtime. The kubelet writes the condition before it creates another sandbox. Source: KEP 3085;
+/// query of the container runtime. The kubelet updates the condition before it creates another sandbox. Source: KEP 3085;
 /// kubernetes, pkg/kubelet/status/generate.go and kubelet.go (`SyncPod`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sandbox {
@@ -233,7 +233,7 @@ pub(crate) enum Sandbox {
     Ready(Option<SystemTime>),
 }
 
-/// The fields that the agent reads of a container status.
+/// The fields that the agent reads from a container status.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ContainerStatus {
@@ -252,7 +252,7 @@ struct Running {
     started_at: Option<KubeTimestamp>,
 }
 
-/// One pod condition. It is dropped after the status is decoded.
+/// One pod condition. The agent drops it after it has decoded the status.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Condition {
@@ -281,10 +281,10 @@ pub(crate) struct PodIpEntry {
 
 impl PodStatus {
     /// Returns a moment, by the node's clock, after which the kubelet certainly wrote the status. `None` if the status contains
-    /// no such time; a kubelet's status with an address always contains one.
+    /// no such time; a kubelet's status with an address always contains such a time.
     ///
-    /// The time of `Ready` does not count, because the node controller can write it. The end times of containers do not count
-    /// either: after a reboot, runtimes set them to the runtime's next start.
+    /// The transition time of the condition `Ready` does not count, because the node controller can write it. The end times of
+    /// containers do not count either: after a reboot, runtimes set them to the runtime's next start.
     pub(crate) fn written_after(&self) -> Option<SystemTime> {
         let Sandbox::Ready(Some(made)) = self.sandbox else { return self.started() };
         self.started().max(Some(made))
@@ -320,7 +320,7 @@ impl Versioned for PodObject {
     }
 }
 
-/// The metadata of an object. The agent requests nothing else of it.
+/// The metadata of an object. The agent requests no other part of the object.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PartialObject {
     #[serde(default)]

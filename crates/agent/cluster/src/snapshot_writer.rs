@@ -1,7 +1,7 @@
-//! Writes the snapshots: receives the changes of the watches, updates the index and publishes snapshots.
+//! Receives the changes that the watches report, updates the index and publishes snapshots.
 //!
-//! Events that wait together become one snapshot, so a storm of events costs few rebuilds. Separate small tasks make the first
-//! read of a ServiceAccount or namespace, so a slow response delays no pod.
+//! The writer applies all queued events before it publishes a snapshot, so a storm of events costs few snapshots. Separate
+//! small tasks fetch ServiceAccounts and namespaces, so a slow response delays no pod.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -38,12 +38,12 @@ pub(crate) const QUEUE: usize = 256;
 /// The maximum number of concurrent reads of ServiceAccounts and namespaces.
 const READING: usize = 4;
 
-/// The time after the machine's start during which a status from before the start does not count. It is far longer than a kubelet
-/// needs from its own start to the first status of its last pod (two calls for each pod, 50 calls per second). [`crate::index`]
+/// The time after the machine's start during which the agent ignores addresses in statuses from before the start. A starting
+/// kubelet writes the status of all its pods in far less time (two calls for each pod, 50 calls per second). [`crate::index`]
 /// explains why the rule ends.
 const REBUILT: Duration = Duration::from_secs(3600);
 
-/// The maximum wait, used if nothing is due.
+/// The maximum time for which the writer waits without an update.
 const FAR: Duration = Duration::from_secs(3600);
 
 pub(crate) struct SnapshotWriter {
@@ -97,7 +97,7 @@ impl SnapshotWriter {
             while let Ok(update) = self.updates.try_recv() {
                 self.apply(update);
             }
-            // Most events about ServiceAccounts and namespaces concern no pod of this node.
+            // Most events about ServiceAccounts and namespaces concern no pod of this node, so they cause no snapshot.
             let wall = self.link.clock.wall();
             if self.is_news || self.outdated.is_some_and(|end| wall >= end) {
                 self.publish();
@@ -150,7 +150,7 @@ impl SnapshotWriter {
         let new = Arc::new(self.index.snapshot(wall));
         (self.is_news, self.outdated) = (false, self.index.next_change_at(wall));
         let version = new.version();
-        // Store the pointer first. A reader that the version wakes then sees at least this snapshot.
+        // Store the snapshot before the version, so that a reader that the new version wakes sees at least this snapshot.
         self.shared.snapshot.store(new);
         self.shared.versions.send_replace(version);
         self.shared.pod_watch.freshness.changes_published(std::mem::take(&mut self.unpublished));
@@ -175,17 +175,17 @@ impl SnapshotWriter {
 }
 
 /// Returns the time until `end` or until the end of [`REBUILT`], whichever comes first. Adds 1 s so that the wall clock has
-/// certainly passed it.
+/// certainly passed that moment.
 fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     let now = clock.wall();
     let end = end.map(|end| end.duration_since(now).unwrap_or_default());
-    // After this time statuses from before the start count again.
+    // After this time, statuses from before the machine's start count again.
     let rebuilt = REBUILT.checked_sub(uptime(clock));
     let left = end.into_iter().chain(rebuilt).min();
     left.map_or(FAR, |left| (left + Duration::from_secs(1)).min(FAR))
 }
 
-/// Returns the time of this machine's start by the present wall clock; `None` if the start is long ago.
+/// Returns the time of this machine's start by the present wall clock; `None` if the start is at least [`REBUILT`] ago.
 fn recent_boot(clock: &Clock) -> Option<SystemTime> {
     let uptime = uptime(clock);
     clock.wall().checked_sub(uptime).filter(|_| uptime < REBUILT)
@@ -204,7 +204,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Returns the object's annotations or the fact that the object does not exist. `None` once the fetch's ticket is voided.
+    /// Retries until it knows the object's annotations or knows that the object does not exist. Returns `None` once the fetch's
+    /// ticket is void.
     async fn read_until_known(&self, permits: &Semaphore) -> Option<RelatedAnnotations> {
         let Self { link, fetch, .. } = self;
         let mut pauses = RetryBackoff::new(&link.timeouts);

@@ -1,7 +1,8 @@
 //! Removes the startup taint from this node once the agent can serve pods.
 //!
-//! Nodes join the cluster with the taint (kubelet's `--register-with-taints`). So no pod starts before the agent can give it
-//! credentials. This needs `get` and `patch` on nodes; deploy/rbac-taint.yaml grants them, deploy/rbac.yaml does not.
+//! Nodes join the cluster with the taint (kubelet's `--register-with-taints`), so that no pod starts before the agent can give
+//! it credentials. To remove the taint, the agent needs the permissions `get` and `patch` on nodes. deploy/rbac-taint.yaml
+//! grants these permissions; deploy/rbac.yaml does not.
 
 use seawall_kube::request::{self, ObjectRepresentation};
 use seawall_kube::{KubeError, RetryBackoff, TimedKubeClient};
@@ -29,11 +30,11 @@ pub(crate) async fn remove_with_retries(link: &TimedKubeClient, node: &str, tain
         warn!(node, taint, reason = %failure, "cannot remove the startup taint from the node; the agent tries again");
         link.clock.sleep(pauses.delay_after(&failure)).await;
     }
-    info!(node, taint, "the agent removed the startup taint from the node; pods can start there");
+    info!(node, taint, "the node no longer has the startup taint; pods can start there");
 }
 
-/// Tries once to remove the taint, and returns whether the node had it. The patch fails if another client changes the taints
-/// meanwhile.
+/// Tries once to remove the taint. Returns `true` if the node had the taint. The patch fails if another client changes the
+/// node's taints meanwhile.
 pub(crate) async fn remove(link: &TimedKubeClient, name: &str, taint: &str) -> Result<bool, KubeError> {
     let path = format!("/api/v1/nodes/{name}");
     let node: Node =

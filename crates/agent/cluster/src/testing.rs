@@ -1,4 +1,4 @@
-//! For tests: a view of pods that the test writes. Nothing is sent, and no watch runs.
+//! Provides tests with a view of pods that the test itself writes. No request is sent, and no watch runs.
 
 #![expect(clippy::unwrap_used, reason = "for tests alone")]
 
@@ -37,7 +37,7 @@ impl ApiServerTransport for Silent {
 }
 
 impl ManualCluster {
-    /// No pods have been reported yet. The client's tasks run on the runtime of this call.
+    /// Creates a cluster without pods. The client's tasks run on the runtime of the calling thread.
     pub fn new(clock: &Clock) -> Self {
         let client = KubeClient::with_transport(Arc::new(Silent), clock.clone());
         let link = TimedKubeClient { client, clock: clock.clone(), timeouts: KubeTimeouts::default() };

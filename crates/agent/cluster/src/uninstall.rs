@@ -1,17 +1,17 @@
-//! Removes the agents of a cluster, and waits until their nodes are clean. After that the cluster's objects can be deleted. Only
-//! the uninstall command uses this module, and runs it once; a serving agent never does.
+//! Removes the agents of a cluster, and waits until their nodes are clean. After that, the operator can delete Seawall's other
+//! objects from the cluster. Only the uninstall command uses this module; a serving agent never does.
 //!
 //! **The order matters.**
 //!
-//! 1. Delete the agents. Otherwise their DaemonSet could start an agent again on a node that returns or joins, and that agent
-//!    would attach the redirect again. After this step all pods are refused: redirect programs without an agent answer no
-//!    request. So no pod is taken for another pod.
-//! 2. Clean the nodes with the pods of another DaemonSet. Each of these pods is ready once its node is clean. From then on the
-//!    node's pods reach the real metadata server. They never get another pod's credentials, because no agent is left to give any.
-//! 3. Remove the taint. Removed earlier, pods would start on nodes where they are still refused.
+//! 1. Delete the agents' DaemonSet. Otherwise the DaemonSet could start an agent again on a node that returns or joins, and the
+//!    agent's pod would attach the redirect again. After this step, the requests of all pods fail: the redirect's programs
+//!    still capture them, but no agent answers. So no pod gets another pod's credentials.
+//! 2. Clean the nodes with the pods of another DaemonSet. Each of these pods is ready once its node is clean. From then on, the
+//!    node's pods reach the real metadata server. No pod gets another pod's credentials, because no agent is left.
+//! 3. Remove the startup taint. If the taint were removed earlier, pods would start on nodes where their requests still fail.
 //!
-//! Every wait has a time limit. If a node does not respond, the error names it, and the calling code decides: the node may not be
-//! clean.
+//! Every wait has a time limit. If a node is not clean in time, the error names the node, and the calling code decides how to
+//! proceed.
 
 use std::fmt;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub enum UninstallError {
     },
 }
 
-/// The maximum number of nodes in an error message. More would make the line unreadable.
+/// The maximum number of nodes in an error message. More names would make the line unreadable.
 const NAMED: usize = 20;
 
 struct Nodes<'a>(&'a [String]);
@@ -143,7 +143,7 @@ struct Name {
 }
 
 impl Selector {
-    /// Returns the selector as a query parameter. Labels contain no characters that need escaping (apimachinery
+    /// Returns the selector as a query parameter. Labels contain no characters that need escaping in a selector (apimachinery
     /// `IsValidLabelValue`).
     fn text(&self) -> String {
         let pairs: Vec<String> =
@@ -186,8 +186,9 @@ impl Uninstaller {
     /// Deletes the agents' DaemonSet, and waits until all its pods are gone.
     ///
     /// # Errors
-    /// Some pods remain, or the API server does not report their state. On the nodes of these pods the kubelet does not respond.
-    /// Their agents may still serve. The kubelet will not start them again, because their pods are marked as deleted.
+    /// Some pods remain, or the API server does not report their state. A pod remains if its node's kubelet does not respond.
+    /// The agent in such a pod may still serve. The kubelet will not start that agent again, because the pod is marked as
+    /// deleted.
     pub async fn delete_agents(&self, daemonset: &str) -> Result<(), UninstallError> {
         let (start, mut selector) = (self.link.clock.now(), None);
         while !self.is_done(start, self.agents_left(daemonset, &mut selector).await).await? {}
@@ -276,8 +277,8 @@ impl Uninstaller {
         Ok(false)
     }
 
-    /// Deletes a DaemonSet; the garbage collector deletes its pods. Returns the selector, or `None` if the DaemonSet does not
-    /// exist.
+    /// Deletes a DaemonSet; the garbage collector deletes its pods. Returns the DaemonSet's label selector, or `None` if the
+    /// DaemonSet does not exist.
     async fn delete(&self, name: &str) -> Result<Option<String>, KubeError> {
         let path = self.path(name);
         let found = match self.call::<DaemonSet>(request::get(&path, ObjectRepresentation::Whole)).await {

@@ -1,30 +1,32 @@
-//! Proves that the view contains all data that has reached this machine.
+//! Proves that the latest snapshot contains all watch data that has reached this machine.
 //!
-//! The agent decides once for each connection which pod has its source address, by the latest snapshot. The API server reports a
-//! pod's end before the next pod at its address can run. But on a machine that is short of CPU, the report can wait unread in the
-//! socket. If a traffic thread then accepts the next pod's first connection, that pod would get the last pod's credentials. So
-//! only a view that is *current* may decide a connection: the agent has applied everything that had reached this machine shortly
-//! before. A traffic thread reads one number to check this. If the last proof is older than [`AGE`], the traffic thread requests
-//! a new proof from the watch thread. The connection then waits for the proof, as it waits for an unknown pod. While connections
-//! arrive, the watch thread renews the proof early.
+//! The agent decides once for each connection which pod has the source address. It uses the latest snapshot of the node's pods,
+//! the *view*. The API server reports a pod's end before the next pod at its address can run. But on a machine that is short of
+//! CPU, the report can wait unread in the socket. If a traffic thread then accepted the next pod's first connection, the next
+//! pod would get the previous pod's credentials. So the agent decides a connection only by a *current* view: a view that
+//! contains everything that had reached this machine shortly before. To check this, a traffic thread reads one number, the time
+//! of the last proof. If the last proof is older than [`AGE`], the traffic thread requests a new proof from the watch thread.
+//! The client's request waits for the proof, just as it waits while its pod is unknown. While connections arrive, the watch
+//! thread renews the proof before it is too old.
 //!
-//! The proof depends on tokio's current-thread runtime. The watch, its connection, the writer and the prover have one such
-//! runtime to themselves ([`crate::watch_thread`]). A task that yields runs again only after the runtime has asked the kernel for
-//! input. Suppose that the prover yields for a few rounds, the watch reads nothing, and the writer has nothing to publish. Then
-//! the runtime has read everything that had arrived before the first round.
+//! The proof depends on tokio's current-thread runtime. The watch, its connection, the snapshot writer and the prover share one
+//! such runtime ([`crate::watch_thread`]). A task that yields runs again only after the runtime has asked the kernel for input.
+//! Suppose that the prover yields for a few rounds, the watch reads nothing, and the writer has nothing to publish. Then the
+//! runtime has read everything that had arrived before the first round.
 //!
-//! Between two connections of the watch, the watch receives nothing, and that silence proves nothing. The view counts as not
-//! current for [`RESUMING`]. After that time the silence counts as an outage, and the agent serves known pods. This is safe
-//! because a kubelet that receives nothing starts no pods on the node. An API server that fails by itself (5xx) counts as
-//! unreachable, like a silent one. An API server that refuses the agent (permission, token, rate limit) still serves the kubelet,
-//! and the kubelet starts pods. So the view is not current until the server accepts the agent again.
+//! While the watch has no connection, it receives nothing, so its silence proves nothing. For [`RESUMING`] after the end of a
+//! connection, the view does not count as current. After that time, the agent assumes an outage of the API server and serves
+//! the pods of the last view. This is safe because in an outage the kubelet receives nothing either and starts no pods on the
+//! node. The agent also assumes an outage if the API server responds with 5xx. An API server that refuses the agent
+//! (permission, token, rate limit) still serves the kubelet, and the kubelet starts pods. So the view is not current until the
+//! API server accepts the agent again.
 //!
-//! A list shows one moment. Only a watch that starts at that moment reports later changes. So the view is not current before the
-//! first watch is open, however long that takes. The view is also not current while the watch restarts because its position was
-//! lost. An API server that reports a lost position also serves the kubelet, so this is not an outage. If the server then falls
-//! silent, it becomes an outage.
+//! A list shows the pods at one moment, and only a watch that starts at that moment reports later changes. So the view is not
+//! current before the first watch is open, however long that takes. The view is also not current while the watch restarts
+//! because its position was lost. An API server that reports a lost position also serves the kubelet, so the agent does not
+//! assume an outage. If the API server then stops responding, the agent assumes an outage.
 //!
-//! No local proof covers data that the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
+//! The proof does not cover data that the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,36 +37,39 @@ use tokio::sync::Notify;
 
 /// The maximum age of a proof.
 ///
-/// It is far shorter than the time between a pod's end and the first process of the next pod at its address. That time includes
-/// the network namespace, the network plugin and the container: hundreds of milliseconds. It is far longer than a proof takes, so
-/// a storm of new connections costs 50 proofs per second instead of one proof per connection.
+/// This age is far shorter than the time between a pod's end and the first process of the next pod at its address. In that
+/// time, the node sets up the network namespace, the pod's network and the container, which takes hundreds of milliseconds. The
+/// age is also far longer than a proof takes. A storm of new connections costs about 100 proofs per second ([`RENEWAL`])
+/// instead of one proof per connection.
 pub(crate) const AGE: Duration = Duration::from_millis(20);
 
-/// The interval at which proofs are renewed while connections arrive. An early renewal saves connections the wait for a proof. A
-/// wait costs two thread switches. On a busy machine, that is most of the latency of a quiet pod's slowest connections. Half of
-/// [`AGE`] remains for the proof itself.
+/// The interval at which the prover renews the proof while connections arrive. Because of the early renewal, connections rarely
+/// wait for a proof. A wait costs two thread switches. On a busy machine, these switches are most of the latency of a quiet
+/// pod's slowest connections. The other half of [`AGE`] remains for the proof itself.
 const RENEWAL: Duration = Duration::from_millis(10);
 
-/// The number of renewals without any check by a connection, after which renewals stop. It corresponds to 0.5 s.
+/// The number of renewals after which the prover stops if no connection checked the proof meanwhile. These renewals take 0.5 s.
 const UNSEEN: u32 = 50;
 
-/// The time in which an ended watch may resume before the silence counts as an outage. The first attempts come within 0.1 s and
-/// 0.3 s. The agent holds each client's request for longer than this time, so an outage refuses no known pod.
+/// The time after the end of a watch stream at which the agent assumes an outage, if the watch has not resumed. The watch makes
+/// its first two attempts within 0.1 s and 0.3 s. The agent holds each client's request for longer than this time, so it
+/// refuses no known pod in an outage.
 const RESUMING: Duration = Duration::from_millis(300);
 
-/// The number of yields: one asks the kernel, one carries the input through connection, watch and writer, and one is spare.
+/// The number of yields in one check. In the first, the runtime asks the kernel for input. In the second, the input passes
+/// through the connection, the watch and the writer. The third is spare.
 const ROUNDS: usize = 3;
 
 /// The time of the last proof, and the signals that produce the next one.
 #[derive(Debug, Default)]
 pub(crate) struct ViewFreshness {
-    /// The start time of the last proof, in nanoseconds; 0 means never.
+    /// The start time of the last proof, in nanoseconds; 0 means that there is no proof yet.
     proven: AtomicU64,
     /// True if a connection has checked the proof since the prover last read this flag.
     looked: AtomicBool,
     wanted: Notify,
     renewed: Notify,
-    /// The time in nanoseconds since which the watch has no open stream; or [`OPEN`], [`FIRST`] or [`ANEW`].
+    /// The time at which the last stream of the watch ended, in nanoseconds; or [`OPEN`], [`FIRST`] or [`ANEW`].
     unwatched: AtomicU64,
     /// Signals a change of `unwatched`.
     rewatched: Notify,
@@ -85,8 +90,8 @@ const ANEW: u64 = 1;
 const OPEN: u64 = 2;
 
 impl ViewFreshness {
-    /// True if, at `then`, the view contained everything that had arrived shortly before. If it returns false, the attester requests
-    /// another proof.
+    /// True if, at `then`, the view contained everything that had arrived shortly before. Otherwise the function also requests
+    /// a new proof.
     pub(crate) fn is_fresh_at(&self, then: Moment) -> bool {
         if !self.looked.load(Ordering::Relaxed) {
             self.looked.store(true, Ordering::Relaxed);
@@ -99,8 +104,8 @@ impl ViewFreshness {
         is_proven
     }
 
-    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. It does not check the time of its own end: on a
-    /// machine with long scheduling delays, every proof would then be too old, and no connection would get a response.
+    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. The proof can be older than [`AGE`] when this
+    /// function returns. If that were an error, no connection would get a response on a machine with long scheduling delays.
     pub(crate) async fn wait_until_fresh(&self, clock: &Clock) {
         let since = clock.now();
         loop {
@@ -118,7 +123,7 @@ impl ViewFreshness {
         self.rewatched.notify_one();
     }
 
-    /// Records that the stream has ended. If several attempts fail, the first end counts.
+    /// Records that the stream has ended. If the attempts to resume it fail, the recorded time stays.
     pub(crate) fn stream_ended(&self, now: Moment) {
         self.turn(OPEN, now.as_nanos().max(OPEN + 1));
     }
@@ -156,7 +161,7 @@ impl ViewFreshness {
         self.publication.notify_one();
     }
 
-    /// Waits until a stream is open or an outage has begun.
+    /// Waits until a stream is open or the agent assumes an outage.
     async fn watched(&self, clock: &Clock) {
         loop {
             let rewatched = self.rewatched.notified();
@@ -174,8 +179,8 @@ impl ViewFreshness {
         }
     }
 
-    /// Waits until everything that had arrived at some moment is read and published, and returns that moment. If the input
-    /// contains the end of the watch, the wait starts again, because an ended watch received nothing afterwards.
+    /// Waits until everything that had arrived at some moment is read and published, and returns that moment. If the watch's
+    /// stream ends or opens meanwhile, the wait starts again, because an ended watch receives nothing more.
     async fn drained_in_one_watch(&self, clock: &Clock) -> Moment {
         loop {
             self.watched(clock).await;
@@ -207,14 +212,15 @@ impl ViewFreshness {
             if self.published.load(Ordering::Acquire) == before {
                 return;
             }
-            // Wait for the writer. If the writer has already published, its permit is stored, and this returns at once.
+            // Wait until the writer publishes. If the writer has published since the check above, the stored permit ends this
+            // wait at once.
             self.publication.notified().await;
         }
     }
 }
 
-/// Makes proofs on request, without end, and renews them while connections check them. It must run on the runtime of the watch
-/// and the writer; [`crate::watch_thread`] ensures this.
+/// Makes proofs on request and renews them while connections check them. Never returns. The function must run on the runtime of
+/// the watch and the writer; [`crate::watch_thread`] ensures this.
 pub(crate) async fn run_freshness_checks(current: Arc<ViewFreshness>, clock: Clock) {
     loop {
         current.wanted.notified().await;

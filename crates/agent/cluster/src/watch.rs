@@ -1,13 +1,15 @@
 //! Lists and watches the objects of one kind, and reports changes without end.
 //!
 //! Each kind has its own task, connection and back-off, so that a stuck or forbidden watch delays no other watch. Bookmarks
-//! measure staleness.
+//! show that a quiet watch still works.
 //!
 //! The rules come from the Kubernetes documentation "Efficient detection of changes":
-//! - The watch begins with a consistent list and continues from the list's version. Each event and bookmark moves the position.
-//! - After a broken connection, the watch resumes from its position. After an expired position (410), it starts again with a
-//!   list.
-//! - After any other error *event* it also starts again, because a list returns what the watch could not.
+//! - The watch begins with a consistent list and continues from the list's version. Each event and bookmark moves the position,
+//!   which is the version from which the watch can resume.
+//! - After a broken connection, the watch resumes from its position. If the position has expired (410), the watch starts again
+//!   with a list.
+//! - After any other error *event*, the watch also starts again with a list, because the list contains the changes that the
+//!   watch could not deliver.
 //! - A watch that is silent for longer than the interval between bookmarks counts as dead, even if its TCP connection is open.
 
 use std::sync::Arc;
@@ -54,12 +56,13 @@ pub(crate) struct WatchedCollection {
 }
 
 /// The number of objects in a page of a list. The page is small because the agent holds it as text (about 10 KiB per pod) and
-/// then as objects. With 100, a list of 2,000 pods left 700 more bytes resident for each pod. Since Kubernetes 1.34 the API
-/// server serves pages from its cache (ListFromCacheSnapshot), so smaller pages cost the server nothing extra.
+/// then as objects. With pages of 100 objects, the agent's resident memory after a list of 2,000 pods was larger by 700 bytes
+/// per pod. Since Kubernetes 1.34 the API server serves pages from its cache (ListFromCacheSnapshot), so smaller pages cost the
+/// server nothing extra.
 const PAGE: u32 = 25;
 
-/// The range of times for which the server is asked to keep a watch open, in seconds. A random value from the range prevents all
-/// nodes of a cluster from reconnecting together.
+/// The range of the durations for which the agent asks the API server to keep a watch open, in seconds. The agent draws a
+/// random duration, so that the nodes of a cluster do not all reconnect together.
 const OPEN: std::ops::Range<u32> = 240..290;
 
 /// One running watch.
@@ -74,7 +77,7 @@ pub(crate) struct ListWatch<T, U> {
     pauses: RetryBackoff,
 }
 
-/// The reason why a round of the watch ended early.
+/// The reason why a round of the watch (one list or one stream) ended early.
 enum WatchRoundError {
     /// The round failed. The next round continues from the position.
     Failed(KubeError),
@@ -87,7 +90,7 @@ enum WatchRoundError {
 impl From<KubeError> for WatchRoundError {
     fn from(failure: KubeError) -> Self {
         match failure {
-            // From the same position, the server would send the unreadable event again.
+            // After `Unreadable` and `TooLarge`, the server would send the same event again from the same position.
             KubeError::Expired | KubeError::Unreadable(_) | KubeError::TooLarge(_) => Self::Lost(failure),
             _ => Self::Failed(failure),
         }
@@ -126,7 +129,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         }
     }
 
-    /// Requests a list, or only the position, and sends the result.
+    /// Requests a list, or only the position, and sends the result to the receiver of the changes.
     async fn begin(&mut self) -> Result<(), WatchRoundError> {
         let (items, version) = match self.source.start {
             WatchOrigin::List => self.list().await?,
@@ -143,7 +146,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         let (mut items, mut next, mut limit) = (Vec::new(), None, PAGE);
         loop {
             let page = match self.page(limit, &next).await {
-                // The objects are very large. Halve the page, down to one object, before the list fails.
+                // The objects are very large. Retry with half the page size, down to one object, before the list fails.
                 Err(KubeError::TooLarge(_)) if limit > 1 => {
                     limit /= 2;
                     continue;
@@ -189,7 +192,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
             }
             told = true;
         }
-        // A watch normally ends after some events. A stream that ends without any event counts as an outage.
+        // A watch normally ends after some events. A stream that ends without any event counts as a failure.
         if told { Ok(()) } else { Err(KubeError::WatchEnded.into()) }
     }
 

@@ -1,7 +1,7 @@
-//! Measures the age of each watch: the time since the API server last sent anything on it.
+//! Records the failures and the age of each watch. The age is the time since the API server last sent anything on the watch.
 //!
-//! A watch writes these values; other threads read them. A healthy watch of a quiet node receives a bookmark about once a minute.
-//! So its age varies between 0 and a little over 60 s. A larger age means trouble.
+//! A watch writes these values; other threads read them. A healthy watch of a quiet node receives a bookmark about once a
+//! minute, so its age varies between 0 and a little over 60 s. A larger age means that the watch receives nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub struct WatchHealth {
     pub kind: &'static str,
     /// The time since the last event, bookmark or list; `None` before the first.
     pub age: Option<Duration>,
-    /// The number of starts of the watch, including the first. It grows when a position expires.
+    /// The number of starts of the watch, including the first. It grows when the watch has lost its position and starts again.
     pub lists: u64,
     /// The number of failed attempts.
     pub failures: u64,
@@ -55,18 +55,18 @@ impl WatchState {
         self.kind
     }
 
-    /// Records that the API server sent something. Returns `true` if this ends a failure.
+    /// Records that the API server sent something. Returns `true` if the watch was interrupted until now.
     pub(crate) fn record_activity(&self, now: Moment) -> bool {
         self.heard.store(now.as_nanos().max(1), Ordering::Relaxed);
         self.trouble.load().is_some() && self.trouble.swap(None).is_some()
     }
 
-    /// Records that the watch starts from the beginning.
+    /// Records that the watch starts with a new list or position.
     pub(crate) fn record_list(&self) {
         self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records a failed attempt. Returns `true` if the watch worked before it.
+    /// Records a failed attempt. Returns `true` if the watch worked before this attempt.
     pub(crate) fn record_failure(&self, why: &impl ToString) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.trouble.swap(Some(Arc::new(why.to_string()))).is_none()

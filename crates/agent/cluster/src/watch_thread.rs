@@ -1,15 +1,16 @@
-//! Runs the watch thread: the watches, the snapshot writer and the prover, and nothing else.
+//! Runs the watch thread: the watches, the snapshot writer, the prover, and one task of the caller.
 //!
-//! Without this thread the agent cannot decide a connection ([`crate::view_freshness`]). So the thread must not do slow work, or
-//! work that other parties can slow down: no token requests, no events, no pages for operators.
+//! Without this thread the agent cannot decide a connection ([`crate::view_freshness`]). So the thread must not do slow work,
+//! or work that pods, clouds or operators can slow down. It sends no token requests and no events, and it serves no pages for
+//! operators.
 //!
-//! **The proof needs one runtime for watch and prover.** The prover proves that its runtime has read everything that had arrived.
-//! The proof says nothing about a watch whose connection another runtime drives. hyper drives a connection on the runtime that
-//! opened it, and a client reuses an idle connection for requests from any thread. So if two threads shared a client, the watch
-//! could run over a connection that the other thread drives. The types prevent this. [`WatchThread`] contains no client, only a
-//! function that creates one. [`WatchThread::run`] creates the runtime and then the client inside the runtime, and shares
-//! neither. [`crate::ClusterClient`] sends requests on the control thread. It has no watch, writer or prover that could use its
-//! client.
+//! **The proof needs one runtime for watch and prover.** The prover proves that its runtime has read everything that had
+//! arrived. The proof does not cover a watch whose connection another runtime drives. The library hyper drives a connection on
+//! the runtime that opened the connection, and a client reuses an idle connection for requests from any thread. So if two
+//! threads shared a client, the watch could run over a connection that the other thread drives. The types prevent this.
+//! [`WatchThread`] contains no client, only a function that creates one. [`WatchThread::run`] creates the runtime and then the
+//! client inside the runtime, and shares neither with another thread. [`crate::ClusterClient`] has a separate client on the
+//! control thread, and no watch, writer or prover that could use that client.
 
 use std::sync::Arc;
 
@@ -55,8 +56,8 @@ pub enum WatchThreadError {
     /// The credentials became invalid after they were checked.
     #[error(transparent)]
     Access(#[from] KubeAccessError),
-    /// A task panicked. The panic was logged where it happened.
-    #[error("a watch, the snapshot writer or the prover ended unexpectedly")]
+    /// A task ended or panicked. A panic was logged where it happened.
+    #[error("a task on the watch thread ended unexpectedly")]
     Ended,
 }
 
@@ -79,17 +80,18 @@ impl WatchThread {
         }
     }
 
-    /// Runs the watches on the calling thread only, until `end` is ready. `beside` runs on the same thread. It is work that must
-    /// stay in step with the view; it must be quick and send no requests.
+    /// Runs the watches on the calling thread only, until `end` is ready. `beside` runs on the same thread. It is a task that
+    /// must stay in step with the view. The task must be quick and must send no requests.
     ///
     /// # Errors
-    /// The thread cannot start, or one of its tasks has ended. The last view stays readable, but it no longer counts as current.
+    /// The client or the runtime cannot be created, or one of the tasks has ended. The last snapshot stays readable, but it no
+    /// longer counts as current.
     pub fn run(
         self,
         beside: impl Future<Output = ()>,
         end: impl Future<Output = ()>,
     ) -> Result<(), WatchThreadError> {
-        // A blocking thread resolves the API server's name. One thread is enough, because each thread costs a stack.
+        // hyper resolves the API server's name on a blocking thread. One such thread is enough, and each thread costs a stack.
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
         let ended = runtime.block_on(async {
@@ -122,7 +124,8 @@ impl WatchThread {
     }
 }
 
-/// Creates the pods' watch. The server filters out pods that have ended, because a node may have hundreds of finished jobs.
+/// Creates the watch of pods. Its selector excludes pods that have ended, because a node can have hundreds of pods of finished
+/// Jobs.
 pub(crate) fn watch_pods(
     node: &NodeName,
     annotations: ParsedAnnotationKeys,

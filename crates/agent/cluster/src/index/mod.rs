@@ -1,42 +1,47 @@
 //! Maps addresses to pods. This module does no I/O and reads no clock.
 //!
-//! [`PodIndex`] is the writer's table; [`PodSnapshot`] is the immutable view for all readers. One writer updates the index with
-//! methods such as [`PodIndex::apply_pod`], [`PodIndex::remove_pod`] and [`PodIndex::replace_pods`]. Then it calls
-//! [`PodIndex::snapshot`].
+//! [`PodIndex`] is the snapshot writer's table; [`PodSnapshot`] is the immutable view for all readers. The snapshot writer
+//! updates the index with methods such as [`PodIndex::apply_pod`], [`PodIndex::remove_pod`] and [`PodIndex::replace_pods`], and
+//! creates a snapshot with [`PodIndex::snapshot`].
 //!
-//! **Which pod has an address?** The result decides who gets credentials. So in doubt the rules name no pod:
+//! **Which pod has an address?** The result decides which pod gets credentials. In case of doubt, these rules name no pod:
 //!
-//! - An address names a pod only if exactly one live pod claims it. Two live claims are [`PodLookupError::Ambiguous`].
-//! - A hostNetwork pod claims no address. It shares the node's address with all other processes on the node.
-//! - A pod in a terminal phase is gone. The kubelet reports Succeeded or Failed after the last container ended. So the pod sends
-//!   no more requests, and its address is free for the next pod before the object disappears.
-//! - A pod that is being deleted **keeps** its identity until it is gone, because graceful shutdown needs credentials, usually to
-//!   flush data to a bucket. But the kubelet frees its address before the API server knows. And the kubelet reports the next
-//!   pod's address up to a second after that pod started. So while any pod of the node has no address, that pod may have the
-//!   ending pod's address. Then the address names no pod. The cost: while a pod starts, new connections of a pod that shuts down
-//!   get 503 for about a second. The gain: the new pod never gets the old pod's credentials. A pod without an address counts for
-//!   [`SETTING_UP`] only, so that a stuck pod does not withhold the addresses of all later pods that shut down. Only new
-//!   decisions are withheld ([`PodSnapshot::pod_at`]). The ending pod stays the last known holder of the address
-//!   ([`PodSnapshot::claimant`]), and earlier decisions stand. A connection belongs to the network namespace in which it began,
-//!   so the next pod at the address does not inherit it.
-//! - A deleted pod loses its address by the wall clock, [`DELETION_LEEWAY`] after the deletion time. The API server sets the
-//!   deletion time to the request plus the grace period. So a pod does not keep its address for ever if an unreachable API server
-//!   hides its end. If the node's clock runs ahead by more than the leeway, graceful shutdown is cut short; nothing worse
-//!   happens.
-//! - An address belongs to a sandbox. If the status says that there is no sandbox, or that the kubelet will create another one
-//!   ([`Sandbox::Absent`]), the address belonged to the last sandbox. Runtimes and kubelets keep such an address for a while, but
-//!   another pod may have it by now. It names no pod until the kubelet reports the next sandbox together with its address.
-//! - A reboot ends every sandbox, and the API server's state was then written before the reboot. So for an hour after the
-//!   machine's start an address counts only if its status contains a time after that start
-//!   ([`crate::object::PodStatus::written_after`]). The rule ends after an hour for two reasons. By then every kubelet that
-//!   starts pods has reported all of them. And if the clock was changed or the machine was suspended, a healthy pod must not lose
-//!   its credentials for good.
+//! - A pod *claims* the addresses in its status. An address names a pod only if exactly one live pod claims the address. If two
+//!   live pods claim it, the lookup fails with [`PodLookupError::Ambiguous`].
+//! - A hostNetwork pod claims no address, because it shares the node's address with other processes on the node.
+//! - A pod in a terminal phase (Succeeded or Failed) counts as gone. The kubelet reports a terminal phase after the pod's last
+//!   container has ended, so the pod sends no more requests. Another pod can get the address before the API server deletes the
+//!   object of the ended pod.
+//! - A pod that is being deleted **keeps** its identity until it is gone, because its graceful shutdown needs credentials,
+//!   usually to flush data to a bucket. But the kubelet frees the pod's address before it reports the pod's end. The kubelet
+//!   reports the next pod's address up to a second after the next pod started. So while the status of any pod on the node has
+//!   no address, that pod could already have the address of the ending pod. During this time, the ending pod's address names no
+//!   pod. The cost: while a pod starts, new connections of a pod that shuts down get 503 for about a second. The gain: the new
+//!   pod never gets the old pod's credentials. A pod without an address has this effect for [`SETTING_UP`] only. Otherwise a
+//!   stuck pod would withhold the addresses of all later pods that shut down. The rule affects only new decisions
+//!   ([`PodSnapshot::pod_at`]). The ending pod stays the last known holder of the address ([`PodSnapshot::claimant`]), and its
+//!   open connections keep their identity. A connection belongs to the network namespace in which it began, so the next pod at
+//!   the address does not inherit the old pod's connections.
+//! - A pod that is being deleted loses its address [`DELETION_LEEWAY`] after its deletion time, by the wall clock. The API
+//!   server sets the deletion time to the time of the delete request plus the grace period. This rule ends the claim of a pod
+//!   whose end the agent cannot learn, because the API server is unreachable. If the node's clock runs ahead by more than the
+//!   leeway, the agent stops serving the pod during its graceful shutdown; nothing worse happens.
+//! - An address belongs to a pod sandbox. [`Sandbox::Absent`] means that the pod has no sandbox, or that the kubelet will
+//!   create another sandbox. The address in such a status belonged to the previous sandbox. Runtimes and kubelets report such
+//!   an address for a while, but another pod could already have it. The address names no pod until the kubelet reports the next
+//!   sandbox together with its address.
+//! - A reboot ends every sandbox, but the API server still reports the statuses from before the reboot. So for an hour after
+//!   the machine's start, an address counts only if the pod's status contains a time after that start
+//!   ([`crate::object::PodStatus::written_after`]). The rule ends after an hour for two reasons. By then, a kubelet that starts
+//!   pods has reported all of them. And a healthy pod must not lose its credentials for good because the clock was changed or
+//!   the machine was suspended.
 //! - A pod without ServiceAccount (a mirror pod) has no identity, but it occupies its address like any other pod.
 //!
-//! **Remaining gap, which only kernel attestation closes:** a pod that ends *by itself* frees its address before its status says
-//! so. The gap lasts some tens of milliseconds, or as long as the API server is unreachable. In this gap, the network plugin
-//! could give the same address to the next pod. Then the agent takes that pod for the old one until the status arrives. Plugins
-//! avoid such reuse unless their range is exhausted: host-local goes round its range, and the AWS plugin waits 30 s.
+//! **Remaining gap, which only kernel attestation closes:** when a pod ends *by itself*, its address is free before the API
+//! server reports the pod's end. The gap lasts some tens of milliseconds, or as long as the API server is unreachable. In this
+//! gap, the network plugin could give the same address to the next pod. Then the agent takes the next pod for the old pod until
+//! the report arrives. Network plugins avoid such reuse unless their address range is exhausted: host-local first assigns the
+//! rest of its range, and the AWS plugin waits 30 s.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -58,15 +63,15 @@ use object_cache::{FetchTicket, ObjectCache};
 /// for the same time. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
 pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 
-/// The time during which a pod without an address may have just received another pod's address. It starts when the pod is first
-/// seen without an address.
+/// The time during which a pod without an address in its status could already have the address of an ending pod. The time
+/// starts with the first snapshot that shows the pod without an address.
 ///
-/// A kubelet starts to create a pod's sandbox as soon as it learns of the pod. That takes seconds, or tens of seconds on a node
-/// where many pods start at once. A pod that still has no sandbox then waits for something else (a volume, a network plugin, a
-/// place). It is no longer related to the pod that ends. When it gets its sandbox later, the agent treats it like every pod whose
-/// predecessor ended by itself: the kubelet reports the end before it can create the next sandbox (pkg/kubelet/kubelet.go,
-/// `SyncTerminatingPod`: stop the sandbox, then set the terminal phase, since 1.27). The wall clock measures this time, as it
-/// does for deletions.
+/// A kubelet starts to create a pod's sandbox as soon as it learns of the pod. The creation takes seconds, or tens of seconds
+/// on a node where many pods start at once. A pod that has no sandbox after [`SETTING_UP`] waits for something else, such as a
+/// volume, a network plugin or free resources. Such a pod has no connection with the pod that ends. When it gets its sandbox
+/// later, the agent treats it like a pod whose predecessor at the address ended by itself. The kubelet reports the
+/// predecessor's end before it can create the next sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the sandbox,
+/// then set the terminal phase, since 1.27). The agent measures [`SETTING_UP`] by the wall clock, like deletion times.
 const SETTING_UP: Duration = Duration::from_secs(60);
 
 /// One pod of this node, as readers see it. A record is immutable; each change creates a new record.
@@ -76,7 +81,7 @@ pub struct PodRecord {
     pub pod: Pod,
     /// The pod's own addresses, canonical and sorted. The node's addresses are left out.
     pub addresses: Box<[IpAddr]>,
-    /// True if the pod shares the node's network, so that its address does not identify it.
+    /// True if the pod shares the node's network, so that its address does not identify the pod.
     pub host_network: bool,
     /// True if the API server was asked to delete the pod.
     pub terminating: bool,
@@ -99,7 +104,8 @@ impl PodRecord {
 /// The reason why a lookup by address finds no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodLookupError {
-    /// No live pod of this node has the address, or the pod has no identity. The pod may become known later.
+    /// No live pod of this node has the address, or the pod has no identity. A later snapshot can contain a pod with the
+    /// address.
     #[error("no pod of this node has this address")]
     Absent,
     /// More than one live pod may have the address.
@@ -107,15 +113,15 @@ pub enum PodLookupError {
     Ambiguous,
 }
 
-/// Everything known about this node at one moment. It uses sorted slices, because each event creates a snapshot and maps would be
-/// three times as large.
+/// The known pods of this node at one moment. The snapshot uses sorted slices, because maps would be three times as large and
+/// most pod events create a new snapshot.
 #[derive(Debug, Default)]
 pub struct PodSnapshot {
     version: u64,
     complete: bool,
     /// The live pods with an identity, sorted by UID.
     pods: Box<[Arc<PodRecord>]>,
-    /// The claims, sorted by address. Each address occurs once.
+    /// The claimed addresses, sorted. Each address occurs once.
     claims: Box<[(IpAddr, Claim)]>,
 }
 
@@ -130,12 +136,13 @@ enum Claim {
 }
 
 impl PodSnapshot {
-    /// Returns a number that grows with every snapshot; [`crate::NodePods::newer_than`] waits for it.
+    /// Returns a number that grows with every snapshot; [`crate::NodePods::newer_than`] waits for a larger number.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// True if the API server has listed the node's pods at least once. Before that, a missing pod means nothing.
+    /// True if the API server has listed the node's pods at least once. Before that, a pod that is missing from the snapshot
+    /// can exist.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -152,8 +159,8 @@ impl PodSnapshot {
         }
     }
 
-    /// Returns the only known pod that claims `address`, even if an unknown pod may have the address by now. Use it to keep an
-    /// earlier decision for that pod, not to make a decision.
+    /// Returns the only known pod that claims `address`, even if another pod may have the address by now. Use the result to
+    /// keep an earlier decision for that pod, not to make a new decision.
     pub fn claimant(&self, address: IpAddr) -> Option<&Arc<PodRecord>> {
         match self.claim(address) {
             Some(Claim::One(record) | Claim::Withheld(record)) => Some(record),
@@ -179,24 +186,24 @@ impl PodSnapshot {
     }
 }
 
-/// A request to read one object.
+/// A request to fetch one ServiceAccount or namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectFetch {
     pub(crate) object: RelatedObject,
     pub(crate) ticket: FetchTicket,
 }
 
-/// The snapshot writer's table of this node's pods and of the objects to which they belong.
+/// The snapshot writer's table of this node's pods, with their ServiceAccounts and namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct PodIndex {
     version: u64,
     complete: bool,
     pods: HashMap<Arc<str>, Entry>,
-    /// The deletion time plus [`DELETION_LEEWAY`] of each pod whose deletion was requested.
+    /// The end of each pod that is being deleted: its deletion time plus [`DELETION_LEEWAY`].
     ends: HashMap<Arc<str>, SystemTime>,
-    /// The time of the first snapshot that showed each pod without an address.
+    /// The pods without an address, each with the time of the first snapshot that showed the pod without an address.
     setting_up: HashMap<Arc<str>, SystemTime>,
-    /// The time of the machine's start; `None` if the start is long ago.
+    /// The time of the machine's start; `None` if the start is more than an hour ago.
     boot: Option<SystemTime>,
     accounts: ObjectCache<ServiceAccount>,
     namespaces: Namespaces,
@@ -204,7 +211,7 @@ pub(crate) struct PodIndex {
 
 #[derive(Debug)]
 enum Namespaces {
-    /// No cloud selects keys on namespaces. All pods share this value, and it contains nothing unknown.
+    /// No cloud selects annotation keys of namespaces. All pods share this value, which has no annotations and counts as read.
     Unasked(RelatedAnnotations),
     Asked(ObjectCache<Arc<str>>),
 }
@@ -275,9 +282,9 @@ impl PodIndex {
             Sandbox::Unknown | Sandbox::Ready(_) => pod.status.addresses().into_boxed_slice(),
         };
         let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
-        // This also holds for a pod that is being deleted: the kubelet may have been creating its sandbox.
+        // A pod that is being deleted can lack an address too, because the kubelet may still be creating its sandbox.
         let lacks_address = addresses.is_empty() && !pod.spec.host_network;
-        // A kubelet never writes a status without any time, and the index cannot judge such a status.
+        // A status without any time does not come from a kubelet, and the index cannot tell its age.
         let told = pod.status.written_after().filter(|_| !pod.spec.host_network);
         let is_from_before = told.zip(self.boot).is_some_and(|(told, boot)| told < boot);
         let occupant = if pod.spec.service_account_name.is_empty() {
@@ -336,7 +343,8 @@ impl PodIndex {
         }
     }
 
-    /// Applies a watch event on any object of the cluster. Returns `true` if it changes a pod of this node.
+    /// Applies a watch event about any ServiceAccount or namespace of the cluster. Returns `true` if the event changes the
+    /// record of a pod of this node.
     pub(crate) fn apply_object(&mut self, object: &RelatedObject, told: &RelatedAnnotations) -> bool {
         let is_news = match object {
             RelatedObject::ServiceAccount(key) => self.accounts.apply(key, told),
@@ -348,7 +356,8 @@ impl PodIndex {
         is_news
     }
 
-    /// Applies the result of a fetch, unless its ticket was voided. Returns `true` if it changes a pod of this node.
+    /// Applies the result of a fetch, unless its ticket is void. Returns `true` if the result changes the record of a pod of
+    /// this node.
     pub(crate) fn apply_fetched(
         &mut self,
         ObjectFetch { object, ticket }: &ObjectFetch,
@@ -381,7 +390,7 @@ impl PodIndex {
         }
     }
 
-    /// Requests a fetch of all objects of this kind, because its watch does not report earlier changes.
+    /// Requests a fetch of each known object of this kind, because the new watch does not report changes from before its start.
     pub(crate) fn watch_started(&mut self, kind: RelatedKind) {
         match kind {
             RelatedKind::ServiceAccount => self.accounts.refetch_all(),
@@ -400,15 +409,16 @@ impl PodIndex {
         accounts.chain(namespaces).collect()
     }
 
-    /// Sets the time of the machine's start, by which later statuses are judged. `None` ends this judgement, because the start is
-    /// long ago. Returns `true` if the call turns the judgement on or off.
+    /// Sets the time of the machine's start. The index then ignores addresses in statuses that were written before that time.
+    /// `None` turns this check off, because the start is long ago. Returns `true` if the call turns the check on or off.
     pub(crate) fn set_boot_time(&mut self, boot: Option<SystemTime>) -> bool {
         let is_another = self.boot.is_some() != boot.is_some();
         self.boot = boot;
         is_another
     }
 
-    /// Creates the next snapshot for the time `now`, without the pods whose end has passed. Forgets objects that no pod uses.
+    /// Creates the next snapshot for the time `now`, without pods that have ended. Forgets ServiceAccounts and namespaces that
+    /// no pod uses.
     pub(crate) fn snapshot(&mut self, now: SystemTime) -> PodSnapshot {
         self.version += 1;
         self.note_setting_up(now);
@@ -474,7 +484,8 @@ impl PodIndex {
         }
     }
 
-    /// Returns the next time at which a snapshot changes without an event: a pod's end passes, or a pod counts as stuck.
+    /// Returns the next time at which the last snapshot becomes outdated without an event. At that time, a pod that is being
+    /// deleted reaches its end, or [`SETTING_UP`] ends for a pod without an address.
     pub(crate) fn next_change_at(&self, now: SystemTime) -> Option<SystemTime> {
         let ends = self.ends.values().copied();
         let stuck = self.setting_up.values().map(|since| *since + SETTING_UP);
@@ -490,7 +501,8 @@ impl Entry {
         }
     }
 
-    /// Returns the pod's claim on its addresses. With `is_withheld` the pod is ending, and another pod may have its address.
+    /// Returns the pod's claim on its addresses. `is_withheld` means that the pod is being deleted and another pod may have its
+    /// address.
     fn claim(&self, is_withheld: bool) -> Claim {
         match self.record() {
             None => Claim::Nameless,
@@ -500,8 +512,8 @@ impl Entry {
     }
 }
 
-/// Returns the pod's own annotations. Reuses the annotations of the last record if they are equal, so that a status change copies
-/// none.
+/// Returns the pod's own annotations. Reuses the annotations of the last record if they are equal, so that a status change
+/// copies no annotations.
 fn pod_annotations(pod: &PodObject, old: Option<&PodRecord>) -> Annotations {
     let new = &pod.metadata.annotations;
     old.map(|old| &old.annotations.pod).filter(|old| *old == new).unwrap_or(new).clone()

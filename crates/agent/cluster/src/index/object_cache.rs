@@ -1,8 +1,8 @@
-//! Caches the annotations of the objects of one kind to which this node's pods belong, and selects the objects to fetch.
+//! Caches the annotations of the ServiceAccounts or of the namespaces of this node's pods, and selects the objects to fetch.
 //!
-//! A watch reports changes from its start on. The agent fetches the earlier state of each object separately. A fetch and the
-//! watch can race; this table decides which result counts. It does not know pods or the content of annotations;
-//! [`super::PodIndex`] has one table per kind.
+//! A watch reports only changes after its start, so the agent fetches each object once. A fetch and the watch can race; this
+//! table decides which result counts. The table does not know pods or the content of annotations. [`super::PodIndex`] has one
+//! table per kind.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,17 +10,19 @@ use std::sync::{Arc, Weak};
 
 use seawall_core::annotations::RelatedAnnotations;
 
-/// A ticket of a fetch. The result of the fetch counts while the strong end of the ticket lives. A ticket is voided in three
-/// cases:
-/// - A watch event about the object arrives. The event is at least as new as the start of the watch, and more events follow.
+/// The ticket of a fetch. The cache uses the result of the fetch only while it holds the `Arc` to which this ticket points. The
+/// cache drops the `Arc`, and the ticket becomes void, in three cases:
+/// - A watch event about the object arrives. The event is newer than the start of the watch, and the watch reports all later
+///   changes, so the fetch is not needed.
 /// - The watch restarts. The fetch may have read a state from before a change that the watch will not repeat.
-/// - The last pod that uses the object leaves.
+/// - The last pod that uses the object is gone.
 pub(crate) type FetchTicket = Weak<()>;
 
 #[derive(Debug)]
 pub(super) struct ObjectCache<K> {
     all: HashMap<K, CachedObject>,
-    /// True once the watch of this kind has a position. A fetch before that could miss a change.
+    /// True once the watch of this kind has a position. A fetch before that could miss a change between the fetch and the start
+    /// of the watch.
     is_watched: bool,
 }
 
@@ -45,8 +47,8 @@ impl<K> Default for ObjectCache<K> {
 }
 
 impl<K: Clone + Eq + Hash> ObjectCache<K> {
-    /// Returns the known annotations of an object. Requests a fetch if the object is new. All pods of the object share the key's
-    /// strings.
+    /// Returns the known annotations of an object. Requests a fetch if the object is new. Also returns the stored key, so that
+    /// all pods of the object share its strings.
     pub(super) fn get_or_request(&mut self, wanted: K) -> (K, RelatedAnnotations) {
         if let Some((key, reading)) = self.all.get_key_value(&wanted) {
             return (key.clone(), reading.told.clone());
@@ -58,13 +60,13 @@ impl<K: Clone + Eq + Hash> ObjectCache<K> {
         (wanted, RelatedAnnotations::NotRead)
     }
 
-    /// Applies a watch event on any object of the cluster. Ignores objects that no pod of this node uses. Returns `true` if the
-    /// annotations changed.
+    /// Applies a watch event about any object of the cluster. Ignores objects that no pod of this node uses. Returns `true` if
+    /// the annotations changed.
     pub(super) fn apply(&mut self, key: &K, told: &RelatedAnnotations) -> bool {
         self.all.get_mut(key).is_some_and(|reading| reading.learn(told))
     }
 
-    /// Applies the result of a fetch, unless its ticket was voided. Returns `true` if the annotations changed.
+    /// Applies the result of a fetch, unless its ticket is void. Returns `true` if the annotations changed.
     pub(super) fn apply_fetched(&mut self, key: &K, ticket: &FetchTicket, told: &RelatedAnnotations) -> bool {
         self.all.get_mut(key).is_some_and(|reading| reading.awaits(ticket) && reading.learn(told))
     }

@@ -1,12 +1,12 @@
 //! Requests, caches and renews a pod's own Kubernetes token for one audience.
 //!
 //! Each token is bound to the pod (`boundObjectRef` with its UID). After the pod is deleted, the API server rejects the token,
-//! and so does every cloud that validates tokens at the API server. So a stolen token becomes worthless. Nothing here runs in the
-//! background: the agent renews a token when a request for it comes after its renewal time. Pods that never request tokens cost
-//! nothing.
+//! and so does every cloud that validates tokens at the API server. For such a cloud, a stolen token becomes worthless. No
+//! background task renews tokens: the agent renews a token when the token is requested after its renewal time. A pod that needs
+//! no token causes no token requests.
 //!
 //! Source of the request: Kubernetes API reference, TokenRequest authentication.k8s.io/v1. Source of the renewal rule:
-//! kubernetes, pkg/kubelet/token/token_manager.go (80 % of its life or a day, with 10 s of jitter).
+//! kubernetes, pkg/kubelet/token/token_manager.go (after 80 % of the token's life or after a day, less up to 10 s of jitter).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl TokenError {
                 Self::PodGone(pod.name.to_string(), message)
             }
             KubeError::NotFound { .. } => Self::AccountGone(account),
-            // The UID in the request belongs to another pod of the same name.
+            // The pod with this name has another UID, so the requested pod is gone.
             KubeError::Conflict(message) => Self::PodGone(pod.name.to_string(), message),
             KubeError::Throttled(_) => Self::Throttled,
             KubeError::Refused { message, .. } => Self::Refused(message),
@@ -69,11 +69,11 @@ impl From<TokenError> for SubjectError {
     }
 }
 
-/// The tokens of one pod, by audience. The pod's record owns the cache and drops it.
+/// The tokens of one pod, by audience. All records of the pod share the cache.
 ///
-/// A list is enough: there is one audience per configured cloud, and a pod cannot choose one. The outer lock is held for a lookup
-/// only. The inner lock is held during a token request. So each pod and audience has one request at a time, and its result serves
-/// all waiting requests.
+/// A list is enough: each configured cloud has one audience, and a pod cannot choose an audience. A task holds the outer lock
+/// only for a lookup, and the inner lock for a whole token request. So the agent sends one request at a time for each pod and
+/// audience, and the result serves all tasks that wait for the inner lock.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache(Mutex<Vec<(Box<str>, Arc<TokenCell>)>>);
 
@@ -83,9 +83,10 @@ impl TokenCache {
     /// Returns the cache entry of this audience, and drops expired entries of other audiences.
     fn slot(&self, audience: &str, now: Moment) -> Arc<TokenCell> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reload can remove an audience. Then no request names it, and its token must not stay here after it expires.
+        // A reload can remove an audience. Then no task asks for that audience, and the cache must not keep its token after the
+        // token expires.
         let is_good = |slot: &Arc<TokenCell>| {
-            // Keep the entry if a request waits for it or if its token is still valid.
+            // Keep the entry if a task uses it or if its token is still valid.
             let holds = |held: tokio::sync::MutexGuard<'_, Option<CachedToken>>| {
                 held.as_ref().is_some_and(|held| now < held.expires)
             };
@@ -111,7 +112,8 @@ struct CachedToken {
     pauses: RetryBackoff,
 }
 
-/// The remaining life at which a token is no longer handed out. The cloud must receive and check the token while it is valid.
+/// The remaining life at which the agent stops using a cached token. The cloud must receive and check a token while it is
+/// valid.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// Requests and caches the tokens of one pod.
@@ -119,7 +121,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 pub(crate) struct PodTokens {
     pub(crate) pod: Pod,
     pub(crate) cache: Arc<TokenCache>,
-    /// The client is shared, because it takes several hundred bytes and each pod has its own `PodTokens`.
+    /// The client, which all pods share. A client takes several hundred bytes, and each pod has its own `PodTokens`.
     pub(crate) link: Arc<TimedKubeClient>,
     pub(crate) lifetime: Duration,
 }
@@ -168,8 +170,8 @@ impl PodTokens {
         }
     }
 
-    /// Creates the cache entry. Its times count from the start of the request (`asked`), because the API server issued the token
-    /// later.
+    /// Creates the cache entry. The token's times count from the start of the request (`asked`). The API server issued the
+    /// token later, so these times are never too late.
     fn hold(&self, answer: TokenResponse, asked: Moment) -> CachedToken {
         let life = Duration::from_secs(answer.spec.expiration_seconds);
         CachedToken {
@@ -196,10 +198,10 @@ impl PodTokens {
     }
 }
 
-/// The maximum time until a renewal, for long-lived tokens.
+/// The maximum time from a token's issue to its renewal. It applies to long-lived tokens.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The maximum time by which a renewal is moved forward.
+/// The maximum random time by which the agent renews a token earlier.
 const JITTER: Duration = Duration::from_secs(10);
 
 /// Returns the time from issue to renewal for a token that lives for `life`. `draw` in 0..=1 selects the jitter.
@@ -207,8 +209,8 @@ fn renewal(life: Duration, draw: f64) -> Duration {
     (life * 4 / 5).min(DAY).saturating_sub(JITTER.mul_f64(draw.clamp(0.0, 1.0)))
 }
 
-/// The fields that the agent reads of a TokenRequest. It uses `expirationSeconds`, not `expirationTimestamp`, because a duration
-/// does not depend on the clocks of the node and the API server.
+/// The fields that the agent reads from a TokenRequest. The agent uses `expirationSeconds`, not `expirationTimestamp`, because
+/// a duration does not depend on the clocks of the node and the API server.
 #[derive(Deserialize)]
 struct TokenResponse {
     spec: AnswerSpec,
