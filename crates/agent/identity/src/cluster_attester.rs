@@ -1,7 +1,7 @@
 //! Applies the configured attestation strategy to the cluster's view of pods.
 //!
-//! The attestation strategies do not know the API server or the kernel's interfaces. This module passes them the cluster's view
-//! of pods and the redirect's records. It makes no decisions.
+//! The attestation strategies do not know the API server or the kernel's interfaces. This module gives the strategies the
+//! cluster's view of pods and the redirect's records. It makes no decisions.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 
 use super::redirect::KernelRecords;
 
-/// The configured attestation strategy with the cluster's view of pods. Each strategy has one variant.
+/// The configured attestation strategy with the cluster's view of pods.
 #[derive(Debug)]
 pub(crate) enum ClusterAttester {
     /// The `source-ip` strategy.

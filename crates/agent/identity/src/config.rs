@@ -46,15 +46,15 @@ impl IdentityConfig {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIdentityConfig {
-    /// The node whose pods are served.
+    /// The name of the node whose pods this agent serves.
     #[serde(serialize_with = "node_name")]
     pub node_name: NodeName,
     /// The kubeconfig for the API server; `None` uses the in-cluster credentials.
     pub kubeconfig: Option<PathBuf>,
-    /// The lifetime to request for the pods' Kubernetes tokens.
+    /// The lifetime that the agent requests for the pods' Kubernetes tokens.
     #[serde(serialize_with = "span")]
     pub(crate) pod_token_lifetime: Duration,
-    /// The key of the taint that the agent removes from the node once it is ready.
+    /// The key of the taint that the agent removes from the node once the agent is ready.
     pub startup_taint: Option<String>,
 }
 
@@ -194,7 +194,7 @@ impl KernelIdentityConfig {
                 DownwardApi::POD
             ));
         }
-        // Port 0 is not assigned yet; port 1 stands in for it.
+        // A listener with port 0 gets its port later, so port 1 stands in for it here.
         let spoken = listen.iter().map(|(address, dialects)| {
             let port = address.port().max(1);
             (SocketAddr::new(address.ip(), port), *dialects)

@@ -1,6 +1,6 @@
-//! The data about the agent's own pod that Kubernetes' downward API provides.
+//! Reads the data about the node and the agent's own pod that Kubernetes' downward API provides.
 //!
-//! All nodes share one configuration file. So data that differs between nodes arrives in environment variables.
+//! All nodes share one configuration file, so environment variables provide the data that differs between nodes.
 
 use std::net::IpAddr;
 
@@ -40,7 +40,8 @@ impl DownwardApi {
         self.pod.as_ref()
     }
 
-    /// Replaces missing values by placeholders. Used to check a configuration outside a pod, where the variables are not set.
+    /// Replaces missing values by placeholders. Use this to check a configuration outside a pod, where the variables are not
+    /// set.
     pub fn or_placeholders(self) -> Self {
         // The address is reserved for documentation (RFC 5737).
         const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));

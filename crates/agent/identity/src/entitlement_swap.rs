@@ -1,23 +1,25 @@
-//! Swaps the entitlements of all pods when the configuration changes, at one moment as seen by every request.
+//! Swaps the entitlements of all pods when the configuration changes, so that no request sees half of the change.
 //!
-//! Each thread has its own dialects, and the pods' entitlements are in the registry, so the two cannot be replaced together. A
-//! request that met an old part and a new part could get what neither configuration gives: the node's own credentials, if the
-//! next configuration federates pods that the last one concealed. So the swap has a moment in between:
+//! Each traffic thread has its own dialects, but the pods' entitlements are in the registry, so the agent cannot replace both
+//! at the same moment. A request that meets the dialects of one configuration and the entitlements of the other could get what
+//! neither configuration allows. For example, if the old configuration conceals pods and the new one federates them, such a
+//! request could get the node's own credentials. So the swap has an intermediate state:
 //!
-//! 1. The pods' entitlements at the changing clouds become *not known*. A request to these clouds waits, as for a pod whose data
-//!    the cluster has not fully reported yet.
-//! 2. Every thread replaces its dialects by those of the new configuration.
+//! 1. The pods' entitlements at the changed clouds become *undecided*. A request to these clouds waits, just as it waits while
+//!    the API server has not reported all data about a pod.
+//! 2. Every traffic thread replaces its dialects by those of the new configuration.
 //! 3. The pods get the entitlements of the new configuration.
 //!
-//! From the first step on, the old configuration answers no new request, on kept connections neither. What threads remember
-//! ([`seawall_server::repeated_request_cache`]) is of no use then: a lookup there checks the pod's entitlements, and its entries belong to
-//! dialects that are gone. The swap takes as long as a message to each thread.
+//! After the first step, the agent answers no new request by the old configuration, not even on a kept-alive connection. The
+//! threads' caches of repeated requests ([`seawall_server::repeated_request_cache`]) do not answer by the old configuration
+//! either. Each lookup checks the pod's entitlements, and step 2 removes the dialects to which the entries belong. The swap
+//! takes about as long as a message to each thread.
 //!
-//! Slow work comes first: credentials that pods hold and would have to fetch anew are fetched while the old configuration still
-//! answers ([`SwapCommand::Prepare`]).
+//! The slow work happens before the swap ([`SwapCommand::Prepare`]). While the old configuration is still in force, the agent
+//! fetches the credentials that pods hold now and that the new configuration needs to fetch again.
 //!
-//! The agent's `reload` sends the commands. The [`EntitlementStore`], which is the only writer of entitlements, executes them.
-//! This module knows no cloud and no file.
+//! The agent's `reload` sends the commands. The task with the [`EntitlementStore`], the only writer of entitlements, executes
+//! them. This module knows no cloud and no file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,15 +31,15 @@ use seawall_core::PodUid;
 use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
-/// The channel on which the entitlement store receives its commands.
+/// The channel on which the task with the entitlement store receives its commands.
 pub type SwapCommands = mpsc::Receiver<SwapCommand>;
 
 /// A command to the entitlement store.
 #[derive(Debug)]
 pub enum SwapCommand {
-    /// Computes the pods' entitlements at these clouds, and returns what must be fetched for them.
+    /// Computes the pods' entitlements at these clouds, and returns the credentials to fetch for them.
     Prepare(Arc<Clouds>, oneshot::Sender<RefetchTasks>),
-    /// Gives the pods these entitlements.
+    /// Replaces the pods' entitlements, in the steps of [`EntitlementSwap`].
     Swap(EntitlementSwap),
 }
 
@@ -50,16 +52,16 @@ impl std::fmt::Debug for RefetchTasks {
     }
 }
 
-/// A swap, step by step.
+/// The clouds of a swap and the signals for its steps.
 #[derive(Debug)]
 pub struct EntitlementSwap {
     /// The clouds of the new configuration.
     pub clouds: Arc<Clouds>,
     /// The names of the clouds whose configuration changes.
     pub changed: Vec<CloudName>,
-    /// Signalled once the pods' entitlements at the changed clouds are not known.
+    /// Signalled once the pods' entitlements at the changed clouds are undecided.
     pub entitlements_cleared: oneshot::Sender<()>,
-    /// Receives the signal that every thread uses the new configuration. Dropped if the swap is abandoned.
+    /// Receives the signal that every thread uses the new configuration. The sender is dropped if the agent abandons the swap.
     pub dialects_replaced: oneshot::Receiver<()>,
     /// Signalled once the pods have their final entitlements.
     pub completion_sender: oneshot::Sender<()>,
@@ -67,10 +69,11 @@ pub struct EntitlementSwap {
 
 /// The only writer of the pods' entitlements.
 pub(crate) trait EntitlementStore {
-    /// All pods.
+    /// Returns all pods.
     fn callers(&self) -> Vec<Arc<PodEntry>>;
 
-    /// Returns the entitlements at these clouds of the pod at index `place` of `callers`. `before` are its present entitlements.
+    /// Returns the entitlements at these clouds of the pod at index `place` of `callers`. `before` contains the pod's present
+    /// entitlements.
     fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements;
 
     /// Wakes requests that wait for a pod.
@@ -81,7 +84,7 @@ pub(crate) trait EntitlementStore {
 #[derive(Debug)]
 pub(crate) struct EntitlementSwapper {
     commands: SwapCommands,
-    /// The pods' entitlements under the next configuration, with the credentials that were fetched for it.
+    /// The pods' entitlements under the next configuration, with the credentials that were fetched for that configuration.
     prepared: BTreeMap<PodUid, Entitlements>,
     open: Option<OpenSwap>,
 }
@@ -91,7 +94,7 @@ pub(crate) struct EntitlementSwapper {
 pub(crate) enum SwapStep {
     /// A command has arrived.
     Execute(SwapCommand),
-    /// The threads' answer has arrived. True if every thread uses the new configuration.
+    /// The threads have replaced their dialects or failed to. True if every thread uses the new configuration.
     Finish(bool),
 }
 
@@ -105,7 +108,7 @@ struct OpenSwap {
     pods: BTreeMap<PodUid, PodSwap>,
 }
 
-/// A pod's entitlements by the configuration in force and by the new one.
+/// A pod's entitlements under the configuration in force and under the new configuration.
 #[derive(Debug, Default)]
 struct PodSwap {
     before: Entitlements,
@@ -125,11 +128,11 @@ impl EntitlementSwapper {
         }
     }
 
-    /// Takes a step. Returns the new clouds if a swap completed.
+    /// Executes a step. Returns the new clouds if a swap completed.
     pub(crate) fn take_step(&mut self, step: SwapStep, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
         match step {
             SwapStep::Execute(SwapCommand::Prepare(clouds, listed)) => {
-                // The sender of the command may not wait any more.
+                // The sender of the command may have stopped waiting for the result.
                 let _ = listed.send(RefetchTasks(self.prepare(store, &clouds)));
                 None
             }
@@ -141,8 +144,9 @@ impl EntitlementSwapper {
         }
     }
 
-    /// Decides the entitlements of a pod that is new or has changed. `decide` decides by a configuration, given the pod's entitlements
-    /// under it so far. During a swap, the result has nothing at the changing clouds.
+    /// Decides the entitlements of a pod that is new or has changed. `decide` computes the pod's entitlements under the given
+    /// configuration; its second argument contains the pod's earlier entitlements under that configuration. During a swap, the
+    /// result has no entitlements at the changed clouds.
     pub(crate) fn decide(
         &mut self,
         uid: &PodUid,
@@ -156,7 +160,7 @@ impl EntitlementSwapper {
         pod.before.without(&swap.changed)
     }
 
-    /// Drops what is kept for pods that are gone, and with it their leases.
+    /// Drops the entitlements and leases that this swapper keeps for pods that are gone.
     pub(crate) fn retain(&mut self, is_known: impl Fn(&PodUid) -> bool) {
         self.prepared.retain(|uid, _| is_known(uid));
         if let Some(swap) = &mut self.open {
@@ -176,7 +180,7 @@ impl EntitlementSwapper {
         tasks
     }
 
-    /// Decides all pods before the first request has to wait.
+    /// Begins a swap. Computes the new entitlements of all pods before the first request has to wait.
     fn begin(&mut self, swap: EntitlementSwap, store: &impl EntitlementStore) {
         let EntitlementSwap { clouds, changed, entitlements_cleared, dialects_replaced, completion_sender } =
             swap;
@@ -198,7 +202,7 @@ impl EntitlementSwapper {
     fn finish(&mut self, is_replaced: bool, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
         let OpenSwap { clouds, completion_sender, mut pods, .. } = self.open.take()?;
         for caller in store.callers() {
-            // Every known pod has an entry. Without one, a pod keeps nothing at the changed clouds.
+            // Every known pod has an entry. A pod without an entry would keep no entitlements at the changed clouds.
             if let Some(PodSwap { before, next }) = pods.remove(&caller.pod.uid) {
                 caller.replace_entitlements(if is_replaced { next } else { before });
             }
@@ -209,7 +213,7 @@ impl EntitlementSwapper {
     }
 }
 
-/// Executes commands where the pods are fixed: those of a file, or none.
+/// Executes the commands for a store whose pods are fixed: the pods of a file, or no pods.
 pub(crate) async fn run_commands(store: impl EntitlementStore, commands: SwapCommands) {
     let mut swapper = EntitlementSwapper::new(commands);
     while let Some(step) = swapper.next_step().await {

@@ -1,7 +1,8 @@
-//! Identifies the pod at the other end of a connection, and keeps the entitlements of each pod.
+//! Identifies the pod at the other end of a connection, and keeps the entitlements of each pod current.
 //!
-//! This crate starts the configured identity strategy. It keeps the registry of pods and decides their entitlements again when
-//! the cluster or the configuration changes. It resolves connections to pods for the server. The clouds decide what a pod gets.
+//! This crate starts the configured identity strategy. It keeps the registry of pods, and updates their entitlements when the
+//! cluster or the configuration changes. For the server, it finds the pod that opened a connection. The clouds decide what a
+//! pod gets.
 
 mod attestation;
 mod cluster_attester;

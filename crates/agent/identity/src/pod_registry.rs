@@ -1,9 +1,10 @@
-//! The known pods, by their UIDs.
+//! Holds the known pods, by their UIDs.
 //!
-//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud. [`crate::reconcile`]
-//! replaces the entitlements when the cluster changes. The registry does not know how pods are attested: it only stores the
-//! [basis](seawall_core::attestation::AttestedAddresses) of each pod. If a pod is deleted or its basis changes, its entry is
-//! closed for good, and its next connection is attested again. [`crate::pod_resolver`] and the dialects read the registry.
+//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud.
+//! [`crate::reconcile`] replaces the entitlements when the cluster changes. The registry does not know how pods are attested:
+//! it only stores the [basis](seawall_core::attestation::AttestedAddresses) of each pod, the addresses by which the pod was
+//! attested. If a pod is deleted or its basis changes, the agent closes the pod's entry for good and attests later connections
+//! again. [`crate::pod_resolver`] and the dialects read the registry.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use seawall_clouds::pod::PodEntry;
 use seawall_core::PodUid;
 use tokio::sync::watch;
 
-/// The known pods. One writer; readers take no lock.
+/// The known pods. Only one task replaces them, and readers take no lock.
 #[derive(Debug, Default)]
 pub(crate) struct PodRegistry {
     /// The pods, sorted by UID. A map would be three times as large, and two copies exist during each replacement.
@@ -37,7 +38,10 @@ impl PodRegistry {
 
     /// Replaces all pods by the given pods, which must be sorted by UID. Wakes requests that wait for a pod.
     pub(crate) fn publish(&self, pods: Box<[Arc<PodEntry>]>) {
-        debug_assert!(pods.is_sorted_by_key(|caller| caller.pod.uid.0.clone()), "looked up by bisection");
+        debug_assert!(
+            pods.is_sorted_by_key(|caller| caller.pod.uid.0.clone()),
+            "`find` needs pods that are sorted by UID"
+        );
         self.pods.store(Arc::new(pods));
         self.versions.send_modify(|version| *version += 1);
     }

@@ -1,9 +1,9 @@
-//! Identifies the client of a connection once, when the connection is accepted.
+//! Identifies the client of a connection once, when the server accepts the connection.
 //!
-//! The configured attestation strategy returns a UID, and the [`PodRegistry`] has the pod with that UID. The agent refuses every
-//! request of an unidentified client. The result can also be "not known yet" ([`seawall_server::client::Client::Unidentified`]).
-//! Then a request may wait a moment ([`ClientResolver::wait_for_pod`]) before the agent refuses it. A request also waits while
-//! the pod's entitlements at the requested cloud are undecided.
+//! The configured attestation strategy returns a UID, and the resolver finds the pod with that UID in the [`PodRegistry`]. If
+//! the strategy rejects the client, the agent refuses every request. If the client is not identified yet
+//! ([`seawall_server::client::Client::Unidentified`]), a request waits for a short time ([`ClientResolver::wait_for_pod`])
+//! before the agent refuses it. A request also waits while the pod's entitlements at the requested cloud are undecided.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use seawall_server::client::ClientResolver;
 
 use super::pod_registry::PodRegistry;
 
-/// The source address of the running probe, if any. The agent's self-probe writes the address; the resolver reads it per
-/// connection.
+/// The source address of the agent's self-probe, while the probe runs. The probe writes the address; the resolver reads it for
+/// each connection.
 pub type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
 
 /// Resolves connections to pods. The traffic threads share it.
@@ -94,13 +94,13 @@ fn refusal(reason: RejectionReason) -> Refusal {
 }
 
 impl PodResolver {
-    /// Creates a resolver for the pods that attestation names and the registry contains.
+    /// Creates a resolver that finds pods by this attestation and this registry.
     pub(crate) fn attested(by: Arc<dyn Attestation>, roster: Arc<PodRegistry>, probe: ProbeAddress) -> Self {
         Self { way: ResolverMode::Attestation(by, roster), probe }
     }
 
-    /// Creates a resolver for the `anyone` strategy: the agent serves every address. The configuration allows only `conceal` with
-    /// it.
+    /// Creates a resolver for the `anyone` strategy: the agent serves every address. With this strategy, the configuration
+    /// allows only Google's `conceal` mode.
     pub fn anyone(probe: ProbeAddress) -> Self {
         Self { way: ResolverMode::Nobody, probe }
     }
@@ -193,8 +193,8 @@ impl ClientResolver<PodEntry> for PodResolver {
             };
             let mut versions = roster.subscribe_versions();
             loop {
-                // Register for both kinds of change before attesting, so that no change is missed. The entitlements are replaced
-                // before the version is sent.
+                // Subscribe to both kinds of change before `attest_pod`, so that no change is missed. The registry's writer
+                // replaces the entitlements before it sends the new version.
                 let change = by.wait_for_change();
                 versions.borrow_and_update();
                 if let Some(pod) = self.attest_pod(ends, cloud).await {

@@ -1,10 +1,11 @@
 //! Keeps the pods' entitlements in step with the cluster: the only writer of the [`PodRegistry`].
 //!
-//! It runs on the cluster thread together with the watches: once for each snapshot, and whenever another configuration replaces
-//! the present one ([`super::entitlement_swap`]). It follows the cluster also while the traffic threads take over a configuration.
-//! It sends no requests. Each cloud decides the entitlements of a new pod and prefetches what its libraries request first. A pod
-//! is closed if it is gone or if its attested addresses changed: its connections end, and the leases of a pod that is gone are
-//! dropped. Pods that attestation could never name are left out and never get anything.
+//! The reconciler runs on the cluster thread together with the watches. It updates the registry after each snapshot and
+//! whenever a new configuration replaces the present one ([`super::entitlement_swap`]). It also follows the cluster while the
+//! traffic threads switch to a new configuration. It sends no requests. Each cloud decides the entitlements of a new pod and
+//! prefetches the credentials that the cloud's libraries request first. If a pod is gone or its attested addresses changed, the
+//! reconciler closes the pod's connections. If the pod is gone, the reconciler also drops the pod's leases. It does not
+//! register pods that attestation can never name, and these pods never get credentials.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(crate) struct PodReconciler {
     roster: Arc<PodRegistry>,
     clouds: Arc<Clouds>,
     attestation: ClusterAttester,
-    /// Sorted by UID, as snapshots are.
+    /// The pods of the last snapshot, sorted by UID as in the snapshot.
     known: Vec<KnownPod>,
 }
 
@@ -48,14 +49,14 @@ impl PodReconciler {
         Self { cluster, roster, clouds, attestation, known: Vec::new() }
     }
 
-    /// Runs until it is dropped. Executes these commands meanwhile.
+    /// Runs until the future is dropped, and executes the commands that arrive.
     pub(crate) async fn run(mut self, commands: SwapCommands) {
         let mut swapper = EntitlementSwapper::new(commands);
         let pods = self.cluster.pods();
         let mut version = 0;
         loop {
             tokio::select! {
-                // Snapshots first: a swap that ends gives nothing to a pod that is known to be gone.
+                // Apply snapshots first, so that the end of a swap gives no entitlements to a pod that is known to be gone.
                 biased;
                 snapshot = pods.newer_than(version) => {
                     version = snapshot.version();
@@ -77,7 +78,7 @@ impl PodReconciler {
             .map(|(record, basis)| self.entry(find(&before, &record.pod.uid), record, basis, swapper))
             .collect();
         swapper.retain(|uid| find(&self.known, uid).is_some());
-        // Publish before closing: a pod whose connections end connects again at once.
+        // Publish before closing, because a pod whose connections end connects again at once and must find its new entry.
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
             match find(&self.known, &was.record.pod.uid) {
@@ -85,7 +86,7 @@ impl PodReconciler {
                 Some(_) => was.caller.connections.close(),
                 None => {
                     was.caller.connections.close();
-                    // A connection may hold the pod entry for a moment; the leases are dropped now.
+                    // A connection may hold the pod's entry for a moment longer, so drop the leases now.
                     was.caller.replace_entitlements(Entitlements::default());
                 }
             }
@@ -118,7 +119,7 @@ impl PodReconciler {
         KnownPod { record: record.clone(), caller }
     }
 
-    /// The addresses by which this pod is attested in this view; `None` if it cannot be attested.
+    /// Returns the addresses by which this pod is attested in this view; `None` if the pod cannot be attested.
     fn basis(&self, snapshot: &PodSnapshot, record: &PodRecord) -> Option<AttestedAddresses> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);
@@ -135,7 +136,7 @@ impl PodReconciler {
         swapper.decide(&record.pod.uid, &self.clouds, before, decide)
     }
 
-    /// Decides a pod's entitlements at each cloud. Prefetches what the pod will request first.
+    /// Lets each cloud decide the pod's entitlements and prefetch the credentials that the pod will request first.
     fn decide_of(&self, clouds: &Clouds, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
         let applicant = EntitlementRequest {
             pod: &record.pod,
@@ -162,7 +163,7 @@ impl EntitlementStore for PodReconciler {
     }
 }
 
-/// The known pod with this UID.
+/// Returns the known pod with this UID.
 fn find<'k>(known: &'k [KnownPod], uid: &PodUid) -> Option<&'k KnownPod> {
     let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&uid.0)).ok()?;
     known.get(at)

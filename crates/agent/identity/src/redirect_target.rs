@@ -1,4 +1,4 @@
-//! Chooses the agent's listeners that receive captured connections. Does no I/O.
+//! Chooses the agent's listeners to which the redirect sends captured connections. Does no I/O.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
@@ -11,8 +11,8 @@ type Listener<'a> = (SocketAddr, &'a [DialectName]);
 
 /// Returns the agent's address for the redirect's programs: the first suitable listener for each endpoint.
 ///
-/// The result has one address of each IP family. Each endpoint has one port, which is the same in both families. A listener on
-/// all addresses gets the address of `node`.
+/// The result has at most one address of each IP family. Each endpoint has one port, which is the same in both families. For a
+/// listener on all addresses (`0.0.0.0` or `::`), the result has the address `node`.
 ///
 /// # Errors
 /// Pods cannot reach any of the listeners, or the listeners of the endpoints have different addresses.

@@ -25,7 +25,7 @@ use super::pod_resolver::{PodResolver, ProbeAddress};
 use super::reconcile::PodReconciler;
 use super::redirect::KernelRecords;
 
-/// An identity strategy that has read its files but is not started yet.
+/// An identity strategy that has read its files and is not started yet.
 #[derive(Debug)]
 pub struct IdentityStrategy(Kind);
 
@@ -58,6 +58,8 @@ impl ClusterStrategy {
 }
 
 impl IdentityStrategy {
+    /// Reads the files of the configured strategy. Starts nothing yet.
+    ///
     /// # Errors
     /// The identity file cannot be read or has mistakes; the error lists every mistake.
     pub fn load(identity: &IdentityConfig, clouds: &CloudsConfig) -> anyhow::Result<Self> {
@@ -75,7 +77,7 @@ impl IdentityStrategy {
         }))
     }
 
-    /// Checks that the credentials for the API server can be read, for `check`. Sends no request.
+    /// Checks, for the command `check`, that the credentials for the API server can be read. Sends no request.
     ///
     /// # Errors
     /// The credentials cannot be read.
@@ -144,7 +146,7 @@ impl IdentityStrategy {
 #[derive(Debug, Default)]
 struct StaticPods {
     roster: Arc<PodRegistry>,
-    /// The file's entry for each pod, by its UID.
+    /// The file's entry for each pod, by the pod's UID.
     attested: BTreeMap<PodUid, Arc<StaticPod>>,
 }
 
@@ -199,8 +201,8 @@ fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_clu
     }
 }
 
-/// The thread that runs the watches and the reconciler. It does nothing else, because no connection can be decided without it. If
-/// the thread ends, the agent ends.
+/// The thread that runs the watches and the reconciler. The thread does nothing else, because the agent cannot decide a
+/// connection without it. If the thread ends, the agent ends.
 #[derive(Debug)]
 pub struct ClusterThread {
     end: Stopper,
@@ -239,7 +241,7 @@ impl ClusterThread {
         Ok(Self { end, thread })
     }
 
-    /// Stops the thread and waits for its end. Call it after the agent has answered its last request.
+    /// Stops the thread and waits for its end. Call this after the agent has answered its last request.
     ///
     /// # Errors
     /// The thread ended by itself before this call.
@@ -286,7 +288,8 @@ impl IdentityService {
         Ok((who, hearing, follower))
     }
 
-    /// Returns the reason why no pod is known yet, if the strategy reads pods from the API server.
+    /// Returns the reason why the agent has no list of the node's pods yet. Returns `None` once the API server has sent the
+    /// list, or if the strategy does not read pods from the API server.
     pub fn unready_reason(&self) -> Option<String> {
         let cluster = self.cluster.as_ref()?;
         (!cluster.pods().snapshot().is_complete()).then(|| {
@@ -295,7 +298,7 @@ impl IdentityService {
         })
     }
 
-    /// Returns warnings for the operator, although the agent serves.
+    /// Returns the warnings for the operator about an agent that still serves.
     pub fn warnings(&self) -> Vec<String> {
         let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster {
@@ -304,8 +307,8 @@ impl IdentityService {
         remarks
     }
 
-    /// Returns the floor state of each cloud's credentials, with true if the configuration can keep the credentials above their
-    /// floor.
+    /// Returns the floor state of each cloud's credentials. The flag is true if the configuration can keep the credentials
+    /// above their floor.
     pub fn floors(&self) -> Vec<(FloorState, bool)> {
         let can_be_kept = |state: &FloorState| match (self.pod_token_lifetime, state.exchanged_min_lifetime) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
@@ -338,7 +341,7 @@ impl IdentityService {
 
 /// True if Kubernetes tokens live long enough to keep credentials above this floor.
 ///
-/// The agent renews a Kubernetes token when one fifth of its life is left, as the kubelet does. A cloud may end a credential
+/// The agent renews a Kubernetes token when one fifth of its life is left, as the kubelet does. A cloud can end a credential
 /// together with the token that was exchanged for it.
 fn is_long_enough(token: Duration, floor: Floor) -> bool {
     floor.is_reachable_with(token / 5)

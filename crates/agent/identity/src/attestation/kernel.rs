@@ -1,25 +1,28 @@
-//! The `kernel` attestation: the kernel records which pod opened a connection, before the first packet leaves the client.
+//! Implements the `kernel` attestation: the kernel records the pod before a connection's first packet.
 //!
 //! Two sources must agree. The API server says which pod has the source address. The kernel's record says that a process of the
 //! same pod opened the connection. The agent looks the record up by that pod's cgroup and the connection's two ends.
 //!
-//! Either source alone is not enough:
+//! Neither source alone is enough:
 //!
 //! - A pod's address can be reused before the API server reports it.
-//! - A pod can create a network namespace in which it uses any address. Then its records can contain any ends.
+//! - A pod can create a network namespace in which it uses any address. Then its records can contain any addresses.
 //!
-//! But a pod can write records only under its own cgroup. So the agent never takes a pod for the previous owner of its address,
-//! even if the API server reports the change late. The view need not be proven current.
+//! But the records of a pod's connections are stored only under the pod's own cgroup. So the agent never takes a pod for the
+//! previous owner of its address, even if the API server reports the change late. For this reason, the view need not be proven
+//! current.
 //!
-//! Pods on the node's own network have no address of their own. Their records are stored under the node. The kernel never uses
-//! the same two ends twice there, and only sockets in the node's own network namespace write there. For these pods the kernel's
-//! record names the pod, and the API server must list the pod as one on the node's network.
+//! Pods on the node's own network share the node's address. The kernel stores the records of their connections under the node.
+//! Only sockets in the node's own network namespace cause records under the node, and there two connections never have the same
+//! two ends at the same time. For these pods, the kernel's record names the pod, and the API server must list that pod as a
+//! hostNetwork pod.
 //!
-//! A connection without a record belongs to no pod. Either the record was evicted from a full table, the redirect did not capture
-//! the connection, or the connection bypassed the kernel's sockets. A record is no proof just because it is the only record for
-//! its ends: a flood of records can evict the true one.
+//! The agent assigns a connection without a record to no pod. Either the record was evicted from a full table, the redirect did
+//! not capture the connection, or the client did not use a socket of the kernel. A record under another pod's cgroup proves
+//! nothing, even if no other record has these two ends. A flood of records can evict the true record.
 //!
-//! This module does not know how the kernel is read ([`ConnectionRecords`]) or where the pods come from ([`PodsByAddress`]).
+//! This module does not know how the agent reads the kernel's records ([`ConnectionRecords`]) or where the pods come from
+//! ([`PodsByAddress`]).
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -51,27 +54,27 @@ pub(crate) enum RecordOwner<'a> {
 
 /// The kernel's records of newly opened connections.
 pub(crate) trait ConnectionRecords: Debug + Send + Sync {
-    /// Returns the pod that opened this connection, if this owner has a record of it.
+    /// Returns the pod that opened this connection, if this owner has a record of the connection.
     fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid>;
 
     /// Deletes the record. A record is valid for one connection.
     fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair);
 
-    /// Counts a connection from a pod's address that has no matching record. Called once per connection.
+    /// Counts a connection that comes from a pod's address but has no matching record. Called once per connection.
     fn count_missed(&self) {}
 }
 
 /// The cluster's view of pods, including pods on the node's network.
 pub(crate) trait PodLookup: PodsByAddress {
-    /// Returns the only pod that claims an address. Also returns a pod whose address another pod may have taken over; the
-    /// kernel's record decides that case.
+    /// Returns the only pod that claims an address. Also returns a pod that ends while another pod may already have its
+    /// address; the kernel's record decides that case.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
 
     /// True if this is a live pod on the node's network.
     fn is_host_network(&self, uid: &PodUid) -> bool;
 }
 
-/// Names pods by source address and the kernel's record together.
+/// Names pods by the source address together with the kernel's record.
 #[derive(Debug)]
 pub(crate) struct KernelAttestation<P, N> {
     pods: P,

@@ -1,10 +1,10 @@
 //! Identifies the pod at the other end of a connection.
 //!
-//! Each attestation strategy is a file here. A strategy returns an [`AttestationVerdict`] and the addresses on which the verdict
-//! is based. The configuration selects one strategy; there is no fallback to another one. If the strategy does not know an
-//! address, the agent refuses every request from it. There is no default pod and no node identity, because a wrong credential is
-//! worse than none. This module does not know what a pod may get or how a refusal is worded. The agent attests each connection
-//! once.
+//! Each attestation strategy has one file in this folder. A strategy returns an [`AttestationVerdict`] and the addresses on
+//! which the verdict is based. The configuration selects one strategy; the agent never falls back to another strategy. If the
+//! strategy does not know an address, the agent refuses every request from that address. The agent never assumes a default pod
+//! or the node's identity, because a wrong credential is worse than none. This module does not know which credentials a pod is
+//! allowed to get, or the text of a refusal. The agent attests each connection once.
 
 mod kernel;
 mod source_ip;
@@ -36,7 +36,7 @@ pub(crate) enum AttestationVerdict {
 /// The reason why attestation names no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RejectionReason {
-    /// No pod has this address, and no pod will get it.
+    /// No pod has this address, and that will not change.
     UnknownAddress,
     /// The connection comes from the node's own network, where addresses do not identify pods.
     HostNetwork,
@@ -57,32 +57,33 @@ pub(crate) trait Attestation: Debug + Send + Sync {
     /// Identifies the pod without waiting.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict;
 
-    /// Returns the likely pod after [`AttestationVerdict::Pending`], by the latest view, even if that view is not proven current.
-    /// Use the pod for fair shares and refusal reasons, never for credentials.
+    /// Returns the likely pod after [`AttestationVerdict::Pending`]. The latest view decides, even if it is not proven current.
+    /// Use the result for fair shares and refusal reasons, never for credentials.
     ///
     /// # Errors
     /// The reason why no pod is named.
     fn guess(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason>;
 
-    /// Identifies the pod after [`AttestationVerdict::Pending`], as soon as the pod is certain. The call waits for the proof by
-    /// itself, so do not repeat it meanwhile. Set a timeout.
+    /// Identifies the pod after [`AttestationVerdict::Pending`], as soon as the pod is certain. The returned future waits for a
+    /// proof if the strategy needs one. Set a timeout, because this wait can be long.
     ///
     /// # Errors
-    /// It is certain that no pod can be named now; the error is the reason. [`Self::wait_for_change`] says when to try again.
+    /// No pod can be named at present; the error is the reason. Call again when [`Self::wait_for_change`] returns.
     fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>>;
 
-    /// Waits until [`Self::attest`] could return a different result than at the moment of this call. If the result can never
-    /// change, the future never ends. Create the future before you call `attest`, so that no change is missed. The resolver
-    /// separately waits for the decision on a pod's entitlements.
+    /// Waits until [`Self::attest`] could return another result than at the time of this call. If the result can never change,
+    /// the future never ends. Create the future before you call `attest`, so that no change is missed. The resolver separately
+    /// waits for the decision on a pod's entitlements.
     fn wait_for_change(&self) -> AttestFuture<'_, ()>;
 
     /// Discards the evidence for this connection, because the agent has assigned the connection to this pod.
     fn discard_evidence(&self, _uid: &PodUid, _ends: &ConnectionEnds<'_>) {}
 
-    /// True if a pod's stored basis covers this connection. The registry may be slightly older than the view that named the pod.
+    /// True if `basis`, the addresses by which a pod was attested, covers this connection. Check this for each connection,
+    /// because the registry that stores the basis may be slightly older than the view that named the pod.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool;
 
-    /// Returns a pod's addresses for display, from the basis by which the pod is identified.
+    /// Returns the addresses in `basis`, for display.
     fn addresses<'b>(&self, basis: &'b AttestedAddresses) -> &'b [IpAddr];
 }
 

@@ -1,10 +1,10 @@
-//! The `source-ip` attestation: the API server reports which pod of this node has which address.
+//! Implements the `source-ip` attestation: the API server reports which pod of this node has which address.
 //!
-//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address identifies
-//! the pod while the API server's report is *current*. Addresses are reused. An outdated view can name the previous pod at an
-//! address that now belongs to another pod. So attestation names a pod only by a view that is proven to contain every change that
-//! had reached this machine. For an unknown address, waiting helps: the API server reports a pod's address at about the time when
-//! its first container starts.
+//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address
+//! identifies the pod while the API server's report is *current*. But addresses are reused, and an outdated view can name the
+//! previous pod at an address that now belongs to another pod. So this strategy names a pod only by a view that is proven to
+//! contain every change that had reached this machine. For an unknown address, waiting helps: the API server reports a pod's
+//! address at about the time when its first container starts.
 //!
 //! This module does not know where the pods come from. It needs only [`PodsByAddress`] from the cluster's view.
 
@@ -18,7 +18,7 @@ use super::{Attestation, AttestationVerdict, PodNetwork, RejectionReason};
 
 /// The pods of this node by their addresses, as the API server last reported them.
 pub(crate) trait PodsByAddress: Debug + Send + Sync {
-    /// Returns the only pod that has this address. Trust the result only while [`Self::is_current`] is true.
+    /// Returns the only pod that has this address. Use the result for credentials only while [`Self::is_current`] is true.
     ///
     /// # Errors
     /// No known pod has the address, or more than one pod may have it.
@@ -73,7 +73,7 @@ impl<P: PodsByAddress> SourceIpAttestation<P> {
 impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         let ip = ends.peer.ip().to_canonical();
-        // A client with the address that it connects to runs on this machine.
+        // If the client's address is the address that it connects to, the client runs on this machine.
         if ip.is_loopback() || (ends.local)().is_some_and(|own| own.ip().to_canonical() == ip) {
             return AttestationVerdict::Rejected(RejectionReason::HostNetwork);
         }
@@ -101,8 +101,9 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 
     /// True if the basis contains this source address.
     ///
-    /// The pod's stored record can be older or newer than the view that named the pod, and then lacks the address. Such a record
-    /// must not be accepted: if the pod lost the address before the registry is updated, this connection would never be closed.
+    /// The pod's registry entry can be older or newer than the view that named the pod, and then its basis can lack the
+    /// address. The agent must not assign the connection to such an entry. The agent closes an entry's connections only when
+    /// the basis changes, so this connection would stay open after the pod loses the address.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         basis.addresses().contains(&ends.peer.ip().to_canonical())
     }
@@ -115,9 +116,9 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 impl<P: PodsByAddress> SourceIpAttestation<P> {
     /// Returns the addresses that only this pod claims. `None` for a pod on the node's own network, which no address identifies.
     ///
-    /// The result can include an address that does not name the pod for new connections: [`Attestation::verdict`] does not name a
-    /// pod that shuts down while another pod waits for an address. The pod's open connections were accepted while it alone had
-    /// the address. They end with the pod, or when another pod claims the address.
+    /// While another pod waits for an address, [`Attestation::verdict`] does not name a pod that shuts down. But the result
+    /// still includes the address of the pod that shuts down. The agent accepted the pod's open connections while only this pod
+    /// had the address. These connections end when the pod ends or when another pod claims the address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
         (!pod.host_network).then(|| AttestedAddresses::of(own()))

@@ -1,9 +1,9 @@
-//! The `static` identity: a file lists the address of each pod.
+//! Implements the `static` identity: a file lists the address of each pod.
 //!
-//! It is for laptops, tests and the demo, and for nodes whose pods are placed by hand. A pod cannot freely choose the source
-//! address of its connections, because the responses would not reach it. So the address identifies the pod if the file is
-//! correct. An address that is not in the file belongs to no pod. A duplicate address makes the whole file invalid: the agent
-//! would have to guess the pod, and a wrong guess gives away another pod's credential.
+//! This strategy is for laptops, tests and the demo, and for nodes whose pods are placed by hand. A pod cannot freely choose
+//! the source address of its connections, because the responses would not reach it. So the address identifies the pod if the
+//! file is correct. An address that is not in the file belongs to no pod. A duplicate address makes the whole file invalid.
+//! Otherwise the agent would have to guess the pod, and a wrong guess would give a pod another pod's credential.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -136,7 +136,7 @@ impl Attestation for StaticAttestation {
     }
 }
 
-/// Reads the address of an entry. Rejects an address of an earlier entry, even if the earlier entry has other mistakes.
+/// Reads the address of an entry. Rejects the address if an earlier entry has it, even if the earlier entry has other mistakes.
 fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
     let address = place.text(ADDRESS, |text| {
         let address = text.parse::<IpAddr>().ok()?.to_canonical();
@@ -154,7 +154,7 @@ fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<Annota
     table.key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
 }
 
-/// Reads the remaining fields of an entry. Reads all of them even after a mistake, so that every mistake is reported.
+/// Reads the other fields of an entry. Reads all fields even after a mistake, so that every mistake is reported.
 fn attested(
     table: &DocumentTable<'_>,
     base: &Path,
@@ -177,7 +177,7 @@ fn attested(
     };
     let service_account = ServiceAccount { namespace: namespace?, name: account? };
     let name = name?;
-    // There is no API server to give a UID. Together with its address, a pod is unique in this file.
+    // No API server provides a UID, so the agent builds one. The address makes it unique in this file.
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
     let facts = PodAnnotations {

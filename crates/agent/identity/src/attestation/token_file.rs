@@ -1,7 +1,7 @@
 //! Reads a pod's Kubernetes token from a file that the kubelet projects.
 //!
-//! The kubelet replaces the file when it renews the token. So the agent reads the file again at each exchange, about once an
-//! hour. The agent reads only regular files of limited size. A FIFO or a device must not block the thread that serves all pods.
+//! The kubelet replaces the file when it renews the token. So the agent reads the file again for each token exchange, about
+//! once an hour. The agent reads only regular files of limited size, because a read from a FIFO or a device could block.
 
 use std::path::PathBuf;
 

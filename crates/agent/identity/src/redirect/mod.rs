@@ -1,12 +1,13 @@
 //! Connects an agent with `kernel` identity to the redirect.
 //!
-//! The agent opens the redirect while the process still has the privileges. It claims the captured connections once it can serve
-//! pods. It reads the kernel's records to find the owner of each connection.
+//! The agent opens the redirect while the process still has its privileges. Once the agent can serve pods, it makes itself the
+//! *target*: the redirect then sends captured connections to this agent. The agent reads the kernel's records to find the pod
+//! that opened each connection.
 //!
 //! An operator attaches and removes the redirect (`seawall-agent redirect`). If nothing is attached, the agent does not start,
-//! because pods would reach the real metadata server. When an agent ends, the programs still point to its port. Pods are refused
-//! until the next agent is ready. This module does not know how the kernel stores the data (`seawall-redirect`) or how
-//! attestation uses it (`attestation`).
+//! because pods would reach the real metadata server. When an agent ends, the redirect's programs still send connections to its
+//! port, so these connections fail until the next agent is ready. This module does not know how the kernel stores the data
+//! (`seawall-redirect`) or how attestation uses it (`attestation`).
 
 mod connection_owner;
 
@@ -30,11 +31,11 @@ use super::config::KernelIdentityConfig;
 use super::redirect_target::agent_address;
 pub use connection_owner::KernelRecords;
 
-/// The interval at which the agent checks the target of captured connections. It is also the outage for pods if the target agent
-/// crashes while another agent stands by.
+/// The interval at which the agent checks the target of captured connections. It is also about the length of the outage for
+/// pods if the target agent crashes while another agent is ready.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause after an unexpected failure.
+/// The pause after a check that failed unexpectedly.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// The message for the case that the opened redirect was removed.
@@ -46,7 +47,8 @@ const ANOTHER: &str = "the redirect was removed and attached again, and this age
 pub struct RedirectHandle {
     /// The address and ports of this agent.
     agent: AgentAddress,
-    /// The lock is needed because a write takes several steps. The agent takes it once a second and for each metrics request.
+    /// The map with the target of captured connections. The lock is needed because a write takes several steps. The agent takes
+    /// the lock once a second and for each metrics request.
     gate: Mutex<TargetMap>,
     /// The counters of the redirect's programs.
     pub counters: CounterMap,
@@ -62,8 +64,8 @@ pub struct RedirectHandle {
 impl RedirectHandle {
     /// Opens the attached redirect for an agent with these listeners.
     ///
-    /// Writes the agent's own pod and the node's network into the programs' maps. Also registers a listening socket, by which the
-    /// programs see whether the agent is alive. `socket` returns the first listener's socket at a port.
+    /// Writes the agent's own pod and the node's network into the programs' maps. Also registers a listening socket, by which
+    /// the programs see whether the agent is alive. `socket` returns the socket of the first listener at a port.
     ///
     /// # Errors
     /// Nothing is attached, this process lacks the privileges, or the process is not in the configured pod.
@@ -123,8 +125,8 @@ impl RedirectHandle {
         if seawall_redirect::maps_need_capability() { CapabilitySet::BPF } else { CapabilitySet::empty() }
     }
 
-    /// Returns the reason why this agent serves no pod: the attachment is gone, or the agent has not claimed the captured
-    /// connections yet.
+    /// Returns the reason why this agent serves no pod. Either the attachment is gone, or this agent has not yet made itself
+    /// the target.
     pub fn unready_reason(&self) -> Option<String> {
         match self.attachment.state() {
             Ok(AttachmentState::Unchanged) => {}
@@ -144,7 +146,7 @@ impl RedirectHandle {
     pub async fn watch(&self, stopper: Stopper, mut stop: StopSignal) {
         let mut last = AttachmentState::Unchanged;
         while !stop.has_begun() {
-            // `unready_reason` reports an attachment that cannot be read.
+            // If the attachment cannot be read, `unready_reason` reports the error.
             let now = self.attachment.state().unwrap_or(last);
             if now == AttachmentState::Replaced {
                 tracing::error!(
@@ -173,18 +175,18 @@ impl RedirectHandle {
         Ok(())
     }
 
-    /// Returns a warning for the operator, although this agent serves: captured connections go to another agent.
+    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves.
     pub fn warning(&self) -> Option<String> {
         self.is_replaced().then(|| "the redirect sends captured connections to another agent".to_owned())
     }
 
-    /// True if this agent claimed the captured connections and they now go to another agent.
+    /// True if this agent was the target and captured connections now go to another agent.
     pub fn is_replaced(&self) -> bool {
         self.unready_reason().is_none() && matches!(self.is_target(), Ok(false))
     }
 
-    /// Makes this agent the target of captured connections. Call it once the agent can serve pods. Retries until it succeeds or
-    /// shutdown begins.
+    /// Makes this agent the target of captured connections. Call this once the agent can serve pods. Retries until it succeeds
+    /// or shutdown begins.
     pub async fn redirect_to_this_agent(&self, stop: &StopSignal) {
         while !stop.has_begun() {
             let pointed = self.gate().set_target(self.agent);
@@ -202,8 +204,8 @@ impl RedirectHandle {
         }
     }
 
-    /// Takes over from another target agent that is dead (see `other`), until shutdown begins. Also updates the programs when the
-    /// kubelet has recreated QoS-class cgroups.
+    /// Checks the target until shutdown begins. If the target is another agent that is dead (see `other`), makes this agent the
+    /// target. Also updates the programs when the kubelet has recreated QoS-class cgroups.
     pub async fn monitor_target(&self, mut stop: StopSignal) {
         loop {
             let pause = match self.look() {
@@ -246,7 +248,8 @@ impl RedirectHandle {
     }
 }
 
-/// Returns the other agent to which captured connections are sent, if any. This agent takes over only from a dead agent.
+/// Returns the other agent to which captured connections are sent, if any. This agent replaces the other agent only if that
+/// agent is dead.
 ///
 /// Two live agents never compete. Each agent writes the target once, when it becomes ready. Later it writes only if the kernel
 /// reports that the other agent no longer listens ([`TargetMap::is_listening`]). So a process that reuses the port does not count
