@@ -1,8 +1,8 @@
 //! Calls the API server. Each call has a time limit, and each response has a size limit.
 //!
 //! A [`Connector`] reads the server's address and the sources of the credentials once. Each thread that calls the API server
-//! creates its own [`KubeClient`] from it, with its own connections. This module retries only after a 401, with a new token
-//! ([`crate::transport`]). The code that uses a client decides on all other retries.
+//! creates its own [`KubeClient`] from the connector, with its own connections. This module retries only after a 401, with a
+//! new token ([`crate::transport`]). The code that uses a client decides on all other retries.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Connector {
         Ok(Self { access, endpoint, provider })
     }
 
-    /// Creates a client. Use it on one runtime only, because hyper drives a connection on the runtime that opened it.
+    /// Creates a client. Use the client on one runtime only, because hyper drives a connection on the runtime that opened it.
     ///
     /// # Errors
     /// A file of the credentials cannot be used.
@@ -172,7 +172,7 @@ pub async fn read_error(code: StatusCode, body: ResponseBody) -> KubeError {
 pub async fn read_body(body: ResponseBody, largest: usize) -> Result<Bytes, KubeError> {
     match Limited::new(body, largest).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        // The only other error is the size limit's.
+        // The only other possible error is that the body exceeds the size limit.
         Err(error) => Err(error.downcast().map_or(KubeError::TooLarge(largest), |failure| *failure)),
     }
 }

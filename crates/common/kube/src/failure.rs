@@ -1,6 +1,7 @@
 //! The errors of calls to the API server, and the delays before a retry.
 //!
-//! Only this module reads errors of HTTP and JSON. The messages are for operators. They contain no body of a response.
+//! Only this module reads errors of HTTP and JSON. The messages are for operators. From a response, they contain only the
+//! `Status` message.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::timeouts::KubeTimeouts;
 /// The reason why a call to the API server failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
-    /// The connection is missing or broke.
+    /// The client cannot connect, or the connection broke.
     #[error("the API server does not answer: {0}")]
     Unreachable(String),
     /// The client cannot read its own credentials, so it sent no request.
@@ -69,14 +70,14 @@ pub enum KubeError {
     TooLarge(usize),
 }
 
-/// A Kubernetes `Status` object: the reason for which the API server refuses. Source: Kubernetes API conventions, "Response
+/// A Kubernetes `Status` object: the reason why the API server refuses a request. Source: Kubernetes API conventions, "Response
 /// Status Kind".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct KubeStatus {
     /// The HTTP status code.
     pub code: u16,
-    /// The value `Success` or `Failure`, at the end of an attachment.
+    /// `Success` or `Failure`. Clients read this field at the end of an attachment.
     pub status: String,
     /// The message for users.
     pub message: String,
@@ -100,13 +101,13 @@ impl KubeError {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEnded)
     }
 
-    /// True if the API server works but refuses this client. A server that fails (5xx) may refuse all clients, including the
+    /// True if the API server responds but refuses this client. A server that fails (5xx) may refuse all clients, including the
     /// kubelet.
     pub fn is_refusal(&self) -> bool {
         !self.is_unreachable() && !matches!(self, Self::Server { .. })
     }
 
-    /// Creates the error for a missing or broken connection.
+    /// Creates the error for a connection that cannot be opened or that broke.
     pub fn unreachable(error: &(dyn Error + 'static)) -> Self {
         Self::Unreachable(chain(error))
     }
@@ -131,7 +132,7 @@ impl KubeError {
 }
 
 impl From<http::Error> for KubeError {
-    /// Creates the error for a request that cannot be built because the API server supplied an invalid name.
+    /// Creates the error for a request that cannot be built. The cause is an invalid name from the API server.
     fn from(error: http::Error) -> Self {
         Self::Unreadable(error.to_string())
     }
@@ -160,7 +161,7 @@ fn chain(error: &dyn Error) -> String {
     shortened(&text)
 }
 
-/// The maximum length that is kept of another program's text, in characters.
+/// The maximum number of characters that the client keeps of another program's text.
 const KEPT: usize = 300;
 
 fn shortened(text: &str) -> String {
@@ -169,8 +170,8 @@ fn shortened(text: &str) -> String {
 
 /// The delays between retries: one sequence for an unreachable server, and one for a server that refuses.
 ///
-/// Two sequences are needed because an outage ends with seconds of 403 and 503, while the API server loads its rules. After an
-/// hour of refused connections, the client must still retry quickly after the first 403 or 503.
+/// After an outage, the API server responds with 403 and 503 for some seconds, while it loads its rules. Because of the second
+/// sequence, the client retries quickly after the first 403 or 503, even after an hour of refused connections.
 #[derive(Debug)]
 pub struct RetryBackoff {
     absent: Backoff,
@@ -191,7 +192,7 @@ impl RetryBackoff {
         let draw = fastrand::f64();
         let pause = if failure.is_unreachable() { self.absent.next(draw) } else { self.refused.next(draw) };
         match failure {
-            // Use the server's Retry-After, but limit it. A wrong value must not stop the client for long.
+            // Obey the server's Retry-After, but limit the delay: a wrong value must not stop the client for long.
             KubeError::Throttled(Some(asked)) => pause.max((*asked).min(LONGEST_ASKED)),
             _ => pause,
         }

@@ -3,9 +3,10 @@
 //! The crate knows no kinds of objects and makes no decisions. The code that uses the crate chooses the requests, their rate, and
 //! the reaction to a [`KubeError`]. Each program passes in its own TLS provider.
 //!
-//! `cluster` uses a [`Connector`] and its [`KubeClient`] to read the agent's node. The agent runs unattended, so settings that
-//! run a program or skip the check of the server are refused. `seawall-kubectl`, the tool's client, also accepts credential
-//! plugins, proxies and impersonation. It reuses this crate's requests, error parsing and file refresh.
+//! The agent's crate `cluster` uses a [`Connector`] and its [`KubeClient`] to read the pods of the agent's node. The agent runs
+//! unattended, so this crate refuses kubeconfig settings that run a program or skip the check of the server's certificate.
+//! `seawall-kubectl`, the tool's client, also accepts credential plugins, proxies and impersonation. That crate reuses this
+//! crate's requests, error parsing and file refresh.
 
 pub mod access;
 pub mod client;

@@ -35,8 +35,8 @@ impl LineReader {
         Self { body, split: LineSplitter::up_to(longest) }
     }
 
-    /// Returns the next line, or the rest after the last line end; `None` at the end of the body. It calls `heard` for each piece
-    /// that arrives. Cancelling the wait loses no data.
+    /// Returns the next line, or the incomplete last line; `None` at the end of the body. Calls `heard` for each piece of the
+    /// body that arrives. Dropping the future loses no data.
     ///
     /// # Errors
     /// The connection broke, or the line is too long.
@@ -55,15 +55,15 @@ impl LineReader {
     }
 }
 
-/// Splits pieces into lines. A line that arrived in one piece shares that piece's memory. Between lines the splitter keeps no
-/// piece, because a piece would keep the connection's whole read buffer alive.
+/// Splits the pieces of a body into lines. A line that arrived in one piece shares that piece's memory. Between lines the
+/// splitter keeps no piece, because a piece would keep the connection's whole read buffer alive.
 #[derive(Debug)]
 struct LineSplitter {
     /// The maximum length of a line, in bytes.
     longest: usize,
     /// The beginning of an incomplete line.
     begun: Vec<u8>,
-    /// The bytes that are not yet searched for a line end.
+    /// The bytes in which the splitter has not searched for a line end yet.
     piece: Bytes,
 }
 

@@ -1,7 +1,7 @@
 //! Builds requests: paths, parameters and headers. The module does not know connections or credentials.
 //!
-//! Source: Kubernetes documentation, "Kubernetes API Concepts". Names in a path are DNS names, or names from the API server
-//! itself. So they are not encoded. Parameters are encoded.
+//! Source: Kubernetes documentation, "Kubernetes API Concepts". The module does not encode names in a path, because they are
+//! DNS names or come from the API server itself. It encodes parameters.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -15,7 +15,7 @@ pub type BuildRequestResult = Result<Request<Bytes>, http::Error>;
 const JSON: &str = "application/json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// The representation of requested objects.
+/// The representation in which the API server returns objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectRepresentation {
     /// Whole objects.
@@ -66,8 +66,8 @@ fn with_body(method: Method, path: &str, kind: &str, body: &Value) -> BuildReque
     request.header(ACCEPT, JSON).header(CONTENT_TYPE, kind).body(body.to_string().into())
 }
 
-/// Builds a request for a page of at most `limit` objects of a collection. It is the first page, or the page for the token
-/// `next`.
+/// Builds a request for a page of at most `limit` objects of a collection. Without `next`, requests the first page; otherwise
+/// the page for this `continue` token.
 pub fn list(
     path: &str,
     form: ObjectRepresentation,

@@ -10,17 +10,18 @@ pub struct KubeTimeouts {
     /// The maximum wait for the response to a small request, including connection and TLS. It also applies to the head of a list
     /// or watch.
     pub response: Duration,
-    /// The maximum wait for the response to a renewal, while the client still has a valid copy of the object.
+    /// The maximum wait for the response to a token's renewal, while the old token is still valid.
     pub renewal: Duration,
     /// The maximum wait for one page of a list.
     pub list_page: Duration,
     /// The maximum silence of a watch before it counts as dead. It exceeds the interval between bookmarks: the API server sends
-    /// one about once a minute (kubernetes, apiserver/pkg/storage/cacher).
+    /// a bookmark about once a minute (kubernetes, apiserver/pkg/storage/cacher).
     pub watch_idle: Duration,
     /// The maximum delay between retries while the server is unreachable. It is short, because a refused connection costs almost
     /// nothing and pods wait for the end of the outage.
     pub max_unreachable_backoff: Duration,
-    /// The maximum delay between retries while the API server refuses. It is long, because the server works.
+    /// The maximum delay between retries while the API server responds with errors. It is long, because each retry costs the
+    /// server work.
     pub max_refused_backoff: Duration,
 }
 

@@ -1,8 +1,9 @@
 //! Manages the connections to the API server and the credentials for them.
 //!
-//! The token, the CA and the client certificate rotate. So the transport reads them again once a minute, and at once after a 401.
-//! The next request uses a new token, and new connections use new certificates. If a file cannot be read, the last credentials
-//! stay in use: tools replace files in place, and some installations remove them after the start.
+//! The token, the CA and the client certificate rotate. So the transport reads them again before a request if the last read was
+//! at least a minute ago, and at once after a 401. The next request uses the new token, and new connections use the new
+//! certificates. If a file cannot be read, the last credentials stay in use: some tools replace files in place, and some
+//! installations remove the files after the start.
 //!
 //! Threads do not share a transport (`cluster/src/watch_thread.rs` explains why).
 
@@ -34,25 +35,26 @@ pub type ResponseBody = UnsyncBoxBody<Bytes, KubeError>;
 pub type ResponseFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, KubeError>> + Send + 'a>>;
 
-/// Sends requests to an API server, over connections or to a stub in a test.
+/// Sends requests to an API server, or to a stub in a test.
 pub trait ApiServerTransport: Send + Sync {
-    /// Sends a request for a path. Returns the response with any status. The response body streams as it arrives.
+    /// Sends a request for a path. Returns the response, whatever its status. The caller receives the body piece by piece as it
+    /// arrives.
     fn send_request(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
 
 /// The maximum age of credentials from files. Source: client-go (transport/token_source.go), one minute for tokens.
 pub const CREDENTIALS_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// The TCP keepalive settings: the idle time before the first probe, the interval between probes, and the number of failed
-/// probes. So the client notices within 25 s that a machine has vanished.
+/// The TCP keepalive settings: idle time before the first probe, interval between probes, and number of failed probes. With
+/// these values, the client notices within 25 s that the server's machine has vanished.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
-/// The maximum number of idle connections, and how long each is kept. Watches keep their own connections busy.
+/// The maximum number of idle connections, and the time for which the client keeps each. A watch's connection is never idle.
 const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
 /// The size of the read buffer, in bytes. By default, hyper's buffer grows to 408 KiB per connection under load, and the
-/// allocator keeps that memory. That would be a tenth of the agent's memory. Larger bodies are read in pieces; the longest head
-/// fits.
+/// allocator keeps that memory, which would be a tenth of the agent's memory. The client reads larger bodies in pieces; the
+/// longest response head fits.
 pub const READ_BUFFER_SIZE: usize = 16 * 1024;
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -64,7 +66,8 @@ pub(crate) struct PooledTransport {
     /// The maximum wait for a TCP connection.
     connect: Duration,
     clock: Clock,
-    /// The current pool. Any task may find it outdated, so a lock guards it. The lock is held only for a copy or a replacement.
+    /// The current pool. Any task can find the pool outdated and replace it, so a lock guards the pool. A task holds the lock
+    /// only to copy or to replace the pool.
     kept: Mutex<CachedPool>,
 }
 
@@ -75,7 +78,7 @@ struct CachedPool {
     way: AuthorizedPool,
 }
 
-/// The connections and the `Authorization` header. Cheap to clone.
+/// A pool of connections and the `Authorization` header for its requests. Cheap to clone.
 #[derive(Clone)]
 struct AuthorizedPool {
     pool: Pool,
@@ -105,12 +108,15 @@ impl PooledTransport {
         if self.is_due(age)
             && let Err(reason) = self.renew().await
         {
-            warn!(reason, "cannot read the credentials for the API server again; the last ones stay in use");
+            warn!(
+                reason,
+                "cannot read the credentials for the API server again; the last credentials stay in use"
+            );
         }
         self.kept().way.clone()
     }
 
-    /// True if the files must be read again. Then the calling task must read them.
+    /// True if the files must be read again. In that case the calling task must read them, because other tasks get `false`.
     fn is_due(&self, age: Duration) -> bool {
         let (mut kept, now) = (self.kept(), self.clock.now());
         let is_due = now.since(kept.read) >= age;
@@ -190,7 +196,7 @@ fn pool(endpoint: &KubeEndpoint, tls: ClientConfig, connect: Duration) -> Pool {
         .build(connector)
 }
 
-/// Creates the connector for TCP connections. It detects machines that have vanished.
+/// Creates the connector for TCP connections. The connections detect that the server's machine has vanished.
 pub fn tcp_connector(connect: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // This connector carries TLS, so it must accept URLs other than http://.

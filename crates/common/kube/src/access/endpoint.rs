@@ -1,8 +1,8 @@
-//! The address of an API server and the sources of its credentials ([`KubeEndpoint`]), and the credentials at one moment
-//! ([`KubeCredentials`]).
+//! Describes an API server's address and the sources of the client's credentials, and reads the credentials.
 //!
-//! The module does not know kubeconfig files. Their readers create an endpoint, and the transport reads the endpoint's
-//! credentials.
+//! A [`KubeEndpoint`] contains the address and the sources. [`KubeCredentials`] contains the credentials at one moment. The
+//! module does not know kubeconfig files. The reader of a kubeconfig creates an endpoint, and the transport reads the
+//! endpoint's credentials.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv6Addr;
@@ -17,13 +17,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use seawall_core::{Secret, file};
 
-/// The maximum size of a credential file, in bytes. All public root certificates together take a quarter of it.
+/// The maximum size of a credential file, in bytes. All public root certificates together take a quarter of this size.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// The folder with a pod's token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
 pub const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// An API server's address, and the sources of the credentials for that server.
+/// An API server's address, and the sources of the client's credentials for that server.
 #[derive(Clone, Debug)]
 pub struct KubeEndpoint {
     /// The base URL of the API server.
@@ -43,7 +43,7 @@ pub struct KubeEndpoint {
 pub enum CredentialSource {
     /// The text itself.
     Given(Secret<String>),
-    /// The path of a file. Each [`read`](Self::read) reads it again.
+    /// The path of a file. Each [`read`](Self::read) reads the file again.
     File(PathBuf),
 }
 

@@ -1,8 +1,9 @@
 //! Reads a kubeconfig file: the current context, and the settings of its cluster and user.
 //!
-//! Some settings are refused by name: settings that run a program, ask for a password, impersonate a user or skip the check of
-//! the server. The agent runs unattended on a node. If it ignored such a setting, it would reach another server or act as another
-//! user. Keys without such an effect (`preferences`, `extensions`) are ignored. Source: Kubernetes reference, kubeconfig (v1).
+//! The reader refuses settings that run a program, ask for a password, impersonate a user, use a proxy or skip the check of the
+//! server's certificate. The error names the setting. The agent runs unattended on a node. If the reader ignored such a
+//! setting, the agent would reach another server or act as another user. The reader ignores keys without such an effect
+//! (`preferences`, `extensions`). Source: Kubernetes reference, kubeconfig (v1).
 
 use std::path::Path;
 
@@ -14,8 +15,10 @@ use serde_json::Value;
 
 use super::endpoint::{BaseUrl, CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
 
-/// The keys that are refused in a cluster. The next constant contains the keys that are refused in a user.
+/// The keys that the reader refuses in a cluster.
 const NOT_OF_A_CLUSTER: [&str; 2] = ["insecure-skip-tls-verify", "proxy-url"];
+
+/// The keys that the reader refuses in a user.
 const NOT_OF_A_USER: [&str; 8] =
     ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups", "as-user-extra"];
 
@@ -89,7 +92,7 @@ impl<'a> KubeconfigSection<'a> {
         self.text(key)?.ok_or_else(|| self.error_at(key, "found nothing, expected text"))
     }
 
-    /// Returns `value`, the value of `key`, as a list of texts. An absent value gives an empty list.
+    /// Returns `value` as a list of texts. An absent value gives an empty list. `key` names the value in the error.
     pub fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
         let expected = || self.error_at(key, "expected a list of texts");
         match value {
@@ -111,7 +114,7 @@ impl<'a> KubeconfigSection<'a> {
         keys.iter().find(says).map_or(Ok(()), |key| Err(self.error_at(key, why)))
     }
 
-    /// Returns the decoded base64 text of `KEY-data`, or otherwise the file in `KEY`.
+    /// Returns the decoded text of `KEY-data`. If that key is absent, returns the file that `KEY` names.
     pub fn source(&self, key: &str) -> Result<Option<CredentialSource>, String> {
         let inline = format!("{key}-data");
         match self.text(&inline)? {
@@ -157,7 +160,7 @@ impl<'a> KubeconfigSection<'a> {
     }
 }
 
-/// Decodes base64 text. YAML may have split it into lines.
+/// Decodes base64 text. The text may contain line breaks from YAML.
 fn decoded(data: &str) -> Option<Secret<String>> {
     let packed: String = data.split_ascii_whitespace().collect();
     String::from_utf8(BASE64_STANDARD.decode(packed).ok()?).ok().map(Secret::new)

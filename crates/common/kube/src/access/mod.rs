@@ -1,8 +1,9 @@
-//! The API server's address and the client's credentials, from a pod's environment or from a kubeconfig.
+//! Finds the API server's address and the client's credentials, in a pod's environment or in a kubeconfig.
 //!
-//! A [`KubeEndpoint`] names the sources. [`endpoint::KubeCredentials`] contains the credentials at one moment. This module opens
-//! no connection and reads no clock. [`crate::transport`] does both, and reads the credentials again. Every file must be a
-//! regular file of limited size (`core::file`). No error message contains content of a file.
+//! A [`KubeEndpoint`] names the sources of the credentials. [`endpoint::KubeCredentials`] contains the credentials at one
+//! moment. This module opens no connection and reads no clock. [`crate::transport`] does both, and reads the credentials again
+//! while the program runs. Every file must be a regular file of limited size (`core::file`). No error message contains content
+//! of a file.
 
 pub mod endpoint;
 pub mod kubeconfig;
@@ -14,19 +15,20 @@ use endpoint::{KubeEndpoint, POD_FILES};
 /// The source of the API server's address, its CA and the client's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeAccess {
-    /// The environment and files that Kubernetes gives each pod. The token and the CA are read again as they rotate.
+    /// The environment and files that Kubernetes gives each pod. The client reads the token and the CA again, because they
+    /// rotate.
     InCluster,
     /// The current context of a kubeconfig file.
     Kubeconfig(PathBuf),
 }
 
-/// The error for unreadable credentials of the API server. It is a mistake in the configuration, not an outage.
+/// The error for an address or credentials that cannot be used. The cause is a mistake in the configuration, not an outage.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {access}: {reason}")]
 pub struct KubeAccessError {
     /// The source that the client could not use.
     pub access: String,
-    /// The reason for which the source cannot be used.
+    /// The reason why the client cannot use the source.
     pub reason: String,
 }
 
