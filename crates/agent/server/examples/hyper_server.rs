@@ -1,9 +1,9 @@
-//! The least that a server over hyper does: every request for a token is answered with the same bytes, on one current-thread runtime.
-//! `benches/agent-hyper` measures it beside the agent, for docs/decisions/http-server.md.
+//! A minimal server that uses hyper. It answers every token request with the same bytes, on one current-thread runtime.
+//! `benches/agent-hyper` compares this server with the agent, for docs/decisions/http-server.md.
 //!
 //!     hyper_server ADDRESS
 
-#![expect(clippy::unwrap_used, reason = "it is measured and serves nobody")]
+#![expect(clippy::unwrap_used, reason = "only a benchmark uses this server, so a panic harms no client")]
 
 use std::convert::Infallible;
 
@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-/// As long as an access token with what stands around it.
+/// The body of each answer. It is as long as a typical JSON document with an access token.
 const BODY: &[u8] = &[b'x'; 480];
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -39,11 +39,11 @@ fn main() {
             let (stream, _) = listener.accept().await.unwrap();
             stream.set_nodelay(true).unwrap();
             tokio::task::spawn_local(async move {
-                // The smallest buffer that hyper takes.
+                // 8192 bytes is the smallest buffer that hyper accepts.
                 let server = http1::Builder::new()
                     .max_buf_size(8192)
                     .serve_connection(TokioIo::new(stream), service_fn(answer));
-                // A client that goes away is its own affair.
+                // An error means that the client closed the connection early, which is harmless here.
                 let _ = server.await;
             });
         }

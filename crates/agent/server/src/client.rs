@@ -1,11 +1,11 @@
 //! The client of a connection, as the server sees it.
 //!
-//! Two traits invert the dependency, because the crates that implement them depend on this crate:
-//! - [`ServedPod`] is implemented by the crate that keeps the registry of pods.
-//! - [`ClientResolver`] is implemented by the crate that identifies the pod of a connection.
+//! Two traits describe pods to the server. The crates that implement them depend on this crate, so the traits invert the dependency:
+//! - The crate `clouds` implements [`ServedPod`].
+//! - The crate `identity` implements [`ClientResolver`].
 //!
-//! The server accounts all shared resources by [`ClientId`]. Two connections with the same [`ClientId`] belong to one client. The
-//! id has no other meaning.
+//! The server counts the use of all shared resources by [`ClientId`]. Two connections with the same [`ClientId`] belong to one
+//! client. The id has no other meaning.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use seawall_http::Refusal;
 use crate::connection_permits::PermitCounter;
 use crate::route::MetadataRoute;
 
-/// The id of a client on all threads, while the process runs.
-/// The crate with the registry of pods gives each client one id.
+/// The id of a client, valid while the process runs.
+/// A pod has the same id on all threads. Under the strategy `anyone`, which serves every address, a thread gives an id to each address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(u64);
 
 impl ClientId {
-    /// The id of all clients without a known identity. They count as one client.
+    /// The common id of all clients without a known identity, which count as one client.
     pub const UNKNOWN: Self = Self(0);
 
     /// Returns a new id.
@@ -35,7 +35,7 @@ impl ClientId {
     }
 }
 
-/// The client whose shares of process-wide resources a request uses. The resources are upstream permits and long polls.
+/// The client whose shares a request uses. The shares are of two process-wide resources: upstream permits and long polls.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientShares<'a> {
     /// The client.
@@ -44,23 +44,23 @@ pub struct ClientShares<'a> {
     pub long_polls: &'a Arc<PermitCounter>,
 }
 
-/// A pod, as the server sees it.
-/// The crate with the registry of pods implements this trait. The trait inverts the dependency between the two crates.
+/// A pod, as the server sees it. The crate `clouds` implements this trait.
 pub trait ServedPod: Debug + Send + Sync + 'static {
     /// Returns the pod's client id. No other client has the same id.
     fn id(&self) -> ClientId;
 
-    /// Counts the pod's open connections on all threads. The counter is closed when the pod is deleted.
+    /// Returns the counter of the pod's open connections on all threads.
+    /// The counter is closed when the pod is deleted or loses one of its attested addresses.
     fn connections(&self) -> &Arc<PermitCounter>;
 
-    /// Counts the pod's long polls, on all threads.
+    /// Returns the counter of the pod's long polls on all threads.
     fn long_polls(&self) -> &Arc<PermitCounter>;
 
-    /// Returns once the pod's entitlements at this cloud are decided.
+    /// Waits until the pod's entitlements at this cloud are decided.
     fn wait_for_entitlements(&self, cloud: CloudName) -> AttestFuture<'_, ()>;
 
     /// Records that the pod received a credential.
-    /// `head` is the head of the request. It is `None` for a delayed answer, because [`Self::record_pending_fetch`] already
+    /// `head` is the request head. For a deferred response, `head` is `None`, because [`Self::record_pending_fetch`] already
     /// received the head.
     fn record_fetch(&self, route: &MetadataRoute, head: Option<&[u8]>);
 
@@ -69,24 +69,25 @@ pub trait ServedPod: Debug + Send + Sync + 'static {
 }
 
 /// Identifies the pod at the other end of a connection.
-/// The `identity` crate implements this trait. The trait inverts the dependency between the two crates. A thread calls it once per
-/// connection, and once more per wait.
+/// The crate `identity` implements this trait. A traffic thread calls [`Self::resolve`] once per connection. The thread calls the
+/// other functions only while the client or its entitlements are unknown.
 pub trait ClientResolver<P>: Debug + Send + Sync {
-    /// Returns the client without waiting.
+    /// Returns the client of the connection without waiting.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> Client<P>;
 
-    /// Returns the pod that is probably the client. Use it for shares, never for credentials.
+    /// Returns the pod that is probably the client. The server uses this pod's shares, but never gives it credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<P>>;
 
     /// Waits for attestation, then returns the pod.
-    /// Returns `None` if attestation shows that no known pod with decided entitlements at this cloud is the client.
+    /// Returns `None` unless the client is a known pod whose entitlements at this cloud are decided.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
         cloud: CloudName,
     ) -> AttestFuture<'a, Option<Arc<P>>>;
 
-    /// Returns the pod after it is known and its entitlements at this cloud are decided. Otherwise the future never completes.
+    /// Waits until the client's pod is known and its entitlements at this cloud are decided, then returns the pod.
+    /// If that never happens, the future never completes.
     fn wait_for_pod<'a>(&'a self, ends: ConnectionEnds<'a>, cloud: CloudName) -> AttestFuture<'a, Arc<P>>;
 
     /// Returns the reason why this client gets no credentials of this cloud.
@@ -102,9 +103,9 @@ pub enum Client<P> {
     Anyone,
     /// This agent's own readiness request.
     Probe,
-    /// A client whose pod is not known yet. A wait can help.
+    /// A client whose pod is not known yet. The pod can become known later.
     Unidentified,
-    /// A client that the agent refuses, and the reason.
+    /// A client that the agent refuses. The value is the reason.
     Refused(Refusal),
 }
 
@@ -126,7 +127,7 @@ impl<P: ServedPod> Client<P> {
         matches!(self, Self::Pod(pod) if pod.connections().is_closed())
     }
 
-    /// True if a later connection from the same address may resolve to another client.
+    /// True if a later connection from the same address can belong to another client.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.is_retryable(),

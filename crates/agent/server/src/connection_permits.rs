@@ -1,6 +1,7 @@
-//! Counters of open connections and of long polls, each with a limit. The process has one counter, and each client has one.
+//! Counts open connections and long polls, in one counter for the whole process and one counter for each client.
 //!
-//! The module does not know connections. A connection takes permits at its accept and returns them when it is dropped.
+//! The module does not know connections. A traffic thread takes permits when it accepts a connection. The permits return when the
+//! connection ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,17 +12,18 @@ use seawall_core::fair_share;
 #[derive(Debug, Default)]
 pub struct PermitCounter {
     open: AtomicU32,
-    /// Set once, when the client is deleted. A closed counter grants no permits, and the open connections are ended.
+    /// Set once, when the client is deleted. A closed counter grants no permits, and the traffic threads end the client's open
+    /// connections.
     closed: AtomicBool,
 }
 
 impl PermitCounter {
     /// True if this client's share allows one more permit. `process` counts the permits of all clients, at most `most`.
     ///
-    /// The last quarter is reserved for clients with few permits. So a new client finds room even if all other clients take as many
-    /// as they can. Of the rest, a client may have eight times as many permits as it leaves free ([`seawall_core::fair_share`],
-    /// with permits an eighth as large). A client that is alone gets two thirds of all permits. Several greedy clients leave room
-    /// for at least one more client like them.
+    /// The last quarter of all permits is reserved for clients with fewer than eight permits. Therefore a new client gets a permit
+    /// even if all other clients take as many as they can. Of the other three quarters, a client can take up to eight times as many
+    /// permits as it leaves free ([`seawall_core::fair_share`], where eight permits count as one place). A client that is alone
+    /// gets two thirds of all permits. Several greedy clients leave enough free permits for at least one more greedy client.
     pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
         const FEW: u32 = 8;
         let free = fair_share::free_for_many(u64::from(most), u64::from(process.open()));
@@ -43,7 +45,7 @@ impl PermitCounter {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Closes the counter. It grants no more permits, and the next sweep of each thread ends the connections that hold one.
+    /// Closes the counter. It grants no more permits, and the next sweep of each thread ends the connections that hold its permits.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -54,7 +56,7 @@ impl PermitCounter {
     }
 }
 
-/// One permit, for example for an open connection.
+/// One permit of a counter. For example, each open connection holds one.
 #[derive(Debug)]
 pub struct Permit(Arc<PermitCounter>);
 

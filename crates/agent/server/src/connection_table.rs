@@ -1,8 +1,8 @@
-//! The open connections of one traffic thread. Each entry has the client, the state, and the start time of the state.
+//! Keeps the open connections of one traffic thread. Each entry has the client, the state, and the start time of the state.
 //!
 //! A connection has no timer of its own: ten thousand timers would need more memory than the connections. Every quarter of a second
-//! a sweep visits this table and ends overdue connections. When a connection limit is reached, the table chooses the connection to
-//! end. The thread defines the entries ([`TableEntry`]). The table reads only the state of an entry and the start time of that
+//! the thread sweeps this table and ends overdue connections. When a connection limit is reached, the table chooses the connection
+//! to end. The thread defines the entries ([`TableEntry`]). The table reads only the state of an entry and the start time of that
 //! state.
 
 use std::cell::Cell;
@@ -21,15 +21,16 @@ pub(crate) type ConnectionKey = usize;
 /// The interval between two sweeps for overdue connections. A timeout can be late by this interval.
 pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 
-/// The write timeout: the longest time without progress while the client does not read a response.
+/// The write timeout. A connection ends if its client reads nothing of a waiting response for this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of evictable connections among which the table chooses one to end.
-/// The choice is close to the oldest connection of all, at a fraction of the cost. Redis evicts keys by the same sampling method.
+/// The chosen connection is nearly the oldest of all, and a search of the whole table would cost much more. Redis evicts keys by
+/// the same sampling method.
 const LOOKED_AT: usize = 64;
 
 /// The largest number of table rows that one search visits.
-/// The limit matters when only a few connections are evictable.
+/// A search reaches this limit only if few connections are evictable.
 const WALKED: usize = 2048;
 
 /// The event that a connection waits for.
@@ -78,8 +79,8 @@ pub(crate) struct ConnectionPermits {
 }
 
 /// The state of a connection, and the start time of that state.
-/// The connection stores this value, because every turn updates the state. At that time the connection is in the CPU cache, and the
-/// table usually is not.
+/// The connection stores this value instead of the table, because every turn updates the state. During a turn the connection is in
+/// the CPU cache, and the table usually is not.
 #[derive(Debug)]
 pub(crate) struct TimedState {
     state: Cell<ConnectionState>,
@@ -123,7 +124,7 @@ impl TimedState {
 
 /// An entry of the table. This trait inverts the dependency: the thread owns the table and also defines the entry type.
 pub(crate) trait TableEntry {
-    /// The state of the connection.
+    /// Returns the state of the connection.
     fn state(&self) -> &TimedState;
 
     /// Ends the work of the entry. Returns true if a task still uses the connection.
@@ -202,9 +203,9 @@ impl<C: TableEntry> ConnectionTable<C> {
         key.is_some_and(|key| self.end(key))
     }
 
-    /// Returns the evictable connections among at most [`WALKED`] rows. Each search starts some rows after the previous one.
-    /// A client with many connections can force thousands of evictions per second. A search of the whole table for each eviction
-    /// would cost more than the accepts.
+    /// Returns the evictable connections among at most [`WALKED`] rows. Each search starts [`LOOKED_AT`] rows after the start of
+    /// the previous search. A client with many connections can force thousands of evictions per second. A search of the whole table
+    /// for each eviction would cost more than the accepts.
     fn evictable(&mut self) -> impl Iterator<Item = (ConnectionKey, &TimedState, &ConnectionPermits)> {
         let rows = &self.rows;
         let (begin, places) = (self.looked, rows.capacity().max(1));
@@ -256,7 +257,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
     }
 
-    /// The number of rows in the table.
+    /// Returns the number of rows, including ended connections that a task still uses.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }

@@ -1,7 +1,7 @@
-//! Watches many descriptors of one thread by epoll(7). The thread and its listening sockets use it.
+//! Watches many file descriptors of one traffic thread by epoll(7): its connections and its listening sockets.
 //!
-//! The async runtime watches only the poller's own descriptor. If the runtime watched each descriptor, each one would need an
-//! allocation and a task to wake.
+//! The async runtime watches only the poller's own descriptor. If the runtime watched each descriptor, each descriptor would need
+//! an allocation and a task to wake.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -48,12 +48,12 @@ impl EpollPoller {
         Ok(epoll::modify(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
-    /// Ready when there are events that were not reported before. Later events make the poller ready again.
+    /// Is ready when there are events that the poller has not reported before. Later events make the poller ready again.
     ///
     /// # Errors
     /// The poller failed.
     pub(crate) fn poll_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The readiness is cleared before the events are collected. Otherwise an event in between would be lost.
+        // Clear the readiness before the caller collects the events. Otherwise an event between the two steps would be lost.
         ready!(self.epoll.poll_read_ready(context))?.clear_ready();
         Poll::Ready(Ok(()))
     }

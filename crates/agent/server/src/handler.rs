@@ -1,13 +1,14 @@
-//! The metadata dialects of a listener, and each dialect's decision about a request.
+//! Defines the dialects of a listener. A dialect answers requests to the metadata API of one cloud.
 //!
 //! Every dialect follows the same order of steps. The security of the agent depends on this order:
 //! 1. The thread identified the client when it accepted the connection.
 //! 2. The dialect canonicalises the path once. It refuses every request that it does not know.
-//! 3. Only then the dialect looks up a lease, through the client's own `PodLeaseClient`, which cannot reach leases of other
-//!    clients.
+//! 3. After these two steps the dialect looks up a lease. It uses the client's own `PodLeaseClient`, which cannot reach leases of
+//!    other clients.
 //!
-//! All steps are pure functions or reads of memory. Some requests must wait: a lease that is not cached, a long poll, or the real
-//! server. The dialect returns a [`DeferredResponse`] for them. The connection's own task awaits it, never the thread.
+//! All steps are pure functions or reads of memory. Some requests must wait: for a lease that is not cached, for a change (long
+//! poll), or for the real metadata server. For such a request the dialect returns a [`DeferredResponse`]. A task of the connection
+//! awaits that response, while the thread serves other connections.
 
 use std::cell::{Ref, RefCell};
 use std::fmt;
@@ -37,23 +38,23 @@ pub trait MetadataDialect<P>: fmt::Debug {
         &path::PLAIN
     }
 
-    /// True if this dialect serves the canonical path. Several dialects may share an address.
+    /// True if this dialect serves the canonical path. Several dialects can share a listening address.
     fn claims(&self, path: &str) -> bool;
 
     /// True if the connection stays open after a request with this method.
-    /// A client with a method that the dialect does not know uses another protocol.
+    /// If the dialect does not know the method, the client uses another protocol, and the thread closes the connection.
     fn keeps_alive_after(&self, method: &str) -> bool;
 
     /// True if the dialect answers requests with this method for every client, even for a deleted pod.
-    /// The dialect answers a deleted pod in the same manner as [`Client::Refused`].
+    /// The thread passes a deleted pod to the dialect as [`Client::Refused`].
     fn is_public(&self, _method: &str) -> bool {
         false
     }
 
-    /// Returns the longest wait for identity ([`HandlerOutcome::AwaitIdentity`]). It is shorter than the client's own timeout.
+    /// Returns the longest wait for identity ([`HandlerOutcome::AwaitIdentity`]). This wait is shorter than the client's own timeout.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration;
 
-    /// Writes the answer into `out`, or returns the event to wait for. The client must not be a deleted pod.
+    /// Writes the answer into `out`, or returns what the request must wait for. `caller` must not be a deleted pod.
     fn answer(
         &self,
         caller: &Client<P>,
@@ -79,18 +80,18 @@ pub enum HandlerOutcome<P> {
     CacheHit {
         /// The kind of request.
         route: &'static MetadataRoute,
-        /// The query, if the thread should record it. The thread can later answer the same bytes with this query.
+        /// The query, if [`RequestContext::should_record`] is true. The thread can later answer the same bytes with this query.
         question: Option<Box<dyn ReplayableQuery<P>>>,
     },
     /// The answer is not ready yet.
     Deferred(DeferredResponse),
-    /// The handler cannot answer yet.
+    /// The dialect cannot answer yet.
     /// Either the client is unidentified ([`Client::Unidentified`]), or the pod's entitlements at this cloud are not decided.
-    /// Public answers do not wait.
+    /// Requests with public answers do not wait.
     AwaitIdentity,
 }
 
-/// One request, and the time of its answer.
+/// One request, with all data that a dialect needs to answer it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext<'a, 'h, 'b> {
     /// The head of the request.
@@ -107,27 +108,27 @@ pub struct RequestContext<'a, 'h, 'b> {
     pub received_at: Moment,
     /// The time of the answer.
     pub now: Moment,
-    /// True if the client is unidentified, and the last pod reported at its address is known.
-    /// Attestation will prove the identity of the client in a moment.
+    /// True if the client is unidentified, and the cluster reported a pod at its address. Attestation will soon show whether the
+    /// client is that pod.
     pub has_likely_pod: bool,
-    /// True if the thread should record the query. A recorded query can be answered again without parsing
-    /// ([`HandlerOutcome::CacheHit`]).
+    /// True if the thread wants to record the query. The dialect then returns the query in [`HandlerOutcome::CacheHit`].
     pub should_record: bool,
 }
 
 /// The current dialects of a listener.
-/// The connections read this value at each turn. So a reload applies to open connections as well as to new ones.
+/// A connection reads this value at each turn (one read and the answers to it). Therefore a reload also applies to open connections.
 #[derive(Debug)]
 pub struct ActiveDialects<P>(RefCell<Rc<ListenerDialects<P>>>);
 
 impl<P> ActiveDialects<P> {
-    /// Returns a cell with these dialects. [`Self::replace`] changes them.
+    /// Returns a cell with these dialects. [`Self::replace`] replaces them.
     pub fn new(dialects: ListenerDialects<P>) -> Self {
         Self(RefCell::new(Rc::new(dialects)))
     }
 
-    /// Returns the dialects in force. A caller may hold the reference for one turn, but not across an `await`.
-    /// Another task of the thread may replace the dialects.
+    /// Returns the current dialects.
+    /// The caller can hold the reference for one turn, but must not hold it across an `await`. If another task called
+    /// [`Self::replace`] meanwhile, that call would panic.
     pub fn current(&self) -> Ref<'_, Rc<ListenerDialects<P>>> {
         self.0.borrow()
     }
@@ -138,7 +139,7 @@ impl<P> ActiveDialects<P> {
     }
 }
 
-/// The dialects of one listener. There is at least one.
+/// The dialects of one listener, at least one.
 #[derive(Debug)]
 pub struct ListenerDialects<P> {
     /// The number that identifies this set of dialects.
@@ -157,9 +158,9 @@ impl<P> ListenerDialects<P> {
         Some(Self { id, first: dialects.next()?, others: dialects.collect() })
     }
 
-    /// Returns the first dialect that claims the canonical path of this target. Each dialect canonicalises the target by its own
-    /// rules.
-    /// If no dialect claims the target, or the target has no canonical path, returns the first dialect, which refuses the request.
+    /// Returns the first dialect that claims the canonical path of this target. Each dialect canonicalises the target by its own rules.
+    /// If no dialect claims the target, or the target has no canonical path, returns the listener's first dialect, which refuses
+    /// the request.
     pub fn for_target(&self, target: &str) -> &dyn MetadataDialect<P> {
         if self.others.is_empty() {
             return &*self.first;
@@ -172,7 +173,7 @@ impl<P> ListenerDialects<P> {
         &**claimed.unwrap_or(&self.first)
     }
 
-    /// Returns the first dialect, which also refuses input that is not a request.
+    /// Returns the listener's first dialect, which also refuses input that is not a request.
     pub fn first(&self) -> &dyn MetadataDialect<P> {
         &*self.first
     }

@@ -1,10 +1,10 @@
-//! HTTP/1 for many small clients, with fair shares for each.
+//! Serves HTTP/1 to many small clients and gives each client a fair share.
 //!
 //! A traffic thread ([`thread`]) accepts connections, reads requests, obtains answers and writes them. A [`client::ClientResolver`]
 //! identifies the client, and a [`handler::MetadataDialect`] interprets the request. Each client has its own share of the common
-//! resources ([`fairness`]). [`upstream`] fetches answers from a real metadata server. The crate does not know Kubernetes or files,
-//! and it knows only the names of clouds. The agent's program starts the server, `clouds` implements the dialects, and `identity`
-//! implements the resolver.
+//! resources ([`fairness`]). [`upstream`] fetches answers from a real metadata server. The crate knows nothing about Kubernetes or
+//! files. It knows the clouds only by name. The agent's program starts the server, the crate `clouds` implements the dialects, and
+//! the crate `identity` implements the resolver.
 
 pub mod client;
 pub mod connection_permits;

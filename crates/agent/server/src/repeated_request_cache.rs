@@ -1,15 +1,15 @@
-//! Caches the last request of each client, because clients repeat their requests.
+//! Caches one recent request of each client, because clients repeat their requests.
 //!
-//! A client library sends the same bytes each time, and the meaning of a request depends only on its bytes. So a thread records one
-//! request per client: the last request that a cached credential answered. It also records the query that this request contained.
-//! When the same bytes arrive again, the thread does not parse them again. This saves between 50 % and 90 % of the instructions of
-//! such a request (docs/decisions/replay-cache.md).
+//! A client library sends the same bytes each time, and the meaning of a request depends only on its bytes. Therefore a thread
+//! records one request per client: a recent request that the thread answered with a cached credential. The thread also records the
+//! parsed query of this request. When the same bytes arrive again, the thread does not parse them. This saves between 50 % and 90 %
+//! of the instructions of such a request (docs/decisions/replay-cache.md).
 //!
 //! The cache is safe because it stores the query and never an answer. Each replay looks up the client's identity, entitlements and
-//! lease again, by the same functions. The thread parses the request again unless every condition of [`ReplayableQuery::answer`]
-//! still holds. Each client has a separate entry. So no client can change the meaning of another client's requests, or
-//! slow down their answers. An entry is also bound to the dialects that parsed it. If a reload replaces these dialects, the thread parses
-//! the bytes again.
+//! lease again, with the same functions as a parsed request. The thread parses the request again unless every condition of
+//! [`ReplayableQuery::answer`] still holds. Each client has a separate entry, so no client can change the meaning of another
+//! client's requests or slow down their answers. An entry is also bound to the dialects that parsed its request. If a reload
+//! replaces these dialects, the thread parses the bytes again.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -21,17 +21,17 @@ use super::route::MetadataRoute;
 use crate::client::Client;
 
 /// The longest request head that the cache records.
-/// Libraries send about 300 bytes to the metadata addresses, and 1,400 bytes to the containers' endpoint. A pod's token takes about 1,100
-/// of the 2,048 bytes.
+/// Libraries send about 300 bytes to the metadata addresses, and 1,400 bytes to the containers' endpoint. About 1,100 of these
+/// 1,400 bytes are the pod's token.
 const LONGEST: usize = 2048;
 
-/// The number of consecutive other requests after which the cache records the last of them.
+/// The number of consecutive requests that differ from the recorded request, after which the cache records the last of them.
 const OTHERS: u8 = 8;
 
 /// A parsed query that can be answered again without parsing.
 pub trait ReplayableQuery<P>: fmt::Debug {
     /// Writes the answer from memory into `out`, with status 200.
-    /// Returns `None` and writes nothing if the thread must parse the request again. The client must not be a deleted pod.
+    /// Returns `None` and writes nothing if the thread must parse the request again. `caller` must not be a deleted pod.
     fn answer(
         &self,
         caller: &Client<P>,
@@ -82,10 +82,10 @@ impl<P> CachedRequest<P> {
         self.bytes.expose()
     }
 
-    /// True if `bytes` begins with this request and `dialects` has the same id.
-    /// A head ends with an empty line, so no later byte can be part of it.
+    /// True if `bytes` begins with this request and `dialects` is the id of the dialects that parsed it.
+    /// A head ends with an empty line, so no later byte can belong to this head.
     fn begins(&self, bytes: &[u8], dialects: u64) -> bool {
-        // musl's `memcmp` compares single bytes, which would cost a quarter of the time for the whole answer.
+        // musl's `memcmp` compares byte by byte. It would take a quarter of the time that the whole answer takes.
         memchr::arch::all::is_prefix(bytes, self.bytes()) && self.dialects == dialects
     }
 }
@@ -97,7 +97,7 @@ impl<P> Default for ReplayCache<P> {
 }
 
 impl<P> ReplayCache<P> {
-    /// Calls `then` with the recorded request if `bytes` begins with it, and returns the result.
+    /// Calls `then` with the recorded request if `bytes` begins with that request, and returns the result.
     pub(crate) fn replay<T>(
         &self,
         bytes: &[u8],
@@ -112,8 +112,8 @@ impl<P> ReplayCache<P> {
         made
     }
 
-    /// True if the thread should record the current request.
-    /// A client that alternates between requests gains nothing from a record, so not every request is recorded.
+    /// Counts a request that the thread did not replay. Returns true if the thread should record this request.
+    /// A client that alternates between requests gains nothing from a record, so the thread does not record every request.
     pub(crate) fn should_record(&self) -> bool {
         let others = self.others.get() + 1;
         self.others.set(others % OTHERS);

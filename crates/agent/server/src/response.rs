@@ -1,7 +1,7 @@
-//! Answers that are not ready yet: a lease that is not cached, a long poll, or a request to the real metadata server.
+//! Defines answers that are not ready yet, for example because the lease is not cached or the request is a long poll.
 //!
-//! Each answer is a future. The connection's own task awaits it, while the traffic thread serves all other connections. The future
-//! yields a [`ReadyResponse`], which writes the answer in its own dialect. This module does not know the dialects.
+//! Each answer is a future. A task of the connection awaits the future, while the traffic thread serves all other connections. The
+//! future yields a [`ReadyResponse`], which writes the answer in the format of its dialect. This module does not know the dialects.
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +18,8 @@ pub struct DeferredResponse {
     /// The kind of request.
     pub route: &'static MetadataRoute,
     /// True if the request is a long poll, which waits for a change.
-    /// If the client of a long poll closes its sending side, the thread ends the request, because the permit is worth more than the
-    /// answer. The answer to any other request comes soon, so a client that has closed only its sending side still gets it.
+    /// If the client of a long poll closes its sending side, the thread ends the long poll to free its permit. Any other request is
+    /// answered soon, so the thread still sends that answer after the client has closed its sending side.
     pub is_long_poll: bool,
     /// Yields the answer.
     pub reply: Pin<Box<dyn Future<Output = Box<dyn ReadyResponse>>>>,
@@ -38,7 +38,7 @@ impl DeferredResponse {
 
 impl fmt::Debug for DeferredResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Later({})", self.route.name())
+        write!(f, "DeferredResponse({})", self.route.name())
     }
 }
 
@@ -48,7 +48,7 @@ pub trait ReadyResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome;
 }
 
-/// The data for writing an answer: the request and the time.
+/// The data that an answer needs when it is written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
     /// The properties of the request that affect the format of the answer.

@@ -1,10 +1,11 @@
-//! The routes: the kinds of requests, as a closed set for metrics. Each cloud's module lists the routes that it answers.
+//! Defines routes, the kinds of requests. They are a closed set, because metrics have a label for them. Each cloud's module lists
+//! its routes.
 
 use std::ptr;
 
 use seawall_core::cloud::CloudName;
 
-/// A kind of request. Each kind is one static value, which its memory address identifies.
+/// A kind of request. Each kind is one static value. [`Self::is_same`] compares the memory addresses of two values.
 #[derive(Debug)]
 pub struct MetadataRoute {
     cloud: Option<CloudName>,
@@ -12,10 +13,10 @@ pub struct MetadataRoute {
     is_credential: bool,
 }
 
-/// A request that was refused before its kind was known, or because of its client.
+/// The kind of a request that the agent refused because of its client, or before the agent knew the kind.
 pub static REFUSED: MetadataRoute = MetadataRoute { cloud: None, name: "refused", is_credential: false };
 
-/// The agent's own readiness request, and requests with public answers.
+/// The kind of the agent's own readiness request, and of requests with public answers.
 pub static PROBE: MetadataRoute = MetadataRoute { cloud: None, name: "probe", is_credential: false };
 
 impl MetadataRoute {

@@ -84,7 +84,7 @@ impl<P: ServedPod> ClientResolver<P> for AnyoneResolver {
 pub struct TestThread<P: ServedPod>(TrafficThread<P>);
 
 /// Returns a thread without listeners that counts requests of these routes. Call this function inside a runtime.
-#[expect(clippy::expect_used, reason = "for tests alone")]
+#[expect(clippy::expect_used, reason = "only tests use this function")]
 pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRoute]) -> TrafficThread<P> {
     let timeouts = ConnectionTimeouts { head: Duration::from_secs(1), idle: Duration::from_secs(1) };
     let shared = ServerContext {
@@ -126,7 +126,7 @@ impl<P: ServedPod> TestThread<P> {
     ///
     /// # Panics
     /// The socket has no peer address.
-    #[expect(clippy::expect_used, reason = "for tests alone")]
+    #[expect(clippy::expect_used, reason = "only tests use this function")]
     pub fn refuse_at_cap(
         &self,
         stream: &mut std::net::TcpStream,

@@ -1,9 +1,10 @@
 //! The counters of the traffic threads. The admin port exports them to Prometheus.
 //!
-//! Each traffic thread owns one [`ThreadMetrics`] and increments it with relaxed atomics. So a request needs no lock, no allocation
-//! and no formatting for its metrics. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASSES`]), never from a path, an
-//! address or a name that a pod chose. With an open set, a pod could fill the memory with labels. The histogram of the Prometheus
-//! library takes a lock per observation, so the buckets here are plain counters. The scrape turns them into a histogram.
+//! Each traffic thread owns one [`ThreadMetrics`] and updates its counters with relaxed atomics. Therefore the metrics of a request
+//! need no lock, no allocation and no formatting. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASSES`]), never from
+//! a path, an address or a name that a pod chose. With an open set, a pod could fill the memory with labels. The histogram of the
+//! Prometheus library takes a lock per observation. Therefore the latency buckets are plain counters, and the admin port turns them
+//! into a histogram at each scrape.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::route::MetadataRoute;
 /// The status classes that the metrics distinguish.
 pub const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
-/// The class of a status as an index into [`STATUS_CLASSES`].
+/// Returns the class of a status as an index into [`STATUS_CLASSES`].
 fn class(status: u16) -> usize {
     usize::from(status / 100).clamp(2, 5) - 2
 }
@@ -27,7 +28,7 @@ pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
 ];
 
 /// Adds to a counter that only the calling thread writes.
-/// One read and one write are enough. An atomic addition would cost twenty times as much.
+/// With one writer, a load and a store are enough. An atomic addition would cost twenty times as much.
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
@@ -43,7 +44,7 @@ pub struct ConnectionMetrics {
     pub evicted_idle: AtomicU64,
     /// Connections that the agent ended because they were too slow or idle for too long.
     pub timed_out: AtomicU64,
-    /// Connections that the agent ended because their pod was deleted.
+    /// Connections that the agent ended because their pod was deleted or lost an attested address.
     pub closed_pod_deleted: AtomicU64,
     /// Calls of `accept` that failed.
     pub accept_errors: AtomicU64,
@@ -52,11 +53,12 @@ pub struct ConnectionMetrics {
 /// The counters of one traffic thread.
 #[derive(Debug, Default)]
 pub struct ThreadMetrics {
-    /// The requests by route and status class. A linear search of this short list costs less than a hash.
+    /// The number of requests by route and status class. A linear search of this short list costs less than a hash lookup.
     pub requests: Box<[(&'static MetadataRoute, [AtomicU64; STATUS_CLASSES.len()])]>,
     /// The number of credentials that were answered from memory.
     pub cache_hits: AtomicU64,
-    /// Requests that waited for identity. The first counter is for clients that became known, the second for all others.
+    /// Requests that waited for identity. The first counter counts requests whose client became known, the second counts all other
+    /// requests.
     pub identity_waits: [AtomicU64; 2],
     /// The number of answers by latency: one bucket per bound in [`LATENCY_BOUNDS_MICROS`], and one for slower answers.
     pub buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
@@ -77,7 +79,7 @@ impl ThreadMetrics {
     /// Counts one answer.
     pub fn record_response(&self, route: &'static MetadataRoute, status: u16, took: Duration) {
         let counted = self.requests.iter().find(|(known, _)| known.is_same(route));
-        debug_assert!(counted.is_some(), "{route:?} is in no room's list");
+        debug_assert!(counted.is_some(), "{route:?} is not in the list of routes");
         if let Some((_, classes)) = counted {
             add(&classes[class(status)], 1);
         }

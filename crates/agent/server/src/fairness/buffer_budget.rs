@@ -1,13 +1,13 @@
-//! Limits the bytes that waiting connections keep in memory, per client. Only one thread uses each budget.
+//! Limits the memory that each client's waiting connections use for buffered bytes. Each thread has one budget.
 //!
 //! A connection keeps only two kinds of bytes: a partial head, and an answer that its client does not read. Both are rare on a
-//! node: a metadata client's head is one segment, and its answer fits into the socket. So the limit can be far below the possible
-//! total of all connections and still affect no healthy client. Without the limit, a few hostile pods with a thousand partial heads
+//! node: a metadata client's head is one TCP segment, and its answer fits into the socket's buffer. Therefore a limit far below the
+//! possible total of all connections affects no healthy client. Without the limit, a few hostile pods with a thousand partial heads
 //! each would take more memory than the whole agent may use.
 //!
-//! Clients share the limit. The last quarter is reserved for clients that hold a few bytes. So a new client finds room even if all
-//! other clients hold as much as they can. Of the rest, a client may hold as many bytes as it leaves free
-//! ([`seawall_core::fair_share`]).
+//! Clients share the limit. The last quarter is reserved for clients that hold at most [`FEW`] bytes. Therefore a new client finds
+//! room even if all other clients hold as much as they can. Of the other three quarters, a client can hold as many bytes as it
+//! leaves free ([`seawall_core::fair_share`]).
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 use seawall_core::fair_share;
 
-/// The bytes that every client may hold while any room is left.
-/// One head of the largest size fits into it. An answer together with the socket's buffer fits, too.
+/// The number of bytes that each client can hold as long as the budget is not full.
+/// The largest head needs fewer bytes, and so does an answer together with the socket's buffer.
 const FEW: usize = 40 * 1024;
 
 /// The budget for all buffered bytes of one thread.
@@ -37,7 +37,7 @@ pub(crate) struct BufferShare {
 #[derive(Debug)]
 pub(crate) struct BufferedBytes {
     bytes: Vec<u8>,
-    /// The bytes in the kernel's socket buffer that count together with these bytes.
+    /// The number of bytes in the kernel's socket buffer, which also count toward the share.
     beside: usize,
     share: Rc<BufferShare>,
 }
@@ -78,20 +78,20 @@ impl BufferShare {
 }
 
 impl BufferedBytes {
-    /// Replaces the held bytes by these bytes. Returns false if the client may not hold so many; then the value holds no bytes.
+    /// Replaces the held bytes by `bytes`. Returns false and holds no bytes if the client has no room for so many.
     ///
-    /// A value that holds no bytes frees its buffer, even if the buffer was large before.
+    /// If `bytes` is empty, the value frees its buffer, even a large one.
     pub(crate) fn replace(&mut self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), 0)
     }
 
-    /// Holds the rest of an answer that the socket did not accept. Returns false if the client may not hold so many bytes.
-    /// The socket's buffer of `beside` bytes is then full, and these bytes also count toward the client's share.
+    /// Holds the rest of an answer that the socket did not accept. Returns false if the client has no room for so many bytes.
+    /// At this time the socket's buffer of `beside` bytes is full, and these bytes also count toward the client's share.
     pub(crate) fn replace_unsent(&mut self, bytes: &[u8], beside: usize) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), beside)
     }
 
-    /// Charges the held bytes to this client from now on. Returns false if the client may not hold so many; then no bytes are held.
+    /// Charges the held bytes to another client from now on. Returns false and drops the bytes if that client has no room for them.
     pub(crate) fn transfer_to(&mut self, share: &Rc<BufferShare>) -> bool {
         let bytes = self.release();
         self.share = share.clone();

@@ -1,8 +1,9 @@
-//! Assigns each connection to a [`Tenant`]. Each client has one tenant per thread. Only one thread uses each set of tenants.
+//! Assigns each connection to a [`Tenant`], which holds a client's shares of one thread's resources.
 //!
-//! A pod is a client. Under the strategy `anyone`, which serves every address, each address is a client. All clients without
-//! entitlements count as *one* client: unknown clients, processes of the node and pods that are not known yet. A sender with many
-//! addresses must not get many shares.
+//! Each client has one tenant per thread, and only that thread uses the tenant. A pod is a client. Under the strategy `anyone`,
+//! which serves every address, each address is a client. All clients without entitlements count as *one* client, because a sender
+//! with many addresses must not get many shares. Such clients are unknown clients, processes of the node, and pods that are not
+//! known yet.
 //!
 //! This module assigns shares and never credentials. [`ClientResolver`](crate::client::ClientResolver) identifies clients.
 
@@ -72,7 +73,7 @@ impl<P: ServedPod> Tenants<P> {
         Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
     }
 
-    /// Returns the tenant of a client. `likely` is the pod that probably has the address, if attestation has not finished.
+    /// Returns the tenant of a client. While attestation has not finished, `likely` is the pod that probably has the address.
     pub(crate) fn of(&mut self, caller: &Client<P>, likely: Option<&Arc<P>>, ip: IpAddr) -> Rc<Tenant<P>> {
         match (caller, likely) {
             (Client::Pod(pod), _) | (Client::Unidentified, Some(pod)) => self.pod(pod),

@@ -1,9 +1,9 @@
 //! Keeps request storms from using up the CPU quota. The thread calls the pacer with the time and the used CPU time.
 //!
-//! If a process has used up its quota, the kernel stops the process until the period ends, up to 100 ms. Then all clients wait,
-//! even those with few requests (Linux, Documentation/scheduler/sched-bwc.rst). So a thread paces its work while several clients
-//! are active. It serves connections only while the process has used less than [`PART`] of the CPU time that the quota has granted.
-//! The thread does not pace a client that is alone, because that would help no other client.
+//! If a process has used up its quota, the kernel stops the process until the period ends, up to 100 ms. During that time all
+//! clients wait, even clients with few requests (Linux, Documentation/scheduler/sched-bwc.rst). Therefore a thread paces its work
+//! while several clients are active. It serves connections only while the process has used less than [`PART`] of the CPU time that
+//! the quota has granted. The thread does not pace a client that is alone, because that would help no other client.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use seawall_core::Moment;
 /// port.
 const PART: f64 = 0.85;
 
-/// The unused CPU time that the process may use at once.
-/// It is much less than a period's quota. So the CPU use in any period stays below the quota.
+/// The time for which the pacer saves unused CPU time. The process can use the saved CPU time at once.
+/// This time is much shorter than a period of the quota (100 ms), so the CPU use in any period stays below the quota.
 const BURST: Duration = Duration::from_millis(5);
 
-/// The largest CPU debt, as the length of the pause that repays it.
-/// It limits the wait of clients, even if another thread used the whole quota.
+/// The longest pause. The pacer forgets a larger CPU debt.
+/// Therefore clients wait at most this long, even if another thread used the whole quota.
 const LONGEST: Duration = Duration::from_millis(20);
 
 /// Paces the rounds of one thread.
@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 pub(crate) struct CpuPacer {
     /// The CPU seconds that the pacer grants per second.
     rate: f64,
-    /// The CPU seconds that the process may still use. A negative value is a debt.
+    /// The CPU seconds that the process can still use. A negative value is a debt.
     credit: f64,
     last: Option<(Moment, Duration)>,
 }
@@ -37,7 +37,7 @@ impl CpuPacer {
         Self { rate: (cores * PART).max(0.001), credit: 0.0, last: None }
     }
 
-    /// Returns the necessary pause before the next round. `used` is the CPU time that the process has used so far.
+    /// Returns the pause that the thread must make before the next round. `used` is the CPU time that the process has used so far.
     pub(crate) fn rest(&mut self, now: Moment, used: Duration) -> Duration {
         let (then, before) = self.last.replace((now, used)).unwrap_or((now, used));
         let earned = now.since(then).as_secs_f64() * self.rate;

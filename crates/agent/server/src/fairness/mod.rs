@@ -1,7 +1,7 @@
-//! The resources that clients share on a traffic thread: turns, CPU time and memory.
+//! Divides the resources of a traffic thread among its clients: turns, CPU time and memory.
 //!
-//! Each client has a share of its own, so a client's load slows only that client. The module knows no sockets. Only the thread uses
-//! it.
+//! A turn is one read of a connection and the answers to it. Each client has a separate share, so a client's load slows only that
+//! client. The module knows no sockets. Only its thread uses it.
 
 pub(crate) mod buffer_budget;
 pub(crate) mod clients;

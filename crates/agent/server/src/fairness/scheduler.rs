@@ -1,12 +1,14 @@
-//! Schedules the turns of clients on a traffic thread. Only the thread uses it. It knows no sockets and no time.
+//! Schedules the turns of clients on a traffic thread. A turn is one read of a connection and the answers to it.
 //!
-//! A thread serves all clients in *rounds*. In each round a client has a fixed share of turns, whatever its number of connections.
-//! After the client has used its share, its connections wait in the client's own queue for the next round. So a storm of requests
-//! from one client delays only that client. All other clients wait for at most one round. The length of a round depends on the
-//! number of clients, not on the number of connections or requests. A round ends when the thread has checked all ready connections.
-//! Then the thread's round task begins the next round.
+//! A thread serves all clients in *rounds*. In each round each client gets the same number of turns, its share, whatever its number
+//! of connections. When a client has used its share, its connections wait in the client's own queue for the next round. Therefore a
+//! storm of requests from one client delays only that client. All other clients wait for at most one round. The length of a round
+//! depends on the number of clients, not on the number of connections or requests. A round ends when the thread has checked all
+//! ready connections. Then the thread's round task begins the next round.
 //!
-//! A client that is alone has a larger share. No other client waits for it, and each round has a small fixed cost.
+//! A client that is alone gets a larger share, because each round has a fixed cost and no other client has to wait.
+//!
+//! Only the thread uses this module. The module knows no sockets and no time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,14 +18,15 @@ use tokio::sync::Notify;
 
 use crate::connection_table::ConnectionKey;
 
-/// The turns per round for each client while several clients are active.
+/// The number of turns per round for each client while several clients are active.
 /// One turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread charges several turns for
 /// pipelined requests. A round of ten clients therefore takes less than 1 ms.
 const AMONG_OTHERS: u32 = 4;
 
-/// The turns per round for a client that is alone. They take about 3 ms.
-/// The first request of another client waits at most that long. A connection that waits for the next round must be checked twice.
-/// With a share of 64 turns, most of 200 kept connections were checked twice. That cost 6 % of the rate under a CPU quota of 250m.
+/// The number of turns per round for a client that is alone. These turns take about 3 ms.
+/// The first request of another client waits at most 3 ms. A smaller share costs CPU time, because the thread checks a connection
+/// twice if it waits for the next round. With a share of 64 turns, the thread checked most of 200 kept connections twice. This cost
+/// 6 % of the request rate under a CPU quota of 250m.
 const ALONE: u32 = 256;
 
 /// The rounds of a thread.
@@ -32,13 +35,13 @@ pub(crate) struct FairScheduler {
     round: Cell<u32>,
     /// The number of turns per client in one round.
     share: Cell<u32>,
-    /// The clients that wait for turns, in the order in which they get them.
+    /// The clients that wait for turns. The first client gets turns first.
     waiting: RefCell<VecDeque<Rc<ClientTurns>>>,
     /// Notified when a client waits for the next round.
     wanted: Notify,
     /// Notified when a round begins.
     begun: Notify,
-    /// The number of recently active clients, and the number of the counting period.
+    /// The number of clients that had a turn in this activity period, and the number of the period.
     callers: Cell<u32>,
     lately: Cell<u32>,
 }
@@ -73,7 +76,7 @@ impl FairScheduler {
         let rounds = self.round.get().wrapping_sub(share.round.get());
         if rounds != 0 {
             share.round.set(self.round.get());
-            // The client still owes the turns that it used beyond its share.
+            // The turns that the client used beyond its share count against the new round, too.
             share.taken.set(share.taken.get().saturating_sub(self.share.get().saturating_mul(rounds)));
         }
         share.taken.get() >= self.share.get()
@@ -119,7 +122,7 @@ impl FairScheduler {
         self.begun.notified().await;
     }
 
-    /// Begins a round: wakes a share of the connections of each waiting client.
+    /// Begins a round. Wakes as many connections of each waiting client as its share allows.
     /// `wake` returns true if the connection still exists.
     pub(crate) fn begin_round(&self, wake: impl Fn(ConnectionKey, &Rc<ClientTurns>) -> bool) {
         self.round.set(self.round.get().wrapping_add(1));
@@ -143,7 +146,7 @@ impl FairScheduler {
         self.share.get() == AMONG_OTHERS
     }
 
-    /// Forgets which clients were active before. The thread calls this a few times per second.
+    /// Begins a new activity period. The thread calls this function a few times per second.
     pub(crate) fn reset_activity(&self) {
         self.divide(self.callers.replace(0));
         self.lately.set(self.lately.get().wrapping_add(1));
@@ -174,7 +177,7 @@ impl ClientTurns {
         let mut woken = 0;
         while woken < most {
             let Some(key) = self.waiting.borrow_mut().pop_front() else { return false };
-            // Connections that ended while they waited do not count.
+            // A connection that ended while it waited does not count.
             woken += u32::from(wake(key, self));
         }
         !self.waiting.borrow().is_empty()

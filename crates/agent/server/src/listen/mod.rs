@@ -1,9 +1,9 @@
 //! Binds the traffic listeners. Each address gets several sockets, called *shards*, which are spread over the traffic threads.
 //!
-//! The kernel chooses the shard of a new connection by the client's address ([`lane_of_address`]). A client may open connections
-//! faster than the thread accepts them. Such a client fills only the backlog of its own shard. Connections of other clients wait in
-//! other shards, which [`shards`] empties in turn. With a single backlog, every client would wait behind that client. All
-//! connections of a client are also on one thread.
+//! The kernel chooses the shard of a new connection by the client's address ([`lane_of_address`]). If a client opens connections
+//! faster than the thread accepts them, it fills only the backlog of its own shard. Connections of other clients wait in other
+//! shards, and the thread accepts from its shards in turn. With a single backlog, all clients would wait behind that client. The
+//! kernel's choice also puts all connections of a client on one thread.
 //!
 //! Two clients share a shard if the last bits of their addresses are equal. The number of shards covers the bits in which the pod
 //! addresses of a node usually differ. If two clients share a shard, the other limits still separate them.
@@ -28,12 +28,13 @@ use self::port_guard::PortGuard;
 const BACKLOG: i32 = 256;
 
 /// The time after which the kernel drops unacknowledged bytes of an answer.
-/// It equals `connection_table::WRITE_TIMEOUT`, the time that a client may make no progress.
+/// It equals `connection_table::WRITE_TIMEOUT`, after which the agent ends a connection whose client reads nothing.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// The kernel's socket buffers of each connection. The kernel doubles them for its own bookkeeping (socket(7)).
-/// They count as the agent's memory (cgroup v2). By default they grow to several MiB if a client sends much or does not read. An
-/// answer fits. A head also fits, except for the longest heads, which arrive in pieces.
+/// The sizes in bytes of a connection's socket buffers in the kernel.
+/// The kernel doubles these sizes for its own bookkeeping (socket(7)). The buffers count toward the agent's memory (cgroup v2). By
+/// default, a buffer grows to several MiB if a client sends much or does not read. An answer fits into the send buffer. A request
+/// head fits into the receive buffer, except for the longest heads, which arrive in pieces.
 const RECEIVE_BUFFER: usize = 4 * 1024;
 const SEND_BUFFER: usize = 8 * 1024;
 
@@ -96,10 +97,10 @@ pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::R
 
 /// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower. Returns the resulting limit.
 /// The default soft limit is 1,024, which protects programs that use select(2) (systemd.exec(5)). The agent does not use select(2).
-/// If the operator sets a lower hard limit, the agent derives its connection limits from it.
+/// If the hard limit is below `wanted`, the agent derives its connection limits from the hard limit.
 ///
 /// # Errors
-/// The kernel refuses a limit that it should allow.
+/// The kernel refuses to raise the limit, although the hard limit allows it.
 pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     // `None` means that there is no limit.
@@ -111,8 +112,8 @@ pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
 }
 
 /// Checks that no other process listens at the address, and returns the address with its actual port.
-/// With SO_REUSEPORT, a second agent of the same user could silently bind the same address and take half of the connections. An
-/// ordinary bind fails in that case.
+/// With SO_REUSEPORT, a second agent of the same user could silently bind the same address and take half of the connections. This
+/// function first binds without SO_REUSEPORT, which fails in that case.
 fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
     open(address, false)?.local_addr()
 }
@@ -133,14 +134,13 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // Accepted sockets inherit all these options. An answer is one write, which must not wait for the acknowledgement of the
-    // previous
-    // write.
+    // Accepted sockets inherit all these options. The thread sends an answer with one write. With TCP_NODELAY, that write does not
+    // wait for the acknowledgement of the previous write.
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-    // This timeout also applies to closed sockets. A pod may die before it acknowledges an answer. The kernel must not resend the
-    // answer until the next pod has that address. A pod on this node acknowledges within microseconds.
+    // This timeout also applies to closed sockets. A pod can die before it acknowledges an answer. Without the timeout, the kernel
+    // would still resend the answer when the next pod has that address. A pod on this node acknowledges within microseconds.
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -149,8 +149,8 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 }
 
 /// Makes the kernel assign connections to the shards of an address by their source address.
-/// If the kernel refuses (for example a kernel other than Linux), it assigns connections by a hash of addresses and ports. The
-/// agent then still serves every client, but many connections of one client can delay all clients.
+/// If the kernel refuses the program (for example a kernel that only emulates Linux), it assigns connections by a hash of addresses
+/// and ports. Then the agent still serves every client, but many connections of one client can delay all clients.
 fn deal_by_address(listener: &TcpListener, lanes: usize) {
     let mut program = lane_of_address(lanes);
     let length = u16::try_from(program.len()).unwrap_or_default();
@@ -164,9 +164,9 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
 }
 
 /// Returns the BPF program that selects a shard: the last byte of the source address, modulo the number of shards.
-/// The result is an index in the order in which the sockets began to listen. The program is classic BPF (Linux,
-/// Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). A listener may serve both IP families; the program
-/// reads the family from the packet.
+/// The kernel uses the result as an index into the sockets, in the order in which they began to listen. The program is classic BPF
+/// (Linux, Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). A listener can serve both IP families, so the
+/// program reads the family from the packet.
 fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
     /// The offset at which the network header begins for load instructions (SKF_NET_OFF in linux/filter.h).
     const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);

@@ -1,17 +1,17 @@
 //! Prevents other processes from listening on the agent's traffic addresses.
 //!
-//! The shards of an address share it by SO_REUSEPORT. The kernel lets any process of the same user join such a group. So a pod on
-//! the node's network that runs as the agent's user (usually root) could take other pods' connections and answer them. To prevent
-//! that, the guard binds one more socket to the address. This socket accepts no connections and refuses to share the address. Any
-//! later bind to the address then fails.
+//! All shards of an address bind to it with SO_REUSEPORT. The kernel lets any process of the same user bind to such an address,
+//! too. Therefore a pod on the node's network that runs as the agent's user (usually root) could take other pods' connections and
+//! answer them. To prevent this, the guard binds one more socket to the address. This socket accepts no connections and refuses to
+//! share the address. Then every later bind to the address fails.
 //!
-//! The kernel may skip this check, because it remembers per port whether the latest socket was willing to share. The guard clears
-//! that memory: for a moment it binds a socket that does not share to the same port of another address, where no other socket
+//! The kernel can skip the check of a later bind, because it remembers for each port whether the latest socket agreed to share. The
+//! guard resets this flag: it briefly binds a socket that does not share to the same port of another address, where no socket
 //! conflicts (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and `inet_csk_update_fastreuse`). Finally the guard tests that
 //! a further bind fails.
 //!
-//! `[::]` also covers IPv4, so there is no other address for this step. For `[::]` the guard cannot keep other processes out. Only
-//! `listen` uses this module.
+//! `[::]` covers all addresses, including IPv4 addresses, so no other address is left for this step. Therefore the guard cannot
+//! protect `[::]`. Only `listen` uses this module.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -20,10 +20,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The number of addresses to try. Another process may already use an address.
+/// The number of other addresses that the guard tries. Another process can already use one of them.
 const TRIES: usize = 8;
 
-/// Keeps other processes out of an address while the guard exists. The shards are not affected.
+/// Prevents other processes from binding to an address while the guard exists. The shards are not affected.
 #[derive(Debug)]
 pub(super) struct PortGuard {
     _bound: Socket,
@@ -33,7 +33,7 @@ impl PortGuard {
     /// Guards the address. Call this function after the last shard has begun to listen.
     ///
     /// # Errors
-    /// The address cannot be guarded (`[::]`, or `0.0.0.0` without IPv6), or the kernel still lets other processes in.
+    /// The address cannot be guarded (`[::]`, or `0.0.0.0` without IPv6), or the kernel still lets other processes bind to it.
     pub(super) fn of(address: SocketAddr) -> io::Result<Self> {
         let bound = socket(address)?;
         bound.set_reuse_address(true)?;
@@ -70,7 +70,8 @@ fn end_short_cut(address: SocketAddr) -> io::Result<()> {
 }
 
 /// Returns an address of this machine at which a bind does not conflict with a listener at `ip`.
-/// For example, any address of 127.0.0.0/8 qualifies. The function draws it at random, so no process can occupy it in advance.
+/// For most addresses `ip`, this is an address of 127.0.0.0/8. The function draws that address at random, so no process can occupy
+/// it in advance.
 fn beside(ip: IpAddr) -> Option<IpAddr> {
     match ip {
         IpAddr::V6(ip) if ip.is_unspecified() => None,

@@ -1,6 +1,7 @@
-//! The listening sockets of one thread, and the list of sockets with waiting connections. Only that thread uses them.
+//! Keeps the listening sockets (shards) of one traffic thread and finds the shards with waiting connections.
 //!
-//! The sockets have their own poller. The kernel keeps connections that are not accepted yet, in one backlog per shard.
+//! Only that thread uses its shards. The shards have their own poller. The kernel keeps connections that are not accepted yet, in
+//! one backlog per shard.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,7 +24,7 @@ pub struct ListenerShards {
 }
 
 impl ListenerShards {
-    /// Takes over the sockets. Call this function inside the thread's runtime.
+    /// Returns the shards of these sockets, watched by a new poller. Call this function inside the thread's runtime.
     ///
     /// # Errors
     /// The kernel provides no poller, or refuses to watch a socket.
@@ -35,7 +36,7 @@ impl ListenerShards {
         Ok(Self { poller, lanes, may_have_more: false })
     }
 
-    /// Waits until a connection waits in some shard, then fills `found` with all such shards.
+    /// Waits until at least one shard has a waiting connection, then fills `found` with such shards.
     /// The thread must empty these shards or call [`Self::mark_unfinished`].
     ///
     /// # Errors
@@ -52,7 +53,7 @@ impl ListenerShards {
         Ok(())
     }
 
-    /// Fills `found` with the shards in which connections wait now. It does not block.
+    /// Fills `found` with the shards in which connections wait now, without blocking.
     ///
     /// # Errors
     /// The poller failed.
@@ -72,7 +73,7 @@ impl ListenerShards {
         self.lanes[lane].listener
     }
 
-    /// Accepts one connection, if one waits. It does not block.
+    /// Accepts one connection without blocking. Returns `None` if no connection waits.
     ///
     /// # Errors
     /// `accept` failed.
@@ -92,7 +93,8 @@ impl ListenerShards {
 /// Time is counted in sweeps, because reading the clock for each connection would cost more than the whole list.
 #[derive(Debug, Default)]
 pub struct RecentShards {
-    /// For each shard, the number of the sweep after the last accepted known client, plus one. Zero means never.
+    /// For each shard, one plus the number of sweeps before the last accept of a known client. Zero means that there was no such
+    /// accept.
     last: Vec<u32>,
     sweeps: u32,
 }

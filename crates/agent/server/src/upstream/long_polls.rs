@@ -1,4 +1,4 @@
-//! Limits on long polls. A long poll costs little, but without a limit a pod could open any number. The module knows no dialect.
+//! Limits long polls. One long poll costs little, but a pod could open any number without a limit. The module knows no dialect.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct LongPollLimit {
     pub most: u32,
     /// The maximum number of long polls of one pod.
     pub most_per_pod: u32,
-    /// The stop signal. During a drain, the agent answers long polls with the current value.
+    /// The stop signal of the agent. It ends all long polls, so that they do not delay the drain.
     pub stop: StopSignal,
 }
 
@@ -33,7 +33,7 @@ impl LongPollLimit {
     );
 
     /// Takes a permit for a client whose permits are counted by `own`, or returns a refusal with status 503.
-    /// Up to its limit, a client may have as many long polls as it leaves free ([`seawall_core::fair_share`]).
+    /// Up to its limit, a client can have as many long polls as it leaves free ([`seawall_core::fair_share`]).
     pub fn acquire(&self, own: &Arc<PermitCounter>) -> Result<LongPollPermit, Refusal> {
         let free = self.most.saturating_sub(self.all.open());
         if !fair_share::may_take(own.open().into(), free.into()) {

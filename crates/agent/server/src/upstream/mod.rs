@@ -1,11 +1,10 @@
-//! The HTTP client of a cloud's real metadata server. The dialect decides which requests the agent forwards.
+//! Forwards requests to a cloud's real metadata server. The dialect decides which requests the agent forwards.
 //!
-//! Each traffic thread has its own pool of upstream connections. Long polls use separate permits, so they cannot block short
-//! requests.
+//! Each traffic thread has its own pool of upstream connections. Long polls use separate permits, so they cannot block short requests.
 //!
-//! The agent buffers at most one [`WINDOW`] of an answer. It forwards a larger answer in parts, as fast as the client reads. The
-//! request holds its permit for that time. So the number of permits limits the memory of all unfinished answers. The clients share
-//! the permits ([`permits`]).
+//! The agent buffers at most one [`WINDOW`] of an answer. It forwards a larger answer in parts, as fast as the client reads. During
+//! that time the request holds its permit. Therefore the number of permits limits the memory of all unfinished answers. The clients
+//! share the permits ([`permits`]).
 
 pub mod long_polls;
 pub mod permits;
@@ -35,8 +34,8 @@ const CONNECT: Duration = Duration::from_secs(1);
 
 /// The maximum number of bytes of an answer that the agent buffers.
 /// Nearly every real answer is smaller. The largest is a recursive read of a service-account subtree, with a few KiB. A smaller
-/// window allows more simultaneous requests, which a slow server needs. For example, 13 pods with 20 requests per second need 26
-/// permits at 100 ms, plus some for uneven arrivals.
+/// window allows more simultaneous requests, which a slow server needs. For example, 13 pods that each send 20 requests per second
+/// need 26 permits if the server answers in 100 ms. Uneven arrivals need a few more permits.
 const WINDOW: usize = 8 * 1024;
 
 /// The time to wait for more bytes after the first bytes of a window have arrived.
@@ -120,7 +119,8 @@ pub struct BodyChunk {
 }
 
 impl BodyStream {
-    /// Returns the next part. Returns `None` if the real server aborted the answer or exceeded the size limit.
+    /// Returns the next part. Returns `None` if the real server aborted the answer, paused longer than [`GO_ON`], or exceeded the
+    /// size limit.
     pub async fn next(&mut self) -> Option<BodyChunk> {
         let part = tokio::time::timeout(GO_ON, gather(&mut self.body)).await.ok()?.ok()?;
         self.left = self.left.checked_sub(part.bytes.len() as u64)?;
@@ -128,7 +128,7 @@ impl BodyStream {
     }
 }
 
-/// Reads until a window is full, the body has ended, or no bytes arrive for a moment.
+/// Reads until a window is full, the body has ended, or [`GATHER`] has passed since the first bytes.
 async fn gather(body: &mut Incoming) -> hyper::Result<BodyChunk> {
     let mut part = BodyChunk { bytes: Vec::new(), pieces: 0, is_last: false };
     take(body, &mut part).await?;
@@ -179,7 +179,7 @@ impl Forwarder {
         Self { client, upstream: upstream.into(), places, long_polls }
     }
 
-    /// Sends a request. Returns whether the request is a long poll, and a future of the answer or the refusal.
+    /// Returns a future that sends the request and yields the answer or a refusal. The flag is true if the request is a long poll.
     ///
     /// # Errors
     /// Too many long polls are open, or the target does not form a valid request.
@@ -192,7 +192,7 @@ impl Forwarder {
         Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
     }
 
-    /// Sends a request that is not a long poll, with the permits of this client. Returns a future of the answer.
+    /// Returns a future that sends a request other than a long poll, with an upstream permit of this client, and yields the answer.
     ///
     /// # Errors
     /// The target does not form a valid request.
@@ -258,7 +258,7 @@ struct StartedResponse {
 
 impl StartedResponse {
     /// Returns the whole answer and releases the permit, if the answer fits into a window.
-    /// Otherwise returns the first part, and the rest as a stream.
+    /// Otherwise returns the first part, and the rest as a stream that keeps the permit.
     async fn whole_or_rest(
         self,
         place: Option<UpstreamPermit>,

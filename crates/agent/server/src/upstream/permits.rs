@@ -1,7 +1,7 @@
 //! Limits the simultaneous requests to the real metadata server, over all threads, and shares the permits fairly.
 //!
-//! A request holds its permit until the agent has forwarded the whole answer. A client that sends slow requests, or reads slowly,
-//! therefore holds its permits for a long time. Dynamic thresholds share the permits
+//! A request holds its permit until the agent has forwarded the whole answer. Therefore a client holds its permits for a long time
+//! if the server answers slowly or the client reads slowly. Dynamic thresholds share the permits
 //! ([`seawall_core::fair_share::may_take_and_keep`]). If all requests of one client hang, the client keeps eight of 64 permits. If
 //! fifteen such clients arrive in any order, each gets at least one permit. The agent serves waiting requests in turn, client by
 //! client.
@@ -64,7 +64,7 @@ impl UpstreamPermits {
         grants.into_iter().for_each(|(waiter, place)| drop(waiter.send(place)));
     }
 
-    /// A lock protects the state because several threads share the permits. It is held for a few instructions.
+    /// A lock protects the state, because several threads share the permits. A thread holds the lock for a few instructions.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ impl State {
         own.waiting.push_back(waiter);
     }
 
-    /// Takes all permits that may be granted now.
+    /// Takes a permit for each waiting request that can have one now.
     fn grants(&mut self, places: &Arc<UpstreamPermits>) -> Vec<Grant> {
         let mut grants = Vec::new();
         let mut refused_in_a_row = 0;
@@ -99,7 +99,7 @@ impl State {
         grants
     }
 
-    /// Returns the client's next waiting request if it may have a permit, and takes the permit.
+    /// Takes a permit for the client's next waiting request. Returns `None` if no request waits or the client's share is used up.
     fn next_of(&mut self, client: ClientId) -> Option<oneshot::Sender<UpstreamPermit>> {
         let own = self.clients.get_mut(&client)?;
         while own.waiting.front().is_some_and(oneshot::Sender::is_closed) {
