@@ -1,4 +1,4 @@
-//! Accepts connections: the order of the accepts, the client of each connection, and the check for free room.
+//! Accepts connections: chooses the order of the shards, identifies each client and checks the connection limits.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -20,11 +20,12 @@ use crate::fairness::clients::Tenant;
 use crate::handler::ListenerDialects;
 use crate::listen::shards::ListenerShards;
 
-/// The connections that one round accepts, and the connections that one round accepts from shards without a recent known client.
+/// The maximum number of connections that one round accepts from shards in which the thread recently accepted a known client.
 const ACCEPTED: usize = 32;
+/// The maximum for all other shards. If only such shards are ready, [`ACCEPTED`] is their maximum.
 const ACCEPTED_OF_STRANGERS: usize = 8;
 
-/// The accept rounds after the shutdown has begun. They accept about 2,000 connections.
+/// The maximum number of accept rounds after the shutdown has begun. Together these rounds accept about 2,000 connections.
 const LAST_LOOKS: usize = 64;
 
 impl<P: ServedPod> TrafficThread<P> {
@@ -49,21 +50,23 @@ impl<P: ServedPod> TrafficThread<P> {
                     if self.accept_failures.take(self.shared.clock.now()).is_ok() {
                         tracing::warn!(%error, "cannot accept connections");
                     }
-                    // No descriptor is free, so the table ends an idle connection to make room for a new client.
+                    // The usual cause is that no file descriptor is free. Therefore the table ends an idle connection to make room
+                    // for a new client.
                     self.connections.borrow_mut().evict_from_largest(0);
                     self.is_accept_failing.set(true);
                 }
             }
             lanes.mark_unfinished();
-            // The round is requested and awaited without a pause between. Otherwise this task could miss the start of the round.
+            // This task requests the round and then waits for it, without another `await` between. Otherwise the task could miss
+            // the start of the round.
             self.scheduler.request_round();
             self.scheduler.wait_for_round().await;
         }
     }
 
-    /// Accepts the connections that already wait when the shutdown begins. The runtime may not have reported them yet.
-    /// They are established, and most have already sent their requests. The number of rounds is limited, so a client cannot prolong
-    /// them.
+    /// Accepts the connections that already wait when the shutdown begins. The runtime may not have reported these connections yet.
+    /// They are established, and most clients have already sent their requests. The number of accept rounds is limited, so a client
+    /// cannot prolong the shutdown.
     fn accept_the_last(self: &Rc<Self>, lanes: &ListenerShards) {
         let mut ready = Vec::new();
         for _ in 0..LAST_LOOKS {
@@ -74,18 +77,19 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Accepts connections from these shards. The fewer shards are ready, the more it accepts from each. Returns true if no
-    /// connection waits.
-    /// Shards where the thread recently accepted a known client come first. The other shards divide the share of unknown clients,
-    /// who count as one client, whatever their number of addresses.
+    /// Accepts connections from these shards. Returns true if no more connections wait.
+    /// If fewer shards are ready, the function accepts more connections from each. Shards in which the thread recently accepted a
+    /// known client come first. The other shards divide the share of unknown clients, which count as one client, whatever their
+    /// number of addresses.
     ///
-    /// The total is limited, too. A connection that is evicted to make room closes only when this thread handles it. Without the
-    /// limit, connections from hundreds of addresses at once would exceed the maximum several times.
+    /// The total number of accepts per round is limited, too. If the table evicts a connection to make room, that connection closes
+    /// only when this thread handles it. Without the limit, connections from hundreds of addresses at once would exceed the
+    /// connection limit several times over.
     fn accept_some(self: &Rc<Self>, lanes: &ListenerShards, ready: &mut [usize]) -> std::io::Result<bool> {
         if let [lane] = ready {
             return self.accept_of(lanes, *lane, ACCEPTED);
         }
-        // The starting shard rotates, so the same unknown clients are not always first.
+        // Rotate the starting shard, so that the same unknown clients are not always first.
         self.accept_round.set(self.accept_round.get().wrapping_add(1));
         ready.rotate_left(self.accept_round.get() % ready.len().max(1));
         let is_known = |lane: &usize| self.known.borrow().is_recent(*lane);
@@ -144,14 +148,15 @@ impl<P: ServedPod> TrafficThread<P> {
                 who,
             ))
         });
-        // The first request has usually arrived together with the connection.
+        // Check the connection at once, because the first request has usually arrived with it.
         self.ready_queue.push(key);
         is_known
     }
 
     /// Returns the tenant whose shares a connection uses.
-    /// A pod may not be attested at its address yet. The connection then still uses the tenant of the likely pod. Shares are not
-    /// credentials, and a known pod must not wait among unknown clients at each renewal of its attestation.
+    /// If attestation has not identified the pod yet, the connection uses the tenant of the likely pod. This is safe, because
+    /// shares are not credentials. It is necessary, because a known pod must not compete with unknown clients at each renewal of
+    /// its attestation.
     fn tenant(&self, caller: &Client<P>, ends: &ConnectionEnds<'_>) -> Rc<Tenant<P>> {
         let likely =
             matches!(caller, Client::Unidentified).then(|| self.shared.resolver.likely_pod(ends)).flatten();
@@ -160,8 +165,8 @@ impl<P: ServedPod> TrafficThread<P> {
 
     /// Takes one permit of the process limit and one of the client limit.
     /// A client that has reached its limit loses one of its own connections. If the process has reached its limit, the client with
-    /// the most connections loses one. The thread ends only connections that it accepted itself, because another thread's table
-    /// must not be changed. All connections of an address are on one thread (`listen`).
+    /// the most connections loses one connection. The thread ends only connections that it accepted itself, because another
+    /// thread's table must not be changed. All connections of an address are on one thread (`listen`).
     fn permits(&self, tenant: &Tenant<P>) -> Option<ConnectionPermits> {
         let (bounds, open, own) = (&self.shared.limits, &self.shared.open_connections, &tenant.connections);
         let had = own.open();
@@ -220,7 +225,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if out.is_empty() {
             self.write_refusal(dialects, &FULL, &mut out);
         }
-        // The send buffer of the socket is empty. So the kernel takes the whole answer, or the client is gone.
+        // The send buffer of the socket is empty, so the kernel accepts the whole answer unless the client is gone.
         let _ = stream.write(&out);
     }
 }

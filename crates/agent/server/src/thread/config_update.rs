@@ -1,8 +1,8 @@
-//! The settings of a thread that a reload can change: the dialects of its listeners, and the limits per client.
+//! Defines the settings of a thread that a reload can change: the dialects of its listeners, and the limits per client.
 //!
-//! The thread applies an update between two turns, so each request is answered under exactly one configuration. Open connections
-//! use the new dialects from their next turn on, like new connections ([`ActiveDialects`](crate::handler::ActiveDialects)). An
-//! answer that is not ready yet continues under the configuration of its request. The `reload` module sends the updates and waits
+//! The thread applies an update between two turns, so it answers each request under exactly one configuration. Open connections use
+//! the new dialects from their next turn on, like new connections ([`ActiveDialects`](crate::handler::ActiveDialects)). An answer
+//! that is not ready yet continues under the configuration of its request. The agent's `reload` module sends the updates and waits
 //! until every thread has applied them.
 
 use std::fmt;
@@ -24,12 +24,12 @@ pub struct ThreadUpdate<P> {
     pub build_dialects: BuildDialectsFn<P>,
     /// The new limits per client.
     pub client_limits: ClientLimits,
-    /// Notified after the update is applied. A thread that has ended drops the sender and answers no client.
+    /// Receives a message after the thread has applied the update. If the thread has ended, this channel closes without a message.
     pub applied: oneshot::Sender<()>,
 }
 
 impl<P> fmt::Debug for ThreadUpdate<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Change({:?})", self.client_limits)
+        write!(f, "ThreadUpdate({:?})", self.client_limits)
     }
 }

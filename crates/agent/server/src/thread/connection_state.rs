@@ -1,4 +1,4 @@
-//! The state of one connection, from its accept to its end.
+//! Defines the state of one connection, from its accept to its end.
 //!
 //! This module knows sockets and states. [`mod@super::connection_task`] has the actions of a connection. A connection that waits
 //! for its client consists only of this state and a row in the table. It holds no buffer.
@@ -28,19 +28,19 @@ use crate::listen::MAX_UNREAD_BYTES;
 /// - A task of the connection handles it (`task`). The task may also wait for a turn.
 ///
 /// The order of the fields matters: the first fields are those that every turn uses. With a small CPU quota, the kernel stops the
-/// process most of the time. Afterwards no CPU cache holds the memory of the process, and each loaded cache line costs 1 % of a
+/// process most of the time. When the process continues, its memory is in no CPU cache, and each loaded cache line costs 1 % of a
 /// request.
 #[repr(C)]
 pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) key: ConnectionKey,
     /// The dialects of the listener that accepted the connection.
     pub(super) dialects: Rc<ActiveDialects<P>>,
-    /// True if the connection is parked or has a task. A poller event then starts no turn.
+    /// True if the connection is parked or has a task. Then an event of the poller starts no turn.
     pub(super) is_suspended: Cell<bool>,
     /// True if the buffered bytes may contain complete requests. The next turn then parses these bytes and does not read.
     pub(super) has_buffered_request: Cell<bool>,
     pub(super) connection_state: TimedState,
-    /// The bytes of a partial head, or of requests behind a request that takes time.
+    /// The bytes of a partial head, or of pipelined requests behind a request that takes time.
     pub(super) buffered: RefCell<Option<Box<BufferedBytes>>>,
     pub(super) client: RefCell<ConnectionClient<P>>,
     pub(super) socket: ClientSocket,
@@ -95,7 +95,7 @@ impl<P: ServedPod> ConnectionData<P> {
         self.buffered.borrow().is_some()
     }
 
-    /// Charges the buffered bytes to the current tenant. Returns false if that tenant may not hold so many bytes.
+    /// Charges the buffered bytes to the current tenant. Returns false if that tenant has no room for so many bytes.
     pub(super) fn transfer_buffer_charge(&self) -> bool {
         let share = &self.client.borrow().tenant.buffers;
         self.buffered.borrow_mut().as_mut().is_none_or(|kept| kept.transfer_to(share))
@@ -106,14 +106,14 @@ impl<P: ServedPod> ConnectionData<P> {
         self.client.borrow().identity.is_pod_gone()
     }
 
-    /// Holds the bytes that the socket did not accept. Returns `None` if the client may not hold so many bytes.
+    /// Holds the bytes that the socket did not accept. Returns `None` if the client has no room for so many bytes.
     pub(super) fn buffer_unsent(&self, rest: &[u8]) -> Option<BufferedBytes> {
         let mut unsent = self.client.borrow().tenant.buffers.new_empty_buffer();
         unsent.replace_unsent(rest, MAX_UNREAD_BYTES).then_some(unsent)
     }
 }
 
-/// Replaces the buffered bytes by these bytes. Returns false if the client may not hold so many; then no bytes are kept.
+/// Replaces the buffered bytes by `bytes`. Returns false and keeps no bytes if the client has no room for so many.
 pub(super) fn store_buffered<P>(
     kept: &mut Option<Box<BufferedBytes>>,
     tenant: &Tenant<P>,
@@ -142,8 +142,8 @@ impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
 
 impl<P: ServedPod> Drop for ConnectionData<P> {
     /// Resets the connection of a deleted pod, so the kernel stops sending to the pod's address.
-    /// The kernel would resend unacknowledged bytes to that address. By then the next pod may have the address and could read the
-    /// bytes, because container runtimes grant CAP_NET_RAW by default. A reset discards the bytes.
+    /// Without the reset, the kernel would resend unacknowledged bytes to that address. By then another pod may have the address
+    /// and could read the bytes, because container runtimes grant CAP_NET_RAW by default. A reset discards the bytes.
     fn drop(&mut self) {
         if self.is_pod_gone() {
             self.socket.reset_at_end();

@@ -1,7 +1,7 @@
-//! The actions of a connection that its thread handles: read, take turns and write.
+//! Handles one connection on its thread: takes turns, reads, and writes.
 //!
 //! [`mod@super::request`] and the dialect interpret the bytes. [`mod@super::deferred_response`] handles answers that take time. The
-//! state of a connection is in a separate module ([`mod@super::connection_state`]), because the thread owns the states.
+//! state of a connection has a separate module ([`mod@super::connection_state`]), because the thread owns the states.
 
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,8 @@ use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 use crate::fairness::scheduler::ClientTurns;
 
-/// The number of pipelined requests that cost as much as one turn. Pipelined requests share one read and one write.
+/// The number of additional pipelined requests that cost as much as one turn. They are cheap, because they share one read and one
+/// write.
 const PIPELINED: u32 = 4;
 
 /// A connection and its thread.
@@ -54,12 +55,12 @@ enum TurnOutcome {
 }
 
 impl<P: ServedPod> ActiveConnection<P> {
-    /// Handles the connection as far as one turn allows. `told` has the poller's events for the socket.
+    /// Handles the connection for at most one turn. `told` contains the poller's events for the socket.
     pub(super) fn proceed(&self, told: Option<EventFlags>) {
         if let Some(flags) = told {
             self.socket.on_event(flags);
         }
-        // The socket has woken the connection's task, which will take the turn.
+        // Either the connection waits for a turn, or it has a task. `on_event` has woken a task that waits for the socket.
         if self.is_suspended.get() {
             return;
         }
@@ -73,7 +74,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 
     fn take_turn(&self) {
-        // A panic in one request ends only that connection, not the whole thread.
+        // A panic in one request ends only the request's connection, not the whole thread.
         match catch_unwind(AssertUnwindSafe(|| self.turn())) {
             Ok(TurnOutcome::Answered(None, NextAction::Read)) => self.go_back(false),
             Ok(TurnOutcome::Answered(None, NextAction::ReadBuffered)) => self.go_back(true),
@@ -105,7 +106,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Starts a task for work that takes time. The connection continues after the task.
+    /// Starts a task that waits for an event of the connection. After the task the connection continues.
     fn wait_for(&self, unsent: Option<BufferedBytes>, after: NextAction) {
         let waiting = ConnectionTask(Some(self.clone()));
         let task = tokio::task::spawn_local(waiting.until_over(unsent, after));
@@ -113,7 +114,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.is_suspended.set(true);
     }
 
-    /// Removes the connection from the table. The socket closes when no task uses it any more.
+    /// Removes the connection from the table. The socket closes when no task uses the connection any more.
     fn leave(&self) {
         self.thread.connections.borrow_mut().remove(self.key);
     }
@@ -135,12 +136,12 @@ impl<P: ServedPod> ActiveConnection<P> {
         is_admitted
     }
 
-    /// Ready when the client has a turn left. The task of the connection calls this function.
+    /// Is ready when the client has a turn left. Only the connection's task calls this function.
     pub(super) fn poll_admitted(&self, context: &Context<'_>) -> Poll<()> {
         if self.is_admitted(Some(context.waker())) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Resumes the connection if it waits in this queue. Returns true if the connection did wait there.
+    /// Resumes the connection if it waits for a turn in this queue. Returns true if the connection waited there.
     pub(super) fn unpark(&self, of: &Rc<ClientTurns>) -> bool {
         let parked = self.parked.borrow_mut().take_if(|parked| Rc::ptr_eq(&parked.queue, of));
         let Some(parked) = parked else { return false };
@@ -177,7 +178,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             match self.socket.read(&mut buffer[filled..end]) {
                 ReadOutcome::Bytes(n) => filled += n,
                 ReadOutcome::WouldBlock => {
-                    // This check also costs a turn, because a client can cause it as often as it wants.
+                    // This read also costs a turn, because a client can cause such reads as often as it wants.
                     self.thread.scheduler.record_turn(&self.client.borrow().tenant.turns);
                     return TurnOutcome::NotYet;
                 }
@@ -207,14 +208,14 @@ impl<P: ServedPod> ActiveConnection<P> {
             RequestOrigin { dialects, client: caller, tenant, peer: self.peer.ip(), received_at: came };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         self.thread.scheduler.charge(&tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
-        // After an answer that closes the connection, all further bytes are ignored.
+        // After an answer that closes the connection, the thread ignores all further bytes.
         let closes = matches!(batch.next, NextAction::Close | NextAction::Linger);
         let rest = if closes { &[] } else { &bytes[batch.consumed..] };
         if !store_buffered(kept, tenant, rest) {
             batch.next = self.thread.refuse_if_buffer_full(dialects, &batch.next, out)?;
         }
         if batch.consumed > 0 && kept.is_some() {
-            // The connection has sent complete requests, so the timeout for the next head starts anew.
+            // The client has sent complete requests, so the timeout for the next head starts anew.
             self.connection_state.set_state(ConnectionState::Idle, now);
         }
         self.connection_state.set_state(batch.next.state(kept.is_some()), now);
@@ -222,7 +223,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         if sent == out.len() {
             return Some(TurnOutcome::Answered(None, batch.next));
         }
-        // The state changes immediately. An idle connection could be ended to make room for another one.
+        // Change the state immediately, because the table can evict an idle connection to make room for another connection.
         self.connection_state.set_state(ConnectionState::Write, now);
         Some(TurnOutcome::Answered(Some(self.buffer_unsent(&out[sent..])?), batch.next))
     }
@@ -237,7 +238,7 @@ impl<P: ServedPod> ConnectionTask<P> {
         if let Some(looks) = connection.wait(unsent, after).await {
             self.0 = None;
             connection.task.replace(None);
-            // The task's memory stays allocated while a waker exists.
+            // Drop the waker, because the task's memory stays allocated while a waker exists.
             connection.socket.forget_waker();
             connection.is_suspended.set(false);
             connection.go_back(looks);
@@ -253,7 +254,7 @@ impl<P: ServedPod> Drop for ConnectionTask<P> {
     }
 }
 
-/// Ready when the socket has bytes to read and the client has a turn left. The task of the connection calls this function.
+/// Is ready when the socket has bytes to read and the client has a turn left. Only the connection's task calls this function.
 pub(super) fn poll_turn_to_read<P: ServedPod>(
     connection: &ActiveConnection<P>,
     context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The waits of a connection after a turn: for its response, for its client's identity, or for a client that reads slowly.
+//! Waits for an event after a turn: a deferred response, the client's identity, or a client that reads slowly.
 //!
 //! A task of the connection awaits the event and then ends. Meanwhile the thread serves all other connections.
 
@@ -22,14 +22,14 @@ impl<P: ServedPod> ActiveConnection<P> {
             if !self.flush(&unsent).await {
                 return None;
             }
-            // The state shows the event that the connection now waits for, not the finished write. So a partial head keeps its
-            // start time.
+            // The write is finished, so the connection now waits for the next event. The time limit of that wait starts now.
             self.connection_state.set_state(after.state(self.has_buffered()), self.now());
         }
         match after {
             NextAction::Read => Some(false),
             NextAction::ReadBuffered => Some(true),
-            // The future is boxed, like the other rare waits. Otherwise every connection's task would reserve memory for it.
+            // The future is boxed, like those of the other rare waits. Otherwise the task of every connection would reserve memory
+            // for it.
             NextAction::Deferred(pending) => {
                 let goes_on = Box::pin(self.send_deferred(*pending)).await;
                 goes_on.then(|| self.has_buffered())
@@ -37,8 +37,8 @@ impl<P: ServedPod> ActiveConnection<P> {
             NextAction::AwaitIdentity(cloud, patience) => {
                 let caller = Box::pin(self.identify_client(cloud, patience)).await;
                 self.client.borrow_mut().identity = caller;
-                // The buffered bytes counted for the unknown clients and now count for the pod. If the pod may not hold them, the
-                // connection ends.
+                // Until now the buffered bytes counted toward the previous tenant, usually that of unknown clients. If the new
+                // tenant has no room for them, the connection ends.
                 self.transfer_buffer_charge().then_some(true)
             }
             NextAction::Close => None,
@@ -69,7 +69,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 
     /// Writes an answer, and buffers the bytes that the socket does not accept at once.
-    /// Returns false if the client is gone or may not hold so many bytes.
+    /// Returns false if the client is gone or has no room for so many bytes.
     pub(super) async fn write(&self, out: Vec<u8>) -> bool {
         let Some(sent) = self.socket.send(&out) else { return false };
         if sent == out.len() {
@@ -80,8 +80,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.flush(&unsent).await
     }
 
-    /// Closes the sending side and discards the client's further bytes, up to a limit. The table's head timeout also ends this
-    /// wait.
+    /// Closes the sending side and discards the client's further bytes, up to a limit. The head timeout also ends this wait.
     async fn linger(&self) {
         const MOST: usize = 256 * 1024;
         if self.socket.finish().is_err() {
@@ -96,8 +95,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Reads into the thread's buffer and discards the bytes. Returns 0 for a failed read, as for the end of the stream.
-    /// The thread's buffer is used because a separate buffer would enlarge the task of every connection.
+    /// Reads into the thread's buffer and discards the bytes. Returns 0 at the end of the stream or if the read failed.
+    /// The function uses the thread's buffer, because a separate buffer would enlarge the task of every connection.
     fn poll_discard(&self, context: &mut Context<'_>) -> Poll<usize> {
         loop {
             if ready!(poll_turn_to_read(self, context)).is_err() {

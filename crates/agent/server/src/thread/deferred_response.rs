@@ -26,13 +26,13 @@ impl<P: ServedPod> ActiveConnection<P> {
         if is_poll {
             self.socket.mark_readable();
         }
-        // The pod may have been deleted during the wait, and another pod may have its address. The sweep has not ended the
-        // connection yet.
+        // The pod may have been deleted during the wait, and another pod may have its address. The next sweep would end this
+        // connection, but it may come too late.
         if self.is_pod_gone() {
             return false;
         }
         let thread = &*self.thread;
-        // The shutdown itself may have ended the wait, before this thread has noticed the shutdown.
+        // A shutdown can end the wait before this thread has set `draining`, so this code checks the stop signal itself.
         let keep_alive = keep_alive && !thread.stop.has_begun();
         let now = self.now();
         let mut out = Vec::new();
@@ -43,7 +43,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             reply.write(&WriteContext { frame: &frame, request_id: request, now }, &mut out)
         };
         thread.metrics.record_response(route, status, now.since(since));
-        // A long poll returns each credential only once, so it does not count as a fetch.
+        // A long poll does not count as a fetch, because it returns each credential only once.
         if status == 200 && route.is_credential() && !is_poll {
             thread.record_fetch(&self.client.borrow().identity, route, None);
         }

@@ -1,4 +1,4 @@
-//! The loops of a traffic thread: the event loop, the round loop, and the drain.
+//! Runs the loops of a traffic thread: the event loop, the round loop, and the drain.
 //!
 //! [`mod@super::ready_queue`] holds the connections that have work to do. [`ActiveConnection`] does the work of one connection.
 
@@ -16,12 +16,13 @@ use crate::connection_table::ConnectionKey;
 use crate::epoll::MAX_EVENTS;
 
 impl<P: ServedPod> TrafficThread<P> {
-    /// Serves the ready connections. All other tasks of the thread run between two passes. Returns only if the poller fails.
+    /// Serves the ready connections, pass after pass. All other tasks of the thread run between two passes. Returns only if the
+    /// poller fails.
     pub(super) async fn serve_ready(self: Rc<Self>) -> io::Result<()> {
         loop {
             poll_fn(|context| self.ready_queue.poll_pending(context)).await?;
             self.do_what_there_is()?;
-            // A check costs CPU time even if no ready client has a turn left.
+            // Pause even if no ready client had a turn left, because the check itself costs CPU time.
             self.rest();
             if self.ready_queue.has_pending() {
                 tokio::task::yield_now().await;
@@ -50,7 +51,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Begins a round whenever a connection waits for one.
+    /// Begins a round whenever a connection waits for the next round.
     /// A round begins after the thread has checked all ready connections. While several clients are active, the CPU quota limits
     /// the rate of rounds.
     pub(super) async fn run_rounds(self: Rc<Self>) {
@@ -74,15 +75,15 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Completes the requests that are under way or have arrived, and closes all other connections.
-    /// If another agent has taken over, an idle connection first gets some time for one more request. The answer to that request
-    /// asks the client to reconnect. A client whose idle connection simply closes sees an error only if its next request is already
-    /// on the way. Without another agent this time would only delay the next agent.
+    /// If another agent already accepts new connections, an idle connection first gets time for one more request. The answer to
+    /// that request tells the client to close the connection. This avoids errors: if an idle connection simply closes, a request
+    /// that is already on the way fails. If no other agent runs yet, the extra time would only delay the start of that agent.
     pub(super) async fn drain(self: &Rc<Self>) {
         let waited = if self.is_patient.get() { LAST_ANSWERS } else { Duration::ZERO };
         let _ = tokio::time::timeout(waited, self.all_gone()).await;
         self.is_patient.set(false);
         let idle = self.connections.borrow().idle();
-        // The list is consumed here, because each entry keeps its socket open.
+        // Consume the list, because each entry keeps its socket open.
         idle.into_iter()
             .for_each(|connection| ActiveConnection { thread: self.clone(), connection }.poll_or_close());
         if tokio::time::timeout(DRAIN.saturating_sub(waited), self.all_gone()).await.is_err() {

@@ -1,4 +1,4 @@
-//! Waits for the identity of a request's client, or for the entitlements of its pod.
+//! Waits until the client of a request is identified and its entitlements are decided.
 
 use seawall_core::attestation::ConnectionEnds;
 use seawall_core::cloud::CloudName;
@@ -11,8 +11,8 @@ use crate::connection_table::ConnectionState;
 
 impl<P: ServedPod> ActiveConnection<P> {
     /// Waits until the client is known and its entitlements at a cloud are decided, at most for `patience`.
-    /// If the client is still unknown then, the thread refuses it with the reason. The client of a connection is identified only
-    /// once. A known pod waits only for the cloud, because the kernel reports each connection to the agent only once.
+    /// If that takes longer, returns a refusal with the reason. A client that is already identified waits only for its
+    /// entitlements. Its connection is never identified again, because the kernel reports the owner of each connection only once.
     pub(super) async fn identify_client(&self, cloud: CloudName, patience: Duration) -> Client<P> {
         let stream = self.socket.stream();
         let local = || stream.local_addr().ok();
@@ -57,7 +57,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Counts the connection toward this pod from now on. Returns false if the pod has no room for the connection.
+    /// Counts the connection toward this pod from now on. Returns false if the pod has reached its connection limit.
     fn counts_for(&self, pod: &P) -> bool {
         let thread = &self.thread;
         if self.client.borrow().tenant.id != pod.id() {

@@ -1,4 +1,4 @@
-//! The limits per client. A reload may change them while the thread runs.
+//! Defines the limits per client. A reload can change them while the thread runs.
 
 use crate::connection_table::ConnectionTimeouts;
 

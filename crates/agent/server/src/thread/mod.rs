@@ -1,17 +1,17 @@
 //! The traffic threads: accept, read, answer, write.
 //!
-//! This file has the thread itself: its fields, its sweeps and its updates. The other modules:
+//! This file has the thread itself: its fields, its sweeps and its updates. The other modules have the rest:
 //! - [`mod@accept`] accepts connections.
 //! - [`event_loop`] serves the connections in the [`ready_queue`], and drains them at the end.
-//! - [`mod@connection_state`] is the state of one connection, on its [`socket`].
+//! - [`mod@connection_state`] has the state of one connection, which includes its [`socket`].
 //! - [`connection_task`] has the actions of a connection, and [`request`] turns the bytes that one turn read into answers.
 //! - [`connection_waits`] has the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), for the client's
 //!   [identity](identify_client).
 //!
-//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. The only data that several threads write are the
-//! counters of open connections. A connection that waits for its client holds no buffer. When bytes arrive, the thread reads them
-//! into its scratch buffer, answers every complete request and writes. Only a partial head, or a client that does not read, costs a
-//! connection memory of its own.
+//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. Several threads write only the counters of
+//! connections and long polls, and the upstream permits. A connection that waits for its client holds no buffer. When bytes arrive,
+//! the thread reads them into its scratch buffer, answers every complete request and writes the answers. A connection needs its own
+//! buffer only for a partial head or for an answer that its client does not read.
 //!
 //! The thread does not use hyper: a kept connection takes 11 KiB in hyper and 0.3 KiB here (docs/decisions/http-server.md). The
 //! dialects interpret the requests. This module knows only bytes, states and limits.
@@ -105,9 +105,9 @@ pub struct ThreadLimits {
 }
 
 /// The time limit of the drain. The whole shutdown takes less than 5 s.
-/// In the drain, the listeners and the idle connections close. If another agent has taken over, idle connections first get time for
-/// one more request. The thread answers requests under way and then closes their connections. At the time limit it closes all
-/// remaining connections.
+/// In the drain, the thread closes its listeners and its idle connections. If another agent already accepts new connections, idle
+/// connections first get time for one more request ([`LAST_ANSWERS`]). The thread answers requests under way and then closes their
+/// connections. At the time limit the thread closes all remaining connections.
 const DRAIN: Duration = Duration::from_secs(4);
 
 /// The time in which an idle connection may send one more request, if another agent already accepts new connections.
@@ -117,10 +117,10 @@ const LAST_ANSWERS: Duration = Duration::from_secs(3);
 const FULL: Refusal =
     Refusal::new(503, "too_many_connections", "Too many connections are open; try again shortly.");
 
-/// The bytes that one turn reads. A metadata request has about 200 bytes; a longer head takes several turns.
+/// The maximum number of bytes that one turn reads. A metadata request has about 200 bytes. A longer head takes several turns.
 const READ: usize = 4 * 1024;
 
-/// The maximum number of requests per turn. A turn also ends when its answers reach a number of bytes.
+/// The maximum number of requests per turn. A turn also ends when its answers exceed [`BATCH`] bytes.
 /// A client that pipelines more requests waits for its next turn.
 const REQUESTS: u32 = 16;
 const BATCH: usize = 16 * 1024;
@@ -131,8 +131,8 @@ const ENDED_AT_ONCE: usize = 8;
 /// The time after the start of the shutdown in which the thread still accepts waiting connections.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// The CPU time that the quota grants during the longest pause between two checks for ready connections.
-/// A check costs less CPU time than this, so the debt shrinks.
+/// Limits the pause between two checks for ready connections. During the longest pause, the quota grants this much CPU time.
+/// A check costs less CPU time, so the CPU debt shrinks with each check and pause.
 const REST: Duration = Duration::from_millis(1);
 
 /// The pause after an `accept` that failed because a resource, such as descriptors, was used up.
@@ -170,15 +170,15 @@ pub struct TrafficThread<P: ServedPod> {
     requests: Cell<u64>,
 }
 
-/// The thread's buffers, borrowed only between two waits.
+/// The thread's buffers. A turn borrows them and never keeps them across an `await`.
 struct Scratch {
     read: Vec<u8>,
     write: Vec<u8>,
 }
 
-/// Returns an error for a task that should run forever but has ended.
+/// Returns an error for a task that should run forever and has ended.
 fn died(ended: Result<(), JoinError>) -> io::Error {
-    ended.map_or_else(io::Error::other, |()| io::Error::other("a task ended unexpectedly"))
+    ended.map_or_else(io::Error::other, |()| io::Error::other("a thread's task ended unexpectedly"))
 }
 
 impl<P: ServedPod> TrafficThread<P> {
@@ -269,7 +269,7 @@ impl<P: ServedPod> TrafficThread<P> {
                 }
             })
             .await;
-        // The connections and the thread refer to each other, so this breaks the reference cycle.
+        // The connections and the thread refer to each other. Ending all connections breaks this reference cycle.
         thread.connections.borrow_mut().end_all();
         ended
     }
@@ -285,11 +285,11 @@ impl<P: ServedPod> TrafficThread<P> {
 
     /// Sleeps between two passes if the CPU quota demands a pause.
     ///
-    /// The whole thread sleeps, including its timers and other tasks. In an earlier version only the runtime waited, and every
-    /// event woke it. Two pods that sent single bytes then used up the quota.
+    /// The whole thread sleeps, including its timers and other tasks. In an earlier version the thread paused inside the async
+    /// runtime, and every event ended the pause. Two pods that sent single bytes used up the quota.
     #[expect(
         clippy::disallowed_methods,
-        reason = "what is waited for is the time itself, and no event may end it"
+        reason = "the pause must last its full time, and no event may end it early"
     )]
     fn rest(&self) {
         let rest = self.owed_rest();
@@ -310,8 +310,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Ends overdue connections and connections of deleted pods, four times a second.
-    /// Each round ends only a few. On close the kernel frees the client's unsent bytes, which takes 0.2 ms (measured). Closing
-    /// hundreds of connections at once would delay every client.
+    /// Each round ends only a few overdue connections. When a connection closes, the kernel frees the bytes that the client has not
+    /// sent yet. This takes 0.2 ms (measured), so closing hundreds of connections at once would delay every client.
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
@@ -344,7 +344,7 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Applies each update when it arrives. Returns only if the thread cannot apply an update.
-    /// The thread must not continue with an outdated configuration.
+    /// Then the thread ends, because it must not continue with an outdated configuration.
     async fn apply_updates(self: Rc<Self>, mut changes: UpdateReceiver<P>) -> io::Result<()> {
         while let Some(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied: made }) =
             changes.recv().await

@@ -1,9 +1,9 @@
-//! The connections that have work to do, and the wait for more of them.
+//! Queues the connections that have work to do, and waits for more such connections.
 //!
 //! One task of the runtime serves all ready connections of its thread. A connection is ready when the poller reports an event, when
-//! its turn comes, or when its wait ends. With one task per connection, a request took 11.7 µs of CPU; this design takes 10.9 µs
-//! (docs/decisions/threads.md). Most of the difference was cache misses. Only work that takes time has its own task
-//! ([`mod@super::deferred_response`]).
+//! its turn comes, or when its wait ends. With one task per connection, a request took 11.7 µs of CPU time. With one task for all
+//! connections, it takes 10.9 µs (docs/decisions/threads.md). Most of the difference was cache misses. A connection gets its own
+//! task only while it must wait for an event ([`mod@super::connection_waits`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,7 +16,8 @@ use crate::epoll::EpollPoller;
 /// The work that is ready on a thread.
 pub(super) struct ReadyQueue {
     pub(super) poller: EpollPoller,
-    /// The keys of the ready connections. A key may be a duplicate, or its connection may be closed; such a key costs one check.
+    /// The keys of the ready connections. The queue can contain a key twice, or the key of a closed connection. Such a key costs
+    /// only one check.
     pub(super) queue: RefCell<VecDeque<ConnectionKey>>,
     /// True if more events may be pending than the last poll reported.
     pub(super) may_have_more: Cell<bool>,
@@ -25,7 +26,7 @@ pub(super) struct ReadyQueue {
 }
 
 impl ReadyQueue {
-    /// Returns an empty queue. Must be called inside the thread's runtime.
+    /// Returns an empty queue. Call this function inside the thread's runtime.
     ///
     /// # Errors
     /// The kernel provides no poller.

@@ -29,12 +29,12 @@ pub(super) enum NextAction {
     /// Wait for an answer that is not ready yet.
     Deferred(Box<UnsentResponse>),
     /// Wait for the client's identity or for its entitlements at this cloud, at most for this duration.
-    /// Then parse the request again. Its bytes stay in the buffer.
+    /// Then parse the request again, because its bytes stay in the buffer.
     AwaitIdentity(CloudName, Duration),
     /// Close the connection. The thread has read and understood all bytes of the client.
     Close,
     /// Close the connection after the client has had time to read the refusal.
-    /// Some bytes of the client are still unread. An immediate close would reset the connection and destroy the refusal on its way.
+    /// Some bytes of the client are still unread. An immediate close would reset the connection, and the client could lose the refusal.
     Linger,
 }
 
@@ -112,8 +112,7 @@ impl<P: ServedPod> TrafficThread<P> {
         BatchOutcome { next: NextAction::Read, ..batch }
     }
 
-    /// Answers the next request from the replay cache if the request repeats the recorded one. Otherwise the thread parses the
-    /// request.
+    /// Answers the next request from the replay cache if it repeats the recorded request. Otherwise parses the request.
     /// Returns the next action of the connection, or `None` if the next request follows.
     fn answer_again(
         &self,
@@ -212,9 +211,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Handles bytes that do not fit into the buffer.
-    /// The thread refuses an incomplete request head. If the bytes are pipelined requests behind an unanswered request, the thread
-    /// cannot refuse them.
-    /// It then returns `None`, and the connection ends.
+    /// If the bytes are an incomplete request head, the thread refuses the request. If the bytes are pipelined requests behind an
+    /// unanswered request, the thread cannot refuse them. In that case the function returns `None`, and the connection ends.
     pub(super) fn refuse_if_buffer_full(
         &self,
         dialects: &ListenerDialects<P>,
@@ -247,9 +245,8 @@ impl<P: ServedPod> TrafficThread<P> {
         let dialect = dialects.for_target(head.target);
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
-        // Metadata requests have no body. The dialect refuses a request that announces a body. The connection then ends, because
-        // the
-        // thread would parse the body as the next request. `Content-Length: 0` announces no body.
+        // Metadata requests have no body. The dialect refuses a request that announces a body. Then the connection ends, because
+        // otherwise the thread would parse the body as the next request. `Content-Length: 0` announces no body.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
         let goes_on = head.keep_alive && bodiless && dialect.keeps_alive_after(head.method);
         let keep_alive = goes_on && self.goes_on(caller);
@@ -310,14 +307,14 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 }
 
-/// True if the client is the pod that owns this tenant. Only then may the client use the tenant's recorded queries.
-/// Other cases: unknown clients share one tenant, and an unidentified client uses the tenant of its likely pod.
+/// True if the client is the pod that owns this tenant. Only such a client can use the tenant's recorded queries.
+/// Unknown clients share one tenant, and an unidentified client uses the tenant of its likely pod.
 fn owns<P: ServedPod>(caller: &Client<P>, tenant: &Tenant<P>) -> bool {
     matches!(caller, Client::Pod(pod) if pod.id() == tenant.id)
 }
 
-/// Lets the dialect answer the request. If the client's pod is gone, the dialect answers only public requests.
-/// The reason: another pod may already have the address of the deleted pod.
+/// Lets the dialect answer the request. If the client's pod was deleted, the dialect answers only public requests.
+/// Another pod may already have the address of the deleted pod.
 fn answer<P: ServedPod>(
     dialect: &dyn MetadataDialect<P>,
     caller: &Client<P>,

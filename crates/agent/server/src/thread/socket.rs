@@ -1,9 +1,9 @@
-//! The socket of a connection: non-blocking reads and writes, and the known readiness of the socket.
+//! Reads and writes the socket of a connection without blocking, and remembers whether the socket is ready.
 //!
-//! The poller watches a socket edge-triggered, and only after a read found no more bytes. Most connections without keep-alive are
-//! answered and closed before the poller watches them. A read that does not fill the buffer means that the socket is empty
-//! (epoll(7), question 9). This rule saves one empty read per request. Reads and writes are raw system calls. The C library's
-//! versions are thread cancellation points and cost about a hundred more instructions each.
+//! The poller watches a socket edge-triggered. The thread starts the watch only after a read has emptied the socket, so most
+//! connections without keep-alive are answered and closed without a watch. A read that does not fill the buffer means that the
+//! socket is empty (epoll(7), question 9). This rule saves one empty read per request. Reads and writes are raw system calls. The C
+//! library's versions are thread cancellation points, and each call costs about a hundred more instructions.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -23,7 +23,7 @@ use crate::epoll::EpollPoller;
 const READABLE: EventFlags =
     EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// The epoll events that report that the client closed its sending side, or that the connection failed. No event follows them.
+/// The epoll events of a client that closed its sending side, or of a failed connection. epoll reports no later event for that socket.
 const ENDS: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
 /// A non-blocking socket of one thread.
@@ -33,8 +33,8 @@ pub(super) struct ClientSocket {
     /// True if the socket may have bytes to read.
     may_read: Cell<bool>,
     /// True if a short read does not prove that the socket is empty.
-    /// The client may have closed its sending side, which epoll reports only once. Or the client sent urgent data, where a read
-    /// stops (tcp(7)).
+    /// There are two cases. The client may have closed its sending side, which epoll reports only once. Or the client sent urgent
+    /// data, and a read stops before that data (tcp(7)).
     is_doubted: Cell<bool>,
     may_write: Cell<bool>,
     /// True after epoll reported the end of the client's stream. Unread bytes may still precede that end.
@@ -69,7 +69,7 @@ impl ClientSocket {
         }
     }
 
-    /// Records that unread bytes may exist that no event has reported yet.
+    /// Records that the socket may have unread bytes that no event has reported yet.
     pub(super) fn mark_readable(&self) {
         self.may_read.set(true);
     }
@@ -129,7 +129,7 @@ impl ClientSocket {
         Ok(())
     }
 
-    /// Ready when a read may return bytes. Otherwise the poller wakes the task later.
+    /// Is ready when a read may return bytes. Otherwise the poller wakes the task later.
     ///
     /// # Errors
     /// The kernel refuses the registration with the poller.
@@ -142,7 +142,7 @@ impl ClientSocket {
         self.poll_one(&self.may_read, context, || self.watch(poller, key))
     }
 
-    /// Ready when the socket accepts more bytes.
+    /// Is ready when the socket accepts more bytes.
     ///
     /// # Errors
     /// The kernel refuses the registration with the poller.
@@ -244,7 +244,7 @@ impl ClientSocket {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Makes the later close reset the connection. The kernel then discards all unacknowledged bytes.
+    /// Makes the kernel reset the connection when the socket closes. The kernel then discards all unacknowledged bytes.
     pub(super) fn reset_at_end(&self) {
         // A failed connection has no bytes left to send, so an error does not matter.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));

@@ -21,7 +21,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     pub(super) async fn stream_body(&self, rest: BodyStream, length: ResponseFraming) -> bool {
         let goes_on = self.pass_parts_on(rest, length).await;
         if goes_on.is_none() {
-            // If the end of the connection marks the end of the body, only a reset shows that the body is incomplete.
+            // If the close of the connection marks the end of the body, only a reset can show that the body is incomplete.
             self.socket.reset_at_end();
         }
         goes_on.unwrap_or(false)
@@ -29,7 +29,7 @@ impl<P: ServedPod> ActiveConnection<P> {
 
     /// Forwards the rest of an answer in parts, as fast as the client reads.
     /// Each part costs the client one turn, and more turns if the part arrived in many pieces. Returns true if the connection stays
-    /// open, and `None` if the answer broke off.
+    /// open, and `None` if the body is incomplete.
     async fn pass_parts_on(&self, mut rest: BodyStream, length: ResponseFraming) -> Option<bool> {
         let mut out = Vec::new();
         loop {
@@ -42,7 +42,8 @@ impl<P: ServedPod> ActiveConnection<P> {
             if part.is_last {
                 length.end_body(&mut out);
             }
-            // The request holds a permit for the real server meanwhile. So the timeout applies to the whole part, not to each byte.
+            // During this write the request holds an upstream permit. Therefore the client must read the whole part within the
+            // timeout, not only some bytes.
             if !tokio::time::timeout(PART, self.flush(&out)).await.unwrap_or(false) {
                 return None;
             }

@@ -1,21 +1,21 @@
 //! Limits how many requests of unknown clients wait for identity.
 //!
 //! All unknown clients count as one client ([`crate::fairness::clients`]), and the thread cannot evict a connection with a waiting
-//! request. So a sender with one or a few addresses could hold all connections that unknown clients may have. A pod that the
-//! cluster has not reported yet would then get no connection, not even for a session token. Some AWS SDKs that get no session token
-//! run without one until their process ends. So beyond this limit, the agent refuses an unknown client immediately instead of after
-//! the wait.
+//! request. Without this limit, a sender with one or a few addresses could hold all connections that unknown clients may have. Then
+//! a pod that the cluster has not reported yet would get no connection, not even for a session token. Some AWS SDKs that get no
+//! session token work without session tokens until their process ends. Above this limit, the agent refuses an unknown client
+//! immediately instead of after the wait.
 //!
-//! The module does not know connections. Each thread has one limit. All connections of an address are on one thread (`listen`).
+//! The module does not know connections. Each thread has a separate limit. All connections of an address are on one thread (`listen`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-/// The limit for one address.
-/// One process of a pod may start with fifty clients at once, and each sends a request. For example, boto3 has no lock around its
-/// first load, and fifty boto3 sessions have no common lock either.
+/// The maximum number of waiting requests from one address.
+/// A process in a pod can start fifty SDK clients at once, and each client sends a request. For example, boto3 does not lock its
+/// first load of credentials, and fifty boto3 sessions share no lock.
 const PER_ADDRESS: u32 = 64;
 
 /// The number of waiting requests on a thread, and its limit.
@@ -35,8 +35,8 @@ pub(super) struct UnidentifiedWaitPermit {
 
 impl UnidentifiedWaitLimit {
     /// Returns a limit of a quarter of the process's connections.
-    /// There are at most two threads, each with its own limit. Unknown clients may have two thirds of all connections
-    /// ([`crate::connection_permits::PermitCounter::is_within_share`]).
+    /// There are at most two threads, so waiting requests take at most half of all connections. Unknown clients can have two thirds
+    /// of all connections ([`crate::connection_permits::PermitCounter::is_within_share`]).
     pub(super) fn new(connections: u32) -> Rc<Self> {
         Rc::new(Self { most: (connections / 4).max(1), taken: Cell::new(0), by_address: RefCell::default() })
     }
