@@ -1,4 +1,4 @@
-//! Measures the cost of a captured connection beside a direct one, for `benches/redirect`, which makes the networks and groups.
+//! Compares the cost of a captured connection with that of a direct connection. `benches/redirect` creates the networks and cgroups.
 //!
 //! `cost run BPFFS-DIR CGROUP-ROOT KUBEPODS-PARENT NETNS-NAME CONNECTION-COUNT ROUND-COUNT` runs on the node.
 //! It starts `cost ask ADDRESS:PORT CONNECTION-COUNT` in the pod.
@@ -44,7 +44,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// Opens a connection for each request, one after the other, and prints the mean of one in nanoseconds.
+/// Sends requests one after the other, each on a new connection, and prints the mean time per request in nanoseconds.
 fn ask(to: SocketAddr, times: u32) -> Outcome<()> {
     let begun = Instant::now();
     for _ in 0..times {
@@ -67,7 +67,7 @@ impl InPod {
         self.groups.join("kubepods/burstable/pod-of-cost/c")
     }
 
-    /// Returns the microseconds for one connection.
+    /// Returns the mean time per connection in microseconds.
     fn ask(&self, to: &str) -> Outcome<f64> {
         let join =
             "echo 0 > \"$0/cgroup.procs\" && exec nsenter \"--net=/run/netns/$1\" \"$2\" ask \"$3\" \"$4\"";
@@ -85,12 +85,12 @@ impl InPod {
     }
 }
 
-/// Totals of the connections taken from the map: their number, the nanoseconds, and the number with the right owner.
+/// The totals over all records taken from the map: their number, the time in nanoseconds, and the number with the right owner.
 static TAKEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 fn answer(listener: &TcpListener, mut callers: Option<(ConnectionMap, u64)>) {
     for mut stream in listener.incoming().flatten() {
-        // A client that went away is no reason to stop.
+        // An error of one client must not end this loop.
         let _ = callers.as_mut().map_or(Ok(()), |(callers, pod)| taken(&stream, callers, *pod));
         let _ = answered(&mut stream);
     }
@@ -113,7 +113,7 @@ fn answered(stream: &mut TcpStream) -> Outcome<()> {
     Ok(stream.write_all(b"!")?)
 }
 
-/// Returns the calls and the nanoseconds of each program.
+/// Returns the number of calls and the time in nanoseconds of each program.
 fn counted() -> [(u64, f64); 3] {
     let mut counted = [(0, 0.0); 3];
     for info in loaded_programs().flatten() {
@@ -153,7 +153,7 @@ fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     })?;
     let callers = (ConnectionMap::open(&pins)?, pod.group().parent().ok_or("no pod")?.metadata()?.ino());
     thread::spawn(move || answer(&target, Some(callers)));
-    // Asked without statistics, whose two clock readings a call cost as much as a small program.
+    // These rounds run without the kernel's statistics, which read the clock twice per call and so cost as much as a small program.
     let mut ways: [Vec<f64>; 3] = Default::default();
     for _ in 0..rounds {
         detach_programs(&pins)?;
@@ -179,33 +179,36 @@ fn detach_programs(pins: &Pins) -> Outcome<()> {
 
 fn report(pins: &Pins, site: &CgroupTree, pod: &InPod, beside: &str, ways: &[Vec<f64>; 3]) -> Outcome<()> {
     let [bare, other, captured] = ways.each_ref().map(|way| median(way));
-    // The least as well: what else runs on the machine makes nothing faster.
+    // Print the minimum as well, because other processes on the machine can only make connections slower.
     let least = ways.each_ref().map(|way| way.iter().copied().fold(f64::INFINITY, f64::min));
     println!(
-        "least, µs: no programs {:.1}; another address {:.1}; captured {:.1}\n",
+        "minimum, µs: no programs {:.1}; another address {:.1}; captured {:.1}\n",
         least[0], least[1], least[2]
     );
-    println!("| one connection and request, medians | µs | beside no programs |\n|---|---|---|");
+    println!("| one connection and request, medians | µs | compared with no programs |\n|---|---|---|");
     println!("| no programs | {bare:.1} | |");
     println!(
-        "| programs attached, another address | {other:.1} | {:+.1} µs, {:.3} of its rate |",
+        "| programs attached, another address | {other:.1} | {:+.1} µs, {:.3} of that rate |",
         other - bare,
         bare / other
     );
     println!(
-        "| captured and attested | {captured:.1} | {:+.1} µs, {:.3} of its rate |\n",
+        "| captured and attested | {captured:.1} | {:+.1} µs, {:.3} of that rate |\n",
         captured - bare,
         bare / captured
     );
     let _statistics = enable_stats(Stats::RunTime)?;
     let before = counted();
     pod.ask(beside)?;
-    println!("another connection of a pod: {}", per_connection(before, pod.times));
+    println!("a pod's connection to another address: {}", per_connection(before, pod.times));
     let before = counted();
     pod.ask("169.254.169.254:80")?;
     println!("a captured connection: {}", per_connection(before, pod.times));
     let [times, nanoseconds, known] = TAKEN.each_ref().map(|sum| sum.load(Ordering::Relaxed));
-    println!("taking: {:.2} µs; {known} of {times} known", nanoseconds as f64 / times as f64 / 1e3);
+    println!(
+        "taking a record: {:.2} µs; {known} of {times} with the right owner",
+        nanoseconds as f64 / times as f64 / 1e3
+    );
     let begun = Instant::now();
     for _ in 0..1000 {
         PodCgroups::list(site)?;

@@ -1,8 +1,8 @@
-//! Attaches the eBPF programs, or replaces the programs of another version. Pods' connections are captured without a gap.
+//! Attaches the eBPF programs, or replaces the programs of another version without a gap in the capture.
 //!
-//! New links are created before the old links are removed. Meanwhile the kernel runs both programs, and the second program sees a
-//! connect that already goes to the agent. Pins keep the maps, so connections that wait for accept are kept. A second call
-//! changes nothing.
+//! [`attach()`] creates the new links before it removes the old links. Meanwhile the kernel runs the programs of both versions, and
+//! the second program sees a `connect` that already goes to the agent. The pins keep the maps, and with them the records of
+//! connections that wait for accept. A second call changes nothing.
 
 use std::fs::File;
 use std::io;
@@ -27,24 +27,23 @@ static OBJECT: &[u8] = include_bytes_aligned!("../ebpf/capture.bpf.o");
 pub enum AttachOutcome {
     /// This version's programs were already attached to every hook.
     AlreadyAttached,
-    /// This version's programs were attached; no other version's programs were there.
+    /// This version's programs were attached. No other version's programs were attached before.
     Attached,
-    /// This version's programs were attached next to another version's programs (or to a new cgroup). The other programs were
-    /// then removed.
+    /// This version's programs replaced another version's programs, or moved to another cgroup.
     Replaced,
 }
 
 /// Attaches this version's programs to the pods' parent cgroup and removes other versions' programs.
 ///
-/// The programs refuse a pod's connect until an agent has written its address ([`crate::TargetMap`]).
+/// Until an agent has written its address ([`crate::TargetMap`]), the programs refuse each `connect` of a pod to a metadata address.
 ///
-/// First the function attaches a program that does nothing to each ancestor of the pods' parent cgroup, for a moment. This tests
-/// for conflicting programs. The kernel permits the attachment if the ancestor has no program, or only programs that permit
-/// others. (The library has no call that reads the attached programs' flags.) Without this test, the redirect would silently
-/// switch off, for pods, a program that is attached there with `BPF_F_ALLOW_OVERRIDE`.
+/// First the function tests for conflicting programs. For a moment it attaches a program that does nothing to each ancestor of the
+/// pods' parent cgroup. The kernel permits this if the ancestor has no program, or only programs that permit others. (The library
+/// has no call that reads the attached programs' flags.) Without this test, the redirect could silently switch off another program
+/// for pods, if that program is attached to an ancestor with `BPF_F_ALLOW_OVERRIDE`.
 ///
 /// # Errors
-/// The machine, the process or another program does not permit it. In that case nothing has changed.
+/// The machine, the process or another program does not permit the attachment. In that case nothing has changed.
 pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     prerequisites::check()?;
     let _turn = pins.lock(LOCK_TIMEOUT)?;
@@ -63,8 +62,8 @@ pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     })
 }
 
-/// Returns the version of this build's programs: the 64-bit FNV-1a hash of the object file. It distinguishes versions; it is no
-/// proof.
+/// Returns the version of this build's programs: the 64-bit FNV-1a hash of the object file. The hash distinguishes versions, but
+/// does not prove the origin of a program.
 pub(crate) fn programs_version() -> String {
     let hash = OBJECT.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -72,7 +71,7 @@ pub(crate) fn programs_version() -> String {
     format!("{hash:016x}")
 }
 
-/// True if a pin of this name has an attached link. A link that was detached by force has no cgroup.
+/// True if the link at this pin exists and is attached to the pin's cgroup. A link that was detached by force has no cgroup.
 fn is_there(pins: &Pins, pin: &LinkPin) -> bool {
     LinkInfo::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.group == pin.group)
 }
@@ -93,7 +92,7 @@ fn attach_all(pins: &Pins, site: &CgroupTree, missing: &[&LinkPin]) -> Result<()
     Ok(())
 }
 
-/// Loads the programs with the pinned maps. If there are none, creates and pins new maps.
+/// Loads the programs with the pinned maps. If no maps are pinned, creates and pins new maps.
 fn load(pins: &Pins) -> Result<Ebpf, Error> {
     let mut loader = EbpfLoader::new();
     for (map, ..) in MAPS {
@@ -119,7 +118,7 @@ fn attach_one(
 ) -> Result<(), Error> {
     let mut loaded = LoadedProgram::of(programs, pin.hook, pin.hook.program())?;
     let link = loaded.attach(group, site.directory())?;
-    // A leftover pin of this name is a link that is attached to nothing.
+    // If a pin of this name already exists, its link is attached to nothing, so the pin is useless.
     unpin(path)?;
     let pinned = link.pin(path).map_err(|error| match error {
         aya::pin::PinError::SyscallError(error) => Error::system("pin", path)(error.io_error),
@@ -130,7 +129,7 @@ fn attach_one(
     Ok(())
 }
 
-/// Unpins each hook's links that are not in `wanted`, and other layouts. Returns true if it found any.
+/// Unpins all links that are not in `wanted`, and all pins of other layouts. Returns true if it found any.
 fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
     let mut found = false;
     for hook in Hook::ALL {
@@ -168,7 +167,7 @@ impl<'a> LoadedProgram<'a> {
 
     /// Attaches the program to a cgroup and returns the link. Links always permit other programs in the cgroup.
     ///
-    /// `Single` stands for no flags. This call rejects all flags (Linux af6eea57437a, `cgroup_bpf_link_attach`).
+    /// `Single` means no flags, because the kernel rejects all flags in this call (Linux af6eea57437a, `cgroup_bpf_link_attach`).
     fn link(&mut self, group: &File) -> Result<FdLink, ProgramError> {
         let mode = CgroupAttachMode::Single;
         match self.program {
@@ -178,7 +177,7 @@ impl<'a> LoadedProgram<'a> {
         }
     }
 
-    /// Attaches the program to a cgroup. A program in that cgroup or in an ancestor may forbid it.
+    /// Attaches the program to a cgroup. A program in that cgroup or in an ancestor can forbid the attachment.
     fn attach(&mut self, group: &File, path: &Path) -> Result<FdLink, Error> {
         self.link(group).map_err(|source| match &source {
             ProgramError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::PermissionDenied => {
@@ -188,7 +187,7 @@ impl<'a> LoadedProgram<'a> {
         })
     }
 
-    /// Checks that the program can be attached to each of these cgroups. Detaches it from all of them afterwards.
+    /// Checks that the program can be attached to each of these cgroups, and detaches it again.
     fn ask<'p>(mut self, groups: impl Iterator<Item = &'p Path>) -> Result<(), Error> {
         for path in groups {
             let group = File::open(path).map_err(Error::system("open", path))?;

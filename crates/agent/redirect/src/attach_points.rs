@@ -1,4 +1,4 @@
-//! The kernel hooks to which the programs attach.
+//! Defines the kernel hooks to which the programs attach.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub enum Hook {
     Sockops,
     /// `connect` to an IPv4 address (`BPF_CGROUP_INET4_CONNECT`).
     Connect4,
-    /// `connect` of an IPv6 socket, also to a mapped IPv4 address (`BPF_CGROUP_INET6_CONNECT`).
+    /// `connect` of an IPv6 socket to an IPv6 address or to an IPv4-mapped address (`BPF_CGROUP_INET6_CONNECT`).
     Connect6,
 }
 

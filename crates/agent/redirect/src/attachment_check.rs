@@ -1,9 +1,8 @@
-//! Checks that the pinned objects are still the objects that a process opened. Otherwise an agent would use maps that no program
-//! reads.
+//! Checks that the pinned maps are still the maps that a process opened. Otherwise an agent would use maps that no eBPF program reads.
 //!
-//! The check compares the pins' inodes, which needs no capability. Reopening the pins would need CAP_BPF on older kernels. It
-//! would also require detecting the node's network namespace again, which a serving agent must not do. So the agent restarts
-//! instead.
+//! The check compares the pins' inodes, which needs no capability. If they differ, the agent restarts instead of reopening the
+//! pins. Reopening would need CAP_BPF on older kernels. It would also require the agent to detect the node's network namespace
+//! again, which a serving agent must not do.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -16,13 +15,13 @@ use crate::pins::{CONNECTIONS, Pins, TARGET};
 pub enum AttachmentState {
     /// The same objects are pinned.
     Unchanged,
-    /// The pins are gone: a process removed them, or another layout's pins replaced them.
+    /// The pins do not exist any more: a process removed them, or replaced them by another layout's pins.
     Removed,
     /// Other objects are pinned: the redirect was removed and attached again.
     Replaced,
 }
 
-/// The identity of the pinned maps at one moment.
+/// The inodes of the pinned maps at one moment.
 #[derive(Debug)]
 pub struct RedirectAttachment {
     pins: Pins,
@@ -34,10 +33,11 @@ pub struct RedirectAttachment {
 type Inode = (u64, u64);
 
 impl RedirectAttachment {
-    /// Records the current pins. Call it before you open them, so that a replacement between the two steps is detected later.
+    /// Records the current pins. Call this function before you open the pins, so that [`Self::state`] detects a replacement between
+    /// these two steps.
     ///
     /// # Errors
-    /// Nothing is attached, or the pins cannot be read.
+    /// The redirect is not attached, or the pins cannot be read.
     pub fn of(pins: &Pins) -> Result<Self, Error> {
         let maps = inodes(pins)?.ok_or_else(|| Error::NotAttached { path: pins.path(TARGET) })?;
         Ok(Self { pins: pins.clone(), maps })

@@ -1,7 +1,7 @@
-//! Maps cgroups to pods and pods to cgroups. It lists three directories.
+//! Maps cgroups to pods and pods to cgroups. The module lists only the directories that directly contain the pods' cgroups.
 //!
-//! A pod cannot pass a nested cgroup off as another pod's cgroup. A directory `pod<UID of another pod>` inside a container counts
-//! for no pod, because nested cgroups are never listed.
+//! Therefore a pod cannot pass a nested cgroup off as another pod's cgroup. A directory `pod<UID of another pod>` inside a
+//! container's cgroup is never listed, so it belongs to no pod.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use seawall_core::PodUid;
 use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
 
-/// The pods that have cgroups at one moment. The kubelet limits their number (110 by default), and pods cannot add any.
+/// The pods that have cgroups at one moment. The kubelet limits the number of pods (110 by default), and pods cannot add entries.
 #[derive(Clone, Debug, Default)]
 pub struct PodCgroups {
     by_group: HashMap<u64, PodUid>,
@@ -25,7 +25,7 @@ impl PodCgroups {
     /// Lists the pods' cgroups. Takes about 60 µs for 110 pods.
     ///
     /// # Errors
-    /// The pods' parent cgroup cannot be listed. The cgroups of QoS classes may be missing.
+    /// The pods' parent cgroup cannot be listed. A missing cgroup of a QoS class is not an error.
     pub fn list(site: &CgroupTree) -> Result<Self, Error> {
         let mut pods = Self::default();
         for (directory, prefix) in site.qos_cgroups() {
@@ -91,7 +91,8 @@ fn name(pod: &PodUid, prefix: &str, systemds: bool) -> String {
     if systemds { format!("{prefix}{}.slice", pod.0.replace('-', "_")) } else { format!("{prefix}{}", pod.0) }
 }
 
-/// Returns the UID in a cgroup's name. systemd uses `-` to separate levels of slices, so kubelets write `_` instead.
+/// Returns the UID in a cgroup's name. With systemd, kubelets write `_` instead of `-`, because systemd separates the levels of
+/// slices with `-`.
 fn uid(name: &str, prefix: &str, systemds: bool) -> Option<PodUid> {
     let uid = name.strip_prefix(prefix)?;
     let uid = if systemds { uid.strip_suffix(".slice")?.replace('_', "-") } else { uid.to_owned() };

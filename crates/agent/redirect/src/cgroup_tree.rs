@@ -1,7 +1,7 @@
 //! Finds the pods' parent cgroup in the cgroup tree.
 //!
 //! A cgroup's id is the inode number of its directory (kernfs: 64 bits, never reused while the machine runs). The eBPF programs
-//! report such ids. The agent finds the cgroup for an id by listing directories, for which read permission is enough.
+//! report such ids. The agent lists directories to find the cgroup of an id, which needs only read permission.
 
 use std::fs::File;
 use std::io;
@@ -16,14 +16,15 @@ use crate::target::RedirectTarget;
 /// The magic number of the cgroup v2 file system: `CGROUP2_SUPER_MAGIC` in Linux's `include/uapi/linux/magic.h`.
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
-/// The usual paths of the pods' parent cgroup: with cgroupfs, with systemd, and both below kind's `--cgroup-root`.
+/// The usual paths of the pods' parent cgroup with the drivers cgroupfs and systemd. The last two are for kind, which sets
+/// `--cgroup-root`.
 const USUAL: [&str; 4] =
     ["kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"];
 
 /// The directory in which systemd mounts the cgroup v2 tree on a node that also has cgroup v1.
 const BESIDE_VERSION_ONE: &str = "unified";
 
-/// The first inode of a hierarchy (Linux, kernfs). A container's own view starts at another inode.
+/// The inode number of a hierarchy's root (Linux, kernfs). The root of a container's view has another inode number.
 const ROOT_INODE: u64 = 1;
 
 /// The location of the pods' parent cgroup.
@@ -37,7 +38,7 @@ pub struct CgroupTree {
 }
 
 impl CgroupTree {
-    /// Finds the pods' parent cgroup in a cgroup tree: at `kubepods` below its root, or at the usual paths of kubelets.
+    /// Finds the pods' parent cgroup in a cgroup tree: at the path `kubepods` below the tree's root, or at the usual paths of kubelets.
     ///
     /// `mount` is the mount point of `/sys/fs/cgroup`. If cgroup v1 is mounted there, the function uses the v2 tree in `unified`.
     ///
@@ -64,7 +65,7 @@ impl CgroupTree {
 
     /// Limits the test for conflicting programs (see [`crate::attach()`]) to this cgroup and the cgroups inside it.
     ///
-    /// Use it if the process must not touch the outer cgroups, not even with a program that does nothing.
+    /// Use this limit if the process must not attach anything to the outer cgroups, not even a program that does nothing.
     #[must_use]
     pub fn limit_conflict_check_to(mut self, outermost: &Path) -> Self {
         self.outermost = outermost.to_owned();
@@ -83,7 +84,7 @@ impl CgroupTree {
         self.id
     }
 
-    /// Returns a cgroup's depth below the tree's root, and its path from the root, in the form of netfilter's `socket cgroupv2`.
+    /// Returns a cgroup's depth below the tree's root and its path from the root, as netfilter's `socket cgroupv2` needs them.
     pub(crate) fn below_root<'a>(&self, group: &'a Path) -> (u32, &'a Path) {
         let path = group.strip_prefix(&self.tree).unwrap_or(group);
         (u32::try_from(path.components().count()).unwrap_or(u32::MAX), path)
@@ -105,8 +106,8 @@ impl CgroupTree {
 
     /// Returns the three directories that contain pods' cgroups, each with the prefix of a pod's cgroup name there.
     ///
-    /// The first directory is the pods' parent cgroup itself, for pods of the QoS class `guaranteed`, which has no cgroup. The
-    /// others are the cgroups of the classes `burstable` and `besteffort`.
+    /// The first directory is the pods' parent cgroup itself. It contains the pods of the QoS class `guaranteed`, because this
+    /// class has no cgroup. The other two directories are the cgroups of the classes `burstable` and `besteffort`.
     pub(crate) fn qos_cgroups(&self) -> [(PathBuf, String); 3] {
         let stem = self.kubepods.file_stem().unwrap_or_default().to_string_lossy();
         ["", "burstable", "besteffort"].map(|class| match (self.is_systemd(), class) {

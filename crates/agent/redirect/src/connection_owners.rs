@@ -1,8 +1,9 @@
 //! Finds the owner of a connection in the records of the eBPF programs, which write a record when the connection begins.
 //!
-//! The agent looks up a connection when it accepts the connection, and deletes the record after the decision. So addresses and
-//! ports identify one connection only. A connection without a record (evicted, or never written) has no owner. Other records
-//! prove nothing about it: a pod can create any number of records, but only under its own [`ConnectionOwner`].
+//! The agent looks up the record of a connection when it accepts the connection, and deletes the record when it has decided about
+//! the client. Therefore no later connection with the same addresses and ports can use that record. A connection without a record
+//! has no owner: its record was evicted or never written. A pod can create any number of records, but only under its own
+//! [`ConnectionOwner`].
 
 use std::net::SocketAddr;
 
@@ -15,13 +16,13 @@ use crate::target::part;
 
 /// The part of the lookup key that a pod cannot choose.
 ///
-/// A pod can create a network namespace and use any address there, even an address of another pod or of the agent. So addresses
-/// and ports alone prove nothing.
+/// A pod can create a network namespace and use any address in it, even an address of another pod or of the agent. Therefore
+/// addresses and ports alone prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionOwner {
     /// A socket in the node's own network namespace, for connections from the node's own addresses.
     ///
-    /// Within one network namespace, the kernel never gives two sockets the same two ends.
+    /// Within one network namespace, the kernel never gives two sockets the same addresses and ports.
     Node,
     /// The pod with this cgroup. According to the cluster, this pod has the source address.
     Pod(u64),
@@ -38,10 +39,10 @@ pub struct ConnectingSocket {
     pub socket: u64,
 }
 
-/// The connections that wait for accept. Open one map for each thread.
+/// The map of connections that wait for accept. Each thread opens the map for itself.
 ///
-/// On a newer kernel (tested: 6.18), only the pins' owner (root) can open the map. Neither opening nor using it needs a
-/// capability. On an older kernel with unprivileged BPF disabled, each call needs CAP_BPF.
+/// Only the owner of the pins (root) can open the map. On a newer kernel (tested: 6.18), a process needs no capability to open or
+/// use the map. On an older kernel with unprivileged BPF disabled, each call needs CAP_BPF.
 #[derive(Debug)]
 pub struct ConnectionMap {
     map: HashMap<MapData, [u8; KEY], [u8; VALUE]>,
@@ -51,7 +52,7 @@ impl ConnectionMap {
     /// Opens the pinned map.
     ///
     /// # Errors
-    /// Nothing is attached, or this process may not open it.
+    /// The redirect is not attached, or this process is not allowed to open the map.
     pub fn open(pins: &Pins) -> Result<Self, Error> {
         let map =
             HashMap::try_from(Map::LruHashMap(pins.map(CONNECTIONS)?)).map_err(Error::map(CONNECTIONS))?;
@@ -61,7 +62,7 @@ impl ConnectionMap {
     /// Returns the socket that opened this connection, or `None` if there is no record. Takes about 1 µs.
     ///
     /// # Errors
-    /// The kernel refuses to read. The error says nothing about the client.
+    /// The kernel refuses to read the map. This error says nothing about the client.
     pub fn find(
         &self,
         owner: ConnectionOwner,
@@ -78,7 +79,7 @@ impl ConnectionMap {
     /// Deletes a connection's record. A record that is already deleted is not an error. Takes about 1 µs.
     ///
     /// # Errors
-    /// The kernel refuses to write.
+    /// The kernel refuses to change the map.
     pub fn forget(
         &mut self,
         owner: ConnectionOwner,
@@ -93,12 +94,12 @@ impl ConnectionMap {
 
     /// Returns the socket that opened this connection and deletes its record. Returns `None` if there is no record.
     ///
-    /// Between lookup and deletion, the first client can end and another client of the same owner can reuse its port and its
-    /// record. Then the dead connection counts as that pod's, but no client reads its responses. The live connection has no
-    /// owner.
+    /// Between lookup and deletion, the client's socket can close, and another socket of the same owner can reuse its port. Then
+    /// the deletion removes the record of the new connection, and the new connection has no owner. The old connection still counts
+    /// as the pod's, but no client reads its responses.
     ///
     /// # Errors
-    /// The kernel refuses to read. The error says nothing about the client.
+    /// The kernel refuses to read the map. This error says nothing about the client.
     pub fn take(
         &mut self,
         owner: ConnectionOwner,
@@ -107,7 +108,8 @@ impl ConnectionMap {
     ) -> Result<Option<ConnectingSocket>, Error> {
         let caller = self.find(owner, peer, local)?;
         if caller.is_some() {
-            // If the client ended meanwhile, the kernel already deleted the record. The record was correct when it was read.
+            // If the client's socket closed meanwhile, the kernel has already deleted the record. The record was correct when it
+            // was read.
             self.forget(owner, peer, local)?;
         }
         Ok(caller)

@@ -5,7 +5,8 @@ use crate::pins::{LOCK_TIMEOUT, Pins};
 
 /// Detaches all programs of every version and layout.
 ///
-/// After that, pods reach the real metadata server, unless something else prevents it. If nothing is attached, nothing happens.
+/// Afterwards pods reach the real metadata server, unless something else prevents it, for example netfilter rules. If nothing is
+/// attached, the function does nothing.
 ///
 /// # Errors
 /// The kernel refuses to unpin an object; the error contains the cause.

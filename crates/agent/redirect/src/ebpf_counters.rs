@@ -1,4 +1,4 @@
-//! Reads the counters of the eBPF programs. They count since the programs were first attached (`counts` in `ebpf/capture.bpf.c`).
+//! Reads the counters of the eBPF programs (`counts` in `ebpf/capture.bpf.c`). The counters start when the programs are first attached.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ const SLOTS: u32 = 8;
 /// The counts of `connect` calls for one socket address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectCounts {
-    /// The number of connects to a metadata address that were sent to the agent.
+    /// The number of connects to a metadata address that the programs redirected to the agent.
     pub captured: u64,
     /// The number of connects directly to the agent's own address.
     pub direct: u64,
-    /// The number of connects by an agent itself, which reached the real server.
+    /// The number of an agent's own connects, which the programs let through to the real server.
     pub exempt: u64,
-    /// The number of connects refused because no agent serves this address.
+    /// The number of connects that were refused because no live agent serves this address.
     pub no_agent: u64,
-    /// The number of connects refused because the pod is unknown or memory for the record is missing.
+    /// The number of connects that were refused because the pod is unknown, or because the kernel has no memory for the record.
     pub unidentified_pod: u64,
-    /// The number of connects refused because the metadata port is not 80, for example 443.
+    /// The number of connects that were refused because their port is not 80, for example port 443.
     pub unsupported_port: u64,
 }
 
@@ -54,13 +54,14 @@ impl RedirectCounts {
     /// Opens the counters and reads them once.
     ///
     /// # Errors
-    /// Nothing is attached, or this process may not read them.
+    /// The redirect is not attached, or this process is not allowed to read the counters.
     pub fn read(pins: &Pins) -> Result<Self, Error> {
         CounterMap::open(pins)?.read()
     }
 }
 
-/// The open map of counters. A process can read it after it drops the privilege to open it.
+/// The open map of counters.
+/// Since Linux 6.0, a process that has opened the map can still read it after it has dropped its capabilities.
 pub struct CounterMap {
     map: PerCpuArray<MapData, u64>,
 }
@@ -75,7 +76,7 @@ impl CounterMap {
     /// Opens the pinned map.
     ///
     /// # Errors
-    /// Nothing is attached, or this process may not open it.
+    /// The redirect is not attached, or this process is not allowed to open the map.
     pub fn open(pins: &Pins) -> Result<Self, Error> {
         let map = PerCpuArray::try_from(Map::PerCpuArray(pins.map(COUNTS)?)).map_err(Error::map(COUNTS))?;
         Ok(Self { map })
@@ -84,7 +85,7 @@ impl CounterMap {
     /// Reads the current values of the counters.
     ///
     /// # Errors
-    /// The kernel refuses to read.
+    /// The kernel refuses to read the map.
     pub fn read(&self) -> Result<RedirectCounts, Error> {
         Ok(RedirectCounts {
             connect4: self.connects(0)?,
@@ -106,7 +107,7 @@ impl CounterMap {
         })
     }
 
-    /// Sums a slot over all CPUs. Each CPU has its own counter, so that no CPU waits for another CPU.
+    /// Sums a slot over all CPUs. Each CPU has a separate counter, so that no CPU waits for another CPU.
     fn slot(&self, slot: u32) -> Result<u64, Error> {
         Ok(self.map.get(&slot, 0).map_err(Error::map(COUNTS))?.iter().sum())
     }

@@ -1,5 +1,5 @@
-//! The errors of attaching, reading and removing the redirect. Each error says how to fix it. Operators and logs see these
-//! errors; pods do not.
+//! Defines the errors of attaching, reading and removing the redirect. If the operator can fix the cause, the error says how.
+//! Operators and logs see these errors; pods do not.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,13 +22,13 @@ pub enum Error {
         missing: String,
     },
     /// The path is not on a BPF file system, so nothing can be pinned there.
-    #[error("{path} is not a BPF file system; mount one there (`mount -t bpf bpf PATH`), or the host's /sys/fs/bpf into the container", path = .path.display())]
+    #[error("{path} is not a BPF file system; mount one there (`mount -t bpf bpf PATH`), or mount the host's /sys/fs/bpf into the container", path = .path.display())]
     NoBpffs {
         /// The given path.
         path: PathBuf,
     },
-    /// Another process is changing the pins.
-    #[error("another process holds the lock of {path} and changes the redirect; try again when it is done", path = .path.display())]
+    /// Another process holds the lock of the pins.
+    #[error("another process holds the lock of {path} because it changes the redirect; try again when that process is done", path = .path.display())]
     Busy {
         /// The given path.
         path: PathBuf,
@@ -48,15 +48,16 @@ pub enum Error {
         inode: u64,
     },
     /// The kubelet's parent cgroup of pods does not exist.
-    #[error("no cgroup of pods below {tree} (tried {tried}); check the kubelet's --cgroup-root and --cgroups-per-qos; if pods have cgroup v1 groups only, use the mode nft", tree = .tree.display())]
+    #[error("cannot find the parent cgroup of pods below {tree} (tried {tried}); check the kubelet's --cgroup-root and --cgroups-per-qos; if pods have cgroup v1 groups only, use the mode nft", tree = .tree.display())]
     NoKubepods {
         /// The root of the tree.
         tree: PathBuf,
         /// The paths that were tried in the tree.
         tried: String,
     },
-    /// An ancestor of the pods' parent cgroup has a program that conflicts with the redirect: one would switch the other off.
-    #[error("another program is attached to {group} for {hook} without BPF_F_ALLOW_MULTI; that program and the redirect exclude each other", group = .group.display())]
+    /// Another program conflicts with the redirect, because the kernel would run only one of the two.
+    /// The program is attached to the pods' parent cgroup or to one of its ancestors.
+    #[error("another program is attached to {group} for {hook} without BPF_F_ALLOW_MULTI, so the redirect cannot be attached; detach that program or attach it with BPF_F_ALLOW_MULTI", group = .group.display())]
     ConflictingProgram {
         /// The cgroup with the other program.
         group: PathBuf,
@@ -65,7 +66,7 @@ pub enum Error {
     },
     /// A pinned map has the expected name but another layout.
     #[error(
-        "the pinned map {map} has the layout {found}, but this version needs {wanted}; remove it (`redirect detach`) and attach again"
+        "the pinned map {map} has the sizes {found} (key+value in bytes), but this version needs {wanted}; remove the map (`redirect detach`) and attach again"
     )]
     MapLayout {
         /// The map's name.
@@ -82,7 +83,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The agent's address lacks an IP address or a port.
-    #[error("a target needs an address and a port")]
+    #[error("the agent's address is incomplete: the redirect needs an IP address and a port of the agent")]
     NoTarget,
     /// All listener slots for agents are taken.
     #[error("this node already has {agents} agents, the maximum")]
@@ -122,14 +123,14 @@ pub enum Error {
     System {
         /// The action that failed, as a verb.
         doing: &'static str,
-        /// The object of the action.
+        /// The path or other object of the action.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
     /// The program `nft` is not installed here.
     #[error(
-        "the program nft is not installed here; print the rules (`redirect print`) and load them where it is installed"
+        "the program nft is not installed here; print the rules (`redirect print`) and load them where nft is installed"
     )]
     NoNft,
     /// The program `nft` rejected the rules.

@@ -1,17 +1,17 @@
 //! Redirects the clouds' metadata addresses to the agent and records the owner of each connection.
 //!
-//! Three eBPF programs (`ebpf/capture.bpf.c`) are attached to the cgroup that contains the node's pods. They turn a `connect` to
-//! a metadata address into a `connect` to the agent. They record the client before the first packet leaves.
+//! Three eBPF programs (`ebpf/capture.bpf.c`) are attached to the cgroup that contains the node's pods. They turn a `connect` to a
+//! metadata address into a `connect` to the agent. They record the client before the first packet leaves.
 //!
 //! - Operators use [`attach()`], [`status()`] and [`detach()`] (`seawall-agent redirect`).
 //! - The agent sets the target of captured connections with [`TargetMap`].
 //! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
-//! - The agent learns from [`RedirectAttachment`] when the objects that it opened are no longer attached.
+//! - The agent learns from [`RedirectAttachment`] that the pinned maps which it opened were removed or replaced.
 //! - [`nft_rules`] generates netfilter rules: drop rules for packets that bypass `connect`, and a mode without eBPF programs.
 //!
-//! The programs stay attached after all Seawall processes have ended, and then refuse connections. So a pod never reaches the
-//! real server because an agent died. This crate does not know pods as cluster objects (it returns cgroups and UIDs). It does not
-//! know the purpose of a connection.
+//! The programs stay attached after all Seawall processes have ended. Without a live agent they refuse the pods' connections.
+//! Therefore the death of an agent never lets a pod reach the real metadata server. This crate does not know pods as cluster
+//! objects; it returns cgroups and UIDs. It does not know the purpose of a connection.
 
 pub mod attach;
 mod attach_points;

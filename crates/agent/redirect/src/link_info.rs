@@ -1,4 +1,4 @@
-//! Reads links. A link attaches a program to a cgroup as long as the link has a holder, for example a pin.
+//! Reads the kernel's information about links. A link attaches a program to a cgroup as long as a pin or a process holds the link.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +8,9 @@ use aya::programs::links::{FdLink, LinkError, PinnedLink};
 /// The kernel's information about a pinned link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
-    /// The id of the cgroup; 0 if the cgroup is deleted.
+    /// The id of the link's cgroup; 0 if the cgroup is deleted.
     pub(crate) group: u64,
-    /// The program's id.
+    /// The id of the link's program.
     pub(crate) program: u32,
 }
 
@@ -25,8 +25,8 @@ impl LinkInfo {
 
 /// Returns the cgroup to which a link of this process is attached.
 ///
-/// The library reads only a link's id and program. The kernel shows the cgroup in its information about open files
-/// (`bpf_link_show_fdinfo`). The link's id identifies the right file.
+/// The library reads only a link's id and program. The kernel shows the cgroup in `/proc/self/fdinfo` (`bpf_link_show_fdinfo`). The
+/// function finds the right file there by the link's id.
 fn group_of(link: u32) -> Option<u64> {
     let open = fs::read_dir("/proc/self/fdinfo").ok()?;
     let mut texts = open.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());

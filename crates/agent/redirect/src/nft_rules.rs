@@ -1,8 +1,8 @@
 //! Generates netfilter rules: drop rules that complement the eBPF programs, and rules that replace the programs.
 //!
-//! The rules are text for the program `nft`. Operators have `nft` installed and can read the text before they load it. The
-//! available Rust libraries for netfilter's netlink wrap C code or are unmaintained. `nft` loads the rules as one transaction,
-//! which replaces the old rules.
+//! The rules are text for the program `nft`. Operators have `nft` installed and can read the text before they load it. The module
+//! does not use netlink, because the available Rust libraries for netfilter wrap C code or are unmaintained. `nft` loads the rules
+//! as one transaction, which replaces the old rules.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -24,21 +24,22 @@ const TABLE: &str = "inet seawall";
 
 /// Returns the drop rules for the node's own network namespace. They complement the programs.
 ///
-/// The rules drop forwarded packets to metadata addresses, except DNS. Such packets bypassed `connect`: raw packets (containers
-/// have CAP_NET_RAW by default), and packets of pods with a kernel of their own (gVisor, Kata). The node's own packets do not
-/// pass these rules.
+/// The rules drop forwarded packets to metadata addresses, except DNS. Such packets bypass `connect`. They are raw packets
+/// (containers have CAP_NET_RAW by default), or packets of pods with a separate kernel (gVisor, Kata). The rules run at the hook
+/// prerouting, which packets of the node itself never pass.
 #[must_use]
 pub fn drop_rules() -> String {
     // The chain must run before connection tracking and every address translation.
     table(&drop_chain("raw"))
 }
 
-/// Returns rules that translate addresses. They replace the programs.
+/// Returns rules that translate metadata addresses to the agent's address. They replace the programs.
 ///
-/// The rules match pods by their packets. HostNetwork pods send from the node itself, so the rules match them by the cgroup of
-/// their sockets. Drop rules follow for the remaining packets. If the node has only cgroup v1, `site` is `None`. Rules cannot
-/// match such cgroups, so hostNetwork pods then count as the node. `agent_pod_uid` is the agent's pod, which also counts as the
-/// node. Otherwise the agent's requests to the real server would come back to the agent.
+/// The packets of most pods pass the hook prerouting, where the rules match them by address and port. HostNetwork pods send from
+/// the node itself, so the rules match their packets by the cgroup of the socket. Drop rules follow for the remaining packets. If
+/// the node has only cgroup v1, `site` is `None`. Rules cannot match cgroups of v1, so on such a node the rules treat hostNetwork
+/// pods like processes of the node. They treat the agent's pod `agent_pod_uid` in the same way on every node. Otherwise the agent's
+/// requests to the real server would come back to the agent.
 ///
 /// # Errors
 /// The agent has no address or no port, or its pod has no cgroup.
@@ -81,12 +82,12 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
             &passed.into_iter().chain(of_pods).collect::<Vec<_>>(),
         );
     }
-    // The drop chain runs after the translation. Before it, the chain would drop the packets to translate.
+    // The drop chain runs after the translation. If it ran earlier, it would drop packets that the translation must change.
     chains += &drop_chain("dstnat + 50");
     table(&chains)
 }
 
-/// Returns rules that remove all Seawall rules. They change nothing if there are none.
+/// Returns rules that remove all Seawall rules. If there are no Seawall rules, they change nothing.
 #[must_use]
 pub fn cleanup_rules() -> String {
     // Add the table first, because nft treats the deletion of a missing table as an error.
@@ -117,7 +118,7 @@ pub fn apply(rules: &str) -> Result<(), Error> {
 
 fn feed(mut child: Child, rules: &str) -> io::Result<std::process::Output> {
     if let Some(mut stdin) = child.stdin.take() {
-        // If `nft` has ended early, its standard error contains the reason.
+        // If the write fails, `nft` has ended early, and its standard error contains the reason.
         let _ = stdin.write_all(rules.as_bytes());
     }
     child.wait_with_output()
@@ -139,8 +140,8 @@ fn drop_chain(priority: &str) -> String {
     let rules = [Family::Four, Family::Six].map(|family| {
         let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| family.of(endpoint.addresses()));
         let to = format!("{} daddr {{ {} }}", family.word(), addresses.collect::<Vec<_>>().join(", "));
-        // The rules accept DNS and drop everything else. A rule that drops everything but DNS would fail for later fragments,
-        // which have no port.
+        // The rules accept DNS and drop everything else. One rule that drops all ports except DNS would not match later fragments,
+        // because such fragments have no port.
         [format!("{to} meta l4proto {{ tcp, udp }} th dport {DNS} accept"), format!("{to} counter drop")]
     });
     chain("drop_rules", &format!("filter hook prerouting priority {priority}"), rules.as_flattened())
@@ -173,8 +174,8 @@ fn rule(family: Family, endpoint: MetadataEndpoint, agent: IpAddr, port: NonZero
 
 /// Returns the path of a cgroup in the form that `nft` needs.
 ///
-/// `nft` looks up the path below `/sys/fs/cgroup`. On a node with cgroup v1 and v2, the v2 tree is there in `unified`. The level
-/// counts from the root of the v2 tree.
+/// `nft` looks up the path below `/sys/fs/cgroup`. On a node with cgroup v1 and v2, the v2 tree is in `/sys/fs/cgroup/unified`. The
+/// level counts from the root of the v2 tree.
 fn group(beside_version_one: bool, below_root: &str) -> String {
     if beside_version_one { format!("unified/{below_root}") } else { below_root.to_owned() }
 }

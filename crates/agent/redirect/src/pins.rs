@@ -1,7 +1,8 @@
-//! Manages the pins: a directory of a BPF file system that keeps links and maps while no Seawall process has them open.
+//! Manages the pins: files in a BPF file system that keep links and maps while no Seawall process has them open.
 //!
-//! `PLACE/seawall/v2/` contains maps by name, and links by hook, program version and cgroup. `v2` is the version of the layout.
-//! Programs of another layout have their own directory and their own maps. So no program reads a map that it would misread.
+//! The directory `seawall/v2/` of the file system contains maps by name, and links by hook, program version and cgroup. `v2` is the
+//! version of the layout, which is the format of the maps. Programs of another layout have a separate directory and separate maps.
+//! Therefore no program reads a map in a format that it does not know.
 
 use std::fs::{self, File};
 use std::io;
@@ -48,11 +49,11 @@ pub struct Pins {
     bpffs: PathBuf,
 }
 
-/// A lock on the pins. While a process holds it, no other process attaches, removes or changes the target.
+/// A lock on the pins. While a process holds the lock, no other process attaches or detaches the redirect or changes the target.
 #[derive(Debug)]
 pub(crate) struct PinLock(#[expect(dead_code, reason = "keeps the lock until it is dropped")] File);
 
-/// The time for which an operator's command, or a starting agent, waits for another process.
+/// The longest time for which an operator's command or a starting agent waits for the lock.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time between two attempts to take the lock.
@@ -114,7 +115,7 @@ impl Pins {
         self.directory().join(name)
     }
 
-    /// Opens a pinned map and checks its layout. The loader does not check the layout.
+    /// Opens a pinned map and checks the sizes of its keys and values, because the loader does not check them.
     pub(crate) fn map(&self, name: &'static str) -> Result<MapData, Error> {
         let path = self.path(name);
         let map = MapData::from_pin(&path).map_err(|error| match error {
@@ -151,7 +152,7 @@ impl Pins {
         Ok(names)
     }
 
-    /// Unpins everything of a layout. The connect programs come first, so that each captured connection is still recorded.
+    /// Removes all pins of a layout. The links of the connect programs come first, so that each captured connection is still recorded.
     pub(crate) fn clear(&self, layout: &str) -> Result<(), Error> {
         let directory = self.bpffs.join(FAMILY).join(layout);
         let mut names = names(&directory)?;
@@ -162,7 +163,7 @@ impl Pins {
         gone(fs::remove_dir(&directory), "remove", directory)
     }
 
-    /// Unpins the maps of this layout if no link uses them. Used after a failed attempt to attach.
+    /// Removes the maps' pins if this layout has no pinned link. [`mod@crate::attach`] calls this function after a failed attempt.
     pub(crate) fn clear_unused(&self) -> Result<(), Error> {
         for hook in Hook::ALL {
             if !self.links(hook)?.is_empty() {
@@ -173,7 +174,7 @@ impl Pins {
         if self.other_layouts()?.is_empty() { self.clear_all() } else { Ok(()) }
     }
 
-    /// Unpins everything of every layout.
+    /// Removes all pins of every layout.
     pub(crate) fn clear_all(&self) -> Result<(), Error> {
         let family = self.bpffs.join(FAMILY);
         for layout in names(&family)? {
@@ -185,8 +186,8 @@ impl Pins {
 
 /// Removes a pin, if it exists. Holds the pinned object open during the removal.
 ///
-/// The kernel detaches a link when the link's last holder releases it. If the last holder is a process, this happens at once; if
-/// it is a pin, it happens later.
+/// The kernel detaches a link when the link's last holder releases it. If the last holder is a process, the kernel detaches the
+/// link at once. If the last holder is a pin, the kernel detaches the link later.
 pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
     let held = PinnedLink::from_pin(path);
     gone(fs::remove_file(path), "unpin", path)?;

@@ -9,14 +9,16 @@ use crate::error::Error;
 
 /// The oldest supported kernel.
 ///
-/// Since this version, the kernel names the correct pod of a socket even if cgroup v1's `net_cls` and `net_prio` are in use
-/// (8520e224f547). The other features are older: links to cgroups are in 5.7, storage on sockets is in 5.8.
+/// Since this version, the kernel reports the correct cgroup of a socket even if cgroup v1's `net_cls` and `net_prio` are in use
+/// (8520e224f547). The other features that the programs need are older: links to cgroups came with 5.7, storage on sockets with
+/// 5.8.
 const LEAST: KernelVersion = KernelVersion::new(5, 15, 0);
 
 /// The version since which a process needs no capability to use an open map (c8644cd0efe7 is in 5.19; 6.0 is the safe choice).
 const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
 
-/// True if this kernel requires CAP_BPF for each use of a map, not only to open it. Also true if the version is unknown.
+/// True if this kernel requires CAP_BPF for each use of a map, or if its version is unknown. Newer kernels require it at most to
+/// open a map.
 #[must_use]
 pub fn maps_need_capability() -> bool {
     !KernelVersion::current().is_ok_and(|have| have >= FREE_MAPS)
@@ -32,7 +34,7 @@ pub(crate) fn check() -> Result<(), Error> {
     }
 }
 
-/// Checks that the kernel can name the correct pod of a socket.
+/// Checks that the kernel's version is at least [`LEAST`].
 pub(crate) fn kernel() -> Result<(), Error> {
     let have = KernelVersion::current()
         .map_err(|error| Error::KernelTooOld { have: format!("unknown ({error})") })?;

@@ -1,4 +1,4 @@
-//! The redirect's status: the attached programs, their versions and their counters.
+//! Reports the redirect's status: the attached programs, their versions and their counters.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::target_map::TargetMap;
 pub struct RedirectStatus {
     /// The status of each hook.
     pub hooks: Vec<HookStatus>,
-    /// The target in force. It is `None` before the first agent, and the programs then refuse all pods.
+    /// The current target. Before the first agent it is `None`, and the programs refuse all pods.
     pub target: Option<RedirectTarget>,
     /// The programs' counters.
     pub counts: RedirectCounts,
@@ -28,7 +28,7 @@ pub struct RedirectStatus {
     pub other_layouts: Vec<String>,
 }
 
-/// The pinned links of a hook. There is one link, none, or two while one replaces the other.
+/// The pinned links of a hook: none, one, or two while a new link replaces an old link.
 #[derive(Clone, Debug)]
 pub struct HookStatus {
     /// The hook.
@@ -63,7 +63,7 @@ impl RedirectStatus {
 /// Reads the status.
 ///
 /// # Errors
-/// Nothing is attached, or this process may not read it.
+/// The redirect is not attached, or this process is not allowed to read the status.
 pub fn status(pins: &Pins, site: &CgroupTree) -> Result<RedirectStatus, Error> {
     let hook = |hook| -> Result<HookStatus, Error> {
         let links = pins.links(hook)?.iter().map(|pin| link(pins, site, pin)).collect();

@@ -1,4 +1,4 @@
-//! The target of captured connections and the location of the pods' cgroups, in the programs' format.
+//! Defines the target of captured connections and the location of the pods' cgroups, in the programs' format.
 //!
 //! The format is `struct target` in `ebpf/capture.bpf.c`.
 //!
@@ -7,8 +7,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
-/// The addresses at which an agent listens on a node, with a port for each endpoint. If a field is `None`, the programs refuse
-/// pods there.
+/// The addresses at which an agent listens on a node, with a port for each endpoint.
+/// If a field is `None`, the programs refuse the connections that need that address or port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentAddress {
     /// The address for connections to IPv4 metadata addresses. It also serves IPv6 metadata addresses if `v6` is `None`.
@@ -19,7 +19,8 @@ pub struct AgentAddress {
     pub metadata: Option<NonZeroU16>,
     /// The port that serves AWS's container endpoint.
     pub containers: Option<NonZeroU16>,
-    /// The slot in which the programs check that the agent listens, from [`crate::TargetMap::register_listener`].
+    /// The slot of the agent's listening socket, from [`crate::TargetMap::register_listener`].
+    /// The programs look there to check that the agent still listens.
     pub listener_slot: u16,
 }
 
@@ -41,14 +42,15 @@ pub struct RedirectTarget {
     pub(crate) qos_cgroups: [u64; 2],
     /// The cgroups of the agents' own pods, which may reach the real server.
     ///
-    /// There are two while one agent replaces another; 0 means none.
+    /// Both are set while one agent replaces another. 0 means no cgroup.
     pub exempt_cgroups: [u64; 2],
     /// The cookie of the node's own network namespace. While it is unknown (0), hostNetwork pods are not identified.
     pub node_netns: u64,
 }
 
 impl RedirectTarget {
-    /// Returns the target with one more exempt pod. A third pod replaces the oldest pod, whose agent has been replaced twice.
+    /// Returns the target with one more exempt pod. A third pod replaces the oldest pod, because two newer agents have followed the
+    /// oldest pod's agent.
     #[must_use]
     pub fn exempting(mut self, pod: u64) -> Self {
         if !self.exempt_cgroups.contains(&pod) {

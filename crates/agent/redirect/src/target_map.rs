@@ -1,9 +1,9 @@
 //! Writes the target of captured connections. The target is the only setting that changes while the programs stay attached.
 //!
-//! A new agent listens on its own port before it writes the target. After that write, no new connection reaches the old agent. A
-//! dead agent gets no connections, even if another process listens on its port: the programs look for the agent's own listener,
-//! and the kernel forgets a closed listener. Every change keeps the other fields and holds the lock of [`Pins`]. So two agents do
-//! not undo each other's changes.
+//! A new agent listens on its own port before it writes the target. After that write, no new connection reaches the old agent. The
+//! programs redirect no connection to a dead agent's port, even if another process listens on that port. They look for the agent's
+//! own listening socket, and the kernel removes a closed socket from the map. Every change holds the lock of [`Pins`] and keeps the
+//! other fields, so two agents do not undo each other's changes.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -25,12 +25,12 @@ const ONLY: u32 = 0;
 /// manual work.
 const SEATS: u16 = 16;
 
-/// The flag that keeps an existing entry: `BPF_NOEXIST` in Linux's `include/uapi/linux/bpf.h`.
+/// The flag that makes an insert fail if the entry exists: `BPF_NOEXIST` in Linux's `include/uapi/linux/bpf.h`.
 const UNLESS_TAKEN: u64 = 1;
 
 /// The time for which a serving agent waits for the lock.
 ///
-/// The agent's control thread must not wait for another process. It retries at its next check.
+/// The agent's control thread must not wait for another process. The thread tries again at its next check.
 const NOW: Duration = Duration::ZERO;
 
 /// The time limit for this process to connect to itself.
@@ -49,16 +49,16 @@ impl TargetMap {
     /// Opens the pinned maps.
     ///
     /// # Errors
-    /// Nothing is attached, or this process may not open them.
+    /// The redirect is not attached, or this process is not allowed to open the maps.
     pub fn open(pins: &Pins, site: &CgroupTree) -> Result<Self, Error> {
         let map = HashMap::try_from(Map::HashMap(pins.map(TARGET)?)).map_err(Error::map(TARGET))?;
-        // A map of sockets takes file descriptors as written values and returns cookies as read values. Both have eight bytes.
+        // A write to a map of sockets takes a file descriptor, and a read returns a cookie. Both values have eight bytes.
         let listeners = Map::HashMap(pins.map(LISTENERS)?);
         let listeners = HashMap::try_from(listeners).map_err(Error::map(LISTENERS))?;
         Ok(Self { pins: pins.clone(), site: site.clone(), map, listeners })
     }
 
-    /// Returns the target in force; `None` before the first agent.
+    /// Returns the current target, or `None` before the first agent.
     ///
     /// # Errors
     /// The kernel refuses to read.
@@ -77,8 +77,8 @@ impl TargetMap {
     pub fn register_listener(&mut self, listener: &impl AsFd) -> Result<u16, Error> {
         let listener = u64::try_from(listener.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
         let _turn = self.pins.lock(LOCK_TIMEOUT)?;
-        // Never reuse the slot of the current target, even if that agent is dead. The programs would take the new agent for the
-        // dead one.
+        // Never reuse the slot of the current target, even if its agent is dead. Otherwise the programs would mistake the new
+        // listener for the dead agent's listener.
         let told = self.target()?.map(|target| target.agent).filter(|agent| somewhere(*agent).is_ok());
         for seat in (0..SEATS).filter(|seat| told.is_none_or(|agent| agent.listener_slot != *seat)) {
             match self.listeners.insert(u32::from(seat), listener, UNLESS_TAKEN) {
@@ -114,9 +114,10 @@ impl TargetMap {
         self.change(NOW, |target| RedirectTarget { agent, ..target })
     }
 
-    /// Makes `agent` the target if the target is `last` at this moment. Returns true if it did.
+    /// Makes `agent` the target if `last` is still the target. Returns true if it changed the target.
     ///
-    /// Suppose that this process found `last` dead, and another agent took over meanwhile. This process must not undo that.
+    /// A process calls this function after it has found that the agent `last` is dead. If another agent has become the target
+    /// meanwhile, the process must not undo that change.
     ///
     /// # Errors
     /// The agent has no address or no port, or the kernel refuses to write.
@@ -132,7 +133,7 @@ impl TargetMap {
 
     /// Allows a pod (given by its cgroup) to reach the real server. The pod must be an agent's own pod.
     ///
-    /// An agent that needs the real server must call this before it is ready.
+    /// An agent that needs the real server must call this function before the agent is ready.
     ///
     /// # Errors
     /// The kernel refuses to write.
@@ -142,9 +143,9 @@ impl TargetMap {
 
     /// Detects the node's network namespace, so that hostNetwork pods can be identified.
     ///
-    /// This process must run in the node's network namespace and in a pod (`own` is the pod's cgroup). It connects to itself at
-    /// an address of the node, and reads the programs' record. Without this step, connections from the node's own addresses have
-    /// no owner.
+    /// This process must run in the node's network namespace and in a pod (`own` is the pod's cgroup). It connects to itself at an
+    /// address of the node, and reads the record that the programs write for this connection. Without this detection, connections
+    /// from the node's own addresses have no owner.
     ///
     /// # Errors
     /// This process is not in a pod, or the node does not have this address.
@@ -169,8 +170,8 @@ impl TargetMap {
         cookie.map(drop)
     }
 
-    /// Returns the cookie of the network namespace. Reads it from the record under this pod or, if the namespace is already
-    /// known, under the node.
+    /// Returns the cookie of the network namespace, from the record of this process's test connection.
+    /// The owner of the record is this pod or, if the namespace is already known, the node.
     fn cookie(
         &self,
         callers: &mut ConnectionMap,
@@ -204,7 +205,7 @@ impl TargetMap {
         Ok(changed)
     }
 
-    /// Removes the target, so that the programs refuse all pods as before the first agent. Also removes the node's namespace.
+    /// Removes the target, so that the programs refuse all pods. This also removes the cookie of the node's network namespace.
     ///
     /// # Errors
     /// The kernel refuses to write.
@@ -237,10 +238,10 @@ fn somewhere(agent: AgentAddress) -> Result<(), Error> {
     if has_address && answers { Ok(()) } else { Err(Error::NoTarget) }
 }
 
-/// Returns the target with the probe port and the probe's address, so that the programs recognise the agent's connection to
-/// itself.
+/// Returns the target with the probe port and the probe's address, so that the programs recognise the agent's connection to itself.
 ///
-/// If the agent has no address, the probe's address is filled in without a port. So no pod's connection goes there.
+/// If the agent has no address of this family, the function sets the probe's address without a port for pods. Therefore the
+/// programs redirect no pod to the probe's address.
 fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
     target.probe_port = at.port();
     match at.ip() {
@@ -252,8 +253,8 @@ fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
 
 /// Connects to the listener and accepts that connection. Returns the client and its address as the listener sees it.
 ///
-/// The client must stay open, because its record disappears with it. The function fails after [`MEETING`], for example if other
-/// clients' connections keep this one from being accepted.
+/// The caller must keep the client open, because the kernel deletes the record when the client closes. The function fails after
+/// [`MEETING`], for example if too many other clients connect to the listener.
 #[expect(clippy::disallowed_methods, reason = "runs once, before the agent serves requests")]
 fn meet(listener: &TcpListener, at: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
     const PAUSE: Duration = Duration::from_millis(5);
