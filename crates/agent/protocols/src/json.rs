@@ -1,4 +1,4 @@
-//! Writes JSON by hand. The bodies are small, their members are known, and secrets do not pass through a serializer.
+//! Writes JSON without a serializer, because the bodies are small, their members are known, and a serializer could copy secrets.
 
 /// Writes a JSON string (RFC 8259 section 7).
 ///

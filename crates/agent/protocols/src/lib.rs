@@ -2,9 +2,8 @@
 //!
 //! They turn a request head into a query or a refusal, and a result into response bytes.
 //!
-//! This crate has no sockets, clock, tasks or pod names. The agent calls it once per request, after the HTTP parser and before the
-//! broker. The crate decides which requests are allowed. Before that, the agent identifies the client; afterwards it selects the
-//! credential.
+//! This crate has no sockets, clock, tasks or pod names. The agent calls the crate after the HTTP parser and before the broker. The crate decides
+//! only whether a request is allowed. The agent itself identifies the client and selects the credential.
 
 pub mod aws;
 pub mod google;

@@ -1,4 +1,4 @@
-//! The rules for request heads that all dialects share: proxied requests and bodies are refused. Each dialect adds its own rules.
+//! The rules for request heads that all dialects share: they refuse proxied requests and requests with a body. Each dialect adds its own rules.
 
 use seawall_http::{Framing, RequestHead};
 
@@ -17,17 +17,17 @@ pub const PROXIED_REQUEST: Refusal = Refusal::new(
 
 /// True for a header that proxies add to a request. A proxy that an attacker misuses reveals itself by such a header.
 ///
-/// The real servers of Google and AWS refuse `X-Forwarded-For` (AWS: for session tokens). `Forwarded` has the same meaning in its
-/// standard form (RFC 7239), and no SDK sends either header. `Via` and `X-Forwarded-Proto` are allowed, because sidecars add them
-/// to legitimate requests.
+/// The real servers of Google and AWS refuse `X-Forwarded-For` (AWS: only in requests for session tokens). `Forwarded` is the standard header with
+/// the same meaning (RFC 7239). No SDK sends either header. `Via` and `X-Forwarded-Proto` are allowed, because sidecars add them to legitimate
+/// requests.
 ///
-/// Names match in any case, and the HTTP parser refuses a name with a space. The agent sends no client headers upstream. So a
-/// variant such as `X_Forwarded_For` reaches no server that could treat it like `X-Forwarded-For`.
+/// The comparison ignores letter case, and the HTTP parser refuses a name with a space. A variant such as `X_Forwarded_For` is harmless, because the
+/// agent sends no client headers to a server that could treat the variant like `X-Forwarded-For`.
 pub(crate) fn is_relay_mark(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For") || name.eq_ignore_ascii_case("Forwarded")
 }
 
-/// Refuses a request with a body. A length of zero is allowed, because some HTTP libraries send it with every request.
+/// Refuses a request with a body. `Content-Length: 0` is allowed, because some HTTP libraries send it with every request.
 ///
 /// # Errors
 /// [`UNEXPECTED_BODY`].

@@ -1,9 +1,8 @@
 //! The container credentials endpoint of EKS: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
 //!
-//! This module only extracts the token and limits its length. Another component asks the API server whether the token is genuine,
-//! whether it has this audience, and whether it belongs to the client's pod. Until then the query does not identify the client. The
-//! address is link-local, and the endpoint also checks the Host header. If an attacker's host name resolves to this address, a
-//! browser still sends that name in the Host header.
+//! This module only extracts the token and limits its length. The `clouds` crate checks the token's pod, audience and expiry time. The token does not
+//! identify the client: the connection does. The endpoint's address is link-local, and the endpoint also checks the Host header against DNS
+//! rebinding: if an attacker's host name resolves to this address, a browser sends that name in the Host header.
 
 use std::net::IpAddr;
 
@@ -15,8 +14,7 @@ use crate::request_head_rules::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
 use seawall_http::{Refusal, ResponseContext};
 
-/// The addresses to which clients send a token over plain HTTP (SDK sources). 170.23 and the IPv6 address are EKS's, 170.2 is
-/// ECS's.
+/// The addresses to which clients send a token over plain HTTP (SDK sources). 169.254.170.23 and the IPv6 address are EKS's, 169.254.170.2 is ECS's.
 pub const ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
@@ -26,7 +24,7 @@ pub const ADDRESSES: [IpAddr; 3] = [
 /// The path of the endpoint in EKS.
 pub const PATH: &str = "/v1/credentials";
 
-/// The longest accepted token. A bound ServiceAccount token has 1 to 2 KiB.
+/// The longest accepted token, in bytes. A bound ServiceAccount token has 1 to 2 KiB.
 pub const MAX_TOKEN: usize = 8 * 1024;
 
 /// The refusal for a method other than GET and HEAD.
@@ -63,7 +61,7 @@ pub struct ContainerQuery<'b> {
     pub token: &'b str,
 }
 
-/// True if a canonical path belongs to this endpoint. Several endpoints may share an address.
+/// True if a canonical path belongs to this endpoint. The agent needs this because several endpoints can share an address.
 pub fn claims(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == PATH
 }
@@ -74,7 +72,9 @@ impl ContainerEndpoint {
         Self { addresses: addresses.into_iter().collect() }
     }
 
-    /// Parses a request. A request that announces a body is refused; its bytes are still in the connection, so close it.
+    /// Parses a request.
+    ///
+    /// The parser refuses a request that announces a body. The caller must then close the connection, because the body's bytes are still unread.
     ///
     /// # Errors
     /// The rule that forbids the request:
@@ -99,7 +99,7 @@ impl ContainerEndpoint {
         Ok(ContainerQuery { token: jwt(value)? })
     }
 
-    /// Checks the Host header. The target must not contain a host, because it could contradict the header.
+    /// Checks the Host header. The target must not contain a host, because that host could contradict the header.
     fn host(&self, head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
         if !head.target.starts_with('/') {
             return Err(BAD_TARGET);
@@ -127,7 +127,7 @@ fn is_port(port: &str) -> bool {
 
 /// Checks that the header contains exactly the content of the token file.
 ///
-/// A token consists of three base64url parts with dots between (RFC 7515 section 7.1). No scheme word precedes it.
+/// A token consists of three base64url parts with dots between (RFC 7515 section 7.1). No scheme such as `Bearer` precedes the token.
 fn jwt(value: &[u8]) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(value).map_err(|_| BAD_AUTHORIZATION)?;
     if text.is_empty() {
@@ -154,7 +154,7 @@ pub fn document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &Cr
     credentials.write_container(out, frame);
 }
 
-/// Writes a refusal of this dialect or of another component, with the request id in the agent's log.
+/// Writes a refusal of this dialect or of another component, with the id that the agent's log has for the request.
 ///
 /// Every request must get a response soon, because five clients wait without a timeout.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {

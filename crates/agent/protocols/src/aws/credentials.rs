@@ -1,10 +1,10 @@
-//! Writes credentials in the JSON of both endpoints. The code is written by hand and avoids copies, because nearly every response
-//! contains credentials.
+//! Writes credentials in the JSON of both endpoints. The code uses no serializer and avoids copies, because nearly every response contains
+//! credentials.
 
 use super::time::Iso8601Time;
 use seawall_http::ResponseContext;
 
-/// Credentials to write. Their texts contain no character that JSON escapes. The broker checks this when it receives them.
+/// Credentials to write. Their texts contain no character that JSON escapes. The broker checks this when it receives the credentials.
 ///
 /// The type has no `Debug`, because two of its members are secrets.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ pub struct CredentialsDocument<'a> {
     pub role_arn: Option<&'a str>,
 }
 
-/// The directory of the metadata service in which the document is. It determines the document's format.
+/// The format of the credentials document, which depends on its directory in the metadata service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentFormat {
     /// The format in `security-credentials`, without the account.

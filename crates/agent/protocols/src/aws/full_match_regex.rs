@@ -1,8 +1,8 @@
-//! An operator's regular expression that must match a whole text. It selects node metadata paths that pods may read, or a
-//! namespace's roles.
+//! An operator's regular expression that must match a whole text. It selects node metadata paths that pods can read, or a namespace's roles.
 //!
-//! The engine takes linear time for any expression, so an expression from an annotation costs no more than its size. An expression
-//! must match the whole path. Otherwise it would allow every path that contains a matching part.
+//! The engine's time is linear in the length of the text for any expression, and the size of an expression is limited. So an expression from an
+//! annotation cannot keep the agent busy. An expression must match the whole text. Otherwise an expression for a path would allow every path that
+//! contains a matching part.
 
 use regex_lite::{Regex, RegexBuilder};
 
@@ -36,7 +36,7 @@ impl Pattern {
         compile(&format!(r"\A(?:{expression})\z")).map(Self)
     }
 
-    /// True if the expression contains this word literally, which shows that its author intended the word.
+    /// True if the expression contains this word literally, which shows that its author thought of the word.
     pub fn contains_literal(&self, word: &str) -> bool {
         self.0.as_str().contains(word)
     }

@@ -1,4 +1,4 @@
-//! Finds the request headers that decide about a request.
+//! Finds the request headers on which the decision about a request depends.
 
 use seawall_http::RequestHead;
 
@@ -6,7 +6,7 @@ use super::REPEATED_HEADER;
 use crate::request_head_rules::{PROXIED_REQUEST, is_relay_mark};
 use seawall_http::Refusal;
 
-/// Returns the value of a header that may occur once. Names match in any case, because the SDK for C++ sends them in lower case.
+/// Returns the value of a header that is allowed once. The comparison of names ignores letter case, because the SDK for C++ sends lower-case names.
 ///
 /// # Errors
 /// [`REPEATED_HEADER`].

@@ -1,7 +1,7 @@
 //! The node's metadata, which is the same for all its pods: placement, instance, identity document.
 //!
-//! This module does not know requests or roles; [`super::imds`] uses it. Values that are not configured are absent. No value comes
-//! from the real service: pods read only values that an operator configured.
+//! [`super::imds`] uses this module, which does not know requests or roles. No value comes from the real service: pods read only values that an
+//! operator configured. A value that is not configured is absent.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub struct InstanceMetadata {
     pub domain: Option<String>,
 }
 
-/// The node's metadata as texts by path, with the directory listings. It is built once.
+/// The node's metadata as texts by path, with the directory listings. The agent builds it once.
 #[derive(Debug)]
 pub(super) struct InstanceMetadataPaths {
     /// The texts and their paths below the version, without slashes at either end. They are sorted by path.
@@ -65,8 +65,7 @@ impl InstanceMetadataPaths {
 
     /// Returns the text at a path below the version, with or without a final slash.
     ///
-    /// boto3 requests the availability zone with a slash, C++ requests directories without a slash, and few clients follow a
-    /// redirect.
+    /// boto3 requests the availability zone with a slash, the SDK for C++ requests directories without a slash, and few clients follow a redirect.
     pub(super) fn find(&self, path: &str) -> Option<&str> {
         let path = path.strip_suffix('/').unwrap_or(path);
         let place = self.texts.binary_search_by(|(known, _)| known.as_str().cmp(path)).ok()?;
@@ -103,7 +102,7 @@ fn leaves(node: &InstanceMetadata) -> impl Iterator<Item = (&'static str, Cow<'s
     leaves.map(|(path, text)| Some((path, Cow::Owned(text.clone()?)))).into_iter().flatten()
 }
 
-/// Returns the identity document if the region is known. The SDKs for Go and Java read the region from it.
+/// Returns the identity document if the region is known. The SDKs for Go and Java read the region from this document.
 ///
 /// Its members are those of the real document (EC2 user guide, "Instance identity documents for Amazon EC2 instances"). It has no
 /// signature, because the agent cannot create one.

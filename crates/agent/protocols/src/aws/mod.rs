@@ -1,9 +1,9 @@
 //! AWS's dialects: the EC2 metadata service ([`imds`]) and the container credentials endpoint ([`containers`]).
 //!
-//! Both endpoints return the same identity for a pod. So a client that switches between them gets the same credentials. The second
-//! generations of the Java and JavaScript SDKs switch after any error. The endpoints have different addresses and different checks.
-//! The first requires the agent's own session tokens ([`session`]). The second requires a Kubernetes token, which another component
-//! verifies.
+//! Both endpoints return the credentials of the same role to a pod. So a client that switches from one endpoint to the other gets the same
+//! credentials. The second generations of the Java and JavaScript SDKs switch after any error. The endpoints have different addresses and different
+//! checks. The metadata service requires session tokens that the agent has issued ([`session`]). The container endpoint requires a Kubernetes token,
+//! whose claims the `clouds` crate checks.
 //!
 //! The statuses and the order of the refusals are based on measurements with nineteen clients. Each refusal documents its reason.
 
@@ -30,13 +30,13 @@ pub use time::{Iso8601Time, UnixTime};
 use seawall_http::Refusal;
 use seawall_http::path::PathCharset;
 
-/// The characters of AWS's paths: the plain characters and those of role names (IAM user guide, "IAM and AWS STS quotas").
+/// The characters of AWS's paths: those of [`PLAIN`](seawall_http::path::PLAIN) and those of role names (IAM user guide, "IAM and AWS STS quotas").
 pub static ALPHABET: PathCharset = PathCharset::with(b"+=,");
 
-/// The refusal for a path that does not exist or that pods may not read.
+/// The refusal for a path that does not exist or that pods are not allowed to read.
 ///
-/// Both cases get 404. Clients treat it as final, and it does not reveal which paths the node has.
+/// Both cases get 404. Clients treat 404 as final, and the same status for both does not reveal which paths the node has.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "The agent has no metadata at this path.");
-/// The refusal for a header that occurs twice although it decides about the request. Two servers could use different values.
+/// The refusal for a repeated header on which the decision about a request depends. Two servers could read different values from the repetitions.
 pub const REPEATED_HEADER: Refusal =
     Refusal::new(400, "repeated_header", "A header that may occur only once occurs more than once.");

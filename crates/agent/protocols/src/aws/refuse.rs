@@ -1,16 +1,16 @@
-//! Writes refusals in the format of AWS's clients: JSON with `code` and `message`.
+//! Writes refusals in a format that AWS's clients parse: JSON with `code` and `message`.
 //!
-//! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client
-//! parses. The first generation of the Java SDK parses this JSON there, too.
+//! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client parses. From the
+//! agent's metadata service, the first generation of the Java SDK also parses this JSON.
 
 use crate::hex::hex;
 use crate::json::write_string;
 use seawall_http::{Refusal, ResponseContext};
 
-/// Writes a refusal. It repeats no part of the request.
+/// Writes a refusal. The response repeats no part of the request.
 ///
-/// It has no `Retry-After` header, because five clients would wait that long and delay their programs. Like the real service, it
-/// has no `WWW-Authenticate` header on 401, because HTTP libraries would interpret the header as an authentication scheme.
+/// The response has no `Retry-After` header, because five clients would wait for the stated time and delay their programs. Like the real service, the
+/// agent sends a 401 without a `WWW-Authenticate` header, because HTTP libraries would start an authentication for that header.
 pub(super) fn write(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -27,8 +27,8 @@ pub(super) fn write(
     frame.end(out, &[body(refusal, request).as_bytes()]);
 }
 
-/// Returns the JSON body. It contains the refusing program, the reason, its code, the request's id in the agent's log, and a retry
-/// hint.
+/// Returns the JSON body. It contains the name of the refusing program (`seawall`), the message, the code, the request's id in the agent's log, and
+/// whether a retry can help.
 fn body(refusal: &Refusal, request: u64) -> String {
     let request = hex(request).map(char::from);
     let mut body = format!("{{\"code\":\"{}\",\"message\":", refusal.code);

@@ -2,19 +2,19 @@
 //!
 //! The agent stores no tokens. A token contains its subject and its expiry time, and one of this node's keys signs it.
 //!
-//! The security argument: the token does not prove an identity, because the agent identifies the client by its connection. The
-//! token prevents *other parties* from sending requests in a pod's name. An attacker may control a URL fetcher in a pod. Such a
-//! fetcher can send neither a PUT nor an arbitrary header. A token therefore has three properties:
+//! The security argument: the token does not prove an identity, because the agent identifies the client by its connection. The token prevents *other
+//! parties* from sending requests in a pod's name. An attacker can misuse a URL fetcher in a pod (SSRF), but such a fetcher can send neither a PUT
+//! nor an arbitrary header. A token has three properties:
 //! - It cannot be guessed: HMAC-SHA256 covers the whole token, and the comparison takes constant time.
 //! - It is useless to another pod.
 //! - It expires.
 //!
-//! A million tokens use no memory, because the agent does not store them. So a pod cannot exhaust the memory with tokens.
+//! The agent does not store tokens, so a pod cannot exhaust the agent's memory with token requests.
 //!
-//! The keys can be stored so that they survive a restart of the agent ([`TokenSigningKeys::to_bytes`]). After a restart with other
-//! keys, the SDK for Rust would use its refused token for up to six hours, until the granted time is over. So an agent that does
-//! not store its keys grants short lifetimes ([`TtlLimit`]). If the wall clock jumps forward beyond a token's expiry time, the
-//! token expires too early in the same manner.
+//! The keys can be stored so that they survive a restart of the agent ([`TokenSigningKeys::to_bytes`]). After a restart with other keys, the agent
+//! refuses the old tokens, and the SDK for Rust would use its old token for up to six hours, until the granted lifetime is over. So an agent that
+//! does not store its keys grants short lifetimes ([`TtlLimit`]). A wall clock that jumps forward has the same effect: tokens expire before the
+//! granted lifetime is over.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,15 +31,15 @@ use seawall_http::Refusal;
 /// The longest lifetime of a token. Clients may request 1 to 21600 seconds (EC2 user guide, "Use IMDSv2").
 pub const MAX_TTL: Duration = Duration::from_secs(21_600);
 
-/// The lifetime of a token that is granted before the pod is known. It is also the smallest [`TtlLimit`].
+/// The lifetime of a token that the agent grants before it knows the pod. It is also the smallest [`TtlLimit`].
 ///
-/// The SDK for Rust renews its token two minutes early. With a much shorter lifetime it would request tokens continuously.
+/// The SDK for Rust renews its token two minutes before the token expires. With a much shorter lifetime, that SDK would request tokens continuously.
 pub const SHORT_TTL: Duration = Duration::from_secs(300);
 
 /// The number of characters of a token.
 pub const TOKEN_CHARACTERS: usize = 76;
 
-/// The refusal for a token that this node did not sign. Only with 401 do the SDKs for Go, C++ and Ruby request a new token at once.
+/// The refusal for a token that this node did not sign. The SDKs for Go, C++ and Ruby request a new token at once only after a 401.
 pub const BAD_TOKEN: Refusal = Refusal::new(
     401,
     "bad_token",
@@ -81,9 +81,10 @@ impl TokenSubject {
         }
     }
 
-    /// Hashes the identity to half a SHA-256.
+    /// Hashes the identity with SHA-256 and keeps the first half of the hash.
     ///
-    /// The token must not reveal the UID. A UID has 36 characters, or it is any text if there is no API server.
+    /// The token contains the hash, so that it does not reveal the UID and has a fixed length. A UID has 36 characters, but without an API server it
+    /// can be any text.
     fn new(kind: u8, identity: &[u8]) -> Self {
         let mut bytes = [kind; BEARER];
         bytes[1..].copy_from_slice(&digest::digest(&digest::SHA256, identity).as_ref()[..BEARER - 1]);
@@ -101,7 +102,7 @@ impl fmt::Debug for TokenSubject {
     }
 }
 
-/// The client of a connection, as the token checks see it.
+/// The client of a connection, described by the two values that the token checks use: its pod and its address.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenClient {
     pod: Option<TokenSubject>,
@@ -114,10 +115,10 @@ impl TokenClient {
         Self { pod: Some(pod), address }
     }
 
-    /// Creates a client whose address never belongs to a known pod.
+    /// Creates a client whose pod is unknown.
     ///
-    /// The agent grants a token even to this client. A client without a token continues without one. The SDK for C++ then uses no
-    /// token until its process ends.
+    /// The agent grants a token even to this client. Otherwise the client would continue without a token; the SDK for C++ would use no token until
+    /// its process ends.
     pub fn unknown(address: IpAddr) -> Self {
         Self { pod: None, address }
     }
@@ -126,10 +127,10 @@ impl TokenClient {
         self.pod.unwrap_or_else(|| TokenSubject::address(self.address))
     }
 
-    /// True if this client may use a token of this subject.
+    /// True if this client is allowed to use a token of this subject.
     ///
-    /// A known pod may use a token that its address got before the pod was known. An unknown client may use any pod's token for
-    /// now, because the agent decides after it has identified the client.
+    /// A known pod is allowed to use a token that its address got before the pod was known. An unknown client is allowed to use any pod's token for
+    /// now, because the agent checks the token again after it has identified the client.
     fn may_show(&self, bearer: TokenSubject) -> bool {
         if bearer.is_address() {
             return bearer == TokenSubject::address(self.address);
@@ -143,15 +144,16 @@ impl TokenClient {
 pub struct TtlLimit(Duration);
 
 impl TtlLimit {
-    /// Creates the limit, or returns `None` if `ttl` is outside these bounds.
+    /// Creates the limit, or returns `None` if `ttl` is not between [`SHORT_TTL`] and [`MAX_TTL`].
     pub fn new(ttl: Duration) -> Option<Self> {
         (SHORT_TTL..=MAX_TTL).contains(&ttl).then_some(Self(ttl))
     }
 
     /// Returns the lifetime to grant for a requested lifetime.
     ///
-    /// It may be shorter than requested. The response states it, and every client accepts that. It is at least [`SHORT_TTL`] if the
-    /// client requested more. It is never longer than requested, because a client may have a reason for a short lifetime.
+    /// The granted lifetime can be shorter than the requested lifetime. The response states the granted lifetime, and every client accepts it. If the
+    /// client requests at least [`SHORT_TTL`], it gets at least [`SHORT_TTL`]. The granted lifetime is never longer than the requested lifetime,
+    /// because a client can have a reason for a short lifetime.
     fn of(self, asked: Duration, visitor: &TokenClient) -> Duration {
         let longest = if visitor.pod.is_some() { self.0 } else { SHORT_TTL };
         asked.min(longest)
@@ -159,7 +161,7 @@ impl TtlLimit {
 }
 
 impl Default for TtlLimit {
-    /// Returns the longest lifetime that clients request. It requires stored keys, because otherwise a restart invalidates the
+    /// Returns the longest lifetime that clients can request. Use it only with stored keys, because otherwise a restart of the agent invalidates the
     /// tokens.
     fn default() -> Self {
         Self(MAX_TTL)
@@ -193,7 +195,7 @@ pub struct TokenSigningKeys {
 
 /// A key in its stored form and in its form for HMAC.
 ///
-/// The HMAC form is not overwritten when it is dropped. `core::secret` describes such copies.
+/// Dropping the key does not overwrite the HMAC form in memory. `core::secret` describes such copies.
 struct Key {
     bytes: Secret<[u8; KEY_BYTES]>,
     made: UnixTime,
@@ -211,8 +213,8 @@ impl fmt::Debug for Key {
 #[error("the content is damaged, is incomplete or does not hold session token keys")]
 pub struct TokenKeysError;
 
-/// The age at which a new key replaces the current key. It is four times the longest lifetime of a token. So all tokens of the
-/// previous key have expired when that key is dropped.
+/// The age at which a new key replaces the current key. It is four times the longest lifetime of a token. So all tokens of the previous key have
+/// expired before the agent drops that key.
 const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// The first bytes of stored keys. They identify the format and its version.
@@ -237,13 +239,13 @@ impl TokenSigningKeys {
 
     /// Returns the keys with a new current key.
     ///
-    /// The old current key becomes the previous key. Its tokens expire before the next rotation.
+    /// The old current key becomes the previous key. The tokens of the previous key expire before the next rotation.
     #[must_use]
     pub fn rotated(self, bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
         Self { current: Key::new(bytes, now), previous: Some(self.current) }
     }
 
-    /// Returns the bytes to store, so that tokens survive a restart of the agent. They must stay as private as the agent's memory.
+    /// Returns the bytes to store, so that tokens survive a restart of the agent. Keep the bytes as private as the agent's memory.
     ///
     /// An attacker with these bytes can sign tokens for this node's pods. The tokens help only an attacker who can already send
     /// requests in a pod's name.
@@ -290,13 +292,13 @@ impl TokenSigningKeys {
         let signed = TokenContent { bearer: visitor.subject(), expires: now.after(ttl) };
         let mut token = Secret::new([b'-'; TOKEN_CHARACTERS]);
         let sealed = signed.sealed(&self.current);
-        // The length is that of these bytes in base64, so this cannot fail.
+        // `TOKEN_CHARACTERS` is the length of `SEALED` bytes in base64, so the encoding cannot fail.
         let written = URL_SAFE_NO_PAD.encode_slice(sealed, token.expose_mut());
         debug_assert_eq!(written, Ok(TOKEN_CHARACTERS));
         GrantedToken { token, ttl }
     }
 
-    /// Verifies a token of this client. Returns the time from which on the token is refused.
+    /// Verifies a token that this client sent. Returns the time from which the agent refuses the token.
     ///
     /// # Errors
     /// [`BAD_TOKEN`], [`EXPIRED_TOKEN`], [`TOKEN_POD_MISMATCH`].
@@ -350,7 +352,7 @@ fn check(content: &[u8]) -> [u8; CHECK] {
 /// The signed content of a token.
 struct TokenContent {
     bearer: TokenSubject,
-    /// The expiry time, counted from the start of the second in which the token was granted.
+    /// The expiry time: the start of the second in which the agent granted the token, plus the lifetime.
     expires: UnixTime,
 }
 
@@ -361,7 +363,7 @@ const CONTENT: usize = BEARER + 8;
 const SEALED: usize = CONTENT + 32;
 
 impl TokenContent {
-    /// Returns the expiry time, rounded up. So a token is valid for at least the granted lifetime, even if that is one second.
+    /// Returns the expiry time, rounded up. So a token is valid for at least the granted lifetime, even if that lifetime is one second.
     fn end(&self) -> UnixTime {
         self.expires.after(Duration::from_secs(1))
     }

@@ -1,6 +1,6 @@
 //! Times in the format of AWS's clients: whole seconds in UTC. This module does not read a clock.
 //!
-//! Session tokens survive a restart of the agent, so their times are wall-clock times instead of monotonic ones.
+//! Session tokens survive a restart of the agent, so their times are wall-clock times and not monotonic times.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 pub struct UnixTime(pub u64);
 
 impl UnixTime {
-    /// Returns the time `span` later, in whole seconds.
+    /// Returns the time that is `span` later. A fraction of a second in `span` is dropped.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.as_secs()))
     }
@@ -27,7 +27,7 @@ impl UnixTime {
 }
 
 impl From<SystemTime> for UnixTime {
-    /// Rounds down, because the stated lifetime of a credential must not exceed the real one. Times before 1970 become 1970.
+    /// Rounds down, because the stated lifetime of a credential must not exceed its real lifetime. Times before 1970 become 1970.
     fn from(time: SystemTime) -> Self {
         Self(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs())
     }

@@ -1,9 +1,8 @@
 //! Conceal mode: decides which requests go to the real metadata server, and rewrites them.
 //!
-//! The agent sends only requests that [`admit`] has built.
+//! The agent sends the real server only requests that [`admit`] has built.
 //!
-//! The rules follow the common concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy) and deny by default. A request needs, in
-//! this order:
+//! The rules follow Google's concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy) and deny by default. A request needs, in this order:
 //!
 //! - GET or HEAD without a body;
 //! - no header of a proxy;
@@ -13,13 +12,13 @@
 //! - known query keys;
 //! - recursion only below `service-accounts`.
 //!
-//! The security argument: the agent *builds* the upstream request and does not forward the client's request. The path contains only
-//! characters of the alphabet in [`seawall_http::path`]. The agent parses each query value and writes it again in characters that
-//! need no encoding. The upstream request contains no `%`, `+`, `;` or double slash. So decoding it again any number of times
-//! returns the same text. The rules therefore apply to exactly the text that the real server interprets.
+//! The security argument: the agent *builds* the upstream request and does not forward the client's request. The path contains only the characters of
+//! [`PLAIN`](seawall_http::path::PLAIN). The agent parses each query value and writes it again in characters that need no encoding. The upstream
+//! request contains no `%`, `+`, `;` or double slash. So a server that decodes the request again, any number of times, gets the same text. The rules
+//! therefore apply to exactly the text that the real server interprets.
 //!
-//! The real server accepts names in any case. So rules that deny ignore case, and also ignore punctuation for safety. Only one rule
-//! grants recursion, and it compares whole names at their positions.
+//! The real server accepts names in any letter case. So the rules that deny a request ignore letter case, and for safety they also ignore
+//! punctuation. Only one rule allows recursion. That rule compares whole names at their positions.
 
 use std::borrow::Cow;
 
@@ -34,8 +33,7 @@ use seawall_http::path::{self, CanonicalPath};
 /// The refusal for a method other than GET and HEAD.
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(403, "method_not_allowed", "Pods may only read metadata, with GET or HEAD.");
-/// The refusal for a POST of google-auth, which it sends if it finds a certificate. It equals [`METHOD_NOT_ALLOWED`] except for its
-/// message.
+/// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from [`METHOD_NOT_ALLOWED`].
 pub const BINDING: Refusal = Refusal::new(403, "method_not_allowed", request_head_rules::BINDING);
 /// The refusal for a path outside the known API versions.
 pub const UNKNOWN_PATH: Refusal =
@@ -56,7 +54,7 @@ pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
     "The alt parameter on a directory is allowed below instance/service-accounts only.",
 );
 
-/// A request that the agent may send upstream.
+/// A request that the agent is allowed to send to the real server.
 ///
 /// The agent sends it as GET with `Metadata-Flavor: Google` and without the client's headers. It sends GET even for HEAD, because
 /// the real server's behaviour on HEAD is undocumented. The response writer then omits the body.
@@ -64,13 +62,13 @@ pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
 pub struct AdmittedRequest<'b> {
     /// The canonical path and query. Equal requests have equal text.
     pub target: Cow<'b, str>,
-    /// The long poll, if the real server will hold the request. The timeout of the call must allow for it.
+    /// The long poll, if the real server will hold the request.
     ///
-    /// The target contains the same limit as `timeout_sec`.
+    /// The caller's timeout must be longer than the long poll's timeout, which the target contains as `timeout_sec`.
     pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
-/// Decides whether a request may go upstream, and rewrites it.
+/// Decides whether to send a request to the real server, and rewrites the request.
 ///
 /// # Errors
 /// The first rule that forbids the request.
@@ -94,12 +92,12 @@ pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refu
     Ok(AdmittedRequest { target: join(target.path, &query), wait_for_change: hold })
 }
 
-/// The part of the tree to which a path belongs, as far as the rules distinguish parts.
+/// The part of the metadata tree to which a path belongs. Each part has its own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PathScope {
     /// A path above the API versions: `/`, `/0.1/`, `/computeMetadata/`.
     ///
-    /// Probes read these paths without the flavour header. They contain only the names of versions.
+    /// Libraries that look for a metadata server read these paths without the flavour header. The paths contain only the names of versions.
     Discovery,
     /// The directory `instance/service-accounts`, or `service-accounts` in 0.1, and everything below it.
     ServiceAccounts,
@@ -110,9 +108,9 @@ enum PathScope {
 impl PathScope {
     /// Returns the scope of a path, or `None` for an unknown API version, whose content is unknown.
     ///
-    /// The real server once answered 0.1 and v1beta1 without the flavour header, which attackers could use to avoid the check. The
-    /// agent admits these versions, as the common proxy does, but requires the header. Legitimate clients can send the header; a
-    /// forged request cannot.
+    /// The real server once answered requests for 0.1 and v1beta1 without the flavour header, so attackers could avoid the check. Like
+    /// k8s-metadata-proxy, the agent admits these versions, but it requires the header. Legitimate clients can send the header; a forged request
+    /// cannot.
     fn of(path: &CanonicalPath<'_>) -> Option<Self> {
         let mut names = path.segments();
         let mut name = || names.next().unwrap_or_default();
@@ -131,14 +129,14 @@ impl PathScope {
         Some(if in_accounts { Self::ServiceAccounts } else { Self::Elsewhere })
     }
 
-    /// Checks the parameters that are allowed in this scope.
+    /// Checks the query parameters by the rules of this scope.
     ///
-    /// A recursive read above `service-accounts` would include `attributes/kube-env` without naming it. Below `service-accounts`
-    /// recursion is safe, because it excludes tokens and identities, and the Python and Java SDKs need it.
+    /// A recursive read above `service-accounts` would include `attributes/kube-env` without naming it. Below `service-accounts` recursion is safe,
+    /// because a recursive response contains no tokens. The Python and Java SDKs need recursion there.
     ///
-    /// `alt` is useful on a leaf and with recursion. Its output for a directory is undocumented; today's server answers 400. So
-    /// outside `service-accounts` it is refused where [`is_directory`] is true. Keys of identity tokens count as unknown here,
-    /// because identity tokens are concealed.
+    /// `alt` is useful on a leaf and with recursion. The real server's response to `alt` on a directory is undocumented (today it is 400). So outside
+    /// `service-accounts` the agent refuses `alt` where [`is_directory`] is true. The agent refuses the keys of identity tokens like unknown keys,
+    /// because it conceals identity tokens.
     fn allows(self, path: &CanonicalPath<'_>, params: &QueryParams<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
         params.refuse_binding()?;
@@ -156,16 +154,15 @@ impl PathScope {
 
 /// True if the real server is known to have a directory at this path, with or without a final slash.
 ///
-/// The rule must recognise each directory *above* a concealed entry, in any spelling. Otherwise a client could read the entry in
-/// another format. These directories are all known. The rule finds them by their position, so a new key does not make it
-/// incomplete:
+/// The rule must recognise each directory *above* a concealed entry, in any spelling. Otherwise a client could read the entry with `alt` on the
+/// directory. All these directories are known. The rule finds them by their position, so a new metadata key does not make the rule incomplete:
 ///
 /// - the discovery paths and the roots of the versions;
 /// - in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`; all of them are directories);
 /// - `attributes`.
 ///
-/// The directories of devices contain no concealed entry; they are included to keep the rule uniform. Below `attributes` there are
-/// only leaves, with any names.
+/// The directories of devices contain no concealed entry. The rule includes them to be uniform. Below `attributes` there are only leaves, with any
+/// names.
 fn is_directory(path: &CanonicalPath<'_>) -> bool {
     let depth = path.segments().count();
     let is_root = match path.segments().next() {
@@ -199,10 +196,9 @@ const DIRECTORIES: [&str; 10] = [
 /// The entries of [`DIRECTORIES`] whose children are numbered directories.
 const NUMBERED: [&str; 4] = ["accessconfigs", "disks", "licenses", "networkinterfaces"];
 
-/// The concealed names, spelled as [`FoldedName`]s. The name and all entries below it are concealed, at any position.
+/// The concealed names, spelled as [`FoldedName`]s. A path that contains such a name at any position is concealed.
 ///
-/// The common proxy concealed only `kube-env`. The other names contain similar secrets on the same nodes, and no client library
-/// reads them:
+/// k8s-metadata-proxy conceals only `kube-env`. The other names contain similar secrets on the same nodes, and no client library reads them:
 ///
 /// - bootstrap and kubelet configuration;
 /// - cloud-init data;
@@ -225,7 +221,7 @@ const CONCEALED_NAMES: [&str; 11] = [
     "workloadidentities",
 ];
 
-/// Prefixes of concealed names. They cover families of names such as `startup-script-url`. See [`CONCEALED_NAMES`].
+/// Prefixes of concealed names: `startupscript` also conceals `startup-script-url`. See [`CONCEALED_NAMES`].
 const CONCEALED_FAMILIES: [&str; 7] = [
     "kubeenv",
     "k8snodesetup",
@@ -238,7 +234,7 @@ const CONCEALED_FAMILIES: [&str; 7] = [
 
 /// True if any name on the path is concealed, or if `identity` occurs below `service-accounts`.
 ///
-/// The rule ignores depth and version. At worst it conceals a user's key with such a name. A narrower rule could expose the node.
+/// The rule ignores depth and version. At worst it conceals a user's key with such a name. A narrower rule could expose the node's secrets.
 fn is_concealed(path: &CanonicalPath<'_>) -> bool {
     let mut in_accounts = false;
     path.segments().any(|name| {
@@ -252,14 +248,14 @@ fn is_concealed(path: &CanonicalPath<'_>) -> bool {
     })
 }
 
-/// The first letters and digits of a name, in lower case. So `kube-env`, `Kube_Env` and `kubeEnv` are equal.
+/// The first 24 letters and digits of a name, in lower case. So `kube-env`, `Kube_Env` and `kubeEnv` have the same folded name.
 struct FoldedName {
     bytes: [u8; Self::ROOM],
     length: usize,
 }
 
 impl FoldedName {
-    /// The room is larger than every word above, so a longer name equals none of them.
+    /// The maximum length of a folded name. Every word above is shorter, so a name that was cut equals none of the words.
     const ROOM: usize = 24;
 
     fn of(name: &str) -> Self {

@@ -1,8 +1,8 @@
 //! Federate mode: the metadata tree of one workload, and the parser of requests for it.
 //!
-//! The tree contains only the workload's own data, so no entry is concealed. An unknown path gets 404. Unknown query keys are
-//! ignored, because new SDK releases add some. Three rules prevent *other parties* from sending requests in the workload's name:
-//! the flavour header is required, proxied requests are refused, and only GET and HEAD without a body are allowed.
+//! The tree contains only data that the workload is allowed to read, so no entry is concealed. An unknown path gets 404. Unknown query keys are
+//! ignored, because new SDK releases add keys. Three rules prevent *other parties* from sending requests in the workload's name: the flavour header
+//! is required, proxied requests are refused, and only GET and HEAD without a body are allowed.
 //!
 //! The sources of the paths and parameters are google-auth for Python, cloud.google.com/go/compute/metadata, Node's gcp-metadata
 //! and the guest agent. `tests/protocols/google_clients.rs` replays their requests.
@@ -24,12 +24,10 @@ use seawall_http::path::{self, CanonicalPath, RequestTarget};
 
 /// The refusal for a method other than GET and HEAD.
 ///
-/// SDKs treat 405 as final. It includes an `Allow` header (RFC 9110 section 15.5.6). With 403, users would search for a missing
-/// permission.
+/// SDKs treat 405 as final. The response has an `Allow` header (RFC 9110 section 15.5.6). With 403, users would search for a missing permission.
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read metadata.");
-/// The refusal for a POST of google-auth, which it sends if it finds a certificate. It equals [`METHOD_NOT_ALLOWED`] except for its
-/// message.
+/// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from [`METHOD_NOT_ALLOWED`].
 pub const BINDING: Refusal = Refusal::new(405, "method_not_allowed", request_head_rules::BINDING);
 /// The refusal for a path that does not exist.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "The agent has no metadata at this path.");
@@ -38,14 +36,14 @@ pub const NO_ACCOUNT: Refusal =
     Refusal::new(404, "no_account", "No Google identity is configured for this Kubernetes ServiceAccount.");
 /// The refusal for an identity token if the workload impersonates no service account.
 ///
-/// The workload pool's own identity can get access tokens only. Other implementations also answer 404, and SDKs do not retry it.
+/// The workload pool's own identity can get access tokens only. Other implementations also answer 404, and SDKs do not retry after a 404.
 pub const NO_ACCOUNT_FOR_ID_TOKEN: Refusal = Refusal::new(
     404,
     "no_account",
     "Identity tokens need a Google service account: annotate the Kubernetes ServiceAccount with \
      iam.gke.io/gcp-service-account.",
 );
-/// The refusal for `alt` or `wait_for_change` on a directory without `recursive`. The real server refuses these, too.
+/// The refusal for `alt` or `wait_for_change` on a directory without `recursive`. The real server also refuses such requests.
 pub const RECURSIVE_REQUIRED: Refusal = Refusal::new(
     400,
     "recursive_required",
@@ -55,7 +53,8 @@ pub const RECURSIVE_REQUIRED: Refusal = Refusal::new(
 const TEXT: &str = "application/text";
 const JSON: &str = "application/json";
 
-/// All metadata of one workload. Beside the node's metadata it takes about 1 KiB. Pods of one ServiceAccount can share it.
+/// All metadata of one workload. All trees share the node's metadata; a tree's own part takes about 1 KiB. Pods of one ServiceAccount can share a
+/// tree.
 #[derive(Debug)]
 pub struct MetadataTree {
     root: Directory,
@@ -73,9 +72,9 @@ pub struct TreeQuery<'t, 'b> {
     pub resource: TreeResource<'t, 'b>,
     /// The long poll, if the response must wait for a change.
     ///
-    /// For [`TreeResponse::Text`] the parser has already compared the etags. The client has the current content, so the caller
-    /// waits until this tree is replaced. For tokens this field is set whenever the client requests a long poll, because only the
-    /// lease knows its etag. The caller compares `last_etag` with that etag, or waits for the next lease.
+    /// For [`TreeResponse::Text`], the parser has compared the etags and the client has the current content. So the caller waits until a new tree
+    /// replaces this tree. For tokens, the parser sets this field whenever the client requests a long poll, because only the lease knows its etag.
+    /// The caller compares `last_etag` with the lease's etag. If they differ, it answers at once. Otherwise it waits for the next lease.
     pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
@@ -167,7 +166,7 @@ impl TreeResource<'_, '_> {
     }
 }
 
-/// A read of a text in a tree. A long poll stores it and repeats it later in another tree.
+/// A read of a text in a tree. A long poll stores the read and repeats it in the tree that replaces this tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongPollTarget {
     path: String,
@@ -203,7 +202,7 @@ impl LongPollTarget {
 type ParsedTreeRequest<'t, 'b> = (TreeResource<'t, 'b>, Option<WaitForChange<'b>>);
 
 impl MetadataTree {
-    /// Creates the tree of a workload on this node. Without an account, every path below `service-accounts/` is a 404.
+    /// Creates the tree of a workload on this node. Without an account, every path below `service-accounts/` gets 404.
     pub fn new(node: &NodeMetadata, account: Option<&GoogleAccount>) -> Self {
         Self::with(Arc::new(NodeDirectories::of(node)), account)
     }
@@ -267,7 +266,7 @@ impl MetadataTree {
         }
     }
 
-    /// Finds the entry at a canonical path. As on the real server, the path of a leaf must not end with a slash.
+    /// Finds the entry at a canonical path. Like the real server, the function finds no leaf if the path ends with a slash.
     fn find(&self, path: &str) -> Result<FoundEntry<'_>, Refusal> {
         let found = match path.strip_prefix(ACCOUNTS) {
             Some(below) => self.accounts.find(path::segments(below)),
@@ -314,7 +313,7 @@ impl MetadataTree {
 
 const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/";
 
-/// Answers `/` and `/computeMetadata/` without the flavour header and with any query, because Go's library probes these paths.
+/// Answers `/` and `/computeMetadata/` without requiring the flavour header and with any query, because Go's library probes these paths.
 ///
 /// The response reveals only that this is a metadata server.
 fn probe(path: &CanonicalPath<'_>) -> Option<TreeText<'static>> {
@@ -366,7 +365,7 @@ fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
     TreeText { body, content_type, etag: Some(leaf.etag()), route: "leaf" }
 }
 
-/// Returns the long poll of a client that must wait. A client whose etag differs from this content gets an immediate answer.
+/// Returns the long poll if the client must wait. A client whose etag differs from this content's etag gets an immediate answer.
 fn unchanged<'b>(etag: ETag, params: &QueryParams<'b>) -> Option<WaitForChange<'b>> {
     params.hold().filter(|hold| hold.last_etag.as_deref().is_none_or(|last| etag.matches(last)))
 }

@@ -1,6 +1,6 @@
 //! The sources of a workload's metadata tree (the node's metadata and the workload's account), and the directories built from them.
 //!
-//! This module does not know requests; [`super::federate`] answers them from the trees.
+//! This module does not know requests. [`super::federate`] answers requests from the trees.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub struct GoogleAccount {
     pub scopes: AccountScopes,
 }
 
-/// An account's scopes in both forms. The value is created once for all accounts with the same scopes, and cloning is cheap.
+/// An account's scopes in two forms: the listing and the canonical form. All accounts with the same scopes share one value, and cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct AccountScopes {
     /// The scopes as they appear in the directory.
@@ -57,7 +57,7 @@ pub struct AccountScopes {
 }
 
 impl AccountScopes {
-    /// Creates the scopes of an account. The order is that of the listing.
+    /// Creates the scopes of an account. The listing keeps the order of `scopes`.
     pub fn new(scopes: &[&str]) -> Self {
         Self { leaf: Leaf::list(scopes.iter().copied()), canonical: joined(scopes.to_vec()).into() }
     }
@@ -103,7 +103,7 @@ impl NodeDirectories {
         Directory::new(KeyStyle::Camel, vec![directory("computeMetadata", KeyStyle::Camel, versions)])
     }
 
-    /// Builds the directory of accounts. As at Google, the account appears under its e-mail address and under `default`.
+    /// Builds the directory of accounts. As on Google's server, the account appears under its e-mail address and under `default`.
     pub(super) fn accounts(&self, account: Option<&GoogleAccount>) -> Directory {
         Directory::new(KeyStyle::Verbatim, account.map_or_else(Vec::new, |account| self.both_names(account)))
     }

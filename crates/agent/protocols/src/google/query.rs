@@ -1,8 +1,8 @@
-//! Parses the query string. Each known key may occur once, and each value is checked.
+//! Parses the query string. Each known key is allowed once, and the parser checks each value.
 //!
-//! Two servers may interpret `recursive=false&recursive=true` differently, so the parser refuses a known key that occurs twice. It
-//! decodes percent escapes in keys and values once. A percent sign that remains after that is an ordinary character. No known key
-//! and no valid value contains it, so a doubly encoded value is never interpreted.
+//! Two servers can interpret `recursive=false&recursive=true` differently, so the parser refuses a known key that occurs twice. It decodes percent
+//! escapes in keys and values once. A percent sign that remains after that is an ordinary character. No known key contains a percent sign, and no
+//! valid value except an audience. So no rule interprets a doubly encoded value.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use seawall_http::path::decode_percent;
 /// reply with unchanged content every five minutes. The protocol allows such replies.
 pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// The longest audience of an identity token. In practice audiences are URLs of services.
+/// The longest audience of an identity token, in characters. In practice audiences are URLs of services.
 pub const MAX_AUDIENCE: usize = 2048;
 
 /// The maximum number of `key=value` pairs.
 const MAX_PAIRS: usize = 32;
 
-/// The longest accepted `last_etag`. The agent's and Google's etags have 16 characters.
+/// The longest accepted `last_etag`, in characters. The agent's and Google's etags have 16 characters.
 const MAX_ETAG: usize = 64;
 
 /// The refusal for a malformed query.
@@ -43,12 +43,12 @@ pub const BAD_PARAMETER_VALUE: Refusal =
     Refusal::new(400, "bad_parameter_value", "A query parameter has a value that is not allowed.");
 /// The refusal for an unknown key. Only conceal mode uses it.
 pub const UNKNOWN_PARAMETER: Refusal =
-    Refusal::new(403, "unknown_parameter", "Pods may not use this query parameter.");
+    Refusal::new(403, "unknown_parameter", "Pods are not allowed to use this query parameter.");
 /// The refusal for a client that requires a certificate-bound token.
 ///
-/// An unbound token can be stolen and used, so the client must not mistake it for a bound one. SDKs treat 400 as final, and those
-/// for Java, Go and Python include the message in their error. With 403, users would search for a missing permission. With 404, the
-/// SDKs for Go and Java hide the body.
+/// A thief can use an unbound token, so a client must not mistake an unbound token for a bound token. SDKs treat 400 as final, and the SDKs for Java,
+/// Go and Python include the message in their error. With 403, users would search for a missing permission. With 404, the SDKs for Go and Java hide
+/// the body.
 pub const BOUND_TOKEN_UNSUPPORTED: Refusal = Refusal::new(
     400,
     "bound_token_unsupported",
@@ -75,7 +75,7 @@ pub enum ResponseFormat {
 pub struct WaitForChange<'b> {
     /// The etag of the client's content, or `None` to wait for the next change.
     ///
-    /// It may be any word; for example, the guest agent sends `NONE`. An unknown word matches no content.
+    /// Any word is allowed; for example, the guest agent sends `NONE`. An unknown word matches no content.
     pub last_etag: Option<Cow<'b, str>>,
     /// The longest time to hold the request. It is at most [`MAX_WAIT`].
     pub timeout: Duration,
@@ -84,9 +84,9 @@ pub struct WaitForChange<'b> {
 /// The policy for query keys that this dialect does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnknownKeyPolicy {
-    /// Unknown keys are ignored. New SDK releases add such keys, and no rule here depends on them.
+    /// Unknown keys are ignored. New SDK releases add such keys, and no rule of federate mode depends on them.
     Ignored,
-    /// Unknown keys are refused, except for [`HARMLESS`] ones, because the real server might interpret them.
+    /// Unknown keys are refused unless they are [`HARMLESS`], because the real server could interpret them.
     Refused,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct QueryParams<'b> {
     scopes: Option<Cow<'b, str>>,
     /// The decoded audience before its check. See [`QueryParams::audience`].
     audience: Option<Cow<'b, str>>,
-    /// True if the query has `format=full`.
+    /// True if the query has `format=full`, `None` if it has no `format`.
     full: Option<bool>,
     licenses: Option<bool>,
     /// True if `binding-enforcement` is `on`.
@@ -147,7 +147,7 @@ impl<'b> QueryParams<'b> {
             "format" => once(&mut self.full, format(value)?),
             "licenses" => once(&mut self.licenses, flag(value)?),
             "binding-enforcement" => {
-                // The other value, `iam-policy`, leaves the decision to IAM policies. They then evaluate an unbound token.
+                // The other value, `iam-policy`, leaves the decision to IAM policies, which then evaluate an unbound token.
                 self.insists_on_binding |= decode(value)?.eq_ignore_ascii_case("on");
                 Ok(())
             }
@@ -177,7 +177,7 @@ impl<'b> QueryParams<'b> {
         self.audience.is_some() || self.full.is_some() || self.licenses.is_some()
     }
 
-    /// Returns the long poll that the client requests, without regard to the content.
+    /// Returns the long poll that the client requests, even if its etag is not current.
     pub(super) fn hold(&self) -> Option<WaitForChange<'b>> {
         let asked = self.timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
         self.is_long_poll().then(|| WaitForChange {
@@ -226,7 +226,7 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Refusal> {
     if place.replace(value).is_none() { Ok(()) } else { Err(REPEATED_PARAMETER) }
 }
 
-/// Parses a flag. A key without a value counts as true, because some server might interpret it so.
+/// Parses a flag. A key without a value counts as true, because a server could interpret it as true.
 fn flag(value: &str) -> Result<bool, Refusal> {
     let value = decode(value)?;
     let is = |word: &&str| value.eq_ignore_ascii_case(word);
@@ -259,7 +259,7 @@ fn etag(value: &str) -> Result<Cow<'_, str>, Refusal> {
     if value.len() <= MAX_ETAG && value.bytes().all(is_plain) { Ok(value) } else { Err(BAD_PARAMETER_VALUE) }
 }
 
-/// Parses a number of seconds. It must consist of digits, because `str::parse` would also accept a sign.
+/// Parses a number of seconds. The value must consist of digits only; `str::parse` alone would also accept a sign.
 fn seconds(value: &str) -> Result<u32, Refusal> {
     let value = decode(value)?;
     if !value.bytes().all(|byte| byte.is_ascii_digit()) {

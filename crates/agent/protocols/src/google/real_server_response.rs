@@ -6,8 +6,8 @@ use super::respond::MetadataServerKind;
 
 /// The real server's headers that the agent forwards to the client.
 ///
-/// The body depends on the content coding. Without `Content-Encoding`, a client would mistake compressed bytes for text. The agent
-/// requests no coding, so an upstream uses a coding only by its own decision.
+/// The body can be compressed. Without `Content-Encoding`, a client would mistake compressed bytes for text. The agent requests no compression, but a
+/// server is free to compress.
 const PASSED: [&str; 6] =
     ["Content-Type", "Content-Encoding", "ETag", "Location", "Cache-Control", "Retry-After"];
 

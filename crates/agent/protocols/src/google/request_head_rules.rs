@@ -12,10 +12,10 @@ pub const MISSING_METADATA_FLAVOR: Refusal = Refusal::new(
     "The request lacks the required header Metadata-Flavor: Google.",
 );
 
-/// The message for a request that [`asks_for_binding`].
+/// The message for a POST by which google-auth requests a certificate-bound token ([`asks_for_binding`]).
 ///
-/// google-auth reads the named variable, for Python since 2.59 and also for Java. With the value `false` it sends GET like every
-/// other client.
+/// google-auth for Python (since 2.59) and for Java read the variable that the message names. With the value `false`, they send GET like every other
+/// client.
 pub(super) const BINDING: &str = "Use GET or HEAD to read metadata. google-auth sends POST to request a certificate-bound \
     token, which the agent does not issue: set GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false in the workload's environment.";
 
@@ -55,9 +55,8 @@ impl GuardHeaders {
 
 /// True for `Metadata-Flavor: Google`, or for the older `X-Google-Metadata-Request: True`, which the real server still accepts.
 ///
-/// The header protects because a cross-site form or a simple URL fetcher cannot add a header of this *name*. The value of the first
-/// header is compared exactly, as in the real server. The value of the second header is compared in any case, because its clients
-/// differ.
+/// The header protects the agent, because a cross-site form or a simple URL fetcher cannot add a header with this *name*. Like the real server, the
+/// function compares the value `Google` exactly. It ignores the letter case of the value `True`, because clients use different cases.
 fn is_flavor(name: &str, value: &[u8]) -> bool {
     (name.eq_ignore_ascii_case("Metadata-Flavor") && value == b"Google")
         || (name.eq_ignore_ascii_case("X-Google-Metadata-Request") && value.eq_ignore_ascii_case(b"true"))

@@ -1,8 +1,8 @@
 //! Whole responses, head and body, appended to a buffer that the agent reuses. Writing is the last step of every request.
 //!
-//! Every response carries the headers that clients check. The probes and Node refuse a response without `Metadata-Flavor: Google`,
-//! so errors carry it, too. Python refuses a response without a content type. A response repeats no part of the request, except for
-//! a redirect's query, which was checked to be visible ASCII.
+//! Every response carries the headers that clients check. Libraries that look for a metadata server, and the Node library, refuse a response without
+//! `Metadata-Flavor: Google`. So errors carry this header, too. The Python library refuses a response without a content type. Only a redirect repeats
+//! parts of the request: the canonical path, and the query, which the parser has checked to be visible ASCII.
 
 use seawall_http::write;
 
@@ -95,8 +95,8 @@ impl MetadataServerKind {
 
     /// Writes a refusal as one line. SDKs include this line in their own error.
     ///
-    /// The line contains the name of the refusing program, the reason, its code, the request's id in the agent's log, and a retry
-    /// hint.
+    /// The line contains the name of the refusing program (`seawall`), the message, the code, the request's id in the agent's log, and whether a
+    /// retry can help.
     pub fn refusal(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
         frame.begin(out, refusal.status, self.headers());
         match refusal.status {
@@ -124,11 +124,11 @@ pub struct AccessTokenBody<'a> {
     pub alt: ResponseFormat,
     /// The etag of the lease: [`ETag::of`] its token. The agent computes it once per lease.
     ///
-    /// `None` writes no etag. An etag that stays the same after a renewal would make a long poll miss the renewal.
+    /// With `None` the response has no etag. If an etag stayed the same after a renewal, a long poll would miss the renewal.
     pub etag: Option<ETag>,
 }
 
-/// The content type, and the text before, between and after the two values.
+/// The content type of an access token's body, and the text before, between and after its two values.
 const JSON_TOKEN: [&str; 4] =
     ["application/json", r#"{"access_token":""#, r#"","expires_in":"#, r#","token_type":"Bearer"}"#];
 const TEXT_TOKEN: [&str; 4] = ["application/text", "access_token ", "\nexpires_in ", "\ntoken_type Bearer\n"];

@@ -1,6 +1,6 @@
 //! OAuth scopes in canonical form: sorted, without duplicates, joined by single spaces.
 //!
-//! Equal scopes become equal principals, so such requests share a lease. The broker limits how many *different* sets a pod may
+//! Requests with equal scopes have equal principals, so they share a lease. The broker limits the number of *different* sets of scopes that a pod can
 //! request.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use seawall_http::Refusal;
 /// The maximum number of scopes in one request. Google's consent screens allow fewer; a workload uses fewer than ten.
 const MAX_SCOPES: usize = 32;
 
-/// The longest accepted scope. Google's longest published scopes have fewer than 100 characters.
+/// The longest accepted scope, in characters. Google's longest published scopes have fewer than 100 characters.
 const MAX_SCOPE: usize = 256;
 
 /// The refusal for invalid scopes.
@@ -20,9 +20,7 @@ pub const BAD_SCOPES: Refusal =
 /// The scopes of a token request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scopes<'t> {
-    /// The account's own scopes, because the request contains no scopes.
-    ///
-    /// The agent can use the lease that it found when it built its index.
+    /// The account's own scopes. The request contains no scopes, or exactly these scopes.
     Default(&'t Arc<str>),
     /// Other scopes, in canonical form.
     Requested(String),
@@ -43,8 +41,8 @@ impl Scopes<'_> {
 /// Commas (the documented form) or spaces (OAuth's own form, RFC 6749 section 3.3) separate the scopes.
 ///
 /// # Errors
-/// [`BAD_SCOPES`]: there are too many scopes, a scope is too long, or it contains a character that no scope URL needs. The narrow
-/// alphabet excludes quotes, percent signs and separators, so later texts can contain the scopes safely.
+/// [`BAD_SCOPES`]: there are too many scopes, a scope is too long, or a scope contains a character that no scope URL needs. The allowed characters
+/// exclude quotes, percent signs and separators, so the agent can insert scopes into other texts without escapes.
 pub fn canonical(list: &str) -> Result<Option<String>, Refusal> {
     let scopes: Vec<&str> = list.split([',', ' ']).filter(|scope| !scope.is_empty()).collect();
     if scopes.len() > MAX_SCOPES || !scopes.iter().all(|scope| is_scope(scope)) {

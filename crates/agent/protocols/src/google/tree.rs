@@ -1,7 +1,7 @@
 //! A metadata tree and its output forms: listing, leaf, recursive JSON, recursive text.
 //!
-//! This module does not know requests; [`super::federate`] builds the tree and reads it. The formats follow Google's test suite for
-//! a metadata emulator (as republished in public repositories) and recorded responses of real servers.
+//! This module does not know requests. [`super::node_metadata`] builds the tree, and [`super::federate`] reads it. The formats follow Google's test
+//! suite for a metadata emulator (as republished in public repositories) and recorded responses of real servers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ pub(super) enum TreeEntry {
     Token,
     /// The identity token. Like [`TreeEntry::Token`], it is listed but excluded from recursive reads.
     Identity,
-    /// The entry of the identity token for an account that cannot have one.
+    /// The entry of the identity token for an account that cannot get identity tokens.
     ///
-    /// Listings omit it, so clients see only working entries. A direct read finds it, so the client gets the reason.
+    /// Listings omit this entry, so clients see only working entries. A direct read finds this entry, so the refusal can state the reason.
     NoIdentity,
 }
 
@@ -134,10 +134,10 @@ impl Directory {
         Some(found)
     }
 
-    /// Finds a child by its name. An underscore in the name of a camel-case key matches a dash.
+    /// Finds a child by its name. With [`KeyStyle::Camel`], an underscore in `name` also matches a dash in the child's name.
     ///
-    /// The real server treats `universe_domain` as `universe-domain`. gcloud and older Go clients request the first form, newer Go
-    /// clients the second.
+    /// The real server treats `universe_domain` like `universe-domain`. gcloud and older Go clients request `universe_domain`, newer Go clients
+    /// `universe-domain`.
     fn child(&self, name: &str) -> Option<FoundEntry<'_>> {
         let dashed = |byte| if byte == b'_' && self.keys == KeyStyle::Camel { b'-' } else { byte };
         let is_meant = |child: &str| {

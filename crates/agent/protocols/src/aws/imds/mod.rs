@@ -1,13 +1,12 @@
-//! The EC2 metadata service in both versions. The module parses requests and checks their session tokens.
+//! The EC2 metadata service (IMDSv1 and IMDSv2). This module parses requests and checks their session tokens.
 //!
-//! The service denies by default. Roles and credentials belong to the pod, and the node's metadata comes from the configuration. A
-//! pod can read a path of the real service only if an operator's expression allows it, and it can never read the node's
-//! credentials. All rules apply to the canonical path, so the encoding of a path does not matter.
+//! The service denies by default. Roles and credentials belong to the pod, and the node's metadata comes from the configuration. A pod can read a
+//! path of the real service only if an operator's expression allows the path. No expression can allow the node's credentials. All rules apply to the
+//! canonical path, so the encoding of a path does not matter.
 //!
-//! The order of the rules matters. The service grants a token to every client, even to a client that is not identified yet. A
-//! client without a token continues without one, in some cases until its process ends. If a pod gets no credentials, the refusal is
-//! the answer to the *listing* of roles. A client that gets a role's name but no document may abort its process, as the CRT binding
-//! does.
+//! The order of the rules matters. The service grants a token to every client, even to a client that is not identified yet. A client that is refused
+//! a token sends its later requests without a token, in some cases until its process ends. If a pod gets no credentials, the service refuses the
+//! *listing* of roles. A client that gets a role's name but no credentials can abort its process; the CRT binding does so.
 
 mod passed_paths;
 pub mod respond;
@@ -37,17 +36,16 @@ pub const TOKEN_METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "token_method_not_allowed", "Use PUT to request a session token.");
 /// The refusal for a token request without a valid lifetime.
 ///
-/// Clients treat 400 as final and conclude that this server supports tokens. With any other status most clients would continue
-/// without a token.
+/// Clients treat 400 as final and conclude that this server supports tokens. After any other status most clients would continue without a token.
 pub const BAD_TTL: Refusal = Refusal::new(
     400,
     "bad_ttl",
     "A request for a session token needs the header X-aws-ec2-metadata-token-ttl-seconds with a number from 1 to 21600.",
 );
-/// The refusal for a token request at a dated version. As on the real service, tokens are granted only below `latest`.
+/// The refusal for a token request at a dated version. Like the real service, the agent grants tokens only below `latest`.
 pub const TOKEN_ONLY_AT_LATEST: Refusal =
     Refusal::new(403, "token_only_at_latest", "Request session tokens at /latest/api/token.");
-/// The refusal for a request without a required token.
+/// The refusal for a request without a token if [`TokenRequirement::Required`] applies.
 pub const NO_TOKEN: Refusal = Refusal::new(
     401,
     "no_token",
@@ -56,8 +54,8 @@ pub const NO_TOKEN: Refusal = Refusal::new(
 /// The refusal for a listing of roles if the pod has no role.
 pub const NO_ROLE: Refusal =
     Refusal::new(404, "no_role", "No AWS role is configured for this pod or its Kubernetes ServiceAccount.");
-/// The refusal for a role that is not the pod's. The agent does not return the pod's own role instead, because the client would not
-/// notice the difference.
+/// The refusal for a role that the pod does not have. The agent does not return credentials of the pod's own role instead, because the client would
+/// not notice the difference.
 pub const WRONG_ROLE: Refusal =
     Refusal::new(403, "wrong_role", "The role in the path is not this pod's role.");
 
@@ -71,12 +69,12 @@ pub struct Imds {
     passed: PassedPaths,
 }
 
-/// The setting whether requests need a session token.
+/// The setting that makes session tokens required or optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRequirement {
     /// Requests need a token (IMDSv2 only).
     Required,
-    /// Requests may come without a token (IMDSv1 is also allowed). If a request has a token, the token is still checked.
+    /// Requests without a token are allowed (IMDSv1). If a request has a token, the service still checks the token.
     Optional,
 }
 
@@ -85,7 +83,7 @@ pub enum TokenRequirement {
 pub struct TokenRules<'a> {
     /// The keys that sign the tokens.
     pub keys: &'a TokenSigningKeys,
-    /// The setting whether requests need a token.
+    /// The setting that makes tokens required or optional.
     pub requirement: TokenRequirement,
     /// The longest lifetime of a token.
     pub ttl_limit: TtlLimit,
@@ -94,10 +92,9 @@ pub struct TokenRules<'a> {
 /// A parsed request.
 #[derive(Debug)]
 pub enum ImdsRequest<'t, 'b> {
-    /// A request for a session token. Answer it immediately ([`respond::token`]), even if the client is unknown. The connection
-    /// stays open.
+    /// A request for a session token. The caller answers at once ([`respond::token`]), even if the client is unknown, and keeps the connection open.
     Token(GrantedToken),
-    /// A read of metadata. Answer it after the client is identified.
+    /// A read of metadata. The caller answers after it has identified the client.
     Read(ImdsQuery<'t, 'b>),
 }
 
@@ -106,27 +103,27 @@ pub enum ImdsRequest<'t, 'b> {
 pub struct ImdsQuery<'t, 'b> {
     /// The requested resource.
     pub resource: ImdsResource<'t, 'b>,
-    /// The time from which on the token of this request is refused.
+    /// The time from which the service refuses the token of this request.
     ///
-    /// It is `None` if the request has no token. If tokens are required, such a request is refused.
+    /// `None` if the request has no token. This occurs only with [`TokenRequirement::Optional`].
     pub session: Option<UnixTime>,
 }
 
 /// The resource that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImdsResource<'t, 'b> {
-    /// The name of the pod's role ([`respond::role_name`]), or [`NO_ROLE`].
+    /// The name of the pod's role. The response is [`respond::role_name`] or [`NO_ROLE`].
     ///
-    /// Wait for credentials, or refuse them, at this request. After a response with a role's name, the document must be available.
+    /// Before the caller answers with a role's name, it must have the credentials, because the client requests their document next.
     Roles(DocumentFormat),
-    /// The document of a role ([`respond::document`]). The role must be the pod's ([`check_role`]).
+    /// The credentials of a role ([`respond::document`]). [`check_role`] checks that the pod has this role.
     Role {
         /// The role's name in the request.
         name: Cow<'b, str>,
         /// The document's format.
         shape: DocumentFormat,
     },
-    /// Information about the pod's role ([`respond::role_info`]), or [`NO_ROLE`].
+    /// Information about the pod's role. The response is [`respond::role_info`] or [`NO_ROLE`].
     RoleInfo,
     /// A text from the agent's configuration ([`respond::text`]).
     Text(MetadataText<'t>),
@@ -144,7 +141,7 @@ pub struct MetadataText<'t> {
 }
 
 impl ImdsResource<'_, '_> {
-    /// The name of the route, from a closed set.
+    /// Returns the name of the route, from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Roles(_) => "role_list",
@@ -156,17 +153,19 @@ impl ImdsResource<'_, '_> {
     }
 }
 
-/// True if a canonical path belongs to this service: a version and any path below it. Several endpoints may share an address.
+/// True if a canonical path belongs to this service: a version and any path below it. The agent needs this because several endpoints can share an
+/// address.
 pub fn claims(path: &str) -> bool {
     below_version(path).is_some()
 }
 
-/// True if the connection stays open after a request with this method. Clients use a token on the connection that requested it.
+/// True if the connection stays open after a request with this method. PUT is included, because clients reuse the connection on which they requested
+/// a token.
 pub fn keeps_alive_after(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "PUT")
 }
 
-/// Checks that the requested role is the pod's.
+/// Checks that the requested role `asked` is the pod's role `own`.
 ///
 /// # Errors
 /// [`NO_ROLE`], [`WRONG_ROLE`].
@@ -179,10 +178,10 @@ pub fn check_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
 }
 
 impl Imds {
-    /// Creates the service of this node. Pods may read a path of the real service if one of the patterns in `passed` matches it.
+    /// Creates the service of this node. Pods can read a path of the real service if one of the patterns in `passed` matches the path.
     ///
-    /// Some paths lead to secrets: `user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`. For
-    /// these paths the pattern must also contain that word.
+    /// Some paths lead to secrets: `user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`. A pattern allows such a
+    /// path only if the pattern also contains that word literally.
     pub fn new(node: &InstanceMetadata, passed: Vec<Pattern>) -> Self {
         Self { facts: InstanceMetadataPaths::of(node), passed: PassedPaths::new(passed) }
     }
@@ -307,7 +306,7 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, R
 ///
 /// # Errors
 /// [`METHOD_NOT_ALLOWED`] (405) for another path, [`TOKEN_ONLY_AT_LATEST`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400).
-/// After every error except 400, most clients continue without a token.
+/// After every status except 400, most clients continue without a token.
 fn grant(
     head: &RequestHead<'_, '_>,
     path: &CanonicalPath<'_>,

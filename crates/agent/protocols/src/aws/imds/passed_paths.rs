@@ -1,5 +1,4 @@
-//! The paths of the real service that pods may read. An operator's expressions select them, and paths to credentials are always
-//! excluded.
+//! The paths of the real service that pods can read. An operator's expressions select these paths. Paths to credentials are always excluded.
 
 use crate::aws::full_match_regex::Pattern;
 
@@ -12,7 +11,7 @@ impl PassedPaths {
         Self(patterns)
     }
 
-    /// True if pods may read a canonical path.
+    /// True if pods are allowed to read a canonical path.
     pub(super) fn allows(&self, path: &str) -> bool {
         let lower = path.to_ascii_lowercase();
         let secret = SECRETS.iter().find(|secret| lower.contains(*secret));
@@ -29,13 +28,13 @@ impl PassedPaths {
 /// The other words are signatures of the instance's identity document, which some services accept as proof of the instance (for
 /// example Vault's EC2 login).
 ///
-/// The author of an expression such as `.*` may not have thought of these secrets. So such a path is allowed only by an expression
-/// that contains its word. Words match in any letter case, as in [`is_credential`].
+/// The author of an expression such as `.*` probably did not think of these secrets. So an expression allows a path with one of these words only if
+/// the expression contains the same word. The letter case of the path does not matter.
 const SECRETS: [&str; 5] = ["user-data", "managed-ssh-keys", "pkcs7", "signature", "rsa2048"];
 
 /// True if a path of the real service, in lower case, leads to credentials, at any depth.
 ///
-/// These are credentials of the node's role or of the instance itself (`identity-credentials/ec2/security-credentials/`).
+/// The credentials are those of the node's role or of the instance itself (`identity-credentials/ec2/security-credentials/`).
 fn is_credential(path: &str) -> bool {
     path.contains("credentials")
 }

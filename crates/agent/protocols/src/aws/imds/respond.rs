@@ -18,7 +18,7 @@ const ALWAYS: &[u8] = b"Server: EC2ws\r\n";
 const TEXT: &[u8] = b"Content-Type: text/plain\r\n";
 const SECRET_TEXT: &[u8] = b"Cache-Control: no-store\r\nContent-Type: text/plain\r\n";
 
-/// Writes a session token and its lifetime. The body is only the token, because a line end in it breaks all clients except two.
+/// Writes a session token and its lifetime. The body is only the token, because a line end after the token breaks all clients except two.
 pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToken) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TTL.as_bytes());
@@ -31,7 +31,7 @@ pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToke
 
 /// Writes the name of the pod's role, without a line end.
 ///
-/// Three clients insert the response into the next path, and with a line end two of them abort.
+/// Three clients insert the response into the next path. Two of these clients abort if the response has a line end.
 pub fn role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
@@ -55,7 +55,7 @@ pub fn document(
 pub struct RoleInfo<'a> {
     /// The ARN of an instance profile. A pod has no instance profile, but some tools read the account from this ARN.
     pub profile_arn: &'a str,
-    /// The profile's id, if the configuration names one.
+    /// The profile's id, if the configuration has one.
     pub profile_id: Option<&'a str>,
     /// The time of the last update.
     pub last_updated: Iso8601Time,
@@ -87,7 +87,7 @@ pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText
     frame.end(out, &[known.body.as_bytes()]);
 }
 
-/// Writes a refusal of this dialect or of another component, with the request id in the agent's log.
+/// Writes a refusal of this dialect or of another component, with the id that the agent's log has for the request.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     let allow: &[u8] =
         if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
@@ -114,6 +114,6 @@ pub fn passthrough<'h>(
 
 /// The headers of the real service that the agent forwards to clients.
 ///
-/// The body depends on the content coding. Without `Content-Encoding`, a client would mistake compressed bytes for text. The header
-/// with a token's lifetime is not forwarded, because the agent issues its own tokens.
+/// The body can be compressed. Without `Content-Encoding`, a client would mistake compressed bytes for text. The agent does not forward the header
+/// with a token's lifetime, because the agent issues its own tokens.
 const PASSED: [&str; 4] = ["Content-Type", "Content-Encoding", "ETag", "Last-Modified"];
