@@ -1,6 +1,6 @@
-//! Finds the end of a message body. The end depends on a length, on chunks or on the end of the connection. The agent uses it to
-//! skip request bodies; the load engine uses it to find the next response. The decoder stores no bytes and does not interpret the
-//! body. It checks trailers and chunk extensions and then drops them.
+//! Finds the end of a message body. The end depends on a length, on chunks or on the end of the connection. The agent uses this module to skip
+//! request bodies. The load engine uses it to find the next response. The decoder stores no bytes and does not interpret the body. It checks trailers
+//! and chunk extensions and then drops them.
 
 use crate::bytes;
 use crate::limits::{MAX_CHUNK_EXTENSIONS, MAX_TRAILERS};
@@ -29,7 +29,7 @@ pub enum BodyEvent<'b> {
     More(usize),
 }
 
-/// Finds the end of one body, whatever the sizes of the received pieces. The decoder stores no body bytes.
+/// Finds the end of one body. The sizes of the received pieces do not matter. The decoder stores no body bytes.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
@@ -52,8 +52,10 @@ impl BodyDecoder {
         Self { state }
     }
 
-    /// Creates a decoder at the start of a response's body. It takes white space between a chunk's size and the end of the line, which
-    /// servers in the field write to fill a size in later; in a request that is refused.
+    /// Creates a decoder at the start of a response's body.
+    ///
+    /// This decoder accepts white space between a chunk's size and the end of the line. Some servers write such white space to reserve room for a
+    /// size that they fill in later. In a request body, [`BodyDecoder::new`] refuses it.
     pub fn of_response(framing: Framing) -> Self {
         let mut decoder = Self::new(framing);
         if let State::Chunked(chunked) = &mut decoder.state {
@@ -92,7 +94,7 @@ impl BodyDecoder {
         }
     }
 
-    /// True if the body is complete when the connection closes now. False if the body is truncated.
+    /// True if the body is complete when the connection closes now, false if the body is then truncated.
     pub fn is_complete_at_eof(&self) -> bool {
         matches!(self.state, State::UntilClose | State::Ended)
     }
@@ -121,7 +123,7 @@ fn take<'b>(buf: &'b [u8], left: &mut u64) -> &'b [u8] {
 #[derive(Clone, Debug)]
 struct Chunked {
     at: At,
-    /// The remaining bytes of this chunk. While the size line is read, the size so far.
+    /// The remaining bytes of this chunk. While the decoder reads the chunk size, this field is the value of the digits so far.
     left: u64,
     extensions: usize,
     trailers: usize,

@@ -3,7 +3,7 @@
 
 use crate::{HttpVersion, RequestHead, write};
 
-/// The properties of a request, and the date, that affect the format of its response.
+/// The date, and the properties of a request and its connection, that affect the head of the response.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseContext<'a> {
     /// The value of the `Date` header, in the format IMF-fixdate (RFC 9110 section 5.6.7).
@@ -50,13 +50,13 @@ impl<'a> ResponseContext<'a> {
 
     /// Ends a head and writes a body of `length` bytes by calling `body`.
     ///
-    /// If the lengths of the parts are known at compile time, it costs about half as much as [`end`](Self::end).
+    /// If the lengths of the parts are known at compile time, this function costs about half as much as [`end`](Self::end).
     pub fn end_with(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
         write::length_and_end(out, length as u64);
         if !self.head_only {
             let start = out.len();
             body(out);
-            debug_assert_eq!(out.len() - start, length, "the length that was told");
+            debug_assert_eq!(out.len() - start, length, "`body` must write exactly `length` bytes");
         }
     }
 }

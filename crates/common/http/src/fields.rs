@@ -22,7 +22,7 @@ pub(crate) struct FramingHeaders<'b> {
 pub(crate) struct AmbiguousFraming;
 
 impl<'b> FramingHeaders<'b> {
-    /// Reads the headers. The length of each name is compared first, because most headers are not one of these four.
+    /// Reads the headers. The function compares the length of each name first, because most headers are none of the four that it reads.
     pub(crate) fn read(headers: &[Header<'b>]) -> Result<Self, AmbiguousFraming> {
         let mut fields = Self::default();
         for Header { name, value } in headers {
@@ -39,8 +39,8 @@ impl<'b> FramingHeaders<'b> {
 
     /// Returns the framing that the headers state, or `None` if they state no framing (RFC 9112 section 6.3).
     ///
-    /// A length together with a transfer coding is an error, and so is a transfer coding in HTTP/1.0. The RFC lets each recipient
-    /// choose, so two recipients may choose differently, which allows request smuggling (section 11.2).
+    /// A length together with a transfer coding is an error, and so is a transfer coding in HTTP/1.0. The RFC lets each recipient choose how to read
+    /// such a head. Two recipients can choose differently, which allows request smuggling (section 11.2).
     pub(crate) fn framing(&self, version: HttpVersion) -> Result<Option<Framing>, AmbiguousFraming> {
         match (self.chunked, self.length) {
             (true, None) if version == HttpVersion::Http11 => Ok(Some(Framing::Chunked)),
@@ -49,7 +49,7 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// The framing of a response: chunked coding overrides a length beside it (RFC 9112 section 6.3, item 3).
+    /// Returns the framing of a response. Chunked coding overrides a length in the same head (RFC 9112 section 6.3, item 3).
     pub(crate) fn response_framing(&self, version: HttpVersion) -> Result<Option<Framing>, AmbiguousFraming> {
         match (self.chunked, version) {
             (true, HttpVersion::Http11) => Ok(Some(Framing::Chunked)),
@@ -74,8 +74,8 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Reads `Content-Length`, which must consist of digits. The same length stated twice is allowed (RFC 9110 section 8.6).
-    /// `5,5` is refused, because some servers stop at the comma.
+    /// Reads `Content-Length`, which must consist of digits. Two headers with the same length are allowed (RFC 9110 section 8.6). `5,5` is refused,
+    /// because some servers stop reading at the comma.
     fn content_length(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         let length = decimal(value).ok_or(AmbiguousFraming)?;
         match self.length.replace(length) {
@@ -95,9 +95,8 @@ impl<'b> FramingHeaders<'b> {
     }
 }
 
-/// True if two words are equal, ignoring case.
-/// The exact comparison comes first, because nearly every server uses the usual case. It saves a tenth of the instructions per
-/// response.
+/// True if two words are equal, ignoring case. The exact comparison comes first, because nearly every server uses the usual case. This order saves a
+/// tenth of the instructions per response.
 fn is(word: &[u8], usual: &[u8]) -> bool {
     word == usual || word.eq_ignore_ascii_case(usual)
 }

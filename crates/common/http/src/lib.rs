@@ -1,10 +1,9 @@
-//! Parses and writes HTTP/1.1 heads. The input is a byte buffer. The result is a head, a request for more bytes, or an error. The
-//! crate also contains the common parts of our servers: a canonical [`path`], the [`ResponseContext`] of a response, and a
-//! [`Refusal`].
+//! Parses and writes HTTP/1.1 heads. The input is a byte buffer. The result is a head, the finding that the head is not complete yet, or an error.
+//! The crate also contains the common parts of the agent's responses: a canonical [`path`], the [`ResponseContext`] of a response, and a [`Refusal`].
 //!
-//! The crate uses no sockets and no clock, and its parsers do not allocate. The agent parses requests with it, and the load engine
-//! parses responses. It refuses every request that two parsers could interpret differently (RFC 9112 sections 2.2, 5 and 6),
-//! because the agent protects credentials. It refuses every response whose end is uncertain.
+//! The crate uses no sockets and no clock, and its parsers do not allocate. The agent parses requests with it. The load engine and the `fetch` crate
+//! parse responses with it. The crate refuses every request that two parsers could interpret differently (RFC 9112 sections 2.2, 5 and 6), because
+//! the agent protects credentials. The crate refuses every response whose end is uncertain.
 
 pub mod body;
 mod bytes;

@@ -3,7 +3,7 @@
 /// The maximum number of headers in one head. Real metadata clients send fewer than ten, browsers fewer than thirty.
 pub const MAX_HEADERS: usize = 64;
 
-/// The maximum number of bytes of chunk extensions in one body. No server uses extensions; hyper has the same limit.
+/// The maximum number of bytes of chunk extensions in one body. Servers do not use extensions. hyper has the same limit.
 pub const MAX_CHUNK_EXTENSIONS: usize = 16 * 1024;
 
 /// The maximum number of bytes of trailers in one body. It equals the limit for a head.

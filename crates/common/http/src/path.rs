@@ -1,14 +1,13 @@
 //! Converts each path to one canonical form, before any rule uses it. Every dialect first calls [`canonicalise`] or
 //! [`canonicalise_in`] and never uses the raw path.
 //!
-//! This step protects the path filter. A filter fails if it and the server behind it interpret a path differently. So the path has
-//! only one interpretation: the agent decodes percent escapes once, and each decoded character must be in the dialect's
-//! [`PathCharset`]. The agent refuses an encoded slash, percent sign, backslash, NUL, semicolon or question mark. It also refuses
-//! bytes outside ASCII. A canonical path contains no `%`, and no character that a server would decode, split or strip again. So
-//! every server interprets it as the same path.
+//! The rules that allow or deny a path rely on this step. They fail if the agent and the server behind it interpret a path differently. So a path
+//! must have only one interpretation: the agent decodes percent escapes once, and each decoded character must be in the dialect's [`PathCharset`].
+//! The agent refuses an encoded slash, percent sign, backslash, NUL, semicolon or question mark. It also refuses bytes outside ASCII. A canonical
+//! path contains no `%`, and no character that a server would decode, split or strip again. So every server interprets it as the same path.
 //!
-//! A charset contains only the characters that its dialect needs. The server behind the agent may interpret a character
-//! differently. For example, some servers read `+` as a space. Only the dialect knows whether such a server exists.
+//! A charset contains only the characters that its dialect needs. The server behind the agent can interpret a character differently. For example,
+//! some servers read `+` as a space. Only the dialect knows which server is behind the agent.
 
 use std::borrow::Cow;
 
@@ -77,8 +76,8 @@ pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
 
 /// Splits a target and canonicalises its path with the given charset.
 ///
-/// For an absolute target (RFC 9112 section 3.2.2), only the path counts. The function checks neither the host of the target nor
-/// the Host header. The client has already reached this address, and the path rules are the same for every host name.
+/// The function drops the host of an absolute target (RFC 9112 section 3.2.2). It checks neither that host nor the Host header, because the path
+/// rules are the same for every host name.
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
@@ -93,7 +92,7 @@ pub fn canonicalise_in<'b>(target: &'b str, alphabet: &PathCharset) -> Result<Re
     }
 }
 
-/// Canonicalises a path that may contain escapes, `.` or `..` segments, or no leading slash.
+/// Canonicalises a path that can contain escapes, `.` or `..` segments, or no leading slash.
 fn rebuilt<'b>(origin: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<'b>, Refusal> {
     let (path, query) = match origin.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -118,11 +117,11 @@ fn after_authority(target: &str) -> Result<&str, Refusal> {
     }
 }
 
-/// Returns the length of a canonical prefix of the target. For nearly every client this is the whole path.
-/// The prefix may end early, at a segment that begins with a dot, but it never extends beyond the canonical path. Rebuilding a
-/// canonical path does not change it.
+/// Returns the length of a canonical prefix of the target. For nearly every client the prefix is the whole path. The prefix can end too early, at a
+/// segment that begins with a dot, but never too late. An early end is harmless, because the function that rebuilds the path does not change a
+/// canonical path.
 fn canonical_prefix(origin: &str, PathCharset(kinds): &PathCharset) -> usize {
-    // A table avoids branches per kind of character, because this loop takes a tenth of the time of a cached answer.
+    // A table replaces branches per kind of character, because this loop takes a tenth of the time of a response from the cache.
     let mut refused = OTHER;
     let mut is_fit = |byte: u8| {
         let kind = kinds[usize::from(byte)];
@@ -142,19 +141,19 @@ const OTHER: u8 = 4;
 
 /// The characters that the paths of a dialect may contain.
 ///
-/// The table has flags for each byte: the byte separates segments, may begin a special segment such as `..`, or is not allowed.
+/// The table has flags for each byte: the byte separates segments, can begin a special segment such as `..`, or is not allowed.
 #[derive(Debug)]
 pub struct PathCharset([u8; 256]);
 
-/// The charset for key names, e-mail addresses and domain-scoped projects. [`PathCharset::with`] always includes it.
+/// The charset for key names, e-mail addresses and domain-scoped projects. Every other charset includes these characters.
 pub static PLAIN: PathCharset = PathCharset::with(b"");
 
 impl PathCharset {
-    /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`.
-    /// `more` may contain only sub-delimiters of RFC 3986, except the semicolon, at which some servers split a segment.
+    /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`. `more` can contain the sub-delimiters of RFC 3986 except
+    /// the semicolon, at which some servers split a segment.
     ///
     /// # Panics
-    /// `more` contains any other character. For a constant, the compiler reports the panic.
+    /// If `more` contains any other character. For a constant, the compiler reports the panic.
     pub const fn with(more: &[u8]) -> Self {
         let mut kinds = [OTHER; 256];
         let mut byte = 0;
@@ -181,7 +180,7 @@ impl PathCharset {
     }
 }
 
-/// Decodes the path, drops empty and `.` segments, and lets each `..` remove one segment. The result never leaves the root.
+/// Decodes the path, drops empty and `.` segments, and lets each `..` remove the segment before it. The result never leaves the root.
 fn rebuild(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     let decoded = decode(raw, alphabet)?;
     let mut names = Vec::new();

@@ -9,7 +9,7 @@ use crate::RequestError;
 /// The message needs no escaping and leaks no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status. The SDKs retry a 503 and treat other 4xx statuses as final, so the status selects the right behaviour.
+    /// The HTTP status. The SDKs retry after a 503 and treat nearly every 4xx status as final, so the status decides whether the SDK retries.
     pub status: u16,
     /// A word from a closed set, usable as a metric label.
     pub code: &'static str,
@@ -23,7 +23,7 @@ impl Refusal {
         Self { status, code, message }
     }
 
-    /// True if the same request may succeed later, without a change by an operator.
+    /// True if the same request can succeed later without a change by an operator.
     pub const fn is_retryable(&self) -> bool {
         matches!(self.status, 429 | 503)
     }

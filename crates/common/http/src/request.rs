@@ -1,4 +1,4 @@
-//! Parses request heads. The agent calls it for every request of every connection.
+//! Parses request heads. The agent parses every request except one that repeats the bytes of an earlier request.
 
 use std::mem::MaybeUninit;
 
@@ -31,7 +31,7 @@ pub struct RequestHead<'h, 'b> {
     pub headers: &'h [Header<'b>],
     /// The framing of the body that follows.
     pub framing: Framing,
-    /// True if the client wants to keep the connection open. The version and the `Connection` header decide.
+    /// True if the client wants to keep the connection open. The version and the `Connection` header decide this.
     pub keep_alive: bool,
 }
 
@@ -54,11 +54,11 @@ pub enum RequestError {
     /// The target exceeds [`HeadLimits::target`].
     #[error("the request target is longer than this server accepts")]
     TargetTooLong,
-    /// The line has only a method and a target, as in HTTP/0.9.
-    /// It names no version, so it is an invalid request line (RFC 9112 section 3) rather than a [`Self::Version`] error.
+    /// The request line has only a method and a target, like in HTTP/0.9. Without a version it is an invalid request line (RFC 9112 section 3), not a
+    /// [`Self::Version`] error.
     #[error("the request line has no HTTP version")]
     NoVersion,
-    /// An otherwise valid request line with another version, such as HTTP/3 or HTTP/2 with prior knowledge.
+    /// The request line is valid except for its version, such as HTTP/3, or HTTP/2 with prior knowledge.
     #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
     /// The head has two different lengths, a length and a transfer coding, or a transfer coding other than chunked.
@@ -127,9 +127,9 @@ impl RequestError {
 
 /// Parses one request head from the start of `buf`. The parser skips one empty line before the head (RFC 9112 section 2.2).
 ///
-/// Every line must end with CRLF. RFC 9112 section 2.2 would allow a bare LF. But a server that requires CRLF then sees one header
-/// where this parser sees two, which allows request smuggling. For the same reason the parser refuses a space before a colon,
-/// folded lines and control characters.
+/// Every line must end with CRLF. RFC 9112 section 2.2 would allow a bare LF. But then a server that requires CRLF would see one header where this
+/// parser sees two, which allows request smuggling. For the same reason the parser refuses a space before a colon, folded lines and control
+/// characters.
 ///
 /// If a client sends its head in single bytes, each byte costs one vectorised search. The parser runs only after the end of a line,
 /// and the number of lines is limited.
@@ -159,7 +159,7 @@ pub fn parse_request<'h, 'b>(
     }
 }
 
-/// Skips one CRLF. If only a CR has arrived, it may become a CRLF, so the result is empty.
+/// Skips one CRLF. A lone CR can be the start of a CRLF, so the result for it is empty.
 fn after_empty_line(buf: &[u8]) -> &[u8] {
     match buf {
         [b'\r'] => &[],
@@ -181,8 +181,8 @@ fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
 /// The number of bytes checked as a method. The longest registered method (IANA), `UPDATEREDIRECTREF`, has 17 letters.
 const METHOD_PROBE: usize = 20;
 
-/// True if a line has just ended or the whole head is in the buffer. Only then can the parser find more than [`unfinished`].
-/// Without this check, a head that arrives in single bytes would be parsed once per byte.
+/// True if a line has just ended or the whole head is in the buffer. Otherwise the parser finds no error that [`unfinished`] does not find. Without
+/// this check, a head that arrives in single bytes would be parsed once per byte.
 fn is_worth_parsing(window: &[u8]) -> bool {
     window.ends_with(b"\n") || memmem::find(window, b"\r\n\r\n").is_some()
 }
@@ -238,9 +238,8 @@ fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
     if memchr_iter(b'\r', head).count() == headers + 2 { Ok(()) } else { Err(RequestFlaw::BareLf.into()) }
 }
 
-/// Checks that the target is a path or an `http` or `https` URL in visible ASCII. The forms `*` and `host:port` (CONNECT) are
-/// refused.
-/// A fragment or a backslash is also refused, because servers derive different paths from it (RFC 9112 section 3.2).
+/// Checks that the target is a path or an `http` or `https` URL in visible ASCII. The forms `*` and `host:port` (CONNECT) are refused. A fragment or
+/// a backslash is also refused, because servers derive different paths from such a target (RFC 9112 section 3.2).
 fn check_target(target: &str, limits: &HeadLimits) -> Result<(), RequestError> {
     if target.len() > limits.target {
         return Err(RequestError::TargetTooLong);
@@ -294,9 +293,8 @@ fn refusal(window: &[u8], error: httparse::Error, limits: &HeadLimits) -> Reques
     }
 }
 
-/// Finds the fault of a request line. A line with two words is HTTP/0.9.
-/// Only a line that is valid except for its version fails with the version error (RFC 9110 section 15.6.6), whose status is 505.
-/// All other faults are client errors and must not count as server errors.
+/// Finds the fault of a request line. A line with two words has no version, like in HTTP/0.9. Only a line that is valid except for its version fails
+/// with the version error (RFC 9110 section 15.6.6), whose status is 505. All other faults are client errors and must not count as server errors.
 fn line_refusal(window: &[u8]) -> RequestError {
     let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
     let mut words = line.split(|&byte| byte == b' ').skip(1);

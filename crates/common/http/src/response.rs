@@ -1,5 +1,5 @@
-//! Parses response heads. Only the load engine uses it. So the parser checks only where the response ends and whether the
-//! connection can be reused.
+//! Parses response heads for the load engine and the `fetch` crate. Both are clients, so the parser checks only where the response ends and whether
+//! the client can reuse the connection.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use crate::{HttpVersion, Parsed};
 pub struct ResponseHead<'h, 'b> {
     /// The status, from 100 to 999, because some servers use their own statuses above 599.
     pub status: u16,
-    /// The reason phrase, which may be empty. Some servers write Latin-1 or UTF-8.
+    /// The reason phrase. It can be empty, and some servers write it in Latin-1 or UTF-8.
     pub reason: &'b [u8],
     /// The HTTP version of the response.
     pub version: HttpVersion,
@@ -25,7 +25,7 @@ pub struct ResponseHead<'h, 'b> {
     pub headers: &'h [Header<'b>],
     /// The framing of the body that follows. It depends on the method of the request.
     pub framing: Framing,
-    /// True if the server keeps the connection open. The version, the `Connection` header and the framing decide.
+    /// True if the server keeps the connection open. The version, the `Connection` header and the framing decide this.
     pub keep_alive: bool,
 }
 
@@ -77,15 +77,18 @@ impl From<ResponseFlaw> for ResponseError {
 
 /// Parses one response head from the start of `buf`. `method` is the method of the request.
 ///
-/// Some responses have no body (RFC 9112 section 6.3): responses to HEAD, the statuses 1xx, 204 and 304, and 2xx responses to
-/// CONNECT. The parser returns a 1xx head like any other head, and the load engine skips it. A head with more header lines than
-/// `room` is too large.
+/// Some responses have no body (RFC 9112 section 6.3): responses to HEAD, the statuses 1xx, 204 and 304, and 2xx responses to CONNECT. The parser
+/// returns a 1xx head like any other head, and the load engine skips it. A head with more headers than `room` has places is too large.
 ///
-/// The parser is more tolerant than [`parse_request`](crate::parse_request), because some servers need it and no credentials are at
-/// risk. A line may end with LF (RFC 9112 section 2.2). The reason may be missing or contain bytes outside ASCII (section 4). A header
-/// line may be folded (section 5.2; [`unfold`] makes one line of it). Chunked coding overrides a length (section 6.3). The parser still
-/// refuses two different lengths, and a coding other than chunked. A client that guesses there would read the next response from the
-/// wrong position.
+/// The parser is more tolerant than [`parse_request`](crate::parse_request), because some servers send such heads and no credentials are at risk:
+///
+/// - A line can end with LF (RFC 9112 section 2.2).
+/// - The reason can be missing or contain bytes outside ASCII (section 4).
+/// - A header can be folded into several lines (section 5.2). [`unfold`] joins them.
+/// - Chunked coding overrides a length (section 6.3).
+///
+/// The parser still refuses two different lengths, and a coding other than chunked. A client that guesses the end of such a body could read the next
+/// response from the wrong position.
 ///
 /// # Errors
 /// The first broken rule.
@@ -132,7 +135,7 @@ fn checked<'h, 'b>(
     Ok(ResponseHead { status, reason, version, headers, framing, keep_alive })
 }
 
-/// The value of a header whose lines may be folded: a space stands for each fold (RFC 9112 section 5.2).
+/// Returns a header value with a space in the place of each fold (RFC 9112 section 5.2).
 #[must_use]
 pub fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
     if memchr2(b'\r', b'\n', value).is_none() {
@@ -299,7 +302,7 @@ mod tests {
         }
     }
 
-    /// RFC 9112 section 5.2 obliges a user agent to take a fold as a space; the answer was refused.
+    /// Regression: the parser refused a response with a folded header. RFC 9112 section 5.2 requires a client to read a fold as a space.
     #[test]
     fn a_folded_header_is_one_line_with_spaces() {
         let mut room = header_buffer();
@@ -320,7 +323,7 @@ mod tests {
         }
     }
 
-    /// RFC 9112 section 6.3, item 3; the answer was refused.
+    /// Regression: the parser refused such a response, which RFC 9112 section 6.3, item 3 allows.
     #[test]
     fn chunked_coding_overrides_a_length_beside_it() {
         for lines in [
