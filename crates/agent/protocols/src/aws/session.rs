@@ -12,9 +12,9 @@
 //! The agent does not store tokens, so a pod cannot exhaust the agent's memory with token requests.
 //!
 //! The keys can be stored so that they survive a restart of the agent ([`TokenSigningKeys::to_bytes`]). After a restart with other keys, the agent
-//! refuses the old tokens, and the SDK for Rust would use its old token for up to six hours, until the granted lifetime is over. So an agent that
-//! does not store its keys grants short lifetimes ([`TtlLimit`]). A wall clock that jumps forward has the same effect: tokens expire before the
-//! granted lifetime is over.
+//! refuses the old tokens. The SDK for Rust uses such a token until its granted lifetime is over, which can take six hours. So an agent that does not
+//! store its keys grants short lifetimes ([`TtlLimit`]). A wall clock that jumps forward has the same effect: tokens expire before the granted
+//! lifetime is over.
 
 use std::fmt;
 use std::net::IpAddr;

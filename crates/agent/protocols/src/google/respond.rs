@@ -95,8 +95,7 @@ impl MetadataServerKind {
 
     /// Writes a refusal as one line. SDKs include this line in their own error.
     ///
-    /// The line contains the name of the refusing program (`seawall`), the message, the code, the request's id in the agent's log, and whether a
-    /// retry can help.
+    /// The line contains the program's name (`seawall`), the message, the code, the request's id in the agent's log, and whether a retry can help.
     pub fn refusal(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
         frame.begin(out, refusal.status, self.headers());
         match refusal.status {
