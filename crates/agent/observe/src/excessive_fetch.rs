@@ -1,21 +1,25 @@
 //! Finds pods that fetch the same credentials over and over.
 //!
-//! There are two causes. An SDK refreshes credentials whose remaining life is always below its refresh window. Or a program
-//! creates a new client for each call. Then each call costs a fetch, and only the latency of the call shows it.
+//! There are two causes:
 //!
-//! A traffic thread only increments the pod's counter ([`seawall_clouds::pod::FetchCounters`]). Once a minute the control thread
-//! checks all counters ([`FetchMonitor`]). It reports a pod that meets all of these conditions:
+//! - The credentials' remaining life is always below the SDK's refresh window, so the SDK refreshes at each call.
+//! - A program creates a new client for each call.
 //!
-//! - It fetched more than [`PER_LEASE`] times from one lease.
-//! - It fetched more often than its cloud allows in an hour.
+//! In both cases each call costs a fetch, and only the latency of the calls shows the problem.
+//!
+//! A traffic thread only increments the pod's counter ([`seawall_clouds::pod::FetchCounters`]). Once a minute the control thread checks all counters
+//! ([`FetchMonitor`]). The monitor reports a pod that meets all of these conditions:
+//!
+//! - It fetched the credentials of one lease more than [`PER_LEASE`] times.
+//! - In an hour it fetched more often than is normal for its cloud.
 //! - It keeps fetching without a break ([`History::goes_on`]).
 //! - Its SDK is not known to poll at this rate.
 //!
-//! The report is one log line, one event on the pod and a metric. The monitor reports the pod again only after it has stopped.
+//! The report is one log line, one event on the pod and a metric. The monitor reports the pod again only after an hour with a normal rate.
 //!
-//! The third condition excludes bursts of many clients: fifty threads fetch once each when their container starts, and sixteen
-//! workers fetch each new lease once. Such bursts end within some minutes. Each cloud lists its SDKs' names and refresh windows
-//! ([`SdkProfiles`]). The number of pods bounds the memory. Reports contain no text that a pod sends.
+//! The third condition excludes bursts of many clients: fifty threads fetch once each when their container starts, and sixteen workers fetch each new
+//! lease once. Such bursts end within some minutes. Each cloud lists its SDKs' names and refresh windows ([`SdkProfiles`]). The number of pods limits
+//! the monitor's memory. Reports contain no text that a pod sends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,8 +36,7 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{PodCountGauge, PodScanner};
 
-/// The number of fetches from one lease that is normal. An SDK fetches a new lease within minutes after its renewal, and retries
-/// a few times before it.
+/// The normal number of fetches of one lease. An SDK fetches within minutes after the agent has renewed the lease, and tries a few times before that.
 const PER_LEASE: u32 = 3;
 
 /// The time between two scans.
@@ -42,9 +45,9 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The number of scans in an hour.
 const HOUR: usize = 60;
 
-/// The number of consecutive scans with a fetch after which the fetches are no burst of clients.
+/// The number of consecutive scans with a fetch that shows that the fetches are not a burst.
 ///
-/// It is shorter than the 15 minutes between the refresh window of AWS's older SDKs and the end of a lease.
+/// The time of 12 scans is shorter than the last 15 minutes of a lease, in which AWS's older SDKs fetch at each call.
 const ON_END: u32 = 12;
 
 /// The number of scans in one group. A pod keeps fetching if every group of the last hour has a fetch.
@@ -59,7 +62,7 @@ struct History {
     last: u32,
     /// The number of scans since the first fetch.
     looks: u32,
-    /// The fetches between two scans, for the last hour.
+    /// The numbers of fetches between two scans, for the scans of the last hour.
     minutes: [u16; HOUR],
     /// The number of consecutive scans, up to now, that each saw a fetch.
     on_end: u32,
@@ -90,7 +93,7 @@ impl Default for History {
 impl History {
     /// Records one scan with the counter's value and the pod's current leases.
     fn look(&mut self, count: u32, leases: &[LeaseState]) {
-        // A smaller value than before means that the counter started again.
+        // A smaller value than before means that the counter started again at 0.
         let more = count.checked_sub(self.last).unwrap_or(count);
         self.last = count;
         if self.looks == 0 && more == 0 {
@@ -115,7 +118,7 @@ impl History {
         self.from_lease.max(self.from_last)
     }
 
-    /// Counts the fetches of the last hour, but at most one per lease and minute. So many simultaneous fetches count once.
+    /// Counts the fetches of the last hour, but at most one per lease and minute. So simultaneous fetches of a lease count once.
     fn turns_in_hour(&self, leases: u32) -> u32 {
         self.minutes.iter().map(|fetches| u32::from(*fetches).min(leases)).sum()
     }
@@ -127,7 +130,7 @@ impl History {
             || (self.turns_in_hour(leases) > most && self.minutes.chunks(BREAK).all(is_seen))
     }
 
-    /// True if the pod fetches too often. `per_hour` fetches of one lease in an hour are normal. A pod may hold several leases.
+    /// True if the pod fetches too often. `per_hour` fetches of one lease in an hour are normal. A pod can hold several leases.
     fn is_too_often(&self, leases: usize, per_hour: u32) -> bool {
         let leases = u32::try_from(leases.max(1)).unwrap_or(u32::MAX);
         let most = per_hour.saturating_mul(leases);
@@ -269,7 +272,7 @@ fn fix(clients: &SdkProfiles, client: Option<&SdkProfile>, left: Duration) -> &'
     match client {
         Some(client) if left < client.refresh_window => clients.lifetime_advice,
         _ => {
-            "Create one client or credential provider and reuse it: each new one, and each new process, fetches again."
+            "Create one client or credential provider and reuse it: each new client and each new process fetches again."
         }
     }
 }
@@ -319,7 +322,7 @@ mod tests {
         assert_eq!(too_often_in_a_day(|_| 0), 0);
     }
 
-    /// The monitor once excused only the minutes of a pod's first fetch, and that fetch may be a sidecar's.
+    /// Regression: the monitor ignored only a burst at a pod's first fetch. But a sidecar can send the first fetch.
     #[test]
     fn a_burst_of_many_threads_is_no_thrash_however_late_and_however_often_their_container_starts() {
         let bursts = |minute| match minute {
@@ -347,7 +350,7 @@ mod tests {
         }
     }
 
-    /// The monitor once reported these workers at their second lease, and never stopped.
+    /// Regression: the monitor reported these workers at their second lease, and from then on without end.
     #[test]
     fn workers_that_each_take_each_lease_once_are_no_thrash_however_many_and_however_idle() {
         for every in [1, 2, 4] {
@@ -403,7 +406,7 @@ mod tests {
         format!("GET / HTTP/1.1\r\nHost: a\r\nuser-AGENT:  {agent}\r\n\r\n")
     }
 
-    /// The request's head is gone when the response is sent. The monitor once took this for a missing User-Agent.
+    /// Regression: the agent no longer has the request's head when it sends a late response. The monitor took this for a missing User-Agent.
     #[tokio::test]
     async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
         let (world, _sts) = start(60 * MINUTE).await;

@@ -1,4 +1,4 @@
-//! The page `/debug/pods`: each pod's leases and their remaining life. It shows names and times, never a secret.
+//! The page `/debug/pods`: each pod's leases and their remaining life. The page shows names and times, never a secret.
 
 use std::net::IpAddr;
 

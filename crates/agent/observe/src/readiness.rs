@@ -1,9 +1,8 @@
 //! Checks readiness with a real connection to each listener, a real request and a real response.
 //!
-//! A flag would only say that the program once believed itself ready. This check takes the same path as a pod's request: accept,
-//! attestation, parser, dialect, writer (and, in `conceal`, the real metadata server). Only the client differs, because the agent
-//! is not a pod. For one request, the [`seawall_identity::pod_resolver::PodResolver`] accepts the agent's socket address as its
-//! probe. The probe may read the project id and gets no credentials.
+//! A stored flag would not show whether the agent can serve now. This check takes the same path as a pod's request: accept, attestation, parser,
+//! dialect, writer (and, in `conceal`, the real metadata server). Only the client differs, because the agent is not a pod. So for one request, the
+//! [`seawall_identity::pod_resolver::PodResolver`] accepts the address of the agent's own socket as that of the probe. The probe gets no credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,8 +15,7 @@ use tokio::sync::Mutex;
 
 use seawall_identity::pod_resolver::ProbeAddress;
 
-/// The time limit of one check. A pod's SDK waits about as long for the metadata server (Go's dialer and Python's default: 2 to 3
-/// s).
+/// The time limit of one readiness request. A pod's SDK waits about as long for the metadata server (Go's dialer and Python's default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Sends a readiness request to each listener.
@@ -30,7 +28,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Creates a check of these bound addresses. It sends one request for each dialect of a listener.
+    /// Creates a check of these bound addresses. The check sends one request for each dialect of a listener.
     pub fn new(listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>, probe: ProbeAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
@@ -38,7 +36,7 @@ impl Readiness {
     /// Checks every listener once.
     ///
     /// # Errors
-    /// A listener fails; the error says which listener failed and how.
+    /// The error names the first listener that failed, and how it failed.
     pub async fn check(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let each = |(listener, probes): &(SocketAddr, Vec<ReadinessRequest>)| {
@@ -66,7 +64,8 @@ impl Readiness {
         judge(&answer, probe)
     }
 
-    /// Binds the socket, stores its address as the probe's, and then connects. The listener may accept before `connect` returns.
+    /// Binds the socket, stores its address as the probe's address, and then connects. The order matters: the listener can accept before `connect`
+    /// returns.
     async fn connect(&self, listener: SocketAddr) -> std::io::Result<TcpStream> {
         let target = SocketAddr::new(reachable(listener.ip()), listener.port());
         let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -78,8 +77,7 @@ impl Readiness {
 
 /// Clears the probe's address when the probe ends for any reason.
 ///
-/// The client of the admin port may disconnect during a check. Once the probe's socket is closed, any other process may get its
-/// address.
+/// The client of the admin port can disconnect during a check. After that the probe's socket is closed, and any other process can get its address.
 struct Forget<'a>(&'a ProbeAddress);
 
 impl Drop for Forget<'_> {

@@ -1,22 +1,25 @@
-//! Reports credentials that could not be renewed and whose remaining life is below the floor.
+//! Reports credentials that the agent could not renew and whose remaining life is below the floor.
 //!
-//! There are three causes. The cloud is unreachable for too long. The cloud refuses credentials that it granted before. Or the
-//! cloud throttles so much that a renewal only queues ([`overdue`]).
+//! There are three causes:
 //!
-//! Pods still get their current credentials, so nothing fails yet and the problem would stay unseen. Three times a minute the control
-//! thread checks all leases. Each affected pod gets one event. The event says:
+//! - The cloud is unreachable for too long.
+//! - The cloud refuses credentials that it granted before.
+//! - The cloud throttles the agent so much that a renewal only waits in the agent's queue ([`overdue`]).
+//!
+//! Pods still get their current credentials, so nothing fails yet and no operator would see the problem. Three times a minute the control thread
+//! checks all leases. Each affected pod gets one event. The event says:
 //!
 //! - when the failures began and which call fails;
 //! - which SDKs are affected first, and when;
 //! - when all clients of the pod will fail;
 //! - what to check.
 //!
-//! The log has one line at the beginning and one at the end of the problem, and there is a metric. A pod without any credentials gets no
-//! event here, because the refusal of its requests says why. No event reports the end of the problem, because it needs no action. Each
-//! cloud says which of its SDKs are affected first ([`FirstExpiringSdks`]).
+//! The log has one line at the beginning and one at the end of the problem, and there is a metric. A pod without any credentials gets no event here,
+//! because the refusal of its requests states the reason. No event reports the end of the problem, because the end needs no action. Each cloud says
+//! which of its SDKs are affected first ([`FirstExpiringSdks`]).
 //!
-//! The number of events per scan is limited, and the cluster's event reporter limits them again. A pod whose event was dropped gets it at a
-//! later scan. The number of pods bounds the memory.
+//! The number of events per scan is limited, and the cluster's event reporter limits them again. A pod whose event was dropped gets the event at a
+//! later scan. The number of pods limits the monitor's memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,20 +36,20 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{PodCountGauge, PodScanner};
 
-/// The time between two scans. It is a fraction of the time between a cloud's floor and the first affected SDK.
+/// The time between two scans. It is a fraction of the time from a cloud's floor until the first SDK is affected.
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The maximum number of events per scan and cloud. It is somewhat below the node's event limit, which leaves room for other
 /// events.
 const AT_A_LOOK: usize = 15;
 
-/// The time after which a renewal without a result counts as never started.
+/// The time after which a due renewal without a result counts as never started.
 ///
-/// It is longer than any call takes, and far shorter than the time from a renewal until the lifetime reaches the floor (AWS: 9 minutes,
+/// It is longer than any call takes, and far shorter than the time from the due renewal until the remaining life reaches the floor (AWS: 9 minutes,
 /// Google: 4 minutes).
 const OVERDUE: Duration = Duration::from_secs(120);
 
-/// The time for which a pod still counts after its credentials have expired, unless it gets new ones.
+/// The time for which a pod still counts after its credentials have expired, unless it gets new credentials.
 const AFTER_THE_END: Duration = Duration::from_secs(3600);
 
 /// The monitor of all pods' leases, for each cloud.
@@ -178,8 +181,7 @@ struct FailingLease {
 impl FailingLease {
     /// Finds the failing lease that expires first.
     ///
-    /// It skips leases whose whole lifetime is shorter than the floor. Such leases are always below the floor, and another check
-    /// reports them.
+    /// It skips leases whose floor is more than half of their lifetime. Such leases are below the floor even if all renewals succeed.
     fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
         let of = |lease: &LeaseState| {
             let failing = lease.renewal_failure.or_else(|| overdue(lease, now))?;
@@ -348,7 +350,7 @@ mod tests {
         assert_eq!((node.told.len(), node.count()), (3, 0), "no event reports the end of the problem");
     }
 
-    /// Such pods once had no event, no log line and no count, because none of their calls had failed.
+    /// Regression: such pods had no event, no log line and no count, because none of their calls had failed.
     #[test]
     fn credentials_whose_renewal_only_queues_are_told_of_as_those_whose_renewal_fails() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,9 +1,9 @@
 //! Limits the admin port's connections and still accepts every new connection.
 //!
-//! With a hard limit, one client could take all places and lock out the kubelet's probes. The kubelet would then kill the agent.
-//! So at the limit the agent evicts a connection to make room for the new one. It chooses the address with the most connections,
-//! and evicts the connection that has been idle for the longest time. A client loses nothing when its idle keep-alive connection
-//! is closed. Only other connections of the same address can evict a busy connection. This module does not know HTTP.
+//! If the agent refused connections at the limit, one client could lock out the kubelet's probes. The kubelet would then kill the agent. So at the
+//! limit the agent evicts an open connection to make room for the new connection. It chooses among the connections of the address with the most
+//! connections, and evicts the connection that has been idle for the longest time. A client loses nothing when its idle keep-alive connection is
+//! closed. The agent evicts a busy connection only if all connections of that address are busy. This module does not know HTTP.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use seawall_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-/// The maximum number of open connections. Scrapers and probes are few, and each connection may use a page and about 16 KiB of
-/// buffers.
+/// The maximum number of open connections. Scrapers and probes are few, and each connection can use a page and about 16 KiB of buffers.
 const PLACES: usize = 32;
 
 /// The number of open connections above which each connection closes after its response.
@@ -36,13 +35,13 @@ struct OpenConnections {
 #[derive(Debug)]
 struct Entry {
     address: IpAddr,
-    /// True while the agent handles a request of this connection. `since` is the time of its last change.
+    /// True while the agent handles a request of this connection. `since` is the time of the last change of `is_busy`.
     is_busy: bool,
     since: Moment,
     ending: Arc<Notify>,
 }
 
-/// The permit of one open connection. Dropping it frees the connection's place.
+/// The permit of one open connection. Dropping the permit makes room for another connection.
 #[derive(Debug)]
 pub(super) struct AdminPermit {
     number: u64,
@@ -55,7 +54,7 @@ impl AdminConnectionLimit {
         Self { clock, taken: Arc::default() }
     }
 
-    /// Takes a place for a connection from this address. At the limit, evicts another connection.
+    /// Returns a permit for a connection from this address. At the limit, evicts another connection.
     pub(super) fn take(&self, address: IpAddr) -> AdminPermit {
         let (since, ending) = (self.clock.now(), Arc::new(Notify::new()));
         let mut taken = self.taken();
@@ -69,7 +68,7 @@ impl AdminConnectionLimit {
         AdminPermit { number, places: self.clone(), ending }
     }
 
-    /// Evicts the connection that would make room for a new connection.
+    /// Evicts the connection that a new connection would evict at the limit.
     pub(super) fn evict_one(&self) {
         self.taken().end_one();
     }
@@ -110,7 +109,7 @@ impl AdminPermit {
         }
     }
 
-    /// True if the number of open connections requires each connection to close after its response.
+    /// True if more than [`CROWDED`] connections are open. Each connection must then close after its response.
     pub(super) fn is_crowded(&self) -> bool {
         self.places.taken().by_number.len() > CROWDED
     }

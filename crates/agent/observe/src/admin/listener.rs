@@ -1,8 +1,8 @@
-//! Binds the listeners of the admin port: a TCP address, a Unix socket file in the agent's own pod, or both.
+//! Binds the listeners of the admin port: a TCP address and, if configured, a Unix socket file in the agent's own pod.
 //!
-//! The kubelet's exec probe and operators inside the pod use the socket file. During an upgrade two agents run at once. They
-//! share the node's network and so its ports, but their pods do not share files. So if a socket file is configured, the agent
-//! waits until another process releases the TCP address. Probes then never reach the wrong agent.
+//! The kubelet's exec probe and operators inside the pod use the socket file. During an upgrade two agents run at once. Both use the node's network,
+//! so only one of them can bind the TCP address. But their pods do not share files, so a probe at the socket file never reaches the other agent. If a
+//! socket file is configured, the agent therefore starts without the TCP address and binds it later, when another process has released it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -47,7 +47,7 @@ impl AdminListener for UnixListener {
     }
 }
 
-/// The admin port's listeners. The TCP listener may not be bound yet.
+/// The admin port's listeners. The TCP address can still be in use by another process.
 #[derive(Debug)]
 pub struct AdminListeners {
     address: SocketAddr,
@@ -56,7 +56,7 @@ pub struct AdminListeners {
 }
 
 impl AdminListeners {
-    /// Binds the listeners. Call it on the runtime that will serve.
+    /// Binds the listeners. Call this function on the runtime that will serve them.
     ///
     /// # Errors
     /// A listener cannot be bound. If a socket file is given, a TCP address in use is not an error.
@@ -102,7 +102,7 @@ fn bind(file: &Path) -> anyhow::Result<UnixListener> {
         std::fs::remove_file(file).with_context(told)?;
     }
     let listener = UnixListener::bind(file).with_context(told)?;
-    // Only the agent's user may connect, because the pages name pods and accounts.
+    // Only the agent's user can connect, because the pages name pods and accounts.
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).with_context(told)?;
     Ok(listener)
 }

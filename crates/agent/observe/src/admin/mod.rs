@@ -5,7 +5,7 @@
 //!
 //! - A new connection is always accepted ([`connection_limit`]).
 //! - A costly page is created once for all waiting clients ([`single_flight`]).
-//! - `/healthz` costs nothing.
+//! - `/healthz` needs no work.
 //!
 //! The port refuses requests that web pages cause ([`rebinding_guard`]). Its pages contain no credentials; `/debug/pods` shows
 //! pods, accounts and times.
@@ -55,9 +55,8 @@ const DEBUG_READERS: usize = 2;
 
 /// The number of connections accepted per second, sustained and in a burst.
 ///
-/// An evicted client reconnects immediately (22,000 times per second, measured). Without a limit, such reconnects used up the CPU
-/// quota for requests of pods. At this rate the kernel's queue (1,024) drains in half a second, which a kubelet's probe
-/// tolerates.
+/// An evicted client can reconnect at once. A measured client reconnected 22,000 times per second and used up the CPU quota that requests of pods
+/// need. At the limit of 2,000, the kernel's accept queue (1,024 connections) drains in half a second, which a kubelet's probe tolerates.
 const ACCEPTED_PER_SECOND: u32 = 2000;
 const ACCEPTED_AT_ONCE: u32 = 64;
 
@@ -65,7 +64,7 @@ const ACCEPTED_AT_ONCE: u32 = 64;
 pub struct AdminSources {
     /// The metrics that a scrape writes.
     pub registry: Registry,
-    /// The check that the listeners serve requests of pods.
+    /// The check that shows whether the listeners serve requests of pods.
     pub readiness: Readiness,
     /// Returns the reason why the agent is not ready although its listeners respond.
     pub unready_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
@@ -94,7 +93,7 @@ struct ReadyReport {
     warnings: String,
 }
 
-/// A page that holds its permit while a client reads it.
+/// A page of `/debug/pods`. It holds a reader's permit until the client has read the page.
 struct DebugPage {
     text: String,
     _permit: OwnedSemaphorePermit,
@@ -148,13 +147,13 @@ impl AdminServer {
                 Ok((stream, peer)) => self.clone().take(stream, peer, &places),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection at the admin address");
-                    // The process has no free descriptor for the next connection. Evicting a connection frees one.
+                    // Usually the process has no free file descriptor. Evicting a connection frees a descriptor.
                     places.evict_one();
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
-            // Serve the new connection before accepting the next one. So a flood cannot evict a probe before the agent reads its
-            // request.
+            // The new connection's task runs before the next accept. Otherwise a flood could evict a probe's connection before the agent reads the
+            // probe's request.
             tokio::task::yield_now().await;
             while let Err(wait) = pace.take(self.clock.now()) {
                 tokio::time::sleep(wait).await;
@@ -167,7 +166,7 @@ impl AdminServer {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let place = Arc::new(places.take(peer));
-        // The task isolates the connection: no other connection notices its end.
+        // Each connection has its own task, so the end of one connection does not affect the others.
         tokio::spawn(async move {
             let ended = place.clone();
             tokio::select! {
@@ -177,8 +176,7 @@ impl AdminServer {
         });
     }
 
-    /// Serves until the client closes the connection, or until [`CONNECTION_LIFE`] has passed and the last request has its
-    /// response.
+    /// Serves until the client closes the connection, or until the last response after [`CONNECTION_LIFE`].
     async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<AdminPermit>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -209,7 +207,8 @@ impl AdminServer {
         let _ = tokio::time::timeout(LAST_ANSWER, connection).await;
     }
 
-    /// Responds to a request. Probes may use any Host header, because a kubelet sends the Host from its pod's manifest.
+    /// Responds to a request. `/healthz` and `/readyz` accept any Host header, because a kubelet sends the Host that the probe in the pod's manifest
+    /// names.
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "the admin port accepts GET and HEAD only\n");
@@ -273,7 +272,7 @@ impl AdminServer {
         }
     }
 
-    /// Returns the verdict. With `for_operators`, also returns its reason and the warnings.
+    /// Returns the result of `/readyz`. With `for_operators`, the response also has the reason and the warnings.
     async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
         let look = async {
             let warnings =
@@ -292,7 +291,7 @@ impl AdminServer {
     }
 }
 
-/// Refuses a browser's request. Status 421 means that this server is not the host in the request (RFC 9110 section 15.5.20).
+/// Refuses a request that a web page could have caused. Status 421 means that this server is not the host in the request (RFC 9110 section 15.5.20).
 fn refused(trick: BrowserAttack) -> Response<Full<Bytes>> {
     match trick {
         BrowserAttack::DnsRebinding => {

@@ -1,17 +1,17 @@
-//! Detects requests that a web page may have caused through a browser.
+//! Detects requests that a web page could have caused through a browser.
 //!
 //! The admin port has no password. Its protection is that few clients can reach it. But a web page can misuse a browser that can
 //! reach the port. The page's owner can make the page's own host name resolve to the admin port's address (DNS rebinding). Then
 //! the page could read the responses. So the port refuses requests whose Host is a host name.
 //!
-//! The port accepts addresses as Host: kubelets and Prometheus send addresses, and a page's own origin cannot be the admin port's
-//! address. A page cannot read the response from an address of another site. The port refuses such requests too, because they
-//! should not cost work.
+//! The port accepts IP addresses in the Host header, because kubelets and Prometheus send them. A page that uses the admin port's address makes a
+//! cross-site request, and the browser does not let the page read the response. The port refuses cross-site requests too, because they should not
+//! cost work.
 
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, Request};
 
-/// The kind of attack that a refused request may be.
+/// The kind of attack that a refused request could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BrowserAttack {
     /// The request names a host name instead of an address.
@@ -24,7 +24,7 @@ impl BrowserAttack {
     /// Checks the request's host and the headers that browsers add.
     ///
     /// # Errors
-    /// The attack that the request may be.
+    /// The attack that the request could be.
     pub(super) fn check<B>(request: &Request<B>) -> Result<(), Self> {
         let headers = request.headers();
         let mut hosts = headers.get_all(HOST).iter();
@@ -39,7 +39,7 @@ impl BrowserAttack {
     }
 }
 
-/// True for `localhost` or an address, with or without a port. A missing host is fine, too (HTTP/1.0).
+/// True for `localhost` or an address, with or without a port. A missing host is allowed, too (HTTP/1.0).
 fn is_address(host: &str) -> bool {
     let bare = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((bare, port)) => return is_port(port) && bare.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -59,9 +59,9 @@ fn is_port(text: &str) -> bool {
         || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// True if the browser says that another site made the request (Fetch Metadata Request Headers).
+/// True if the browser says that a page of another site made the request (Fetch Metadata Request Headers).
 ///
-/// A followed link is harmless: the admin port changes nothing, and the page with the link sees no response.
+/// False if a user followed a link, which is harmless: a request to the admin port changes nothing, and the page with the link sees no response.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     let is = |name: &str, wanted: &str| headers.get(name).is_some_and(|value| value == wanted);
     (is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site"))

@@ -1,8 +1,8 @@
 //! Creates a page once for all waiting clients, and limits its share of the thread's time.
 //!
-//! A page or a probe costs more on a node with many pods, and clients of the admin port decide how often they request it. So only
-//! one run is in progress at a time. Its result goes to all clients whose request came before the run began. A result is
-//! therefore never older than its request. After each run there is a pause in proportion to the run's duration.
+//! A page or a probe costs more on a node with many pods, and clients of the admin port decide how often they request it. So only one run (the
+//! creation of one page) is in progress at a time. All clients that asked before the run began get its result. A client therefore never gets a result
+//! that is older than its request. After each run, the next run waits for a pause in proportion to the duration of the last run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,27 +10,26 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::Mutex;
 
-/// The length of the pause as a multiple of the run's duration. So the runs use at most a tenth of the thread's time.
+/// The length of the pause as a multiple of the run's duration. With a factor of 9, runs use at most a tenth of the thread's time.
 const PAUSE: u32 = 9;
 
-/// The maximum pause, for runs that take long without keeping the thread busy.
+/// The maximum pause. A long run mostly waits and does not keep the thread busy.
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// A result that is created on demand and shared by all clients that wait for it.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T> {
     clock: Clock,
-    /// The number of requests so far. Each request takes its own number from here.
+    /// The number of requests so far. A request's number is the count when the request arrives.
     asked: AtomicU64,
-    /// The last result. The lock is held across awaits, so it is async. It is fair: requests get it in the order of their
-    /// numbers.
+    /// The last result. The lock is held across awaits, so it is async. The lock is fair: requests get it in the order of their numbers.
     turn: Mutex<LastResult<T>>,
 }
 
 #[derive(Debug)]
 struct LastResult<T> {
     next: Moment,
-    /// The last result, and the highest request number that may use it. `None` if no waiting request needs it.
+    /// The last result, and the highest request number that can use it. `None` if no waiting request needs the result.
     made: Option<(u64, T)>,
 }
 

@@ -11,7 +11,7 @@ use seawall_core::Clock;
 
 use super::write::{collector_from_fn, counters, gauges};
 
-/// Registers the metrics of the clouds in force. Counters continue across configuration changes.
+/// Registers the metrics of the current clouds. The counters continue across configuration changes.
 pub fn register(clouds: &Arc<CurrentClouds>, registry: &mut Registry, clock: &Clock) {
     let (in_force, clock) = (clouds.clone(), clock.clone());
     registry.register_collector(collector_from_fn(move |out| {

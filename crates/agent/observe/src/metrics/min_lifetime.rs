@@ -1,4 +1,4 @@
-//! A metric that shows whether each cloud can keep its credentials above their floor.
+//! Writes the metric that shows for each cloud whether its credentials can stay above their floor.
 
 use std::fmt;
 

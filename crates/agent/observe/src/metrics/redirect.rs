@@ -1,4 +1,4 @@
-//! Writes the redirect's counters as metrics. The eBPF programs count since they were attached, across agent restarts.
+//! Writes the redirect's counters as metrics. The eBPF programs' counters begin when the programs are attached, and continue across agent restarts.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use seawall_redirect::{AttachmentState, RedirectCounts};
 
 use super::write::{counter, counters, gauge};
 
-/// Writes the redirect's metrics. Omits metrics that it cannot read.
+/// Writes the redirect's metrics. Omits each metric whose value the agent cannot read.
 ///
 /// # Errors
 /// The encoder fails.

@@ -54,7 +54,7 @@ impl RequestMetrics {
         let help = "Answered requests, by cloud, route and status class";
         counters(out, "seawall_requests", help, requests)?;
         self.latency(out)?;
-        let help = "Requests that waited until their pod was identified, by outcome";
+        let help = "Requests that waited for the identification of their pod, by outcome";
         let held = ["identified", "not_identified"].into_iter().enumerate();
         let held = held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.identity_waits[i])));
         counters(out, "seawall_identity_waits", help, held)?;

@@ -1,4 +1,4 @@
-//! Helpers that write externally counted values for Prometheus at a scrape.
+//! Functions that write, at a scrape, values that other crates count.
 
 use std::fmt;
 
