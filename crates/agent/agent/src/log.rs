@@ -1,12 +1,13 @@
-//! The log: JSON lines on standard error. A thread of its own writes them.
+//! Writes the log as JSON lines to standard error, on a separate thread.
 //!
-//! The reader of standard error may stall, for example because of a full disk or a paused terminal. A pipe holds 64 KiB; after
-//! that each write blocks. A blocked thread serves no client. Pods could fill the pipe, and an agent that waited for the pipe hung
-//! forever and ignored SIGTERM. So only the log thread writes. Other threads put a line into a queue. If the queue is full, the line is
-//! dropped and counted. The log reports the number of dropped lines as soon as the reader continues.
+//! The program that reads standard error can stall, for example because of a full disk or a paused terminal. A pipe holds 64 KiB.
+//! When it is full, each write blocks, and a blocked thread serves no client. Pods can cause enough lines to fill the pipe: an
+//! earlier agent then hung forever and ignored SIGTERM. For this reason only the log thread writes. Every other thread puts its
+//! line into a queue. If the queue is full, the thread drops the line and counts it. As soon as the reader continues, the log
+//! reports how many lines were dropped.
 //!
 //! The queue is one byte buffer with a limit. `tracing-appender`'s channel would limit only the number of lines, allocate each
-//! line, and not report when reading continues. While the reader keeps up, the queue is empty.
+//! line, and not tell when the reader continues. While the reader keeps up, the queue is empty.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -25,34 +26,39 @@ use tracing_subscriber::{Registry, fmt as fmt_layer, reload};
 
 use crate::sandbox;
 
-/// The maximum number of waiting bytes: as much as a pipe holds, about 250 lines. The log thread may hold the same number again.
+/// The maximum number of bytes in the queue: as much as a pipe holds, about 250 lines. The batch that the log thread writes can
+/// have the same size.
 const ROOM: usize = 64 * 1024;
 
-/// The maximum number of waiting lines. Without it, a batch of short lines would take long to count.
+/// The maximum number of lines in the queue.
 const LINES: usize = 1024;
 
-/// The buffer capacity that is kept between batches, for occasional lines.
+/// The maximum capacity, in bytes, of an empty queue. It has room for occasional lines.
 const KEPT: usize = 4 * 1024;
 
-/// The interval at which [`AgentLog::finish`] checks whether the last lines are written, and the limits on its checks.
-///
-/// If the pipe has no active reader, it stops after ten checks, which is 0.5 s. Together with `seawall_server::thread`'s `DRAIN`
-/// this stays below 5 s. If the reader is active and the log thread only lacks CPU, it stops after sixty checks.
+/// The interval at which [`AgentLog::finish`] checks whether the log thread has written the last lines.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// The number of checks after which [`AgentLog::finish`] gives up if nobody reads the pipe (0.5 s).
+///
+/// The drain (`DRAIN` in `seawall_server::thread`) and these checks together take less than 5 s.
 const LOOKS_UNREAD: usize = 10;
+
+/// The number of checks after which [`AgentLog::finish`] gives up in any case (3 s), for example if the log thread lacks CPU time.
 const LOOKS: usize = 60;
 
-/// The time for which [`print_error`] waits for the reader. It may be long: no drain precedes it, and users read these errors.
+/// The time for which [`print_error`] waits until standard error accepts text. It can be long: no drain precedes it, and users
+/// read these errors.
 const COMPLAINT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
-/// The pause before the next attempt if standard error is non-blocking. Another process that shares standard error may have set
-/// this.
+/// The pause before the next write if standard error is non-blocking and full. Another process that shares standard error can
+/// make it non-blocking.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// The prefix of the log targets of the product's own crates.
 const OWN: &str = "seawall_";
 
-/// The handle of the log. It writes text, counts dropped lines, and waits for the last lines. Cheap to clone.
+/// The handle of the log. It writes text, counts dropped lines, and waits for the last lines. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentLog(Arc<Queue>);
 
@@ -64,23 +70,23 @@ pub(crate) struct LogLevelHandle(reload::Handle<Targets, Lines>);
 type Lines = Layered<fmt_layer::Layer<Registry, JsonFields, Format<Json>, AgentLog>, Registry>;
 
 impl LogLevelHandle {
-    /// Sets the level of later events.
+    /// Sets the log level for later events.
     pub(crate) fn set(&self, level: Level) {
         // This fails only if the log no longer exists.
         let _ = self.0.reload(heard(level));
     }
 }
 
-/// Returns the filter for a level. The product's own events pass from this level on. Events of libraries pass only from `warn` on
-/// ([`AgentLog::subscriber`]).
+/// Returns the filter for a log level. Events of this product pass if they are at least as severe as the level. Events of
+/// libraries must also be warnings or errors ([`AgentLog::subscriber`]).
 fn heard(level: Level) -> Targets {
     Targets::new().with_default(level.min(Level::WARN)).with_target(OWN, level)
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The waiting lines. A lock guards them, because every thread logs. It is held while one line is copied, never during a
-    /// write.
+    /// The lines that the log thread has not taken yet. A lock guards them, because every thread adds lines. A thread holds the
+    /// lock while it copies one line. The log thread does not hold it while it writes.
     waiting: Mutex<Waiting>,
     changed: Condvar,
     dropped: AtomicU64,
@@ -95,7 +101,8 @@ struct Waiting {
 }
 
 impl AgentLog {
-    /// Starts the log thread. From then on, it logs every panic and every `tracing` event that passes at this level.
+    /// Starts the log thread. From then on, the log has a line for every panic and for every `tracing` event that passes this
+    /// level's filter.
     ///
     /// # Errors
     /// The thread cannot start, or a log already exists.
@@ -105,7 +112,8 @@ impl AgentLog {
         std::thread::Builder::new().name("log".into()).spawn(move || writing.write_for_ever())?;
         let (subscriber, loudness) = log.subscriber(level);
         tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
-        // The default hook writes to standard error itself. A panicking thread would then wait for the reader instead of ending.
+        // The default hook writes to standard error itself. With it, a panicking thread would wait for the reader instead of
+        // ending.
         std::panic::set_hook(Box::new(|panic| {
             let thread = std::thread::current();
             tracing::error!(thread = thread.name(), %panic, "a thread panicked");
@@ -113,16 +121,16 @@ impl AgentLog {
         Ok((log, loudness))
     }
 
-    /// Returns a subscriber that writes a line for each event of the product itself that passes at this level.
+    /// Returns a subscriber that queues a line for each event that passes this level's filter.
     ///
-    /// Events of libraries are logged only from `warn` on. Below that level, libraries log a dozen lines for each call to a cloud
-    /// (measured: 41,600 lines of hyper in 5 s). A client that causes calls would fill the log and displace the lines for which
-    /// an operator raised the level.
+    /// Of libraries' events, only warnings and errors pass. At `debug`, libraries log a dozen lines for each call to a cloud
+    /// (measured: 41,600 lines of hyper in 5 s). A client that causes such calls would fill the log and displace the lines for
+    /// which an operator changed the level.
     fn subscriber(&self, level: Level) -> (impl Subscriber + Send + Sync + 'static, LogLevelHandle) {
         let lines = fmt_layer::layer()
             .json()
             .with_writer(self.clone())
-            // The internal error report uses a macro that panics if it cannot write.
+            // The layer would report its own errors by a macro that panics if it cannot write to standard error.
             .log_internal_errors(false);
         let (heard, loudness) = reload::Layer::new(heard(level));
         (Registry::default().with(lines).with(heard), LogLevelHandle(loudness))
@@ -156,17 +164,18 @@ impl AgentLog {
     }
 
     fn write_for_ever(&self) {
-        // This thread is older than the sandbox, and each thread must drop its own privileges.
+        // This thread started before the sandbox, and each thread must drop its own privileges.
         if let Err(error) = sandbox::drop_privileges(CapabilitySet::empty()) {
             tracing::error!(%error, "the log thread cannot give up privileges");
         }
         let mut told = 0;
         loop {
             let (batch, lines) = self.0.take();
-            // The queue has room now. The report comes after the taken lines, because the dropped lines are newer.
+            // The queue now has room for the report on dropped lines. The batch is written before the report, because the dropped
+            // lines are newer than the batch.
             told = self.tell(told);
             if write_all(&batch).is_err() {
-                // The reader is gone for good. Logging this would only create another undeliverable line.
+                // Standard error has no reader any more. A log line about this would be lost, too.
                 told += self.0.lose(lines as u64);
             }
             self.0.written();
@@ -175,7 +184,8 @@ impl AgentLog {
 }
 
 impl AgentLog {
-    /// Logs the number of dropped lines beyond `told`. Returns the total number that is now reported.
+    /// Logs the number of lines that were dropped since the last report. `told` is the number reported before. Returns the number
+    /// reported now.
     fn tell(&self, told: u64) -> u64 {
         let dropped_in_all = self.dropped_lines();
         if let dropped @ 1.. = dropped_in_all - told {
@@ -224,7 +234,7 @@ impl Queue {
     }
 }
 
-/// Writes to standard error without `std`'s lock. A blocked write would otherwise hold that lock against all other threads.
+/// Writes to standard error without `std`'s lock, because a blocked write would keep that lock from all other threads.
 fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
     let stderr = io::stderr();
     while !bytes.is_empty() {
@@ -232,7 +242,7 @@ fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => std::thread::park_timeout(AGAIN),
-            // The reader is gone for good.
+            // Standard error has no reader any more.
             Err(error) => return Err(error),
         }
     }
@@ -240,7 +250,7 @@ fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
 }
 
 impl Write for &AgentLog {
-    /// Queues one event per call.
+    /// Queues the line of one event.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.put(line);
         Ok(line.len())
@@ -259,9 +269,9 @@ impl<'a> MakeWriter<'a> for AgentLog {
     }
 }
 
-/// Prints an error to standard error before the log exists. It waits for the reader as long as a user at a terminal may need.
+/// Prints text to standard error while there is no log. Gives up when standard error accepts no text for [`COMPLAINT`] (3 s).
 pub(crate) fn print_error(text: &str) {
-    // A pipe that is reported as writable accepts this number of bytes without blocking (PIPE_BUF, pipe(7)).
+    // If `poll` reports a pipe as writable, the pipe accepts this number of bytes without blocking (PIPE_BUF, pipe(7)).
     const AT_ONCE: usize = 4096;
     for part in text.as_bytes().chunks(AT_ONCE) {
         // Standard error is closed or has no reader, so the error cannot be reported.
@@ -273,7 +283,7 @@ pub(crate) fn print_error(text: &str) {
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// True if standard error accepts a write now or within the time limit.
+/// True if standard error accepts a write within this time.
 fn is_writable(within: &Timespec) -> bool {
     let stderr = io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];

@@ -1,4 +1,4 @@
-//! `seawall-agent`, the node's metadata server. `main` dispatches the commands of the command line.
+//! The program `seawall-agent`, the metadata server of a node. `main` parses the command line and runs the command.
 
 mod app;
 mod cli;
@@ -47,7 +47,7 @@ fn start(path: &Path) -> anyhow::Result<(LoadedConfig, AgentLog, LogLevelHandle)
     Ok((loaded, log, loudness))
 }
 
-/// Serves until a signal stops the agent. Then waits a short time until the last log lines are written.
+/// Runs the agent until a signal stops it. Then waits for a limited time until the log thread has written the last lines.
 fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> ExitCode {
     let result = app::serve(loaded, log, loudness);
     if let Err(error) = &result {

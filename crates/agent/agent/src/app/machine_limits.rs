@@ -1,19 +1,19 @@
-//! Detects the machine's limits for this process at the start: memory and CPU.
+//! Detects the memory limit and the CPU limit of this process when the agent starts.
 //!
-//! `resource_limits` derives the caps from them, and the server's `cpu_pacer` paces by the CPU quota. The limits of a container's
-//! cgroup and of all its ancestors apply, and the smallest wins. If a limit cannot be read, there is no limit: a laptop has none,
-//! and a guess would refuse clients for no reason.
+//! `resource_limits` computes the caps for clients from the memory limit, and the server's `cpu_pacer` keeps to the CPU quota.
+//! The container's cgroup and each of its ancestors can have a limit; the smallest limit applies. If the agent cannot read a
+//! limit, it assumes that there is none: a laptop has none, and a guessed limit would refuse clients for no reason.
 
 use std::fs::File;
 use std::io::Read;
 
 use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, memory_limit};
 
-/// The maximum number of bytes that are read from a file. All of these files are shorter: on a node with thousands of mounts,
-/// `mountinfo` has about 1 MiB.
+/// The maximum number of bytes that the agent reads from one of these files. All of them are shorter: on a node with thousands of
+/// mounts, `mountinfo` has about 1 MiB.
 const LONGEST: u64 = 4 << 20;
 
-/// The detected limits.
+/// The limits of this process, as far as the agent can detect them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DetectedMachine {
     /// The memory in bytes above which the kernel kills the process.

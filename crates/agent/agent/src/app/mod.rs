@@ -1,9 +1,9 @@
-//! Connects the parts of the agent: takes a configuration and runs an agent.
+//! Builds the parts of the agent from a configuration, connects them and runs the agent.
 //!
-//! The start has a fixed order: read the files in the configuration, bind all sockets, drop privileges, then serve. The main
-//! thread is the control thread: its runtime runs leases, refreshes and the admin port. Each traffic thread has its own runtime,
-//! and reads only the broker's snapshots from the control thread. In `source-ip` and `kernel`, the API server's watches also have
-//! their own thread and runtime (`identity`).
+//! The start has a fixed order: read the files that the configuration names, bind all sockets, drop privileges, then serve. The
+//! main thread is the control thread: its runtime renews leases and serves the admin port. Each traffic thread has its own
+//! runtime and reads pods, entitlements and leases as snapshots. With the strategies `source-ip` and `kernel`, another thread
+//! with its own runtime watches the API server (`identity`).
 
 pub(crate) mod machine_limits;
 pub(crate) mod resource_limits;
@@ -58,7 +58,7 @@ use seawall_observe::pod_scan::PodCountGauge;
 use seawall_observe::readiness::Readiness;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
 
-/// The limit on open files that the agent requests. It exceeds what the caps need if memory sets no limit.
+/// The number of open files that the agent requests from the kernel. The caps need fewer, even without a memory limit.
 const DESCRIPTORS: u64 = 65_536;
 
 /// Runs the agent until a signal stops it.
@@ -127,7 +127,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     Ok(())
 }
 
-/// Checks the files in the configuration, without serving. Returns warnings that would not prevent serving.
+/// Checks the files that the configuration names, without serving. Returns warnings about faults that would not prevent serving.
 ///
 /// # Errors
 /// The identity file has mistakes, or another file cannot be read or used.
@@ -166,8 +166,7 @@ fn spoken<'a>(
     bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]))
 }
 
-/// Admits pods once the agent can serve them. It directs captured connections to this agent, and then removes the node's startup
-/// taint.
+/// Waits until the agent can serve, directs captured connections to it, and then removes the node's startup taint.
 async fn open(
     capture: Option<Arc<RedirectHandle>>,
     cluster: Option<Arc<ClusterClient>>,
@@ -175,7 +174,7 @@ async fn open(
     stop: StopSignal,
 ) {
     const PAUSE: Duration = Duration::from_millis(500);
-    // There is nothing to open, so do not wait for readiness.
+    // Without a redirect and a cluster client, the agent directs no connections and removes no taint.
     if capture.is_none() && cluster.is_none() {
         return;
     }
@@ -185,8 +184,8 @@ async fn open(
     if let Some(capture) = &capture {
         capture.redirect_to_this_agent(&stop).await;
     }
-    // Run both steps concurrently. If the API server refuses to remove the taint, this agent must still take over from a dead
-    // agent.
+    // Both tasks run concurrently. While the API server refuses to remove the taint, this agent must still be able to replace an
+    // agent that has died.
     let untaint = async {
         if let Some(cluster) = cluster {
             cluster.remove_startup_taint().await;
@@ -201,7 +200,8 @@ async fn open(
 }
 
 fn control_runtime() -> anyhow::Result<Runtime> {
-    // Name lookups of upstream hosts run on blocking threads. Few are allowed, because each costs a stack.
+    // The runtime looks up the host names of upstream servers on blocking threads. It has at most four, because each costs memory
+    // for a stack.
     Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
@@ -209,8 +209,8 @@ fn control_runtime() -> anyhow::Result<Runtime> {
         .context("cannot start a runtime")
 }
 
-/// Ends a runtime without waiting for its blocking threads. Otherwise the drop would wait for a name lookup, which takes 30 s if
-/// no name server responds.
+/// Ends a runtime without waiting for its blocking threads. Dropping the runtime would wait for a name lookup, which takes 30 s
+/// if no name server responds.
 fn shut_down_runtime(runtime: Runtime) {
     runtime.shutdown_background();
 }
@@ -232,8 +232,8 @@ fn announce(
     );
 }
 
-/// Serves the admin port until a signal arrives or a traffic thread ends, and then waits for the drain. A second signal ends the
-/// wait.
+/// Serves the admin port until a signal arrives or a part of the agent ends, then waits until the traffic threads have ended. A
+/// second signal ends this wait.
 async fn control_thread(
     admin: Arc<AdminServer>,
     doors: AdminListeners,
@@ -263,7 +263,7 @@ async fn control_thread(
     }
 }
 
-/// The handles that stop the agent, and the redirect, which reports a takeover by another agent.
+/// The handles that stop the agent, and the redirect, which knows whether another agent has replaced this one.
 struct AgentShutdown {
     stopper: Stopper,
     stop: StopSignal,
@@ -289,7 +289,7 @@ struct AgentContext {
 impl AgentContext {
     #[expect(
         clippy::too_many_arguments,
-        reason = "called once, with all that exists before the agent gives up privileges"
+        reason = "called once, with all parts that `serve` has created so far"
     )]
     fn new(
         loaded: &LoadedConfig,
@@ -389,7 +389,8 @@ impl AgentContext {
         Arc::new(AdminServer::new(sources, own_clock))
     }
 
-    /// Starts tasks on the control thread that scan for pods that fetch too often and for credentials that are not renewed.
+    /// Starts two tasks on the control thread: they look for pods that fetch too often and for credentials that the agent cannot
+    /// renew.
     fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
         let mut found = |metric| PodCountGauge::registered(registry, metric);
@@ -422,7 +423,7 @@ impl AgentContext {
         };
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
-        // Create it on the traffic thread itself, because a connection's data never moves between threads.
+        // The traffic thread itself creates its listeners and dialects, because a connection's data never moves between threads.
         let serve = move || async move {
             let (lanes, speaks) =
                 (ListenerShards::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
@@ -452,7 +453,7 @@ impl AgentContext {
         each.map(|(address, listen)| (*address, clouds.probes(&listen.dialects))).collect()
     }
 
-    /// Returns the settings with which traffic threads build dialects under any configuration.
+    /// Returns the dialect settings that stay the same when a reload changes the configuration.
     fn dialect_setup(&self, config: &AgentConfig, stop: &StopSignal) -> AgentDialectSettings {
         AgentDialectSettings {
             spoken: config.listen.iter().map(|listen| listen.dialects.clone()).collect(),

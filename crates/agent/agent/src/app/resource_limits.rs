@@ -1,11 +1,11 @@
-//! Computes the caps for clients. With these caps, clients can never make the kernel kill the agent for its memory use.
+//! Computes the caps for clients. With the computed caps, clients can never make the kernel kill the agent for its memory use.
 //!
-//! Each cap follows from the available memory and open files, unless the configuration sets a smaller one. The agent computes and
-//! logs the caps once, at the start.
+//! Each cap follows from the memory limit and the limit on open files. The configuration can set smaller caps, and for
+//! connections also a larger one. The agent computes and logs the caps once, at the start.
 //!
-//! At its memory limit the kernel kills the process, and then no pod gets a response. Clients can make the process hold
-//! connections, incomplete request heads, unread responses, and responses of the real server in transit. Together with the
-//! program itself, the sum of these caps fits into the memory limit. The server's `fairness` module divides each cap among
+//! The kernel kills a process that exceeds its memory limit, and then no pod gets a response. Clients can make the process hold
+//! connections, incomplete request heads, unread responses, and responses of the real server in transit. The memory of the
+//! program itself and the sum of all caps fit into the memory limit. The server's `fairness` module divides each cap among
 //! clients, so that no client can take everything.
 
 use super::machine_limits::DetectedMachine;
@@ -34,17 +34,18 @@ const LEAST_CONNECTIONS: u64 = 64;
 /// The maximum number of connections of one client. It is more than any healthy client opens.
 const MOST_PER_CALLER: u32 = 1024;
 
-/// The maximum number of bytes held for clients if memory sets no limit. It holds hundreds of the largest heads.
+/// The maximum number of bytes held for clients if memory sets no limit. Hundreds of the largest heads fit.
 const MOST_HELD: u64 = 8 << 20;
 
-/// The minimum number of bytes held for clients. It holds the largest head and a response for each of a few clients.
+/// The minimum number of bytes held for clients. The largest head and a response fit for each of a few clients.
 const LEAST_HELD: u64 = 512 << 10;
 
-/// The maximum number of listening sockets per address, among which clients are distributed (`listen`). It is a power of two.
+/// The maximum number of listening sockets per address. It is a power of two. The kernel distributes clients among the sockets
+/// (`listen`).
 const MOST_LANES: u64 = 256;
 
-/// The number of descriptors for other purposes than connections, listener shards and upstream requests. The admin port takes 32.
-/// Connections to the cloud and the API server take 20. Pollers, timers, signals and files take the rest.
+/// The number of descriptors that are not for pods. The admin port takes 32, and connections to the cloud and the API server take
+/// 20. Pollers, timers, signals and files take the rest.
 const OTHER_DESCRIPTORS: u64 = 88;
 
 /// The caps in force.
@@ -77,7 +78,8 @@ impl ClientCaps {
         let upstream_requests =
             u64::from(limits.upstream_requests).min(descriptors / 16).min(part(8, FORWARD)).max(1);
         let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
-        // A forwarded request has an active connection and may leave an idle one. A long poll in `conceal` has one connection.
+        // A forwarded request uses one connection to the real server and can leave another one idle. A long poll in `conceal`
+        // uses one connection.
         let taken =
             lanes * config.listen.len() as u64 + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
         let open = descriptors.saturating_sub(taken).max(LEAST_CONNECTIONS / 4);

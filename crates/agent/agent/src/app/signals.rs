@@ -1,9 +1,9 @@
 //! Handles signals: the signals that stop the agent, the signal that reloads its configuration, and the signals that it ignores.
 //!
 //! The first SIGTERM or SIGINT starts the drain (`app`). A second one ends the agent at once. Kubernetes sends SIGTERM, waits for
-//! the grace period and then kills the process. The drain takes at most 5 s, which fits into any usual grace period. Some other
-//! signals would end the process without a drain by default. The agent logs and ignores them. `app` and `uninstall` read the
-//! signals.
+//! the grace period and then kills the process. The drain takes at most 5 s, which is shorter than any usual grace period. By
+//! default, some other signals would end the process without a drain, so the agent logs and ignores them. `app` and `uninstall`
+//! read the signals.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -18,8 +18,9 @@ pub(crate) enum SignalAction {
 
 /// The streams of SIGTERM, SIGINT and SIGHUP, and of the signals that the agent ignores: SIGUSR1, SIGUSR2 and SIGQUIT.
 ///
-/// SIGUSR1 and SIGUSR2 make other servers reload their files. SIGQUIT prints the threads of a Go program. By default they would
-/// end this process. (The standard library already ignores SIGPIPE.)
+/// Operators know these signals from other programs: SIGUSR1 and SIGUSR2 make some servers reload their files, and SIGQUIT makes
+/// a Go program print its threads. By default, each of the three would end this process. (Rust's standard library already ignores
+/// SIGPIPE.)
 #[derive(Debug)]
 pub(crate) struct AgentSignals {
     terminate: Signal,
@@ -67,7 +68,7 @@ impl AgentSignals {
             };
             tracing::warn!(
                 signal = ignored,
-                "the agent ignores this signal; SIGTERM stops it, and SIGHUP makes it read its configuration again"
+                "the agent ignores this signal; SIGTERM stops the agent, and SIGHUP makes it read its configuration again"
             );
         }
     }

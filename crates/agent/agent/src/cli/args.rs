@@ -1,7 +1,7 @@
 //! Parses the command line: the command and the flags of each command. The module does not run commands.
 //!
-//! A command accepts only its own flags. Each flag may occur once, unless it is repeatable. `--help` together with any command
-//! prints the help of that command.
+//! A command accepts only its own flags. Each flag is allowed once, unless the command declares it as repeatable. `--help` after
+//! a command prints the help of that command.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const ABOUT: &str = "\
 seawall-agent: answers the metadata requests of cloud SDKs for the pods of a Kubernetes node. Each node runs one agent.
 ";
 
-/// The commands, each with its help lines. The lines for `import` come from the tools.
+/// The commands, each with its help lines. [`import::usage`] adds the usage lines of `import`.
 const COMMANDS: [(&str, &str); 9] = [
     (
         "",
@@ -30,15 +30,15 @@ const COMMANDS: [(&str, &str); 9] = [
         "  seawall-agent check [--config FILE]   check the configuration and the identity file. Print the effective
                                         configuration, with warnings on standard error; or print every mistake and exit 1.
   seawall-agent check --offline [--config FILE]
-                                        check the configuration only, on any machine: without the files that it names,
-                                        without credentials and environment variables. Exit 0 if it has no mistake.
+                                        check the configuration only, on any machine. The files that it names, credentials and
+                                        environment variables are not needed. Exit 0 if the configuration has no mistake.
 ",
     ),
     (
         "probe",
         "  seawall-agent probe [--live] [--config FILE]
                                         ask the agent in this pod whether it is ready; with --live, only whether it answers.
-                                        Exit 1 if not.
+                                        Exit 1 if it is not ready, or does not answer.
 ",
     ),
     (
@@ -77,8 +77,8 @@ The agent reads the configuration again when its file changes, and applies it wi
 or changes a key that needs a restart, the agent keeps the old configuration; the log, `status` and a Kubernetes event give the reason.
 `config-default` lists the keys that need a restart.
 
-Signals: SIGTERM and SIGINT drain, and a second one ends the agent at once. SIGHUP makes it read the configuration again at once. The agent
-ignores SIGUSR1, SIGUSR2 and SIGQUIT.
+Signals: after SIGTERM or SIGINT, the agent answers open requests and then ends; a second such signal ends it at once. SIGHUP makes the agent
+read the configuration again at once. The agent ignores SIGUSR1, SIGUSR2 and SIGQUIT.
 Exit codes: 0 stopped by a signal; 1 a bad configuration, a port in use, or another failure; 2 bad usage.
 Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
@@ -116,7 +116,7 @@ pub(crate) enum AgentCommand {
     Print(String),
 }
 
-/// Parses a command line. On failure it returns the given command and the error.
+/// Parses a command line. On failure, returns the word of the command, which may be empty, and the error.
 pub(crate) fn parse_command(args: Vec<OsString>) -> Result<AgentCommand, (String, Error)> {
     let mut args = Parser::from_args(args);
     let mut before = Flags::default();

@@ -7,7 +7,7 @@ use anyhow::Context;
 use crate::app;
 use crate::config::{self, AgentConfig, DownwardApi};
 
-/// Returns the remarks and the effective configuration.
+/// Checks the configuration and the files and credentials that it needs. Returns remarks and the effective configuration.
 ///
 /// # Errors
 /// The configuration has mistakes, or it needs a file or a credential that is invalid on this machine.
@@ -20,8 +20,8 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     Ok((remarks.iter().map(|remark| format!("{remark}\n")).collect(), config::effective_yaml(&config)))
 }
 
-/// Checks only the configuration, on a machine other than the node. There, a check of files and credentials would concern the
-/// wrong machine.
+/// Checks only the configuration, for use on any machine. Only the node has the files and credentials that the configuration
+/// needs.
 ///
 /// # Errors
 /// The configuration has mistakes; the error lists all of them.

@@ -1,4 +1,4 @@
-//! The commands of the command line besides serving. Each command has a file, and `main` dispatches the commands.
+//! The commands other than serving. Each command has a file or a folder, and `main` runs it.
 
 pub(crate) mod args;
 pub(crate) mod check;

@@ -1,6 +1,7 @@
 //! Queries the agent in this pod for `probe` and `status`, at its admin address or its admin socket file.
 //!
-//! It sends one request on a new connection, with a time limit and a size limit. The response is the agent's own text.
+//! The module sends one request on a new connection, with a time limit and a size limit. The response is text that the agent
+//! wrote.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,10 +14,10 @@ use anyhow::Context;
 
 use crate::config::AdminEndpoint;
 
-/// The time limit. It exceeds the readiness check of a listener (2 s), and it is shorter than the patience of a user.
+/// The time limit of the connect, of each write and of each read. It is longer than the readiness check of a listener (2 s).
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The size limit. It exceeds the size of `/debug/pods` on the fullest node.
+/// The maximum number of bytes that are read of a response. `/debug/pods` on the fullest node is smaller.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// The kind of a probe.
@@ -24,7 +25,7 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 pub(crate) enum ProbeKind {
     /// Checks that the agent can serve a pod now.
     Ready,
-    /// Checks only that the agent runs. If the agent is not ready because of other systems, a restart does not help.
+    /// Checks only that the agent answers. A restart would not help an agent that is not ready because another system fails.
     Live,
 }
 
@@ -56,7 +57,7 @@ pub(super) fn get(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, Stri
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),
         None => TcpStream::connect_timeout(&door.admin, PATIENCE).map(OwnedFd::from),
     };
-    // Reads, writes and timeouts work in the same manner on both families of sockets.
+    // Reads, writes and timeouts are the same for TCP and Unix sockets, so one type can hold both.
     let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
     let place = door.socket.as_ref().map_or(door.admin.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;

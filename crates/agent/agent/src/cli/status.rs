@@ -29,7 +29,7 @@ pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Appends the configuration in force. Also appends a configuration that was refused since then.
+/// Appends the configuration in force, and a newer configuration that the agent refused.
 fn configuration(told: &Value, out: &mut String) {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let _ =
@@ -42,7 +42,7 @@ fn configuration(told: &Value, out: &mut String) {
     }
 }
 
-/// Appends a line for the pod, and a line for each cloud at which the pod may have entitlements.
+/// Appends a line for the pod, and a line for each cloud of the configuration.
 fn describe(pod: &Value, out: &mut String) {
     let name = |key: &str| pod[key].as_str().unwrap_or("-").to_owned();
     let _ = writeln!(

@@ -1,8 +1,9 @@
 //! `seawall-agent uninstall`: removes the agent from a cluster. Only `main` calls this module.
 //!
-//! The pods of `helm uninstall` run this command (the chart's `uninstall-hook.yaml`), or an operator does. The command runs one
-//! step at the API server (`cluster`'s `uninstall` explains the order of the steps). With `idle` it waits in a pod that has
-//! finished its step on its node. It does not know the attached programs; `redirect detach` detaches them.
+//! The hook pods of `helm uninstall` run this command (the chart's `uninstall-hook.yaml`), or an operator runs it. The command
+//! runs one step at the API server (`uninstall` in the crate `cluster` explains the order of the steps). With `idle`, the command
+//! waits for a signal in a pod whose node is already clean. The module does not know the programs that are attached on nodes;
+//! `redirect detach` detaches them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -27,14 +28,14 @@ Usage:
   seawall-agent uninstall wait-for-nodes --namespace NAME [--daemonset NAME] [--taint KEY] [OPTIONS]
                                                    wait until the pods of that DaemonSet, which run `redirect detach`, are ready on all
                                                    nodes; then remove that taint from all nodes
-  seawall-agent uninstall idle                     do nothing until SIGTERM. The pods of that DaemonSet run this when their node is clean.
+  seawall-agent uninstall idle                     do nothing until SIGTERM. The pods that wait-for-nodes waits for run this after `redirect detach`.
 
 Options:
   --kubeconfig FILE   credentials for the API server (default: those that Kubernetes gives a pod)
   --timeout DURATION  time limit of each step (default 4m)
 
-Exit codes: 0 done; 1 timed out, with the names of the nodes; 2 bad usage. `delete-agents` exits 0 even if nodes that do not answer still have pods;
-`wait-for-nodes`, the next step, names these nodes again.
+Exit codes: 0 done; 1 timed out, with the names of the nodes; 2 bad usage. `delete-agents` exits 0 even if agents' pods are left on nodes that do
+not answer; `wait-for-nodes`, the next step, names these nodes again.
 ";
 
 /// The parsed `uninstall` command.
@@ -93,7 +94,7 @@ impl UninstallCommand {
 
 const NAME: &str = "the name of a Kubernetes object";
 
-/// A Kubernetes name. It becomes part of a path, so it must be checked.
+/// A valid name of a Kubernetes object. No other text may become part of a request path.
 struct Name(String);
 
 impl FromStr for Name {
@@ -147,8 +148,8 @@ fn runtime() -> anyhow::Result<Runtime> {
         .context("cannot start a runtime")
 }
 
-/// Deletes the agents. If a node does not respond, its agent's pod stays, and this is not an error. The next step checks whether
-/// that node is clean. If it is not clean, the uninstall stops there.
+/// Deletes the agents. If a node does not respond, its agent's pod stays, and this step still succeeds. The next step checks
+/// whether that node is clean. If the node is not clean, the next step fails.
 async fn delete_agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Result<String> {
     match site.uninstaller()?.delete_agents(daemonset).await {
         Ok(()) => Ok("all agents are deleted\n".to_owned()),

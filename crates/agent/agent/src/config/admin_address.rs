@@ -1,7 +1,7 @@
 //! Finds the admin address of the agent that uses a configuration file, for `probe` and `status`.
 //!
-//! If an operator changes the file and the agent refuses it, the agent must not look dead. So this module ignores mistakes in
-//! other keys.
+//! A running agent keeps its configuration when it refuses a changed file. Probes of this agent must not fail because of that
+//! file, so this module ignores mistakes in other keys.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use seawall_config::{Document, values};
 use super::addresses::{ADDRESS, ADMIN_PORT, loopback};
 use super::file::{ConfigFileError, read_text};
 
-/// The path of the admin socket in the manifests that define one. It is used if the file cannot be read or parsed.
+/// The path of the admin socket in the shipped manifests. Probes try this socket if the configuration file cannot be read or
+/// parsed.
 const USUAL: &str = "/run/seawall/admin.sock";
 
 /// The TCP address and the socket file of the admin server.

@@ -1,4 +1,4 @@
-//! Writes the effective configuration as YAML, for `check`. Reading the output gives the same configuration.
+//! Writes the effective configuration as YAML, for `check`. An agent that reads this YAML has the same configuration.
 //!
 //! Each section serialises itself with serde. This module writes the tables. It writes scalars and lists as JSON, which is valid
 //! YAML.

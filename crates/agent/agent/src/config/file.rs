@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use seawall_config::{ValidationErrors, values};
 use seawall_core::file;
 
-/// The reason for which a configuration file cannot be used.
+/// The reason why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigFileError {
     #[error("cannot read the configuration {path}: {reason}")]
@@ -15,8 +15,8 @@ pub(crate) enum ConfigFileError {
 }
 
 impl ConfigFileError {
-    /// Returns the error without the file's content, which may be secret. Use it if the reader of the error may not read the
-    /// file.
+    /// Returns the error text without the file's content, which can be secret. Use it where people who are not allowed to read
+    /// the file see the error.
     pub(crate) fn redacted(&self) -> String {
         match self {
             Self::Unreadable { .. } => self.to_string(),

@@ -1,4 +1,4 @@
-//! The `limits` section: the maximum that clients may hold open, and for how long.
+//! Reads the section `limits`: how much clients can hold open, and for how long.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::dump::count_or_auto;
 
-/// The maximum that a pod may hold open, and for how long.
+/// The limits on clients' connections, waits and requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LimitsConfig {
-    /// The maximum number of connections. `None` allows as many as memory and open files permit.
+    /// The maximum number of connections of all pods together. `None` allows as many as memory and open files permit.
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections: Option<u32>,
-    /// The maximum number of connections per pod. `None` allows a share of all connections.
+    /// The maximum number of connections of one pod. `None` allows 1,024 (`resource_limits`).
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections_per_pod: Option<u32>,
     #[serde(serialize_with = "span")]

@@ -1,9 +1,9 @@
-//! The configuration file: parses the text to checked values, and reports all mistakes at once.
+//! Parses the configuration file into checked values, and reports all mistakes at once.
 //!
-//! The values that this module returns need no further check. It knows YAML and value ranges. It opens only the configuration
-//! file and the files named there (`identity` opens the identity file). It resolves no host names. Each cloud's crate reads the
-//! cloud's own section. `default.yaml` is the documentation and the source of `config-default`. A test keeps it equal to the
-//! defaults here.
+//! The values that this module returns need no further check. The module opens only the configuration file: `clouds` and
+//! `identity` open the files that the configuration names. The module resolves no host names. Each cloud's folder in the crate
+//! `clouds` reads the cloud's own section. `default.yaml` documents every key, and `config-default` prints it. A test compares it
+//! with the defaults in the code.
 
 mod addresses;
 mod admin_address;
@@ -69,7 +69,7 @@ pub(crate) enum ThreadCount {
 }
 
 impl AgentConfig {
-    /// Reads and checks a file. Relative paths in the file are relative to its folder.
+    /// Reads and checks a file. Relative paths in the file start at the file's folder.
     ///
     /// # Errors
     /// The file cannot be read or has mistakes; the error lists all of them.
@@ -77,7 +77,7 @@ impl AgentConfig {
         Self::load_for(path, &DownwardApi::from_env())
     }
 
-    /// Checks the text of this file.
+    /// Checks `text`, which is the content of the file at `path`.
     ///
     /// # Errors
     /// The text has mistakes; the error lists all of them.
@@ -147,14 +147,14 @@ const MOVED: [(&str, &str); 3] = [
     ("conceal", "conceal.upstream is now google.upstreamUrl"),
 ];
 
-/// Rejects each moved key and names its new place. Returns true if there was one.
+/// Rejects each key that has moved, and names its new place. Returns true if the file has such a key.
 fn refuse_old_keys(root: &DocumentTable<'_>) -> bool {
     MOVED.iter().filter(|(key, now)| root.reject_moved(key, now)).count() > 0
 }
 
 const LEVEL: &str = "error, warn, info or debug";
 
-/// Returns the listen addresses, each with the node that names its dialects, if present.
+/// Returns the listen addresses, each with the part of the document that lists its dialects, if the file has this list.
 fn addresses<'d>(
     node: &DocumentNode<'d>,
     downward: &DownwardApi,

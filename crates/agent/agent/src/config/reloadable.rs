@@ -1,8 +1,8 @@
 //! Defines the keys that a reload can change while the agent runs, and the keys that need a restart.
 //!
-//! If one changed key in a file needs a restart, the agent refuses the whole file. So the configuration in force always comes
-//! from one file, never from a mixture of two. Every key has a class, here or in its cloud's section. A key without a class needs
-//! a restart, and a test fails for it.
+//! If one changed key in a file needs a restart, the agent refuses the whole file. The configuration in force is therefore always
+//! one version of the file, never a mixture of two. Every key has a class: it is reloaded, or it needs a restart. This module and
+//! each cloud's section list the classes. A key that is not in a list needs a restart, and a test fails because of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::AgentConfig;
 
 /// The keys outside the clouds' sections that need a restart. Each cloud's section classifies its own keys. The process takes its
-/// sockets, threads, privileges and memory limits once at the start, before it drops privileges. The identity strategy is also
-/// fixed, because it decides the client of each open connection.
+/// sockets, threads, privileges and memory limits once at the start, before it drops privileges. The identity strategy cannot
+/// change, because it has identified the client of each open connection.
 const OF_THE_PROCESS: &[&str] = &[
     "admin",
     "adminSocket",

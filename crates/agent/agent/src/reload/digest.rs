@@ -1,4 +1,4 @@
-//! The digest of a file's content. It distinguishes versions of the file.
+//! Computes the digest of a file's content, which distinguishes versions of the file.
 
 use std::fmt;
 

@@ -1,16 +1,17 @@
 //! Decides when to read the configuration file again, by a `stat` once a second.
 //!
 //! The watcher intentionally polls instead of using inotify:
-//! - In a mounted ConfigMap, a change swaps a link next to the file. Other tools rename a file over it or write into it, and the
-//!   path may contain links to other folders. An inotify watcher must watch all of these and follow their changes; `stat`
-//!   resolves them by itself.
-//! - Inotify instances count against a limit per user that the node's other agents use up (`max_user_instances` is 128). Some
-//!   file systems report nothing.
+//! - When a mounted ConfigMap changes, the kubelet swaps a link next to the file. Other tools rename a new file over the old
+//!   file, or write into the old file. The path can contain links to other folders. An inotify watcher must watch all these links
+//!   and folders, and follow their changes. `stat` resolves links by itself.
+//! - The kernel limits the number of inotify instances per user (`max_user_instances` is 128), and other programs on the node use
+//!   them up. On some file systems, inotify reports no changes.
 //! - A `stat` is one system call of a few microseconds, on a thread that wakes four times a second anyway.
 //!
-//! The agent reads a file only after two successive `stat` calls found it unchanged. So it neither applies a half-written file
-//! nor reports it as a mistake. A change takes effect after one to two seconds. The last write is then at least one second old,
-//! which exceeds the resolution of file systems' clocks. So a later write always changes the stamp.
+//! The agent reads the file only after two successive `stat` calls returned the same stamp. A file that is only half written is
+//! therefore neither applied nor reported as a mistake. A change takes effect after one to two seconds. When the agent reads the
+//! file, the last write is at least one second old. This is longer than the resolution of file systems' clocks, so every later
+//! write changes the stamp.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -57,7 +58,7 @@ impl FileWatcher {
         is_settled && self.read.replace(now) != Some(now)
     }
 
-    /// Forgets all stamps. So the file is read again once two checks find it unchanged.
+    /// Forgets all stamps. The agent then reads the file again as soon as two checks return the same stamp.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }

@@ -10,19 +10,19 @@
 //! report the refusal.
 //!
 //! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] gives the reasons):
-//! 1. Build the new clouds. They take over everything that the sections do not change: a broker with all its leases, session
-//!    token keys, rates, and counters.
+//! 1. Build the clouds of the new configuration. They take over from the old clouds everything that the sections do not change: a
+//!    broker with all its leases, session token keys, rates, and counters.
 //! 2. Fetch the leases that the new configuration needs, while the old configuration still answers.
-//! 3. Clear the pods' entitlements at the changed clouds. For a moment they are undecided.
+//! 3. Clear the pods' entitlements at the changed clouds. Until step 5 they are undecided, and requests to these clouds wait.
 //! 4. Switch each traffic thread to the dialects of the new configuration.
 //! 5. Decide the pods' entitlements under the new configuration.
 //!
-//! If a file removes something, the removal takes effect at the swap: at once if no lease must be fetched, and otherwise at most
+//! If a file takes something away from pods, they lose it in step 3: at once if no lease must be fetched, and otherwise at most
 //! [`AHEAD`] later.
 //!
-//! Reloads run one at a time: if the file changes during a reload, it is read afterwards. A shutdown ends the checks. A reload in
-//! progress is completed, because pods wait between its steps. The module does not know the meaning of keys, and it does not know
-//! pods.
+//! Reloads run one at a time: if the file changes during a reload, the reloader reads it afterwards. A shutdown ends the checks,
+//! and the reloader completes a reload in progress, because pods wait between its steps. The module does not know the meaning of
+//! keys, and it does not know pods.
 
 mod digest;
 mod file_watch;
@@ -56,9 +56,8 @@ use seawall_identity::entitlement_swap::{RefetchTasks, SwapCommand};
 pub(crate) use status::ReloadStatus;
 use status::{RefusedConfig, ReloadOutcome, format_time};
 
-/// The time limit to prefetch credentials that pods hold and that the new configuration replaces. It is enough for all
-/// credentials of a full node at the initial rate of a broker. The agent fetches the remaining credentials when pods request
-/// them.
+/// The time limit to prefetch credentials that pods hold and that the new configuration replaces. At the initial rate of a
+/// broker, it is enough for all credentials of a full node. The agent fetches the remaining credentials when pods request them.
 const AHEAD: Duration = Duration::from_secs(10);
 
 /// The time limit for a traffic thread to switch to another configuration. The switch takes microseconds, or longer if the CPU
@@ -85,7 +84,7 @@ impl LoadedConfig {
     }
 }
 
-/// The function that creates, from a configuration and its clouds, the dialect builder of one thread and the limits of one
+/// The function that takes a configuration and its clouds, and returns the dialect builder of one thread and the limits of one
 /// client.
 pub(crate) type ReloadDialectFn =
     Box<dyn Fn(&AgentConfig, &Arc<Clouds>) -> (BuildDialectsFn<PodEntry>, ClientLimits) + Send + Sync>;
@@ -113,11 +112,11 @@ pub(crate) struct Reloader {
     /// The annotations that the agent has watched since its start.
     watched: Vec<AnnotationKeys>,
     own_pod: Option<PodUid>,
-    /// The content that was refused last. Also its event message, until the event is reported.
+    /// The digest of the file that was refused last, and the message of its event until the event is reported.
     refused: Option<(Digest, Option<String>)>,
 }
 
-/// The reason for which a file is refused.
+/// The reason why the agent refuses a file.
 enum ReloadError {
     Mistaken(ConfigFileError),
     NeedsRestart(Vec<String>),
@@ -141,7 +140,7 @@ impl ReloadError {
         }
     }
 
-    /// Returns the reason for readers who may not read the file.
+    /// Returns the reason without the file's content, for readers who are not allowed to read the file.
     fn in_short(&self) -> String {
         match self {
             Self::Mistaken(error) => error.redacted(),
@@ -179,7 +178,8 @@ impl Reloader {
                     }
                 }
                 () = asked.notified() => {
-                    // SIGHUP says that the file is complete. If the file has a mistake now, it may be correct in a moment.
+                    // SIGHUP says that the file is complete, so read it at once. If it has a mistake, it can still be half
+                    // written: read it again later.
                     if !self.read(true).await {
                         looks.reset();
                     }
@@ -189,9 +189,8 @@ impl Reloader {
         }
     }
 
-    /// Reads the file and applies or refuses it. Returns false if the file must be read again. This happens if the read timed
-    /// out, or if the file has a mistake after a SIGHUP (`is_asking`). Such a mistake is not reported yet; every other result is
-    /// reported.
+    /// Reads the file, and applies or refuses it. Returns false if the file must be read again: the read timed out, or the file
+    /// has a mistake after a SIGHUP (`is_asking`). Such a mistake is not reported yet; every other result is reported.
     async fn read(&mut self, is_asking: bool) -> bool {
         let path = self.path.clone();
         let loaded = match disk_thread::run_with_timeout(move || load(path)).await {
@@ -266,8 +265,8 @@ impl Reloader {
         self.reach.status.record_refused(outcome, RefusedConfig { digest, at, reason });
     }
 
-    /// Reports the refusal as an event on the agent's own pod or on its node. If there was no room for the event, the next check
-    /// reports it again.
+    /// Reports the refusal as an event on the agent's own pod or on its node. If the event queue has no room, the next check
+    /// reports the refusal again.
     fn report_refusal(&mut self) {
         let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster, &self.refused) else { return };
         let snapshot = cluster.pods().snapshot();
@@ -301,7 +300,7 @@ impl Reloader {
                 self.speak(next, &clouds.current()).await?;
             }
         } else {
-            // This reads the files named in the sections.
+            // `with_config` reads the files that the sections name, so it runs on a disk thread.
             let (before, sections, those) = (clouds.current(), next.clouds.clone(), changed.clone());
             let (clock, runtime) = (clock.clone(), runtime.clone());
             let others = disk_thread::run_with_timeout(move || {
@@ -337,7 +336,7 @@ impl Reloader {
             self.reach.clouds.replace(clouds);
             spoken.send(()).map_err(|()| anyhow::anyhow!(STOPPED))?;
         } else {
-            // The pods keep their old entitlements.
+            // The dropped sender tells the entitlement store that the pods keep their old entitlements.
             drop(spoken);
         }
         is_made.await.context(STOPPED)?;
@@ -378,12 +377,11 @@ impl Reloader {
     }
 }
 
-/// The error if the thread that keeps the pods has ended.
+/// The error text if the thread that keeps the pods' entitlements has ended.
 const STOPPED: &str = "the agent is shutting down";
 
-/// Sends an update to each of these threads and waits until all have applied it, for at most [`SPEAKING`]. Returns true if all
-/// have applied it. It does not wait for a thread that has ended, because such a thread serves no client. A slow thread applies
-/// its updates in order.
+/// Sends an update to each thread, and waits at most [`SPEAKING`] until all threads have applied it. Returns true if they have.
+/// Ignores a thread that has ended, because such a thread serves no client. A slow thread applies its updates in order.
 async fn told_all(
     threads: &[mpsc::UnboundedSender<ThreadUpdate<PodEntry>>],
     speaks: impl Fn() -> (BuildDialectsFn<PodEntry>, ClientLimits),

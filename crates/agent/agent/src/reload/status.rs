@@ -1,5 +1,5 @@
-//! The reported state of the configuration: its digest, the time when it came into force, and a refused file. It never contains
-//! the content.
+//! Keeps the reported state of the configuration: its digest, the time when it came into force, and a refused file. The state
+//! never contains a file's content.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -123,7 +123,7 @@ impl ReloadStatus {
         counters(out, "seawall_config_reloads", help, outcomes)
     }
 
-    /// Locks the state. A scrape reads several related values, and the lock is held while they are copied.
+    /// Locks the state. A scrape copies several related values under one lock, so that they match.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

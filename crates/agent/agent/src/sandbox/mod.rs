@@ -1,18 +1,19 @@
 //! Drops privileges before the process serves the first byte.
 //!
-//! The process keeps tokens in memory. A core dump or a debugger of the same user would copy them. So the process is not dumpable
-//! (`prctl(2)`, PR_SET_DUMPABLE), which also restricts `/proc/PID/mem` to root. It can never gain privileges through a
-//! set-user-ID program (PR_SET_NO_NEW_PRIVS). The process needs its initial privileges (binding port 80, opening BPF maps) only
-//! at the start. So it drops all capabilities, except those that the redirect needs.
+//! The process keeps tokens in memory, and a core dump or a debugger of the same user would copy them. The process therefore
+//! makes itself not dumpable (`prctl(2)`, PR_SET_DUMPABLE), which also restricts `/proc/PID/mem` to root. It can never gain
+//! privileges through a set-user-ID program (PR_SET_NO_NEW_PRIVS). It needs its initial privileges only at the start, to bind
+//! port 80 and to open BPF maps. After the start it drops all capabilities, except those that the redirect needs.
 //!
-//! Last, it installs a list of its system calls and their permitted arguments ([`seccomp`], the list: [`syscalls`]). Code that an
-//! attacker injects into this process can make no other calls. So it can start no program, write no file, create no namespace,
-//! attach no debugger, load nothing into the kernel, and make no memory executable.
-//! - Some calls come only from an attacker's code. They end the process at once. An operator sees a container that ends by SIGSYS
-//!   (exit code 159), and the call's number in the kernel's log.
+//! Last, the process installs a seccomp filter ([`seccomp`]) with a list of the system calls that it needs and of their permitted
+//! arguments ([`syscalls`]). Code that an attacker injects into this process can make no other calls. Such code cannot start a
+//! program, write to an existing file, create a namespace, attach a debugger, load anything into the kernel, or make memory
+//! executable. It can create a file only if the configuration makes the agent write one (`aws.imds.tokenKeyFile`).
+//! - Some calls can come only from an attacker's code. The kernel then ends the process at once. An operator sees a container
+//!   that ended by SIGSYS (exit code 159), and the call's number in the kernel's log.
 //! - Every other call that is not on the list fails with EPERM, and the agent continues. A C library may need such a call in a
-//!   case that no test reached. An agent that ended for that reason could end on every node at once, which would harm pods more
-//!   than a refused call helps an attacker. The code that made the call reports an ordinary failure ("os error 1"). With
+//!   case that no test reached. If such a call ended the agent, it could end the agents of all nodes at once. That would harm
+//!   pods more than it would hinder an attacker. The code that made the call reports an ordinary failure ("os error 1"). With
 //!   `seccomp: log`, the kernel's log names each such call.
 
 mod seccomp;
@@ -32,9 +33,9 @@ pub(crate) use syscalls::SyscallProfile;
 pub(crate) enum Seccomp {
     /// The kernel refuses these calls.
     Enforce,
-    /// The kernel logs these calls and allows them. Use it to find calls that only some machines need.
+    /// The kernel logs these calls and allows them. This setting finds calls that only some machines need.
     Log,
-    /// No list is installed. Use it for kernels without seccomp filters.
+    /// The process installs no filter. This setting is for kernels without seccomp filters.
     None,
 }
 
@@ -55,7 +56,7 @@ impl Seccomp {
     /// Installs the filter for all threads, present and future. Call it after [`harden_process`].
     ///
     /// # Errors
-    /// The kernel refused. Serving without the filter would break a promise of THREAT-MODEL.md.
+    /// The kernel refused the filter. The agent must not serve without it, because THREAT-MODEL.md promises it.
     pub(crate) fn install(self, needs: SyscallProfile) -> anyhow::Result<()> {
         match self {
             Self::Enforce => seccomp::enforce(needs),
@@ -76,7 +77,7 @@ impl Seccomp {
 /// later.
 ///
 /// # Errors
-/// The kernel refused a step. Serving without it would break a promise of THREAT-MODEL.md.
+/// The kernel refused a step. The agent must not serve without this step, because THREAT-MODEL.md promises it.
 pub(crate) fn harden_process(kept: CapabilitySet) -> io::Result<()> {
     drop_privileges(kept)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;

@@ -1,8 +1,9 @@
 //! Compiles the list of `syscalls` to BPF programs for the kernel, and installs them.
 //!
-//! Only the sandbox uses this module. The module knows just one system call by name. A program has one result for all calls that
-//! it names. So there are three programs, and the kernel applies the strictest result (seccomp(2)). Since 5.11 the kernel runs no
-//! program for calls that are allowed with any arguments: it records these calls as one bit each.
+//! Only the sandbox uses this module. The module itself names only one system call, `clone3`. A program gives one result to all
+//! calls on its list and another result to all other calls. The agent needs four results, so it installs three programs, and the
+//! kernel applies the strictest result (seccomp(2)). Since Linux 5.11 the kernel runs no program for calls that are allowed with
+//! any arguments: it records each of these calls as one bit.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::syscalls::{ArgFilter, ArgFilters, FATAL_CALLS, SyscallProfile, Syscal
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-/// Refuses calls that are not on the list, for every present and future thread. It cannot be undone.
+/// Refuses calls that are not on the list, for every present and future thread. The process cannot undo this.
 ///
 /// # Errors
 /// The kernel has no seccomp filters, or a thread already has its own filter.
@@ -25,7 +26,8 @@ pub(super) fn enforce(needs: SyscallProfile) -> anyhow::Result<()> {
     enforced(needs, std::env::consts::ARCH)?.iter().try_for_each(start)
 }
 
-/// Returns the programs in the order of installation. The program with the list is last, because it refuses further filters.
+/// Returns the programs in the order of installation. The program with the list is last, because it refuses the call that
+/// installs further programs.
 fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfProgram; 3]> {
     let program = |calls: Vec<SyscallRule>, other, named| program(calls, other, named, architecture);
     let unknown = program(vec![(libc::SYS_clone3, &[])], SeccompAction::Allow, refusal(libc::ENOSYS))?;

@@ -1,9 +1,9 @@
 //! Lists the system calls that the serving agent makes, by name. The kernel refuses all other calls.
 //!
-//! The list comes from running the whole test suite under `strace`, built for glibc and for musl. Reading both libraries added
-//! the calls that come late: name lookups, a panic, the exit. Numbers differ between architectures, names do not. x86-64 has some
-//! calls that newer architectures never had, and both C libraries still use them there. The module `seccomp` compiles the list to
-//! programs for the kernel.
+//! Most of the list comes from runs of the whole test suite under `strace`, built for glibc and for musl. The source code of both
+//! libraries showed further calls, for name lookups, a panic and the exit. The numbers of calls differ between architectures, the
+//! names do not. x86-64 has some calls that newer architectures never had, and both C libraries still make them there. The module
+//! `seccomp` compiles the list to programs for the kernel.
 
 use nix::libc::{self, c_int, c_long};
 
@@ -92,7 +92,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
-    // Threads, signals and the exit. Threads may drop capabilities late; they can no longer gain any.
+    // Threads, signals and the exit. Threads can drop capabilities while the agent serves; they can no longer gain any.
     libc::SYS_capget,
     libc::SYS_capset,
     libc::SYS_set_robust_list,
@@ -111,8 +111,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_getrandom,
     libc::SYS_uname,
     libc::SYS_sysinfo,
-    // A separate filter answers this call with ENOSYS. Its arguments are in memory, where a filter cannot read them. C libraries
-    // then use `clone` instead.
+    // A separate filter answers `clone3` with ENOSYS, because its arguments are in memory, where a filter cannot read them. C
+    // libraries then use `clone` instead.
     libc::SYS_clone3,
 ];
 
@@ -162,11 +162,11 @@ const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 const FIOCLEX: u64 = 0x5451;
 
-/// The `prctl` option (Linux, `include/uapi/linux/prctl.h`) that the library does not define.
+/// A `prctl` option (Linux, `include/uapi/linux/prctl.h`) that the crate `libc` does not define.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
-/// The calls that are allowed with certain arguments only. Unix sockets are excluded: glibc uses one to query a name cache, and
-/// works without it.
+/// The calls that are allowed with certain arguments only. Unix sockets are excluded: glibc uses a Unix socket to query a name
+/// cache, and works without this cache.
 const IN_A_WAY: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, FOR_READING)]]),
     #[cfg(target_arch = "x86_64")]
@@ -179,7 +179,7 @@ const IN_A_WAY: &[SyscallRule] = &[
         &[
             &[(0, IPV4), (1, STREAM)],
             &[(0, IPV6), (1, STREAM)],
-            // DNS queries, and the check which of the found addresses can be reached.
+            // UDP sockets for DNS queries, and for the C library's check which of the found addresses are reachable.
             &[(0, IPV4), (1, DATAGRAM)],
             &[(0, IPV6), (1, DATAGRAM)],
             &[
@@ -208,7 +208,7 @@ const IN_A_WAY: &[SyscallRule] = &[
             &[(0, ArgFilter::Equal(PR_GET_AUXV))],
         ],
     ),
-    // A program aborts itself with these calls.
+    // The C libraries abort the process with these calls.
     (libc::SYS_tgkill, &[&[(2, ArgFilter::Equal(libc::SIGABRT as u64))]]),
     (libc::SYS_tkill, &[&[(1, ArgFilter::Equal(libc::SIGABRT as u64))]]),
     // Reading resource limits, not setting them.
@@ -230,11 +230,12 @@ const MAPS: &[SyscallRule] = &[
             &[(0, ArgFilter::Equal(MAP_COMMANDS[3]))],
         ],
     ),
-    // Agents take turns with a file lock.
+    // A file lock makes the agents of a node write the maps one after the other.
     (libc::SYS_flock, &[]),
 ];
 
-/// The number of `renameat` (Linux, `include/uapi/asm-generic/unistd.h`). The library does not define it for glibc on aarch64.
+/// The number of `renameat` (Linux, `include/uapi/asm-generic/unistd.h`). The crate `libc` does not define it for glibc on
+/// aarch64.
 #[cfg(target_arch = "aarch64")]
 const RENAMEAT: c_long = 38;
 #[cfg(not(target_arch = "aarch64"))]
@@ -255,8 +256,8 @@ const WRITING: &[SyscallRule] = &[
     (libc::SYS_rename, &[]),
 ];
 
-/// The calls that the agent never makes, and that an attacker makes first. They end the process, because an attacker then
-/// controls it. Other calls that are not on the list only fail, because a C library may make them in a case that no test reached.
+/// The calls that the agent never makes, and that an attacker makes first. They end the process, because an attacker controls it
+/// by then. Other calls that are not on the list only fail, because a C library may make them in a case that no test reached.
 pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     // Another program or another process.
     (libc::SYS_execve, &[]),

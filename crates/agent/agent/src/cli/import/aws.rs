@@ -1,6 +1,7 @@
-//! The AWS part of the import, for both tools: the keys of the section `aws`, and the rule that sends requests to a node's agent.
+//! Translates what the flags of both tools have in common: keys of the section `aws`, and the rule that sends requests to the
+//! agent.
 //!
-//! Only the tools' tables use this module. `mod.rs`, `config_builder` and `flags` contain no configuration key of a cloud.
+//! Only `kiam` and `kube2iam` use this module. `mod.rs`, `config_builder` and `flags` contain no configuration key of a cloud.
 
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
                 "if a role's maximum is shorter, the agent requests that maximum; a session of a chained role always lasts one hour",
             );
         }
-        // An invalid value is passed on: the configuration's parser reports what it expects.
+        // Keep an invalid value: the configuration's parser then reports it with the expected value.
         None => draft.set("aws.session.duration", text),
     }
 }

@@ -1,6 +1,6 @@
-//! Parses the command lines of other tools with the help of their known flags.
+//! Parses the command lines of other tools. Each tool's file lists the flags that the tool knows.
 //!
-//! The module knows the flag syntax of kingpin (KIAM) and pflag (kube2iam). It knows no flag by name.
+//! The module knows the flag syntax of kingpin (KIAM) and pflag (kube2iam), and no flag by name.
 
 use super::config_builder::ConfigBuilder;
 
@@ -11,7 +11,7 @@ pub(super) struct SourceTool {
     pub(super) word: &'static str,
     /// The tool's name for sentences.
     pub(super) title: &'static str,
-    /// The words between flags that have no meaning: the program and its subcommands.
+    /// The words that can stand between flags and have no effect: the program and its subcommands.
     pub(super) words: &'static [&'static str],
     pub(super) flags: &'static [&'static [ToolFlag]],
     /// The options for values that the tool detects at run time. They precede `--` on the command line.
@@ -111,8 +111,8 @@ impl ToolFlag {
 /// Returns the flags of a command line, in their order.
 ///
 /// # Errors
-/// The tool does not have a flag; the error lists all such flags. If all flags are known, the error lists all other misplaced
-/// words.
+/// A flag is unknown; the error lists all unknown flags. If all flags are known, the error lists all misplaced words and
+/// invalid values.
 pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<GivenFlag<'a>>, Vec<String>> {
     let (mut given, mut unknown, mut misplaced) = (Vec::new(), Vec::new(), Vec::new());
     let mut rest = args.iter().map(String::as_str).peekable();
@@ -140,7 +140,7 @@ pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<Give
             None => misplaced.push(format!("--{}: expected a value", flag.name)),
         }
     }
-    // Without this rule, the value of an unknown flag would be reported as a misplaced word.
+    // A misplaced word can be the value of an unknown flag, so do not report both.
     let mistakes = if unknown.is_empty() { misplaced } else { unknown };
     if mistakes.is_empty() { Ok(given) } else { Err(mistakes) }
 }

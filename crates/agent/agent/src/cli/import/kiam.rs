@@ -18,12 +18,12 @@ pub(super) const KIAM: SourceTool = SourceTool {
     finish,
 };
 
-/// The remark on an unanchored expression. The agent refuses paths that lead to credentials, even if an expression allows them.
+/// The remark on an unanchored expression.
 const UNANCHORED: &str = "KIAM matches part of a path, the agent matches the whole path; the translation has the same meaning. Narrow \
                           aws.imds.passthroughPaths to the paths that pods need. The agent never passes on credentials, and passes on \
                           user-data and managed-ssh-keys only for an expression that names them";
 
-/// The remark on user data. On most clusters it contains the credentials with which a node joins.
+/// The remark on user data. On most clusters, user data contains the credentials with which a node joins.
 const SECRET: &str = "it lets every pod read the user data, which holds the credentials with which nodes join the cluster. Remove it \
                       from aws.imds.passthroughPaths unless pods need it";
 
@@ -168,8 +168,8 @@ fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
     if ["user-data", "managed-ssh-keys"].iter().any(|secret| expression.contains(secret)) {
         draft.remark(SECRET);
     }
-    // An invalid expression could become valid in parentheses, with another meaning. Pass it on, so that the configuration's
-    // parser rejects it.
+    // In parentheses, an invalid expression could become a valid one with another meaning. Keep it as it is: the configuration's
+    // parser then rejects it.
     if Pattern::new(expression).is_err() {
         draft.set("aws.imds.passthroughPaths", vec![expression]);
         return;

@@ -1,10 +1,10 @@
 //! `seawall-agent import`: translates the command line of KIAM or kube2iam to an equivalent configuration.
 //!
-//! The printed configuration is valid. The configuration's own parser checks it first, and errors name the flag of an invalid
-//! value. KIAM and kube2iam detect some values at run time. These values must be given as options, because a guess could pick
+//! The printed configuration is valid: the configuration's own parser checks it first. Errors name the flag that has an invalid
+//! value. KIAM and kube2iam detect some values at run time. For these values `import` needs options, because a guess could pick
 //! another account. For a flag without an equivalent, a remark says what to do instead. An unknown flag is an error, because the
-//! import would lose its meaning. Each tool's file and its cloud's file define the keys and the required settings. Only `main`
-//! calls this module.
+//! import cannot translate its effect. Each tool's file and `aws` define the keys and the required settings. Only `main` calls
+//! this module.
 
 mod aws;
 mod config_builder;
@@ -130,7 +130,7 @@ pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportEr
         return Err(ImportError(open));
     }
     let yaml = draft.yaml(tool.title);
-    // Any node name is valid here, because each node's agent reads its own name from NODE_NAME.
+    // The parser needs the name of a node. Any name is right here, because each node's agent reads its own name from NODE_NAME.
     AgentConfig::parse(&yaml, Path::new(""), &DownwardApi::for_node("node"))
         .map_err(|mistakes| ImportError(draft.explain_errors(&mistakes)))?;
     Ok(ImportedConfig { yaml, remarks: draft.remarks() })

@@ -1,7 +1,7 @@
 //! `seawall-agent redirect`: lets an operator attach, inspect and detach the redirect. Only `main` calls this module.
 //!
-//! It runs one command and ends. It opens no listener, reads no configuration, and does not contact the serving agent. Attached
-//! programs intentionally stay after this process has ended.
+//! The process runs one command and ends. It opens no listener, reads no configuration, and does not contact the serving agent.
+//! Attached programs intentionally stay attached after the process has ended.
 
 mod node_paths;
 mod print_rules;
@@ -31,8 +31,8 @@ Usage:
   seawall-agent redirect detach [--bpffs DIR]
       Detach everything. If nft is installed, also remove the drop rules. Pods then reach the real metadata server.
   seawall-agent redirect print drop-rules
-      Print rules for the host's network namespace. They drop forwarded packets to metadata addresses, except DNS.
-      Such packets bypass the programs: raw packets, and packets of gVisor and Kata pods.
+      Print rules for the host's network namespace. The rules drop forwarded packets to metadata addresses, except DNS.
+      The programs do not see such packets: raw packets, and packets of gVisor and Kata pods.
       Example: seawall-agent redirect print drop-rules | nft -f -
   seawall-agent redirect print dnat-rules --node-address ADDRESS [--node-address ADDRESS] --metadata-port PORT
                                           [--containers-port PORT] [--agent-pod-uid UID] [PATHS]
@@ -141,7 +141,7 @@ fn attached(
         site = site.limit_conflict_check_to(outermost);
     }
     let outcome = attach(&pins, &site)?;
-    // Load the drop rules after the programs. By then the affected pods already connect to the agent.
+    // Load the drop rules after the programs. By then the programs already send pods' connections to the agent.
     if drop_rules {
         nft_rules::apply(&nft_rules::drop_rules())
             .context("the programs are attached, but the drop rules are not loaded")?;
@@ -167,7 +167,8 @@ fn told(places: &NodePaths) -> anyhow::Result<String> {
 fn detached(places: &NodePaths) -> anyhow::Result<String> {
     match places.pins() {
         Ok(pins) => detach(&pins)?,
-        // Nothing was ever pinned there. The command must also succeed on a node where the agent could not start.
+        // Without a BPF file system, no program was ever pinned there. `detach` must also succeed on a node where the agent could
+        // not start.
         Err(redirect::Error::NoBpffs { path }) => {
             return Ok(format!(
                 "no BPF file system is mounted at {}, so nothing is pinned there\n",

@@ -64,7 +64,7 @@ pub(super) fn print_or_write(rules: &str, output: Option<&Path>) -> anyhow::Resu
     Ok(format!("written: {}\n", file.display()))
 }
 
-/// Returns the DNAT rules. The node may lack cgroup v2; then the rules cannot match hostNetwork pods.
+/// Returns the DNAT rules. On a node without cgroup v2, the rules cannot match hostNetwork pods.
 fn dnat_rules(
     places: &NodePaths,
     agent: &AgentAddress,
