@@ -1,4 +1,4 @@
-{{/* Each node runs one agent, so a cluster has one release: names are fixed, and Helm refuses a second owner of cluster-wide objects. */}}
+{{/* A cluster has one release, because each node runs one agent. Names are fixed: Helm refuses a second release that owns the same objects. */}}
 
 {{- define "seawall.labels" -}}
 app.kubernetes.io/name: seawall-agent
@@ -8,7 +8,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{/* The labels that select the agents' pods, and no pod of the uninstall hook. */}}
+{{/* The labels that select the agents' pods, but not the pods of the uninstall hook. */}}
 {{- define "seawall.selector" -}}
 app.kubernetes.io/name: seawall-agent
 app.kubernetes.io/component: agent
@@ -23,7 +23,7 @@ app.kubernetes.io/component: agent
 {{- end -}}
 {{- end }}
 
-{{/* Set if two agents can run on one node at the same time, because neither needs a port of the other. */}}
+{{/* Set if two agents can run on one node at the same time, because each agent takes free ports. */}}
 {{- define "seawall.hasSurge" -}}
 {{- if eq .Values.mode "kernel" }}true{{ end -}}
 {{- end }}
@@ -37,7 +37,7 @@ app.kubernetes.io/component: agent
 {{- if and .Values.config.aws .Values.sessionTokenKeys.hostPath }}/var/lib/seawall{{ end -}}
 {{- end }}
 
-{{/* Paths of the BPF file system and of the cgroup tree in the containers. Not below /sys, where AppArmor profiles of runtimes deny writing. */}}
+{{/* Paths of the BPF file system and of the cgroup tree in the containers. AppArmor profiles of runtimes deny writing below /sys. */}}
 {{- define "seawall.redirectPlaces" -}}
 - --bpffs=/bpf
 - --cgroup-root=/host/cgroup
@@ -89,7 +89,7 @@ imagePullSecrets: {{ toJson . }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-# The cloud's names, without waiting for the cluster's DNS.
+# The agent resolves the names of cloud services with the node's name servers, so it does not wait for the cluster's DNS.
 dnsPolicy: Default
 enableServiceLinks: false
 securityContext:
@@ -146,7 +146,7 @@ securityContext:
       mountPath: /rules
       readOnly: true
     {{- if index . 2 }}
-    # nft looks up the pods' cgroup there. A container's own view does not have it.
+    # nft looks up the pods' cgroup below /sys/fs/cgroup. The container's own cgroup tree does not contain the pods' cgroup.
     - name: cgroup
       mountPath: /sys/fs/cgroup
       readOnly: true
@@ -196,7 +196,7 @@ securityContext:
 {{- toJson $kept -}}
 {{- end }}
 
-{{/* Fails for values that cannot work, before anything is created. Each message has the value, the reason and what was expected. */}}
+{{/* Fails for values that cannot work, before Helm creates anything. Each message has the value, the reason and what was expected. */}}
 {{- define "seawall.refusals" -}}
 {{- $config := .Values.config -}}
 {{- range list "listen" "admin" "adminSocket" -}}

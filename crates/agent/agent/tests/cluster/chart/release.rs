@@ -168,7 +168,7 @@ fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_lef
     for (mode, says) in [
         ("kernel", "The drop rules are NOT loaded"),
         ("nft", "--metadata-port 8988 | nft -f -"),
-        ("address", "This\nchart does not add it"),
+        ("address", "This chart does not add addresses"),
         ("none", "169.254.169.254:80 to port 8988"),
     ] {
         let notes = cluster.bring("install", &["--dry-run=server", &format!("--set=mode={mode}")]);
