@@ -24,8 +24,8 @@ const UNANCHORED: &str = "KIAM matches part of a path, the agent matches the who
                           user-data and managed-ssh-keys only for an expression that names them";
 
 /// The remark on user data. On most clusters, user data contains the credentials with which a node joins.
-const SECRET: &str = "it lets every pod read the user data, which holds the credentials with which nodes join the cluster. Remove it \
-                      from aws.imds.passthroughPaths unless pods need it";
+const SECRET: &str = "this expression lets every pod read the user data, which holds the credentials with which nodes join the cluster. \
+                      Remove the expression from aws.imds.passthroughPaths unless pods need it";
 
 const AGENT: &[ToolFlag] = &[
     ToolFlag::with_value("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
@@ -55,7 +55,7 @@ const SERVER: &[ToolFlag] = &[
     ToolFlag::with_value("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
     ToolFlag::unsupported_boolean(
         "role-base-arn-autodetect",
-        "the agent does not detect the base: it is all roles of the account that --account names",
+        "the agent does not detect the base of role ARNs: the base covers all roles of the account that --account names",
     ),
     ToolFlag::with_value("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
     ToolFlag::with_value("session-duration", aws::session),

@@ -154,7 +154,7 @@ const fn watched(name: &'static str) -> ToolFlag {
 fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     if is_on == "true" {
         draft.remark(
-            "the agent does not detect the base: it is all roles of the account that --account names",
+            "the agent does not detect the base of role ARNs: the base covers all roles of the account that --account names",
         );
     }
 }
@@ -194,7 +194,7 @@ fn finish(draft: &mut ConfigBuilder) {
     if draft.given("namespace-restrictions") != Some("true") {
         draft.for_flag("namespace-restrictions", |draft| {
             draft.remark(
-                "it is off, so the annotation allowed-roles of a namespace has no effect, and its pods may have every role; set \
+                "the restrictions are off: the annotation allowed-roles of a namespace has no effect, and every pod may have every role; set \
                  aws.kube2iam.namespaceRestrictions: true to enforce that annotation",
             );
         });

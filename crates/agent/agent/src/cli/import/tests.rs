@@ -148,9 +148,13 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
         (
             KIAM,
             "--allow-route-regexp=^/latest/user-data$",
-            "--allow-route-regexp: it lets every pod read the user data, which holds the credentials",
+            "--allow-route-regexp: this expression lets every pod read the user data, which holds the credentials",
         ),
-        (KIAM, "--whitelist-route-regexp=user-data", "--whitelist-route-regexp: it lets every pod read"),
+        (
+            KIAM,
+            "--whitelist-route-regexp=user-data",
+            "--whitelist-route-regexp: this expression lets every pod read",
+        ),
         (
             KIAM,
             "--allow-route-regexp=.*",
@@ -182,7 +186,7 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
             "--namespace-key=example.com/roles",
             "the agent reads only the annotation iam.amazonaws.com/allowed-roles:",
         ),
-        (KUBE2IAM, "", "--namespace-restrictions: it is off"),
+        (KUBE2IAM, "", "--namespace-restrictions: the restrictions are off"),
         (KUBE2IAM, "", "the agent does not pass on other paths of the real service"),
     ] {
         let remarks = imported(&format!("{line} {flags}")).remarks;
