@@ -31,7 +31,7 @@ impl RunClock {
     /// A clock that shows zero now.
     #[must_use]
     pub fn start() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the wall is read once, to date the results")]
+        #[expect(clippy::disallowed_methods, reason = "reads the wall clock once, to date the results")]
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             monotonic_origin: monotonic(),

@@ -104,10 +104,10 @@ impl fmt::Display for WrongAnswer {
             Self::Condition(ExpectationSubject::Json) => "JSON value",
             Self::Condition(ExpectationSubject::Length) => "length",
             Self::BodyTooLong => {
-                return f.write_str("body exceeds 1 MiB, the most that =~ and json: can test");
+                return f.write_str("body exceeds 1 MiB, the limit of =~ and json:");
             }
             Self::Grpc(code) => {
-                return write!(f, "grpc-status is {code} {}", grpc::name(*code).unwrap_or("of no name"));
+                return write!(f, "grpc-status is {code} {}", grpc::name(*code).unwrap_or("(unknown)"));
             }
             Self::UnknownGrpcStatus => return f.write_str("grpc-status is not a number from 0 to 16"),
             Self::NoGrpcStatus => return f.write_str("grpc-status is missing"),

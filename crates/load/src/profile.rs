@@ -106,7 +106,7 @@ fn stage<R: BufRead>(
             if from + to == 0.0 {
                 return Err(sense(
                     sentence,
-                    "a ramp needs a rate above 0; for a pause use `hold 0 for TIME`",
+                    "a ramp needs at least one rate above 0; for a pause use `hold 0 for TIME`",
                 ));
             }
             Ok(vec![lasting(RateShape::Ramp { from, to }, time(length)?)])

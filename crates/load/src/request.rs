@@ -458,7 +458,7 @@ mod tests {
         let url = format!("http://a/{}", "é".repeat(50_000));
         let said = refusal(&url);
         assert!(said.len() < 500 && said.starts_with("bad URL \"http://a/é"), "{said}");
-        assert!(said.ends_with("it has 100009 bytes, and at most 65534 are sent"), "{said}");
+        assert!(said.ends_with("it has 100009 bytes; the limit is 65534"), "{said}");
         for http2 in [false, true] {
             let style = RequestFraming { http2, ..RequestFraming::default() };
             let longest = format!("http://a/{}", "x".repeat(65_534 - 9));

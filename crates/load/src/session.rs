@@ -38,10 +38,10 @@ pub enum TrialStartError {
     #[error("cannot start the run: {0}")]
     System(#[from] io::Error),
     /// The trial before has used them up.
-    #[error("targets that are read during the run (-lazy) serve only one trial")]
+    #[error("-lazy reads each target once, which is enough for one trial only")]
     TargetsUsedUp,
     /// The instant at which the trial was to start has passed, or is too near to be ready for it.
-    #[error("the run needs {0:.3?} more than that instant allows; give a later instant")]
+    #[error("the start time is {0:.3?} too early for the preparation of the run; give a later time")]
     Late(Duration),
     /// It panicked, and has said why on standard error.
     #[error("a sender thread panicked")]

@@ -19,7 +19,7 @@ const LONGEST_URL: usize = 65_534;
 pub(super) fn split_url(text: &str) -> Result<(&str, &str), RequestBuildError> {
     let bad = |reason: &str| RequestBuildError::bad_url(text, reason);
     if text.len() > LONGEST_URL {
-        return Err(bad(&format!("it has {} bytes, and at most {LONGEST_URL} are sent", text.len())));
+        return Err(bad(&format!("it has {} bytes; the limit is {LONGEST_URL}", text.len())));
     }
     if text.bytes().any(|b| b < b' ' || b == 0x7f) {
         return Err(bad("a control character must be percent-encoded"));

@@ -100,7 +100,7 @@ pub enum CsvError {
     #[error("{0} columns: expected {COLUMNS}, or {ALL} with connection timings", ALL = COLUMNS + CARRIER)]
     Columns(usize),
     /// A quote inside a field that does not start with one, or text behind a closing quote.
-    #[error("a stray quote in column {0}")]
+    #[error("column {0} has a quote in the wrong place")]
     Quote(usize),
     /// Not a number, or out of range.
     #[error("column {0} is not a number in range")]

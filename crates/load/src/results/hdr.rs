@@ -98,7 +98,7 @@ pub enum HdrLogError {
     #[error("line {0} is not a line of an HDR log")]
     Line(u64),
     /// A histogram that does not decode, or counts more than anybody measures.
-    #[error("line {0} has no complete histogram, or a histogram of more than 2^40 values")]
+    #[error("line {0} has no complete histogram, or its histogram has more than 2^40 values")]
     Histogram(u64),
     /// More different tags than anybody writes.
     #[error("more than {MAX_TAGS} tags")]

@@ -74,7 +74,7 @@ pub enum EncodeError {
     #[error("a timestamp outside the years 0 to 9999 cannot be written as JSON")]
     Year,
     /// The run was ended at once while the sink stood still.
-    #[error("the run ended before the reader had read all of them")]
+    #[error("the run ended before the reader had read all results")]
     Unread,
 }
 

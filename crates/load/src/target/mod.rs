@@ -159,7 +159,7 @@ pub enum TargetErrorKind {
     #[error("bad variant: {0}; expected # variant={{\"name\":\"direct\", ...}}, as in a json target")]
     Variant(String),
     /// A comment that is a variant, among the headers of a target.
-    #[error("bad variant: expected before the request line of its target, after an empty line")]
+    #[error("bad variant: expected after an empty line and before the request line of its target")]
     LateVariant,
     /// A weight that is no positive number.
     #[error("bad weight {0:?}: expected a whole number above 0")]
@@ -168,7 +168,7 @@ pub enum TargetErrorKind {
     #[error("bad condition: {0}")]
     Expect(#[from] ExpectationError),
     /// A comment that is a condition, among the headers of a target.
-    #[error("bad condition: expected before the request line of its target, after an empty line")]
+    #[error("bad condition: expected after an empty line and before the request line of its target")]
     LateExpect,
     /// A placeholder that is none.
     #[error(transparent)]

@@ -119,8 +119,8 @@ impl DataFiles {
         // Values of one request would come from different rows.
         if rows != first {
             let reason = format!(
-                "{first} rows for one placeholder and {rows} for another: use column names in all of them (the first line is the \
-                 header then), or numbers in all of them (each line is data)"
+                "one placeholder finds {first} rows and another {rows}: use column names in all placeholders (the first line is \
+                 then the header), or numbers in all (the first line is then data)"
             );
             return Err(bad_file(file, reason));
         }
@@ -224,13 +224,13 @@ fn csv_column(file: &str, text: &str, part: RowPart<'_>) -> Result<DataColumn, T
         header = Some((at, fields));
         if record.len() != fields {
             let reason = format!(
-                "{} fields, but {fields} in the first line: a field with a comma, a quote or a line break stands in quotes",
+                "{} fields, but the first line has {fields}: put a field with a comma, a quote or a line break in quotes",
                 record.len()
             );
             return Err(bad_row(file, line, reason));
         }
         if is_open_quote(&record, &text[place.counted..], reader.position().byte() >= text.len() as u64) {
-            return Err(bad_row(file, line, "a quote that is never closed".to_owned()));
+            return Err(bad_row(file, line, "a quoted field has no closing quote".to_owned()));
         }
         if !is_header {
             column.push(record.get(at).unwrap_or_default(), line);
@@ -344,19 +344,19 @@ mod tests {
         let mut files = DataFiles::default();
         files.column(&name, RowPart::Name("name"), Escape::None).unwrap();
         let said = files.column(&name, RowPart::Number(1), Escape::None).unwrap_err().to_string();
-        assert!(said.contains("1 rows for one placeholder and 2 for another"), "{said}");
+        assert!(said.contains("one placeholder finds 1 rows and another 2"), "{said}");
     }
 
     #[test]
     fn bad_data_names_file_line_and_reason() {
         let third = RowPart::Number(2);
         for (text, part, said) in [
-            ("a,b\nc\n", RowPart::Number(0), "data:2: 1 fields, but 2 in the first line"),
-            ("a,\"b\nc\"\r\n\r\nd\r\n", RowPart::Number(0), "data:4: 1 fields, but 2"),
+            ("a,b\nc\n", RowPart::Number(0), "data:2: 1 fields, but the first line has 2"),
+            ("a,\"b\nc\"\r\n\r\nd\r\n", RowPart::Number(0), "data:4: 1 fields, but the first line has 2"),
             ("a,b\n", third, "data:1: no column 3: the line has 2"),
             ("name,age\nx,1\n", RowPart::Name("nmae"), "data:1: no column \"nmae\": the header is name, age"),
             ("n,n\nx,1\n", RowPart::Name("n"), "data:1: two columns are named \"n\""),
-            ("a,b\nc,\"d\ne,f\n", RowPart::Number(0), "data:2: a quote that is never closed"),
+            ("a,b\nc,\"d\ne,f\n", RowPart::Number(0), "data:2: a quoted field has no closing quote"),
             ("a\n", RowPart::Name("a"), "data: no rows"),
             ("", RowPart::Line, "data: no rows"),
             ("{\"a\":1}\n", RowPart::Name("a"), "data: JSON lines: address a value by its pointer"),

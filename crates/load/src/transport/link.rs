@@ -148,7 +148,7 @@ impl<S: Stream> MaybeTlsStream<S> {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes the error by value")]
 fn broken(error: io::Error) -> RequestFault {
     RequestFault::Broken(error.kind())
 }

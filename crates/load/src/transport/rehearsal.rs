@@ -91,7 +91,7 @@ pub enum HarnessError {
     #[error(transparent)]
     System(#[from] io::Error),
     /// The requests are none.
-    #[error("no requests to rehearse with")]
+    #[error("the rehearsal has no requests")]
     Requests,
 }
 

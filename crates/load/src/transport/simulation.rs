@@ -211,14 +211,14 @@ impl Sim {
     }
 
     fn track(&mut self, hit: u64, at: Nanos) -> &mut Track {
-        let track = self.tracks.iter_mut().find(|track| track.hit == hit).expect("nothing after the end");
-        assert!(at >= track.at, "told in the order in which it happened");
+        let track = self.tracks.iter_mut().find(|track| track.hit == hit).expect("no event after the end");
+        assert!(at >= track.at, "events are reported in the order in which they happened");
         track.at = at;
         track
     }
 
     fn note(&mut self, news: &HarnessEvent) {
-        let hit = news.hit.expect("nothing after the end");
+        let hit = news.hit.expect("no event after the end");
         let track = self.track(hit, news.at);
         match news.what {
             HarnessEventKind::Sent => track.sent = true,
@@ -353,7 +353,7 @@ impl Sim {
                 return;
             }
         }
-        panic!("it never comes to rest");
+        panic!("the simulation does not end");
     }
 
     /// Every connection is listed, opening, full or draining, and those who wait have one to wait for.
@@ -377,9 +377,9 @@ impl Sim {
         assert_eq!((route.open, route.opening), (pool.connections.len(), opening));
         assert!(route.open <= self.limits.connections);
         let hope = route.opening > 0 || route.open == self.limits.connections;
-        assert!(route.waiting() == 0 || hope, "somebody waits for nothing");
+        assert!(route.waiting() == 0 || hope, "a request waits although no connection can become free");
         let held = self.client.counts();
-        assert_eq!(held.streams, held.connections, "no stream is open that no connection has");
+        assert_eq!(held.streams, held.connections, "each open stream belongs to a connection");
     }
 
     /// What is left when nobody asks for anything.
@@ -457,9 +457,9 @@ fn a_body_that_never_ends_is_read_for_one_turn() {
         });
         for turn in 1..=100 {
             let before = sim.bytes_in();
-            assert!(sim.report(0), "the rest is reported again");
+            assert!(sim.report(0), "the unread rest is reported again");
             let read = sim.bytes_in() - before;
-            assert!((1..=1 << 20).contains(&read), "{protocol:?} turn {turn}: {read}");
+            assert!((1..=1 << 20).contains(&read), "{protocol:?}, turn {turn}: {read} bytes read");
             // What was asked for by way of windows.
             sim.pipe(0, |_, pipe| pipe.to_server.clear());
         }

@@ -119,17 +119,17 @@ fn hyper_and_this_engine_read_the_same_answers() {
             assert_eq!(
                 ours(method, text.as_bytes(), piece),
                 reference,
-                "{method} {text:?} in pieces of {piece}"
+                "{method} {text:?} in pieces of {piece} bytes"
             );
         }
     }
-    assert!((15..CASES.len() - 10).contains(&whole), "of both kinds: {whole}");
+    assert!((15..CASES.len() - 10).contains(&whole), "{whole} of the responses are complete");
 }
 
 #[test]
 fn where_this_engine_is_stricter_than_hyper_it_refuses() {
     for text in STRICTER {
-        assert!(run(hypers("GET", text.as_bytes())).is_some(), "no longer a difference: {text:?}");
+        assert!(run(hypers("GET", text.as_bytes())).is_some(), "hyper refuses it, too: {text:?}");
         assert_eq!(ours("GET", text.as_bytes(), usize::MAX), None, "{text:?}");
     }
 }
