@@ -48,7 +48,7 @@ pub struct CauseEvidence {
 /// An estimated size of a cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CauseFigure {
-    /// The name, such as "bucket", "fill", "workers", "places", "connections" or "gives up after".
+    /// The name, such as "burst allowance", "refill", "workers", "places", "connections" or "gives up after".
     pub name: &'static str,
     /// The value.
     pub value: f64,

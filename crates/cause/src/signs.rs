@@ -435,7 +435,7 @@ pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         holds,
         format!(
-            "late in the overload, the fastest 20 % of responses took at most {} and the slowest 7 % took at least {}",
+            "late in the overload, the fastest 20 % of responses took up to {} and the slowest 7 % from {}",
             ms(fast),
             ms(slow)
         ),
@@ -480,7 +480,7 @@ pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         holds,
         format!(
-            "one client without pauses waited {} per response; at low load a response takes {}",
+            "one client that never pauses waited {} per response; at low load a response took {}",
             ms(middle),
             ms(service)
         ),
@@ -508,7 +508,7 @@ pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         holds,
         format!(
-            "{size:.0} requests at once took {} on average; a request at half the limit took {}",
+            "{size:.0} requests sent at once took {} on average; at half the limit a request took {}",
             ms(mean),
             ms(service)
         ),
@@ -603,7 +603,7 @@ pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
         () => 2,
     };
     let seen = format!(
-        "of three bursts the target admitted {first:.0}, then {second:.0}, then {third:.0} requests (a token bucket refills {bucket:.1} between bursts)"
+        "of three bursts the target admitted {first:.0}, then {second:.0}, then {third:.0} requests (a rate limiter regains {bucket:.1} between bursts)"
     );
     Some((outcome, seen))
 }
@@ -695,7 +695,7 @@ fn lifts(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> 
     let (p, q) = (before.response_times().median(), after.response_times().median());
     let chance = (x / before.span().max(0.1) + y / after.span().max(0.1)).sqrt();
     let holds = y > by * x && y - x > 3.0 * chance || q > 0.0 && q < 0.3 * p && y > 0.8 * x;
-    (holds, format!("goodput {y:.0}/s and p50 {} instead of {x:.0}/s and {}", ms(q), ms(p)))
+    (holds, format!("goodput {y:.0}/s and p50 {}; before, {x:.0}/s and {}", ms(q), ms(p)))
 }
 
 /// Sign: keep-alive raises the limit.
@@ -766,7 +766,7 @@ pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let [before, after] = [case.base()?.view, done.view].map(|view| view.response_times().median());
     sign_present(
         after < 0.7 * before,
-        format!("without a DNS lookup, p50 was {} instead of {}", ms(after), ms(before)),
+        format!("without a DNS lookup, p50 was {}; before, {}", ms(after), ms(before)),
     )
 }
 

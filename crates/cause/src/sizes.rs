@@ -13,7 +13,7 @@ use crate::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 pub fn estimate_sizes(class: CauseClass, case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     match class {
         CauseClass::RateLimiter | CauseClass::HangingLimiter => bucket(case),
-        CauseClass::DelayingLimiter => [figure("fill", goodput(case), "requests/s"), queue(case)].concat(),
+        CauseClass::DelayingLimiter => [figure("refill", goodput(case), "requests/s"), queue(case)].concat(),
         CauseClass::PoolSaturation => [workers(case), queue(case)].concat(),
         CauseClass::CpuSaturation => figure("served at once", served(case), ""),
         CauseClass::CfsThrottling => {
@@ -64,7 +64,7 @@ fn bucket(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         return Vec::new();
     }
     let size = (admitted - fill * time).max(1.0).round();
-    [figure("bucket", Some(size), "requests"), figure("fill", Some(fill), "requests/s")].concat()
+    [figure("burst allowance", Some(size), "requests"), figure("refill", Some(fill), "requests/s")].concat()
 }
 
 fn served(case: &DiagnosisInput<'_>) -> Option<f64> {

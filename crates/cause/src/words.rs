@@ -125,18 +125,18 @@ fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     };
     let mut ties = Vec::new();
     if places < 1.35 {
-        ties.push(tie(&[CpuSaturation, PoolSaturation], "one busy core or one worker. Look at the server's CPU under load (--server-cgroup or top): about 100 % of one core means the core; otherwise add a second worker"));
+        ties.push(tie(&[CpuSaturation, PoolSaturation], "either one busy core or one worker. Look at the server's CPU under load (--server-cgroup or top): about 100 % of one core means the core; otherwise add a second worker"));
     } else {
-        ties.push(tie(&[PoolSaturation, CpuSaturation], "a pool, or the same number of busy cores. Look at the server's CPU under load (--server-cgroup): if cores are idle, the pool is the limit; enlarge the pool by one and search again"));
+        ties.push(tie(&[PoolSaturation, CpuSaturation], "either a pool or as many busy cores. Look at the server's CPU under load (--server-cgroup): if cores are idle, the pool is the limit; enlarge the pool by one and search again"));
     }
     if (0.001..QUOTA).contains(&signs::still_for(case)) {
-        ties.push(tie(&[Pauses, CfsThrottling], "pauses or a CPU quota; a quota stops a target for less than 100 ms. Read nr_throttled in the server's cpu.stat under load (--server-cgroup)"));
+        ties.push(tie(&[Pauses, CfsThrottling], "either pauses or a CPU quota, which stops a target for less than 100 ms. Read nr_throttled in the server's cpu.stat under load (--server-cgroup)"));
     }
     if (0.4..1.5).contains(&places) {
-        ties.push(tie(&[DelayingLimiter, CpuSaturation], "one worker or a limiter that passes one request at a time. Look for a delaying limit in the proxy's configuration; a server that is idle under load means the limiter"));
+        ties.push(tie(&[DelayingLimiter, CpuSaturation], "either one worker or a limiter that passes one request at a time. Look for a delaying limit in the proxy's configuration; if the server is idle under load, it is the limiter"));
     }
     if case.over().is_some_and(|over| over.view.share_where(|hit| hit.outcome.is_status()) > 0.05) {
-        ties.push(tie(&[PoolSaturation, ConcurrencyCap], "a short queue before a pool or a cap with a few more places. Look at the server's queue length and its concurrency limit"));
+        ties.push(tie(&[PoolSaturation, ConcurrencyCap], "a pool with a short queue, or a concurrency cap that is a little higher. Look at the server's queue length and its concurrency limit"));
     }
     ties
 }
@@ -149,7 +149,7 @@ fn tell(one: CauseClass, other: CauseClass) -> String {
             "count the server's connections under load (ss -tn): the same number at every rate means a connection cap"
         }
         () if has(CauseClass::RateLimiter) && has(CauseClass::ConcurrencyCap) => {
-            "make responses slower (a larger document) and search again: slower responses lower a cap's limit but not a rate limiter's"
+            "make responses slower (a larger document) and search again: slower responses lower the limit of a cap, but not of a rate limiter"
         }
         () if has(CauseClass::Bandwidth) => {
             "request a smaller document and search again: if bandwidth is the limit, more requests pass"

@@ -123,7 +123,7 @@ pub fn quotas(files: &dyn HostFiles, process: u32) -> ProbeResult<Vec<GroupQuota
     let own = format!("/proc/{process}/cgroup");
     // In a cgroup namespace, paths of groups outside it start with `/..` (cgroup_namespaces(7)).
     if read_parsed(files, &own, |text| Some(text.contains("/..")))? {
-        return Err(ProbeError::Absent("the process's control group is outside this mount"));
+        return Err(ProbeError::Absent("this mount does not show the process's control group"));
     }
     Groups::of(files, &own).quotas(files)
 }

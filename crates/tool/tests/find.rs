@@ -177,7 +177,9 @@ fn two_runs_are_a_gate_by_the_exit_code_and_by_the_first_word() {
         let said = text(&output.stdout);
         assert!(said.starts_with(word) && said.contains("980 to 1,020 /s") && said.contains('%'), "{said}");
     }
-    for (after, part) in [("interrupted", "has neither a cliff"), ("other", "they differ in --arrivals")] {
+    for (after, part) in
+        [("interrupted", "found neither a breaking rate"), ("other", "the runs differ in --arrivals")]
+    {
         let output = seawall(&format!("find --compare before {after}"), place.path());
         assert_eq!(output.status.code(), Some(1), "{after}");
         assert!(text(&output.stderr).contains(part), "{after}: {}", text(&output.stderr));
@@ -246,10 +248,13 @@ fn a_run_is_not_continued_another_way_nor_with_other_requests() {
     for (words, part) in [
         (
             "--resume socket",
-            "the earlier requests went at ng/sock, but these would go directly to the target",
+            "the earlier run connected at ng/sock, this run would connect directly to the target",
         ),
-        ("--resume socket --unix-socket elsewhere", "went at ng/sock, but these would go at elsewhere"),
-        ("--resume socket --connect-to a:80:127.0.0.1:9", "these would go at 127.0.0.1:9"),
+        (
+            "--resume socket --unix-socket elsewhere",
+            "connected at ng/sock, this run would connect at elsewhere",
+        ),
+        ("--resume socket --connect-to a:80:127.0.0.1:9", "this run would connect at 127.0.0.1:9"),
         ("--resume other --header X:y", "another set of requests (targets, --header"),
     ] {
         let output = seawall(&format!("find http://a/ {words}"), place.path());

@@ -147,7 +147,7 @@ impl ExperimentTarget for ModelTarget {
             && rate > self.generator
         {
             self.now += lasts.as_secs_f64();
-            let why = "fewer were sent than were due".to_owned();
+            let why = "fewer requests were sent than were due".to_owned();
             return ExperimentObservation {
                 invalid: Some(why),
                 took: lasts,

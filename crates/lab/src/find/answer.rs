@@ -67,7 +67,7 @@ pub struct FindReport {
     /// None if the target still answers, or if the run did not check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_lost_during: Option<String>,
-    /// The experiments on the cause, in the order in which they ran.
+    /// The experiments that look for the cause, in the order in which they ran.
     pub experiments: Vec<ReportedExperiment>,
     /// What the target's own metrics showed while its clients missed the SLO, in order.
     #[serde(default)]
@@ -194,7 +194,7 @@ pub enum FindOutcome {
     TargetDied,
     /// A signal or the budget ended the run before the limit lay between two tested rates.
     Interrupted,
-    /// The trials contradict each other, or do not place the limit between two tested rates.
+    /// The trials contradict each other, or do not show between which tested rates the limit lies.
     Undecided,
 }
 

@@ -43,8 +43,9 @@ pub fn find(
     let mut steps = StepRunner::new(plan, watcher);
     let cut = steps.run_client_search(ground, &mut search);
     let answer = build_report(plan, &search.report(), cut, room < asked);
-    let how =
-        format!("not measured; each trial checks whether the generator keeps up; room for {room} clients");
+    let how = format!(
+        "not measured; each trial checks whether the generator keeps up; this machine can run {room} clients"
+    );
     let generator = GeneratorCapacity { max_rate: None, method: how };
     FindReport { generator_capacity: generator, duration_seconds: steps.spent().as_secs_f64(), ..answer }
 }

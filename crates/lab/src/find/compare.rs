@@ -40,16 +40,18 @@ pub struct RunComparison {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunComparisonError {
     /// Something else was asked.
-    #[error("they differ in {0}: repeat one run with the settings of the other")]
+    #[error("the runs differ in {0}: repeat one run with the settings of the other")]
     Config(&'static str),
     /// Numbers of clients.
-    #[error("both searched for a number of clients (--closed-loop); --compare needs searches for a rate")]
+    #[error(
+        "both runs searched for a number of clients (--closed-loop); --compare needs searches for a rate"
+    )]
     Clients,
     /// There is nothing to compare.
-    #[error("one of them has neither a cliff nor a rate that it sustained up to --max-rate")]
+    #[error("one run found neither a breaking rate nor a rate that the target sustained up to --max-rate")]
     NotFound,
     /// A cliff that does not last is none.
-    #[error("one of them used up a burst allowance, so its cliff is not a sustainable rate")]
+    #[error("one run used up a burst allowance, so its breaking rate is not a sustainable rate")]
     Depleted,
     /// A figure that is none.
     #[error(transparent)]
@@ -67,7 +69,7 @@ pub fn compare(before: &FindReport, after: &FindReport) -> Result<RunComparison,
     match (before.closed_loop.is_some(), after.closed_loop.is_some()) {
         (false, false) => {}
         (true, true) => return Err(RunComparisonError::Clients),
-        _ => return Err(RunComparisonError::Config("kind of search (one of them with --closed-loop)")),
+        _ => return Err(RunComparisonError::Config("kind of search (one run has --closed-loop)")),
     }
     compared(before, after, &run(after)?)
 }

@@ -18,11 +18,11 @@ use super::told;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// Something else was asked.
-    #[error("the earlier run had another {0}: continue a run with its own settings")]
+    #[error("the earlier run had another {0}: continue it with the same settings")]
     ConfigDiffers(&'static str),
     /// Somebody else would answer.
     #[error(
-        "the earlier requests went {before}, but these would go {now}: continue a run with its own settings"
+        "the earlier run connected {before}, this run would connect {now}: continue it with the same settings"
     )]
     Route {
         /// Where they went.

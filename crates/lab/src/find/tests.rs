@@ -328,7 +328,9 @@ fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_co
     let refused = |now: RequestFingerprint| goes_on(Some(now), Some(sent.clone())).unwrap_err().to_string();
     let text = refused(RequestFingerprint { via: None, ..sent.clone() });
     assert!(
-        text.starts_with("the earlier requests went at ng/sock, but these would go directly to the target"),
+        text.starts_with(
+            "the earlier run connected at ng/sock, this run would connect directly to the target"
+        ),
         "{text}"
     );
     let other = Some("01".to_owned());
@@ -868,7 +870,7 @@ fn a_bracket_that_its_own_trials_contradict_is_not_found() {
     low.verdict = TrialVerdict::Bad;
     let (outcome, reason) = stated(&contradicted);
     assert_eq!(outcome, FindOutcome::Undecided);
-    assert!(reason.is_some_and(|reason| reason.contains("/s was bad, which is below the bracket")));
+    assert!(reason.is_some_and(|reason| reason.contains("/s was bad, below the bracket")));
     let mut beyond = report;
     beyond.cliff.bracket.as_mut().unwrap().upper *= 10.0;
     let (outcome, reason) = stated(&beyond);

@@ -98,12 +98,12 @@ const TRIALS: &str = "further trials of the search";
 /// Adds the experiment that an inquiry had no time left for.
 pub(super) fn add_not_run(answer: &mut FindReport, experiment: Option<&str>) {
     let first = experiment.map(|name| format!("the experiment \"{name}\" and the later ones"));
-    answer.not_run.push(first.unwrap_or_else(|| "all experiments on the cause".to_owned()));
+    answer.not_run.push(first.unwrap_or_else(|| "all experiments that look for the cause".to_owned()));
 }
 
 /// Why a run without a limit is undecided if no trial contradicts another one.
 const NO_AGREEMENT: &str =
-    "the trials do not place the limit between two tested rates; --thorough repeats them for longer";
+    "the trials do not show between which tested rates the limit lies; --thorough runs longer trials";
 
 /// A bracket may end above the highest offered rate by this factor: its margins widen it.
 const BEYOND_OFFERED: f64 = 1.1;
@@ -123,16 +123,13 @@ fn contradiction(report: &SearchReport) -> Option<String> {
         .reduce(f64::min);
     if let Some(below) = below {
         return Some(format!(
-            "{below:.3}/s was bad, which is below the bracket of {:.3} to {:.3}/s: run find again",
+            "a trial at {below:.3}/s was bad, below the bracket of {:.3} to {:.3}/s: run find again",
             bracket.lower, bracket.upper
         ));
     }
     let offered = valid().map(|trial| trial.spec.rate).reduce(f64::max)?;
     (bracket.upper > BEYOND_OFFERED * offered).then(|| {
-        format!(
-            "the bracket ends at {:.3}/s, and no more than {offered:.3}/s could be offered",
-            bracket.upper
-        )
+        format!("the bracket ends at {:.3}/s, but the highest offered rate was {offered:.3}/s", bracket.upper)
     })
 }
 

@@ -326,7 +326,7 @@ fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
         };
         if cause.name != *winner {
             let as_well =
-                evidence(format!("the clients' observations fit it as well as they fit {}", cause.name), 1.0);
+                evidence(format!("what clients observed fits this cause as well as {}", cause.name), 1.0);
             cause.name.clone_from(winner);
             (cause.evidence, cause.estimates) = (vec![as_well], Vec::new());
         }
@@ -342,7 +342,7 @@ fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
 fn excluded(loser: &str, winner: &str, words: &[ServerEvidence<'_>]) -> ReportedExcludedCause {
     let against = on(words, loser).filter(|word| word.ratio < 1.0);
     let says = against.or_else(|| on(words, winner)).map_or("", |word| word.text);
-    let how = format!("the server's metrics decide for {winner}: {says}");
+    let how = format!("the server's metrics favour {winner}: {says}");
     ReportedExcludedCause { name: loser.to_owned(), reason: how }
 }
 
@@ -565,7 +565,7 @@ mod tests {
             ("seen 8", "server metrics")
         );
         let out = answer.excluded_causes.iter().find(|out| out.name == "pool-saturation").unwrap();
-        assert_eq!(out.reason, "the server's metrics decide for cpu-saturation: seen 8");
+        assert_eq!(out.reason, "the server's metrics favour cpu-saturation: seen 8");
         let answer = weighed("pool-saturation", &[0.1]);
         assert_eq!(
             (answer.cause.unwrap().name.as_str(), answer.ambiguous_causes.len()),

@@ -560,7 +560,7 @@ fn in_words(cut: &IsolateStopReason, ways: &[&VariantStats]) -> String {
             (way, _) => {
                 let name = way.map_or("?", |way| way.name.as_str());
                 format!(
-                    "more than two seconds of requests have no response, most of them of {name:?}: the rate is above its limit; lower --rate"
+                    "as many requests as are sent in two seconds have no response, most of them requests of {name:?}: --rate is above its limit; lower --rate"
                 )
             }
         },

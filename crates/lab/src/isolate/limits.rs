@@ -33,9 +33,9 @@ const MOST: usize = 3;
 const REST: Duration = Duration::from_secs(3);
 
 /// Reasons why a variant was not searched.
-const NO_TIME: &str = "the budget left no time for it";
+const NO_TIME: &str = "the budget left no time for this search";
 const NO_ROOM: &str =
-    "three other variants differ more, and at most three are searched besides the reference";
+    "three other variants differ more; --capacity searches the reference and at most three variants";
 
 /// The shortest budget. A third of it is enough for the first look of an experiment, and the rest for two searches.
 pub const MIN_BUDGET: Duration = Duration::from_secs(75);
@@ -301,7 +301,7 @@ fn size(variant: &VariantResult) -> f64 {
 
 /// Writes `verdict` and the ratio of both breaking rates as `lower`, `estimate` and `upper`, which are null where the highest
 /// rate hides them. If the runs cannot be compared, `reason` says why.
-#[expect(clippy::ref_option, reason = "serde hands it over so")]
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
 fn vs_reference<S: Serializer>(
     comparison: &Option<Result<RunComparison, RunComparisonError>>,
     to: S,
@@ -602,6 +602,6 @@ mod tests {
         let (is_told, untold) = compared(unstable);
         assert!(!is_told, "{untold}");
         assert_eq!(untold["verdict"], "undecided");
-        assert!(untold["reason"].as_str().unwrap().contains("has neither a cliff"));
+        assert!(untold["reason"].as_str().unwrap().contains("found neither a breaking rate"));
     }
 }

@@ -76,7 +76,7 @@ struct StandardMirror {
 mod number {
     use super::{Deserialize, Deserializer, Serialize, Serializer};
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(super) fn serialize<S: Serializer>(number: &f64, to: S) -> Result<S::Ok, S::Error> {
         Some(*number).filter(|number| number.is_finite()).serialize(to)
     }

@@ -149,8 +149,8 @@ impl SentSegmentPart {
     fn said(&self) -> impl Iterator<Item = String> {
         let limited = self.cells.iter().filter(|cell| is_limited(cell)).count();
         let is_often = self.limits.is_empty() && limited as f64 > OFTEN * self.cells.len() as f64;
-        let told =
-            is_often.then(|| format!("sent its requests late in {limited} of {} cells", self.cells.len()));
+        let told = is_often
+            .then(|| format!("sent its requests late in {limited} of {} time buckets", self.cells.len()));
         self.limits.iter().cloned().chain(told)
     }
 }
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(of(0), (vec![Some((60, false)); 2], vec![]));
         assert_eq!(
             of(1),
-            (vec![Some((50, false)); 2], vec!["0: sent its requests late in 1 of 1 cells".to_owned()])
+            (vec![Some((50, false)); 2], vec!["0: sent its requests late in 1 of 1 time buckets".to_owned()])
         );
         assert_eq!(of(3).0, vec![Some((30, false)); 2]);
         assert_eq!(of(4).0, vec![Some((60, true)); 2]);

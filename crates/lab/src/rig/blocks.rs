@@ -229,7 +229,7 @@ pub(super) mod tests {
         }
         assert!(
             ENGINE_INTERVAL.as_nanos() as u64 >= block_start(1),
-            "an interval that ends sooner completes no block"
+            "an interval must be long enough to complete a block"
         );
     }
 
@@ -288,7 +288,7 @@ pub(super) mod tests {
             blocks(&even(1), Some(Duration::from_millis(100)), hits, 3).iter().map(|b| b.late).collect()
         };
         assert_eq!(late(&failed(10 * MS)), [1, 0, 0]);
-        assert_eq!(late(&failed(140 * MS)), [0, 1, 0], "its bound passed before");
+        assert_eq!(late(&failed(140 * MS)), [0, 1, 0], "the bound passed before the failure");
         assert_eq!(late(&[]), [0, 1, 0]);
     }
 
@@ -304,7 +304,7 @@ pub(super) mod tests {
             seen.iter().map(|b| (b.sent, b.ended(), b.late + b.timely, b.in_flight)).collect()
         };
         assert_eq!(told(Ok(503)), [(1, 0, 0, 1), (1, 0, 0, 1), (0, 0, 0, 1)]);
-        assert_eq!(told(Ok(200)), [(1, 0, 0, 1), (1, 1, 1, 1), (0, 0, 0, 1)], "an answer is one");
+        assert_eq!(told(Ok(200)), [(1, 0, 0, 1), (1, 1, 1, 1), (0, 0, 0, 1)], "a good response counts");
     }
 
     #[test]

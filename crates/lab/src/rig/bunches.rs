@@ -108,7 +108,7 @@ impl BurstTally {
         (is_most && (is_much || fails)).then(|| {
             let errors = beside.errors + apart.errors;
             format!(
-                "{} of {errors} errors among {all} requests fall into or right after a burst that this machine sent late",
+                "{} of {errors} errors among {all} requests came during or right after a burst that this machine sent late",
                 beside.errors
             )
         })

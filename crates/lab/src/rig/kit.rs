@@ -118,7 +118,7 @@ impl SessionConfig {
 
     fn reframe(&mut self, variation: &Variation) -> Result<(), SessionError> {
         if variation.head && self.requests().iter().any(|request| request.method() != "GET") {
-            return Err(SessionError::Impossible("HEAD needs targets that are all GET".into()));
+            return Err(SessionError::Impossible("HEAD needs GET targets only".into()));
         }
         if let Some(keep_alive) = variation.keep_alive {
             (self.travel.keep_alive, self.style.close) = (keep_alive, !keep_alive);
@@ -135,7 +135,7 @@ impl SessionConfig {
         let addresses = self.addresses()?;
         let on_loopback = |address: &SocketAddr| matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
         if addresses.is_empty() || !addresses.iter().all(on_loopback) {
-            let why = "a second source address is known only for a target on this machine's IPv4 loopback";
+            let why = "only a target on this machine's IPv4 loopback has a known second source address";
             return Err(SessionError::Impossible(why.into()));
         }
         let used = |ip: &IpAddr| self.travel.sources.contains(ip);

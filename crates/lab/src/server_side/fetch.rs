@@ -52,7 +52,7 @@ pub enum MetricsFetchError {
     #[error("no complete page within {} s", .0.as_secs_f64())]
     Timeout(Duration),
     /// No HTTP.
-    #[error("the response is not HTTP/1.1: {0}")]
+    #[error("the response is invalid: {0}")]
     Http(String),
     /// Not 200.
     #[error("the response has status {0}, expected 200")]
@@ -103,7 +103,9 @@ fn format(answer: &FetchResponse) -> Result<ExpositionFormat, MetricsFetchError>
     }
     let coding = answer.header("content-encoding");
     if !coding.is_empty() && !coding.eq_ignore_ascii_case("identity") {
-        return Err(MetricsFetchError::Http("compressed, although no compression was requested".to_owned()));
+        return Err(MetricsFetchError::Http(
+            "it is compressed, although no compression was requested".to_owned(),
+        ));
     }
     Ok(ExpositionFormat::of(answer.header("content-type").as_bytes()))
 }
@@ -204,10 +206,7 @@ mod tests {
                 "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
                 "the response has status 404, expected 200",
             ),
-            (
-                "SSH-2.0\r\n",
-                "the response is not HTTP/1.1: malformed HTTP response: it does not begin with HTTP",
-            ),
+            ("SSH-2.0\r\n", "the response is invalid: malformed HTTP response: it does not begin with HTTP"),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n",
                 "the connection ended before the end of the response",
@@ -218,11 +217,11 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n",
-                "the response is not HTTP/1.1: compressed, although no compression was requested",
+                "the response is invalid: it is compressed, although no compression was requested",
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-                "the response is not HTTP/1.1: broken chunks",
+                "the response is invalid: broken chunks",
             ),
             ("", "the connection ended before the end of the response"),
         ];

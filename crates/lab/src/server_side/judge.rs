@@ -129,8 +129,12 @@ fn span<A, B>(begin: &Timestamped<A>, end: &Timestamped<B>) -> Result<f64, &'sta
     let (first, last) = (length(begin.from, begin.to), length(end.from, end.to));
     let span = length(begin.from, end.to) - (first + last) / 2.0;
     match () {
-        () if length(begin.to, end.from) < SHORTEST.as_secs_f64() => Err("the window is too short"),
-        () if (first + last) / 2.0 > MOST_BLUR * span => Err("the reads took too long for this short window"),
+        () if length(begin.to, end.from) < SHORTEST.as_secs_f64() => {
+            Err("the time between the two reads is too short")
+        }
+        () if (first + last) / 2.0 > MOST_BLUR * span => {
+            Err("the reads took too long for the short time between them")
+        }
         () => Ok(span),
     }
 }
@@ -173,11 +177,14 @@ mod tests {
             assert_eq!(observation.facts, []);
             observation.untested.concat()
         };
-        assert_eq!(untested(&look(0, 10, page), &look(400, 410, later)), "metrics: the window is too short");
+        assert_eq!(
+            untested(&look(0, 10, page), &look(400, 410, later)),
+            "metrics: the time between the two reads is too short"
+        );
         let blurred = untested(&look(0, 900, page), &look(1500, 2500, later));
-        assert_eq!(blurred, "metrics: the reads took too long for this short window");
+        assert_eq!(blurred, "metrics: the reads took too long for the short time between them");
         let same = look(0, 10, page);
-        assert_eq!(untested(&same, &same), "metrics: the window is too short");
+        assert_eq!(untested(&same, &same), "metrics: the time between the two reads is too short");
     }
 
     #[test]

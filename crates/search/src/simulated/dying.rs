@@ -106,7 +106,7 @@ fn a_target_that_dies_in_a_search_is_gone_and_has_no_limit_for_it() {
         let report = Dying { dies_at, ..Dying::new(300.0) }.find();
         assert_eq!(report.outcome, Some(SearchOutcome::TargetDied), "at {dies_at} s");
         let rates = report.trials.iter().rev().take(2).map(|trial| trial.spec.purpose).collect::<Vec<_>>();
-        assert_eq!(rates[0], TrialPurpose::RecoveryProbe, "it was called for");
+        assert_eq!(rates[0], TrialPurpose::RecoveryProbe, "the last trial probes the dead target");
     }
 }
 
@@ -122,7 +122,7 @@ fn a_target_that_dies_behind_a_proxy_that_answers_for_it_is_gone_too() {
 fn what_a_target_did_not_answer_while_it_was_started_anew_is_no_word_on_its_limit() {
     for (dies_at, down_for) in [(1.0, 4.0), (8.0, 4.0), (20.0, 1.5), (30.0, 12.0)] {
         let report = Dying { dies_at, down_for, ..Dying::new(300.0) }.find();
-        assert_eq!(report.outcome, Some(SearchOutcome::Found), "at {dies_at} s for {down_for} s");
+        assert_eq!(report.outcome, Some(SearchOutcome::Found), "dead at {dies_at} s, for {down_for} s");
         let bracket = report.cliff.bracket.unwrap();
         assert!(bracket.lower <= 301.0 && 299.0 <= bracket.upper, "{bracket:?}");
     }
@@ -141,5 +141,5 @@ fn a_rate_that_kills_a_target_each_time_is_too_much_for_it() {
         "{bracket:?}"
     );
     let killed = report.trials.iter().filter(|trial| trial.seen.target_is_down).count();
-    assert!(killed <= 12, "it was killed {killed} times");
+    assert!(killed <= 12, "the search killed the target {killed} times");
 }

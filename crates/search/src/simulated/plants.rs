@@ -18,7 +18,7 @@ use crate::goal::SearchGoal;
 
 /// The class of a simulated target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are what is known of them; `of` says what each is")]
+#[expect(missing_docs, reason = "`planted` shows the parts of each class")]
 pub enum SimulatedClass {
     QueueFixed,
     QueueExponential,

@@ -81,7 +81,7 @@ pub(crate) fn normal(rng: &mut Rng) -> f64 {
 
 /// A temporary slowdown of the workers, in seconds, shares and factors. [`Slowdown::apply`] updates the state.
 #[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "each variant says what its parts are")]
+#[expect(missing_docs, reason = "the comment of each variant explains its fields")]
 pub enum Slowdown {
     /// No slowdown.
     Even,

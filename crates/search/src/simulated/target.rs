@@ -203,7 +203,7 @@ impl SimulatedTarget {
         let mut blocks = filling.blocks;
         blocks.truncate(complete);
         self.failed += blocks.iter().map(|block| u64::from(block.errors)).sum::<u64>();
-        let invalid = invalid.then(|| "fewer were sent than were due".to_owned());
+        let invalid = invalid.then(|| "fewer requests were sent than were due".to_owned());
         let took = Duration::from_secs_f64(lasted + drained);
         TrialObservation {
             blocks,

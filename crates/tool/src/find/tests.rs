@@ -170,7 +170,7 @@ fn explained(mut answer: FindReport) -> FindReport {
             sign("new connections are refused nothing that old ones are given", "churn", 3.0),
             sign("a fourth, which has no place on the screen", "churn", 1.5),
         ],
-        estimates: vec![figure("bucket", 18.0, "requests"), figure("fill", 157.0, "requests/s")],
+        estimates: vec![figure("burst allowance", 18.0, "requests"), figure("refill", 157.0, "requests/s")],
     });
     answer.ambiguous_causes.push(ReportedTie {
         causes: vec!["hanging-limiter".to_owned(), "connection-cap".to_owned()],
@@ -430,7 +430,7 @@ fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
 
 #[test]
 fn a_run_whose_trials_do_not_agree_is_undecided_and_says_why() {
-    let reason = Some("13/s was bad, which is below the bracket of 23 to 152/s".to_owned());
+    let reason = Some("a trial at 13/s was bad, below the bracket of 23 to 152/s".to_owned());
     let answer = FindReport { outcome: FindOutcome::Undecided, undecided_reason: reason, ..found() };
     let text = shown(&answer);
     assert!(text.starts_with("UNDECIDED: ") && !text.contains("FOUND") && !text.contains("budget"), "{text}");

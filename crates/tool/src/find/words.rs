@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(of("connect", Some(0.000_062), "s").as_deref(), Some("connect 62 µs"));
         assert_eq!(of("share of a core", Some(0.152), "").as_deref(), Some("share of a core 0.15"));
         assert_eq!(of("workers", Some(8.0), "").as_deref(), Some("workers 8"));
-        assert_eq!(of("fill", Some(157.0), "requests/s").as_deref(), Some("fill 157 requests/s"));
+        assert_eq!(of("refill", Some(157.0), "requests/s").as_deref(), Some("refill 157 requests/s"));
         assert_eq!(of("every", None, "s"), None);
     }
 

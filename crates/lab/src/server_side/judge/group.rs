@@ -67,7 +67,7 @@ impl GroupDiff<'_> {
         };
         let (periods, throttled, stopped) = self.stops()?;
         let Some(share) = self.share() else {
-            let says = format!("almost idle: ran in only {periods} periods of its quota of {cores:.2} cores");
+            let says = format!("almost idle: ran in only {periods} periods (quota of {cores:.2} cores)");
             return Some(Fact::new(
                 says,
                 &[(CauseClass::CfsThrottling, 0.1), (CauseClass::CpuSaturation, 0.1)],
@@ -135,7 +135,7 @@ impl GroupDiff<'_> {
     fn killed(&self) -> Option<Fact> {
         let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
         let times = end.oom_kills?.checked_sub(begin.oom_kills?).filter(|times| *times > 0)?;
-        Some(Fact::new(format!("the memory limit killed {times} of its processes"), &[]))
+        Some(Fact::new(format!("the memory limit killed {times} processes of the group"), &[]))
     }
 
     fn memory(&self) -> Option<Fact> {
@@ -152,7 +152,7 @@ impl GroupDiff<'_> {
         let (processes, limit) =
             (*self.end.processes.as_ref().ok()?, (*self.end.processes_limit.as_ref().ok()?)?);
         (processes >= limit).then(|| {
-            let says = format!("has {processes} processes and threads: its limit");
+            let says = format!("has {processes} processes and threads, which is its limit");
             Fact::new(says, &[(CauseClass::ConcurrencyCap, 5.0), (CauseClass::PoolSaturation, 5.0)])
         })
     }
@@ -306,7 +306,7 @@ mod tests {
             "the group reached its memory limit 40 times and waited while the kernel reclaimed pages",
             "the memory limit killed 1 of its processes",
             "holds 25.0 of 25.0 MiB (file pages included)",
-            "has 10 processes and threads: its limit",
+            "has 10 processes and threads, which is its limit",
         ];
         assert_eq!(says, expected);
         assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 5.0);

@@ -116,12 +116,12 @@ pub(super) const RULES: &[CounterRule] = &[
     ),
     named(
         "envoy_cluster_ratelimit_over_limit",
-        "requests over the limit of a rate limit service",
+        "requests above the limit of a rate limit service",
         &[(RateLimiter, 50.0)],
     ),
     named(
         "envoy_http_local_rate_limit_rate_limited",
-        "requests over a local rate limit",
+        "requests above a local rate limit",
         &[(RateLimiter, 50.0)],
     ),
     named(
@@ -135,7 +135,7 @@ pub(super) const RULES: &[CounterRule] = &[
         &[(ConnectionCap, 50.0)],
     ),
     // With older versions a local limit's name holds what its operator calls it.
-    ending("_local_rate_limit_rate_limited", "requests over a local rate limit", &[(RateLimiter, 50.0)]),
+    ending("_local_rate_limit_rate_limited", "requests above a local rate limit", &[(RateLimiter, 50.0)]),
     // CoreDNS.
     named(
         "coredns_forward_max_concurrent_rejects_total",
@@ -153,7 +153,11 @@ pub(super) const RULES: &[CounterRule] = &[
         "SERVFAIL",
     ),
     // This project's agent.
-    named("seawall_connections_rejected_total", "connections refused by a cap", &[(ConnectionCap, 50.0)]),
+    named(
+        "seawall_connections_rejected_total",
+        "connections refused by a connection cap",
+        &[(ConnectionCap, 50.0)],
+    ),
     named(
         "seawall_credential_requests_rate_limited_total",
         "requests for new credentials that the agent refused because their pod sent too many",
