@@ -237,7 +237,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
             };
             let lookups = if config.rotates { "each such lookup" } else { "every lookup" };
             let reason = format!(
-                "{which} does not respond: {lookups} waits {timeout} s for that server, and then asks again or asks the next server"
+                "{which} does not respond: {lookups} waits {timeout} s for that server, and then repeats the question or asks the next server"
             );
             found.with_status(DoctorStatus::Error, reason, if config.names_none { NAME_ONE } else { LOOK })
         }
@@ -247,7 +247,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
         }
         () if slowest > SLOW => found.with_status(
             DoctorStatus::Warning,
-            "each lookup takes at least that long; a name with search domains takes several times as long",
+            "each lookup takes at least as long as a response; a name with search domains takes several times as long",
             LOOK,
         ),
         () => found,

@@ -234,7 +234,7 @@ fn advice(
     is_loopback: bool,
 ) -> (String, &'static str) {
     if !mostly_waiting {
-        let reason = "the connections are open at the same time: when all ports are in use, new ones fail (EADDRNOTAVAIL), and above half of the range each takes longer to find a port";
+        let reason = "the connections are open at the same time: when all ports are in use, new ones fail (EADDRNOTAVAIL); when more than half are in use, each takes longer to find a port";
         return (
             reason.to_owned(),
             "share connections (a pool with a limit, HTTP/2), add destinations or source addresses, or widen net.ipv4.ip_local_port_range",
@@ -254,7 +254,9 @@ fn advice(
         )
     };
     (
-        format!("{ends}; above half of the range each connection takes longer to find a port"),
+        format!(
+            "{ends}; when more than half of the ports are in use, each connection takes longer to find one"
+        ),
         "keep connections alive: use a pool with as many idle connections as concurrent calls (Go: \
          MaxIdleConnsPerHost, 2 by default); otherwise set net.ipv4.tcp_tw_reuse=1, or add destinations or source \
          addresses",
@@ -351,7 +353,7 @@ const LEAST_NAT: u64 = 32;
 fn nat(look: &PortSnapshot) -> DoctorFinding {
     let fix = "each concurrent connection to one destination uses one NAT port of the node. Google's Cloud NAT gives a \
                node 64 by default (32 if dynamic; metric nat/dropped_sent_packets_count, reason OUT_OF_RESOURCES), \
-               Azure's load balancer 1024 to 32 by the number of nodes (SNAT connection count, failed), AWS's NAT \
+               Azure's load balancer 1024 to 32, depending on the number of nodes (SNAT connection count, failed), AWS's NAT \
                gateway 55000 for all nodes (ErrorPortAllocation)";
     let sockets = match &look.sockets {
         Ok(sockets) => sockets,

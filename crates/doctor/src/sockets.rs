@@ -27,7 +27,7 @@ const SOFTNET: &str = "sockets.softnet";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "sockets",
-    about: "connections that listeners drop or that wait for accept, retransmitted segments, open files against their limits, packets dropped from full backlogs",
+    about: "connections that listeners drop or that wait for accept, retransmitted segments, open files against their limits, packets dropped because of a full CPU backlog",
     findings: &[LISTEN, BACKLOG, RETRANSMITS, FILES, SOFTNET],
     examine,
 };
@@ -283,7 +283,7 @@ fn softnet(before: &SocketSnapshot, after: &SocketSnapshot) -> DoctorFinding {
     };
     let dropped = later.dropped.saturating_sub(earlier.dropped);
     let text = format!(
-        "this machine dropped {dropped} packets from full backlogs during this check, and {} since its start; it ended {} receive rounds early",
+        "this machine dropped {dropped} packets because of a full CPU backlog during this check, and {} since its start; it ended {} receive rounds early (time_squeeze)",
         later.dropped, later.squeezed
     );
     let found = DoctorFinding::ok(SOFTNET, text)

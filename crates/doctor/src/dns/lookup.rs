@@ -77,7 +77,7 @@ pub(super) fn look_up(
         let Some(heard) = in_turn(config, first, &name, &left, now)? else {
             if !is_searched {
                 return Err(ProbeError::Absent(
-                    "the name is too long for a question (63 bytes between dots, 253 in total)",
+                    "the name is too long for a question (at most 63 bytes between dots, 253 in total)",
                 ));
             }
             is_searching = false;
@@ -207,7 +207,7 @@ fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     let rounds = looked.rounds.len();
     if looked.passed_over() > 0 {
         let reason = format!(
-            "{} first asked a server that failed, refused or was unreachable (perhaps only over TCP), and then the next server: each lookup does the same",
+            "{} first asked a server that failed, refused or was unreachable (perhaps only over TCP) and then asked the next server: every lookup repeats this",
             pluralize(looked.passed_over() as f64, "round")
         );
         return Some((

@@ -208,7 +208,8 @@ fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be
         let found = looked_up(&config, "db.example.com");
         assert_eq!((found.status, measured(&found, "questions")), (DoctorStatus::Warning, 4.0), "{found:?}");
         assert!(
-            found.text.contains("found 2 addresses") && reason(&found).contains("and then the next server"),
+            found.text.contains("found 2 addresses")
+                && reason(&found).contains("and then asked the next server"),
             "{found:?}"
         );
     }

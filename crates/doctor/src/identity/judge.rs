@@ -319,11 +319,9 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
     let all = if count == 1 { "its only response".to_owned() } else { format!("all its {count} responses") };
     match (asked, &server.principal) {
         (0, ServerPrincipal::NoIdentity) => {
-            format!(
-                "{whose} has no credentials, so the check requested none of them; the agent gave credentials to {others} {within}"
-            )
+            format!("{whose} has no credentials, so the check requested none; it gave {others} {within}")
         }
-        (0, _) => format!("the check requested no credentials from {whose}; it gave {others} {within}"),
+        (0, _) => format!("the check requested no credentials from {whose}, which gave {others} {within}"),
         (..ENOUGH, _) => {
             format!("{whose} gave credentials {answered} of {asked} times; {all} came {within}")
         }
@@ -355,7 +353,7 @@ pub(super) fn principal(server: &RespondingServer) -> DoctorFinding {
         ServerPrincipal::Named(what, name) => DoctorFinding::ok(PRINCIPAL, format!("{whose} gives credentials of {what}{name}")),
         ServerPrincipal::NoIdentity => DoctorFinding::ok(PRINCIPAL, format!("{whose} has no credentials for this pod or machine")).with_status(
             DoctorStatus::Warning,
-            "SDKs find a server without an identity: each SDK tries it first, then fails or goes on to the next in its chain",
+            "the server responds but has no identity: each SDK tries it first, then fails or goes on to the next source in its chain",
             "give the pod an identity (Google: iam.gke.io/gcp-service-account; AWS: an association or a role; Azure: an identity of the machine), or block its access to the server",
         ),
         ServerPrincipal::Failing(status) => DoctorFinding::ok(PRINCIPAL, format!("{whose} does not name the identity of programs here")).with_status(
@@ -491,7 +489,7 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
         (Some(200), _) => found,
         (None, _) if tokens.is_slow => found.with_status(
             DoctorStatus::Unknown,
-            "the server responds so late that the response with the token may be late instead of lost",
+            "the server responds late, so the response with the token may be late rather than lost",
             "look at that server first (identity.latency)",
         ),
         (None, Some(200)) => found.with_status(

@@ -43,7 +43,7 @@ pub(super) fn judge_all(
     found
 }
 
-const LOOK: &str = "look at /stats?usedonly of its admin port";
+const LOOK: &str = "look at /stats?usedonly of Envoy's admin port";
 
 /// Describes the Envoy.
 fn envoy(place: &HttpUrl, info: &EnvoyInfo) -> DoctorFinding {
@@ -65,7 +65,7 @@ fn envoy(place: &HttpUrl, info: &EnvoyInfo) -> DoctorFinding {
     found.with_status(
         DoctorStatus::Warning,
         "it has no configuration yet, or it is draining",
-        "look at its log and at /config_dump; Istio: istioctl proxy-status, and holdApplicationUntilProxyStarts if the program starts first",
+        "look at Envoy's log and at /config_dump; Istio: istioctl proxy-status, and holdApplicationUntilProxyStarts if the program starts first",
     )
 }
 
@@ -203,14 +203,14 @@ fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<Limi
             return found.with_status(
                 DoctorStatus::Unknown,
                 format!("the use of the limits is unknown: {why}"),
-                "look at /clusters of its admin port",
+                "look at /clusters of Envoy's admin port",
             );
         }
         _ => return found,
     };
     found.with_status(
         status,
-        "above max_connections, requests wait for a used connection; above the other limits, Envoy refuses them with 503 at once",
+        "above max_connections, requests wait until a connection is free; above the other limits, Envoy refuses requests with 503 at once",
         "first check whether the server has become slower; then raise the named limit in the cluster's circuit \
          breakers (Istio: DestinationRule connectionPool; retries: maxRetries, or fewer tries)",
     )
@@ -257,7 +257,7 @@ impl<'a> BreakerSummary<'a> {
         });
         let cut = self.cut.map(|(name, cluster, now)| {
             format!(
-                "since the start, limits prevented {} connections and {} retries to the worst cluster, {}; during this check {now} in all clusters",
+                "limits prevented {} connections and {} retries to the worst cluster, {}, since the start, and {now} in all clusters during this check",
                 cluster.connection_overflow, cluster.retry_overflow, shortened(name)
             )
         });
@@ -324,7 +324,7 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         let status = if now > 0 { DoctorStatus::Error } else { DoctorStatus::Warning };
         return found.with_status(
             status,
-            "a request waits for its connection until that fails, and then fails with it (UF, 503) unless Envoy retries",
+            "a request waits until its connection fails, and then fails too (UF, 503), unless Envoy retries",
             "check that the named cluster's servers listen (stale endpoints, a NetworkPolicy, mutual TLS on one side only), and look at ports.use",
         );
     }

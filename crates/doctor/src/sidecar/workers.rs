@@ -144,7 +144,7 @@ fn unseen(found: DoctorFinding, workers: u64, cpu: &WorkerCpuLimit) -> DoctorFin
             "look at the CPU limit of Envoy's container (kubectl get pod; cpu.max of its control group); if the limit is above one core or missing, set --concurrency to match",
         ),
         WorkerCpuLimit::Unknown(None) => {
-            found.with_status(DoctorStatus::Unknown, "cannot read its CPU limit or the number of cores of the machine", CONCURRENCY)
+            found.with_status(DoctorStatus::Unknown, "cannot read Envoy's CPU limit or the number of cores of the machine", CONCURRENCY)
         }
         _ => found,
     }

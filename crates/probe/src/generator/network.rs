@@ -31,7 +31,7 @@ pub(super) fn backlog(before: &MachineSnapshot, after: &MachineSnapshot) -> Mach
         ),
     };
     let text = format!(
-        "this machine dropped {dropped} packets because a CPU's backlog was full, and ended {squeezed} receive rounds early (time_squeeze){advice}"
+        "this machine dropped {dropped} packets because of a full CPU backlog and ended {squeezed} receive rounds early (time_squeeze){advice}"
     );
     BACKLOG.finding(grade, dropped as f64, text)
 }
