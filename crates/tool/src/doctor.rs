@@ -31,19 +31,19 @@ pub(crate) struct DoctorArgs {
     /// Checks to run, as --list names them [default: all]
     #[arg(value_name = "CHECK", value_parser = check)]
     checks: Vec<&'static DoctorCheck>,
-    /// Say which checks there are and what each can find, and look at nothing
+    /// List the checks and what each can find, and check nothing
     #[arg(long, conflicts_with_all = ["json", "checks"])]
     list: bool,
-    /// Write the findings to this file, as JSON; - is standard output, and what is shown goes to standard error then
+    /// File for the findings as JSON; - is standard output, and the text then goes to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A name that the programs here look up, as they spell it: what its lookup takes is measured; may be given several times
+    /// Measure the lookup of this name, spelled as programs here spell it; may repeat
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
     lookup: Vec<String>,
     /// The resolver's configuration [default: /etc/resolv.conf]
     #[arg(long, value_name = "FILE")]
     resolv_conf: Option<String>,
-    /// Where Envoy's admin port is [default: http://127.0.0.1:15000 (Istio's), then :9901]
+    /// URL of Envoy's admin port [default: http://127.0.0.1:15000 (Istio's), then :9901]
     #[arg(long, value_name = "URL", value_parser = place)]
     envoy_admin: Option<HttpUrl>,
 }

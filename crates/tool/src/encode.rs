@@ -21,10 +21,10 @@ pub(crate) struct EncodeArgs {
     /// gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "json")]
     to: ResultFormat,
-    /// Where to write
+    /// Output file
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
-    /// Results in gob, JSON or CSV; each input's format is found out [default: stdin]
+    /// Results in gob, JSON or CSV; formats are detected [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }

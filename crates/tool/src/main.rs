@@ -45,7 +45,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     disable_help_subcommand = true
 )]
 struct Cli {
-    /// Most cores to send with: `attack` starts no more threads than that by itself [default: all]
+    /// Maximum of sending threads that `attack` starts by itself [default: one per core]
     #[arg(long, value_name = "N")]
     cpus: Option<NonZero<usize>>,
     /// Vegeta's profile of itself, which is refused: it is not the load over time of `attack`
@@ -61,9 +61,9 @@ enum Command {
     Attack(Box<attack::AttackArgs>),
     /// Find the rate at which a target breaks, and why
     Find(Box<find::FindArgs>),
-    /// Tell which of several ways to a target is slower, and which are not
+    /// Find out which of several paths to a target is slower, and which are not
     Isolate(Box<isolate::IsolateArgs>),
-    /// Look for what is wrong with this node or pod, without any load
+    /// Find what is wrong with this node or pod, without any load
     Doctor(doctor::DoctorArgs),
     /// Summarise results: text, json, histograms, or one offline HTML page
     Report(report::ReportArgs),
@@ -71,7 +71,7 @@ enum Command {
     Encode(encode::EncodeArgs),
     /// Draw results as one offline HTML page or SVG
     Plot(plot::PlotArgs),
-    /// Do a part of what `--on` asks for, in a pod
+    /// Run one pod's part of a load that `--on` has started
     #[command(hide = true)]
     Pod(pod::PodArgs),
     /// Run a cloud on loopback (Google's or AWS's services), or a server that breaks at a known rate

@@ -21,16 +21,16 @@ pub(crate) struct PlotArgs {
     /// Title of the page
     #[arg(long, default_value = "Load report")]
     title: String,
-    /// Most points per line; a run with more shows wider intervals
+    /// Maximum of points per line; a longer run gets wider intervals
     #[arg(long, value_name = "POINTS", default_value_t = crate::report::series::POINTS, value_parser = points)]
     threshold: usize,
-    /// Where to write it; a name that ends in .html makes a page, in .svg a picture
+    /// Output file: .html for a page, .svg for a picture
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
     /// html or svg [default: by the output's name, else html]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Results in gob, JSON or CSV, and HDR logs beside them, or what searches wrote or summaries say; the format is found out [default: stdin]
+    /// Results (gob, JSON or CSV), also with HDR logs; or JSON of find and of attack summaries; formats are detected [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }

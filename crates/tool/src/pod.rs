@@ -41,10 +41,10 @@ pub(crate) struct PodArgs {
     /// The user's command line after the program's name, as a JSON array of strings
     #[arg(long, value_name = "FILE", default_value = ARGUMENTS)]
     arguments: PathBuf,
-    /// How many pods there are, so that this one makes ready for its part alone
+    /// Number of pods that share the load
     #[arg(long, value_name = "N", default_value = "1")]
     pods: NonZero<u64>,
-    /// Silence after which whoever gives orders is taken to be gone
+    /// Time without a message after which the coordinator counts as gone
     #[arg(long, value_name = "DURATION", hide = true, value_parser = seawall_load::rate::duration)]
     heartbeat: Option<Duration>,
 }

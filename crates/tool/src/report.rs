@@ -51,13 +51,13 @@ pub(crate) struct ReportArgs {
     /// Lower bounds of latency buckets for hist and json, such as `[0,1ms,10ms]`
     #[arg(long, value_name = "BOUNDS")]
     buckets: Option<Buckets>,
-    /// Write the report again at this interval while results come in
+    /// Write the report again at this interval while results arrive
     #[arg(long, value_name = "DURATION", default_value = "0")]
     every: GoDuration,
-    /// Where to write it
+    /// Output file
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
-    /// Results in gob, JSON or CSV, or intervals; each input's format is found out [default: stdin]
+    /// Results in gob, JSON or CSV, or intervals; formats are detected [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }

@@ -25,10 +25,10 @@ use crate::page::Loopback;
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub(crate) struct AttackArgs {
-    /// URLs to send to, in turn (http:// may be left out); without any, see --targets
+    /// Target URLs, used in turn (http:// can be left out); without a URL, see --targets
     #[arg(value_name = "URL")]
     pub(crate) urls: Vec<String>,
-    /// Name of the attack: noted in each result, sent as X-Vegeta-Attack
+    /// Name of the attack, in each result and in the header X-Vegeta-Attack
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) name: String,
     /// Targets file
@@ -43,8 +43,8 @@ pub(crate) struct AttackArgs {
     /// Format of the results: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "gob")]
     pub(crate) to: results::ResultFormat,
-    /// Say in each result (json, csv) what carried it: the connection's number, requests on it before, and nanoseconds that
-    /// it was idle, connecting and TLS took, and the first byte took; csv has six columns more
+    /// Add the connection to each result (json, csv): its number, its earlier requests, and nanoseconds idle, to connect,
+    /// for TLS and to the first byte; csv gets six more columns
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) connection_timings: bool,
@@ -54,7 +54,7 @@ pub(crate) struct AttackArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) chunked: bool,
-    /// Read targets while attacking; the attack ends with them
+    /// Read targets during the attack, which ends with the last target
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) lazy: bool,
@@ -62,31 +62,31 @@ pub(crate) struct AttackArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) template: bool,
-    /// Seed of everything random: the same seed makes the same arrivals and the same requests
+    /// Random seed: the same seed makes the same arrivals and the same requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Time to send for; 0 is until stopped [default: 10s with a URL, else 0]
+    /// How long to send; 0: until stopped [default: 10s with a URL, else 0]
     #[arg(short = 'z', long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) duration: Option<Duration>,
-    /// Limit for a connection, then for a response; 0: none
+    /// Time limit for a connection, then for a response; 0: none
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(crate) timeout: Duration,
-    /// Time for a whole answer, from the intended send; what is late already is not sent
+    /// Time limit for a whole response, from the scheduled send; a request that is late already is not sent
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) deadline: Option<Duration>,
     /// Requests per second, all clients together [default: 50]
     #[arg(short = 'q', long, visible_alias = "rps", value_name = "N[/UNIT]")]
     pub(crate) rate: Option<RateSetting>,
-    /// Taken for vegeta's sake: there are no workers to start with
+    /// Accepted as in vegeta, without effect
     #[arg(long, value_name = "N", default_value = "10", hide_default_value = true)]
     pub(crate) workers: u64,
-    /// Most requests in flight [default: what open files allow]
+    /// Maximum of requests in flight [default: what the open-files limit allows]
     #[arg(long, value_name = "N", default_value = "18446744073709551615", hide_default_value = true)]
     pub(crate) max_workers: u64,
-    /// Rate over time, such as "ramp 0 to 500/s for 1m"; seawall help stages
+    /// Rate over time, such as "ramp 0 to 500/s for 1m"; see seawall help stages
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
     pub(crate) stages: Option<String>,
-    /// How hits are spread over the rate: constant, poisson or burst:N
+    /// How requests are spaced: constant, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "constant")]
     pub(crate) arrivals: AttackArrivals,
     /// Send only shard I of N of the schedule, such as 2/3, while other machines send the rest; see seawall help generators
@@ -95,67 +95,67 @@ pub(crate) struct AttackArgs {
     /// When the schedule begins, such as 2027-01-31T12:00:00Z [default: at once]
     #[arg(long, value_name = "INSTANT")]
     pub(crate) start_at: Option<StartAt>,
-    /// Requests in all; the run ends with the first of -n and -z
+    /// Number of requests; the run ends at the first of -n and -z
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) requests: Option<u64>,
-    /// Clients in a closed loop; at a rate, most requests in flight
+    /// Clients of a closed loop; with a rate, the maximum of requests in flight
     #[arg(short, long, value_name = "N", conflicts_with = "max_workers")]
     pub(crate) concurrency: Option<u64>,
-    /// Errors after which the attack ends within a tenth of a second: a number, or a share such as 5% (of 100 or more)
+    /// Errors that end the attack within a tenth of a second: a number, or a share such as 5% (of at least 100 requests)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// What must hold, such as "p99<100ms,errors<0.1%"; exit code 3 if missed
+    /// Objectives, such as "p99<100ms,errors<0.1%"; exit code 3 if one is missed
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
-    /// A hit that finds -max-workers in flight waits (queue) or is not sent and counted (drop)
+    /// With -max-workers requests in flight, the next one waits (queue), or is counted and not sent (drop)
     #[arg(long, value_name = "POLICY", default_value = "queue")]
     pub(crate) on_saturation: OnSaturationFlag,
-    /// When the results output blocks: senders wait (wait), or records are dropped and counted (drop)
+    /// If the output of records blocks: senders wait (wait), or records are dropped and counted (drop)
     #[arg(long, value_name = "POLICY", default_value = "wait")]
     pub(crate) on_slow_output: OnSlowOutputFlag,
-    /// Redirects to follow; -1 takes a redirect as the answer
+    /// Redirects to follow; -1: a redirect is the response
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
-    /// Bytes of each body to keep in the results; -1 is all, up to 64 MiB of each
+    /// Bytes of each body to keep in the results; -1: all, up to 64 MiB of each
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
-    /// Keep so many answers of each outcome and show them in --summary=json: status, head, the first KiB of the body
+    /// Responses of each outcome to show in --summary=json: status, head, the first KiB of the body
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
     pub(crate) sample_responses: usize,
-    /// Sending threads [default: as many as the rate needs, at most one per core, or -cpus before the command]
+    /// Sending threads [default: as many as the rate needs, at most one per core or -cpus]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Busy-poll instead of sleeping for waits shorter than this: more precise, and costs CPU [default: 100µs where a
-    /// core is left over and no CPU quota is set, else 0]
+    /// Busy-poll instead of sleeping in waits shorter than this; more precise, but uses CPU [default: 100µs with a free
+    /// core and without a CPU quota, else 0]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) busy_poll: Option<Duration>,
     /// Leave the first part of the run out of the statistics and the results
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) warm_up: Duration,
-    /// HDR log of response time, service time and lag by the interval; `seawall plot` takes it beside results
+    /// HDR log of response time, service time and send lag per interval; `seawall plot` reads it together with results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
-    /// Everything that was measured, a line of JSON per interval; `seawall report` reads it, of several generators, too
+    /// All measurements, a line of JSON per interval; `seawall report` reads such files and merges several
     #[arg(long, value_name = "FILE")]
     pub(crate) timeseries: Option<String>,
-    /// How long an interval is, for --timeseries, --hdr and -prometheus-addr: 50ms or more
+    /// Length of an interval of --timeseries, --hdr and -prometheus-addr: at least 50ms
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub(crate) interval: SamplingInterval,
-    /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; whoever reaches the port reads the
-    /// targets' URLs, so prefer loopback, such as 127.0.0.1:8880
+    /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; they show the targets' URLs, so
+    /// prefer loopback, such as 127.0.0.1:8880
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     pub(crate) prometheus_addr: String,
     /// Show the run while it goes on: view (fills the terminal, keys change the rate), lines (one per second on standard
     /// error), none, or auto (the view on a terminal, lines in a pipe)
     #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     pub(crate) live: LiveMode,
-    /// Steer the attack over a Unix socket at this path, which only this user may connect to; see seawall help steering
+    /// Unix socket that takes commands for the attack, from this user only; see seawall help steering
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
     /// Serve the run's page at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) live_page: Option<Loopback>,
-    /// Summary: text, json or none [default: text, none if records go there]
+    /// Summary: text, json or none [default: text; none if records go to standard output]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) summary: Option<SummaryFormat>,
     #[command(flatten)]
@@ -216,7 +216,7 @@ impl AttackArgs {
 pub(crate) enum OnSaturationFlag {
     /// Wait for room.
     Queue,
-    /// Not sent, counted.
+    /// Count the request, and do not send it.
     Drop,
 }
 
@@ -252,7 +252,7 @@ pub(crate) enum SummaryFormat {
 /// `--live`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LiveMode {
-    /// The view on a terminal that nobody else writes to, lines elsewhere.
+    /// The view on a terminal to which no other program writes, lines elsewhere.
     Auto,
     /// A page that fills the terminal; keys change the rate.
     View,

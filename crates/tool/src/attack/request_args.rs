@@ -12,10 +12,10 @@ pub(crate) struct RequestArgs {
     /// Request header, "Key: value"; may repeat
     #[arg(short = 'H', long, value_name = "HEADER")]
     header: Vec<String>,
-    /// Body, as typed, where a target has none
+    /// Body for targets without a body, as typed
     #[arg(short, long, value_name = "TEXT", conflicts_with = "body")]
     data: Option<String>,
-    /// File with that body
+    /// File with the body for targets without a body
     #[arg(
         short = 'D',
         long,

@@ -30,14 +30,14 @@ pub(crate) struct ConnectionArgs {
     #[arg(short = 'k', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     keepalive: bool,
-    /// Send again, as Go does, what a server lost by closing an idle connection or says it has not looked at
+    /// Repeat, as Go does, requests that a server lost by closing an idle connection or has not processed
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     retries: bool,
-    /// Most idle connections per host
+    /// Maximum of idle connections per host
     #[arg(long, value_name = "N", default_value_t = IDLE_CONNECTIONS)]
     connections: usize,
-    /// Most connections per host; 0 is no limit
+    /// Maximum of connections per host; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_connections: usize,
     /// Requests after which a connection is closed
@@ -46,19 +46,19 @@ pub(crate) struct ConnectionArgs {
     /// Age after which a connection carries no more requests
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     connection_age: Option<Duration>,
-    /// Source address; may repeat, or be a comma list, to use several in turn
+    /// Source addresses, used in turn; may repeat, or a comma list
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     laddr: Vec<IpAddr>,
     /// Connect to this Unix socket instead of the target's address
     #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
     unix_socket: String,
-    /// Connect elsewhere, host:port:host:port; may repeat, destinations of the same source take turns
+    /// Connect to another address, host:port:host:port; may repeat; destinations of one source are used in turn
     #[arg(long, value_name = "FROM:TO")]
     connect_to: Vec<ConnectTo>,
     /// DNS servers, IP or IP:PORT, instead of the system's resolver; a comma list
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     resolvers: Vec<Resolver>,
-    /// How long addresses are used: 0 for ever, -1 for one connection
+    /// How long a resolved address is used; 0: for ever, -1: for one connection
     #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
     dns_ttl: DnsTtl,
     /// HTTP proxy: a URL, env for HTTP_PROXY, HTTPS_PROXY and NO_PROXY, or none
@@ -70,7 +70,7 @@ pub(crate) struct ConnectionArgs {
     /// Client certificate, PEM
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     cert: String,
-    /// Its key, PEM, if it is in another file
+    /// Key of the client certificate, PEM, if it is in another file
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     key: String,
     /// Certificates to trust instead of the system's, PEM; a comma list
@@ -92,10 +92,10 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     h2c: bool,
-    /// Most streams at once on one HTTP/2 connection
+    /// Maximum of streams on one HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = 100)]
     streams: usize,
-    /// HTTP/2 connections per host and thread; more are opened when their streams do not suffice
+    /// HTTP/2 connections per host and thread; seawall opens more when all streams are in use
     #[arg(long, value_name = "N", default_value_t = 1)]
     http2_connections: usize,
 }

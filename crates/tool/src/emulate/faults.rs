@@ -9,25 +9,25 @@ use super::parse;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Faults")]
 pub(super) struct FaultArgs {
-    /// Hold every answer back
+    /// Delay of every response
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
     latency: Duration,
-    /// Up to this much more, drawn evenly
+    /// Additional random delay, uniform from 0 to this
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
     jitter: Duration,
     /// Share of requests that fail
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
     error_rate: f64,
-    /// Status of those
+    /// Status of failed requests
     #[arg(long, value_name = "STATUS", default_value_t = 500, value_parser = clap::value_parser!(u16).range(400..600))]
     error_status: u16,
-    /// Answer those with an HTML page instead of JSON
+    /// Send failed requests an HTML page instead of JSON
     #[arg(long)]
     html_errors: bool,
-    /// Share of requests that never get an answer
+    /// Share of requests that never get a response
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
     hang_rate: f64,
-    /// Share of requests whose connection is closed instead of an answer
+    /// Share of requests whose connection is closed without a response
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
     close_rate: f64,
     /// Share of requests answered with half of the JSON
@@ -36,18 +36,18 @@ pub(super) struct FaultArgs {
     /// Limit requests per second, per endpoint
     #[arg(long, value_name = "RATE[:BURST]", value_parser = parse::throttle)]
     throttle: Option<Throttle>,
-    /// What becomes of the requests above that
+    /// What happens to requests above the limit
     #[arg(long, value_enum, default_value_t = ExcessPolicy::Refuse, requires = "throttle")]
     above: ExcessPolicy,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum ExcessPolicy {
-    /// 429 with Retry-After
+    /// Respond 429 with Retry-After
     Refuse,
-    /// Wait in line: latency without bound
+    /// Queue the request: latency without limit
     Queue,
-    /// Never an answer
+    /// Never respond
     Hang,
 }
 

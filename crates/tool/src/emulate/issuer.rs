@@ -17,7 +17,7 @@ Example:
 
 The key is PKCS#8, as kube-apiserver --service-account-signing-key-file reads it.")]
 pub(super) struct EmulateIssuerArgs {
-    /// Folder for key.pem (mode 0600) and jwks.json; made if it is not there
+    /// Directory for key.pem (mode 0600) and jwks.json; created if missing
     #[arg(long, value_name = "DIR")]
     directory: PathBuf,
     /// Kind of key

@@ -36,28 +36,28 @@ pub(crate) struct EmulateServerArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
     listen: SocketAddr,
-    /// File that says the same as the line, once it listens; written whole
+    /// File for the printed JSON; it exists once the server listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Print JSON, which it does in any case
     #[arg(long, hide = true)]
     json: bool,
-    /// A fault that the server has: NAME[,KEY=VALUE]…; may be repeated
+    /// Fault of the server: NAME[,KEY=VALUE]…; may repeat
     #[arg(long, value_name = "FAULT", conflicts_with = "random")]
     fault: Vec<String>,
-    /// Draw the faults by the seed
+    /// Choose random faults
     #[arg(long)]
     random: bool,
-    /// Draw this cause; may be repeated for several at once
+    /// Choose faults of this cause; may repeat for several at once
     #[arg(long, value_name = "SLUG", requires = "random", value_parser = cause)]
     cause: Vec<String>,
-    /// What is drawn follows from it; drawn and told when not given
+    /// Seed of --random [default: a random one, which is printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// What every request takes before the faults
+    /// Service time of every request before the faults
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = service_time)]
     service_time: Duration,
-    /// Bytes of an answer's body
+    /// Bytes of a response body
     #[arg(long, value_name = "BYTES", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=i64::from(plant::kind::MOST_BODY)))]
     body_bytes: u32,
 }

@@ -32,19 +32,19 @@ pub(super) struct EmulateTokenArgs {
     /// Pod that the token is bound to
     #[arg(long, value_name = "NAME")]
     pod: Option<String>,
-    /// UID of that pod; derived from its name when not given
+    /// UID of that pod [default: derived from its name]
     #[arg(long, value_name = "UID", requires = "pod")]
     pod_uid: Option<String>,
     /// Node of that pod
     #[arg(long, value_name = "NAME", requires = "pod")]
     node: Option<String>,
-    /// An audience (`aud`); may be repeated
+    /// Audience (`aud`); may repeat
     #[arg(long, value_name = "AUD", required = true)]
     audience: Vec<String>,
     /// How long the token is valid
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::lifetime)]
     lifetime: Duration,
-    /// File for the token (mode 0600); standard output when not given
+    /// File for the token (mode 0600) [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -24,37 +24,37 @@ use crate::page::Loopback;
 /// What is asked, of whom, and where the answer goes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FindArgs {
-    /// Target (http:// may be left out); without a URL, see --targets
+    /// Target (http:// can be left out); without a URL, see --targets
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// What must hold, such as "p99<250ms,errors<0.1%" [default: errors<0.1%]
+    /// Objectives, such as "p99<250ms,errors<0.1%" [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
     /// Take about a minute (the default)
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Take some minutes, for a bracket a third as wide
+    /// Take some minutes, to find the limit three times as precisely
     #[arg(long)]
     pub(crate) thorough: bool,
     /// Highest rate to offer
     #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
     pub(crate) max_rate: Option<MaxRate>,
-    /// Time for everything [default: 90s; no limit with --thorough]
+    /// Time limit of the whole run [default: 90s; none with --thorough]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) budget: Option<Duration>,
-    /// Search for a number of clients, each of which waits for its answer, in place of a rate
+    /// Search for a number of clients, each of which waits for its response, instead of a rate
     #[arg(long)]
     pub(crate) closed_loop: bool,
-    /// With --closed-loop: never keep more clients than this busy [default: 4096]
+    /// With --closed-loop: maximum of clients [default: 4096]
     #[arg(long, value_name = "N", value_parser = clients, allow_negative_numbers = true)]
     pub(crate) max_clients: Option<NonZero<u32>>,
-    /// How requests are spaced: a limit under poisson is lower than under constant
+    /// How requests are spaced: constant, or poisson, which lowers the limit
     #[arg(long, value_name = "SPACING", default_value = "constant", hide_possible_values = true)]
     pub(crate) arrivals: FindArrivals,
-    /// Ask the target for its metrics around trials that break it: a page in Prometheus' format, over http://
+    /// Prometheus metrics of the target (http:// URL), to read before and after trials that break it
     #[arg(long, value_name = "URL")]
     pub(crate) server_metrics: Option<String>,
-    /// Look at its control group around them, where it runs on this machine: the group's directory; of version 1 one for each controller
+    /// Directory of the target's control group on this machine, to read at the same times; cgroup v1: one per controller
     #[arg(long, value_name = "PATH")]
     pub(crate) server_cgroup: Vec<String>,
     /// Do not look for the cause
@@ -63,7 +63,7 @@ pub(crate) struct FindArgs {
     /// File for the run as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// File for the run as one offline HTML page; - as for --json
+    /// File for the run as one offline HTML page; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Serve the run's page at this loopback address, such as 127.0.0.1:0
@@ -91,13 +91,13 @@ pub(crate) struct FindArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) template: bool,
-    /// Seed of everything random
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Limit for a connection, then for a response
+    /// Time limit for a connection, then for a response
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(crate) timeout: Duration,
-    /// Redirects to follow; -1 takes a redirect as the answer
+    /// Redirects to follow; -1: a redirect is the response
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
     #[command(flatten)]

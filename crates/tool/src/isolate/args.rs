@@ -23,37 +23,37 @@ use crate::page::Loopback;
 /// What is compared, at what load, and where the answer goes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IsolateArgs {
-    /// Target (http:// may be left out); without a URL, see --targets
+    /// Target (http:// can be left out); without a URL, see --targets
     #[arg(value_name = "URL")]
     pub(super) url: Option<String>,
     /// File of variants, YAML or JSON; see seawall help comparison
     #[arg(long, value_name = "FILE")]
     pub(super) experiment: Option<PathBuf>,
-    /// Built-in variants, such as keep-alive,proxy=none; a list
+    /// Built-in variants, comma-separated, such as keep-alive,proxy=none
     #[arg(long, value_name = "FACTORS", value_delimiter = ',')]
     pub(super) factors: Vec<FactorSpec>,
     /// First of two builds or configurations, the reference
     #[arg(long, value_name = "URL", requires = "b")]
     pub(super) a: Option<String>,
-    /// The second
+    /// Second of the two
     #[arg(long, value_name = "URL", requires = "a")]
     pub(super) b: Option<String>,
     /// Rate of all variants together, below the limit of the target
     #[arg(long, value_name = "N[/UNIT]", default_value = "200/s", allow_negative_numbers = true)]
     pub(super) rate: IsolateRate,
-    /// Time for everything [default: 2m; 6m with --capacity]
+    /// Time limit of the experiment [default: 2m; 6m with --capacity]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(super) budget: Option<Duration>,
     /// Variants that differ by at most this are equal
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub(super) margin: Margin,
-    /// Go on until the 99th percentile is told, too
+    /// Continue until the 99th percentile is decided, too
     #[arg(long)]
     pub(super) until_p99: bool,
-    /// Then search the limit of the reference and of variants that differ
+    /// Then search for the limits of the reference and of variants that differ
     #[arg(long)]
     pub(super) capacity: bool,
-    /// With --capacity: what each way is held to, one quantile, errors, or both [default: errors<0.1%]
+    /// With --capacity: objectives of each variant, one quantile, errors, or both [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS")]
     pub(super) slo: Option<Objectives>,
     /// With --capacity: never offer more than this
@@ -62,7 +62,7 @@ pub(crate) struct IsolateArgs {
     /// File for the experiment as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
-    /// File for the experiment as one offline HTML page; - as for --json
+    /// File for the experiment as one offline HTML page; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
     /// Serve the experiment's page at this loopback address, such as 127.0.0.1:0
@@ -76,13 +76,13 @@ pub(crate) struct IsolateArgs {
     pub(super) format: target::TargetFormat,
     #[command(flatten)]
     pub(super) request: RequestArgs,
-    /// Seed of everything random
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Limit for a connection, then for a response
+    /// Time limit for a connection, then for a response
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(super) timeout: Duration,
-    /// Redirects to follow; -1 takes a redirect as the answer
+    /// Redirects to follow; -1: a redirect is the response
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(super) redirects: i64,
     #[command(flatten)]

@@ -11,51 +11,51 @@ use seawall_fleet::manifest::spec::{
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "From many pods (--on kubernetes)")]
 pub(crate) struct DistributedArgs {
-    /// Send from pods of a Kubernetes cluster: kubernetes, or kubernetes:CONTEXT of the kubeconfig, which is read as kubectl reads it
+    /// Send from pods of a Kubernetes cluster: kubernetes, or kubernetes:CONTEXT for a context of the kubeconfig
     #[arg(long, value_name = "WHERE")]
     pub(super) on: Option<LoadBackend>,
-    /// How many pods share the load, 1 to 1000 [default: 1]
+    /// Number of pods that share the load, 1 to 1000 [default: 1]
     #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=MOST_PODS))]
     pub(super) pods: Option<u32>,
-    /// Of find: let the number of pods grow up to this where they were the limit
+    /// With find: start up to this many pods if the pods are the limit
     #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=MOST_PODS))]
     pub(super) max_pods: Option<u32>,
     /// Image of this program in a registry that the cluster reaches (`make image` builds it)
     #[arg(long, value_name = "NAME", requires = "on")]
     pub(super) image: Option<ImageName>,
-    /// When nodes fetch it: Always, IfNotPresent or Never [default: Kubernetes']
+    /// When nodes pull the image: Always, IfNotPresent or Never [default: Kubernetes']
     #[arg(long, value_name = "POLICY", requires = "on")]
     pub(super) image_pull_policy: Option<PullPolicy>,
     /// Namespace of the pods [default: the context's]
     #[arg(long, value_name = "NAME", requires = "on")]
     pub(super) namespace: Option<ResourceName>,
-    /// Only on nodes with this label; may repeat
+    /// Run pods only on nodes with this label; may repeat
     #[arg(long, value_name = "KEY=VALUE", requires = "on", value_parser = parse_label)]
     pub(super) node_selector: Vec<(String, String)>,
-    /// On nodes with this taint, too: `KEY[=VALUE][:EFFECT]`; may repeat
+    /// Run pods also on nodes with this taint: `KEY[=VALUE][:EFFECT]`; may repeat
     #[arg(long, value_name = "TAINT", requires = "on")]
     pub(super) toleration: Vec<Toleration>,
-    /// Cores of each pod, requested and most [default: 1]
+    /// CPU request and limit of each pod, in cores [default: 1]
     #[arg(long, value_name = "CORES", requires = "on")]
     pub(super) cpu: Option<CpuQuantity>,
-    /// Memory of each pod, requested and most [default: 128Mi]
+    /// Memory request and limit of each pod [default: 128Mi]
     #[arg(long, value_name = "SIZE", requires = "on")]
     pub(super) memory: Option<MemoryQuantity>,
-    /// Where pods write -output, a file each: pvc:CLAIM:/PATH, in it a directory for each run, or emptyDir:/PATH, which goes with the pod
+    /// Volume for -output, a file per pod: pvc:CLAIM:/PATH (a directory per run), or emptyDir:/PATH (deleted with the pod)
     #[arg(long, value_name = "VOLUME", requires = "on")]
     pub(super) volume: Vec<Volume>,
-    /// What becomes of the load when a pod is lost: abort, or continue without its share, which is told as missing [default: continue]
+    /// If a pod is lost: abort the load, or continue and report its share as missing [default: continue]
     #[arg(long, value_name = "WHAT", requires = "on", hide_possible_values = true)]
     pub(super) on_pod_loss: Option<OnPodLoss>,
-    /// Send nothing and ask nobody: print the objects that make the pods, to be kept and applied by hand
+    /// Print the objects that make the pods, to apply by hand; contact no cluster and send nothing
     #[arg(long, requires = "on")]
     pub(super) dry_run: bool,
-    /// Coordinate the pods of an existing Job, such as one that --dry-run has printed, instead of making one
+    /// Use the pods of an existing Job, such as one that --dry-run has printed, instead of creating one
     #[arg(long, value_name = "NAME", requires = "on", conflicts_with_all = [
         "pods", "max_pods", "image", "image_pull_policy", "node_selector", "toleration", "cpu", "memory", "volume", "dry_run",
     ])]
     pub(super) attach_job: Option<ResourceName>,
-    /// Leave the Job with its pods' logs when the load is over [default: deleted]
+    /// Keep the Job and its pods' logs after the load [default: delete them]
     #[arg(long, requires = "on")]
     pub(super) keep_job: bool,
 }

@@ -30,10 +30,10 @@ pub(crate) struct EmulateAwsArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8791")]
     pub(super) listen: SocketAddr,
-    /// File that says, as JSON, where everything is, once it is; written whole
+    /// File for the addresses as JSON; it exists once everything listens
     #[arg(long, value_name = "FILE")]
     pub(super) ready_file: Option<PathBuf>,
-    /// Print that JSON on one line instead of text
+    /// Print the JSON of --ready-file on one line instead of text
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
@@ -59,25 +59,25 @@ pub(super) struct AwsTrustArgs {
     /// Issuer (`iss`) of the Kubernetes tokens
     #[arg(long, value_name = "URL", default_value = ISSUER)]
     pub(super) issuer: String,
-    /// Audience (`aud`) that STS expects of the Kubernetes tokens; may be repeated; EKS Auth takes pods.eks.amazonaws.com
+    /// Audience (`aud`) that STS expects in Kubernetes tokens; may repeat; EKS Auth expects pods.eks.amazonaws.com
     #[arg(long, value_name = "AUD", default_value = "sts.amazonaws.com")]
     pub(super) audience: Vec<String>,
-    /// Let a ServiceAccount take a role (a name, or an ARN), and associate it at EKS; may be repeated
+    /// Let a ServiceAccount assume a role (name or ARN), and associate both at EKS; may repeat
     #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
     pub(super) allow: Vec<RoleGrantArg>,
-    /// Associate a ServiceAccount with a role at EKS alone, in the place of the one it is allowed; may be repeated
+    /// Associate a ServiceAccount at EKS with this role instead of its role of --allow; may repeat
     #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
     pub(super) associate: Vec<RoleGrantArg>,
-    /// Let anyone take any role, beside those named here, whom only those named may take
+    /// Let every caller assume any role that no other flag names
     #[arg(long)]
     pub(super) allow_all: bool,
-    /// Let the instance's role take every role that is named here
+    /// Let the instance's role assume every role that the flags name
     #[arg(long)]
     pub(super) node_may_assume: bool,
-    /// Make a user who may take every role that is named here, and write its keys to a file; may be repeated
+    /// Create a user that can assume every role that the flags name, and write its keys to a file; may repeat
     #[arg(long, value_name = "NAME=FILE", value_parser = parse::user_file)]
     pub(super) user: Vec<UserFile>,
-    /// ExternalId that every role named here asks signers for
+    /// ExternalId that every role that the flags name requires of signed requests
     #[arg(long, value_name = "ID")]
     pub(super) external_id: Option<String>,
 }
@@ -85,13 +85,13 @@ pub(super) struct AwsTrustArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Sessions")]
 pub(super) struct SessionArgs {
-    /// Longest session that a role named here allows to be asked for
+    /// Longest session that a caller can request of a role that the flags name
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::lifetime)]
     pub(super) max_session: Duration,
-    /// Longest life of a session, however long a one is asked for and allowed
+    /// Longest life of a session, whatever life was requested and allowed
     #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = parse::lifetime)]
     pub(super) session_lifetime: Duration,
-    /// State ends with fractions of a second
+    /// Write the ends of sessions with fractions of a second
     #[arg(long)]
     pub(super) fractions: bool,
 }
@@ -119,7 +119,7 @@ pub(super) struct InstanceArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Faults")]
 pub(super) struct AwsFaultOnArgs {
-    /// Break only these endpoints; all four when not given
+    /// Break only these endpoints [default: all four]
     #[arg(long, value_enum, value_name = "ENDPOINT")]
     fault_on: Vec<AwsFaultTarget>,
 }
@@ -135,10 +135,10 @@ enum AwsFaultTarget {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
 pub(super) struct AwsDemoArgs {
-    /// Make an issuer, and in this folder a token file for each of the PODS, who may each take their role
+    /// Create an issuer, and in this directory a token file for each of PODS, which can then assume its role
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
-    /// NAMESPACE/SERVICEACCOUNT, or NAMESPACE/SERVICEACCOUNT=ROLE if not the role SERVICEACCOUNT
+    /// NAMESPACE/SERVICEACCOUNT[=ROLE]; the default role is SERVICEACCOUNT
     #[arg(value_name = "PODS", value_parser = parse::aws_pod)]
     pub(super) pods: Vec<AwsPodArg>,
 }

@@ -30,10 +30,10 @@ pub(crate) struct EmulateGoogleArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
     pub(super) listen: SocketAddr,
-    /// File that says, as JSON, where everything is, once it is; written whole
+    /// File for the addresses as JSON; it exists once everything listens
     #[arg(long, value_name = "FILE")]
     pub(super) ready_file: Option<PathBuf>,
-    /// Print that JSON on one line instead of text
+    /// Print the JSON of --ready-file on one line instead of text
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
@@ -57,25 +57,25 @@ pub(super) struct GoogleTrustArgs {
     /// Issuer (`iss`) of the Kubernetes tokens
     #[arg(long, value_name = "URL", default_value = ISSUER)]
     pub(super) issuer: String,
-    /// Audience (`aud`) expected of the Kubernetes tokens; may be repeated; the provider's name when not given
+    /// Audience (`aud`) that STS expects in Kubernetes tokens; may repeat [default: the provider's name]
     #[arg(long, value_name = "AUD")]
     pub(super) audience: Vec<String>,
-    /// Name of the workload identity provider (`audience` of an exchange); one of the project's when not given
+    /// Name of the workload identity provider (`audience` of an exchange) [default: a provider of the project]
     #[arg(long, value_name = "//iam.googleapis.com/…")]
     pub(super) provider: Option<String>,
-    /// Let a ServiceAccount become a service account; may be repeated
+    /// Let a Kubernetes ServiceAccount impersonate a Google service account; may repeat
     #[arg(long, value_name = "NS/SA=EMAIL", value_parser = parse::grant, conflicts_with = "allow_all")]
     pub(super) allow: Vec<ImpersonationGrant>,
-    /// Let anyone become anything
+    /// Let every ServiceAccount impersonate every service account
     #[arg(long)]
     pub(super) allow_all: bool,
-    /// Longest life of a token, however long a one is asked for
+    /// Longest life of a token, whatever life was requested
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::lifetime)]
     pub(super) token_lifetime: Duration,
     /// Allow lifetimes above one hour, up to twelve, as an organisation policy can
     #[arg(long)]
     pub(super) long_lifetimes: bool,
-    /// RSA key (PEM) that signs identity tokens; a new one when not given
+    /// RSA key (PEM) that signs identity tokens [default: a new key]
     #[arg(long, value_name = "FILE")]
     pub(super) identity_key: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ pub(super) struct MachineArgs {
     /// Name of the machine
     #[arg(long, value_name = "NAME", default_value = "node-1")]
     pub(super) node: String,
-    /// Service account of the machine; node@PROJECT… when not given
+    /// Service account of the machine [default: node@PROJECT…]
     #[arg(long, value_name = "EMAIL")]
     pub(super) node_service_account: Option<String>,
     /// Name of the cluster
@@ -106,7 +106,7 @@ pub(super) struct MachineArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Faults")]
 pub(super) struct GoogleFaultOnArgs {
-    /// Break only these endpoints; all four when not given
+    /// Break only these endpoints [default: all four]
     #[arg(long, value_enum, value_name = "ENDPOINT")]
     fault_on: Vec<GoogleFaultTarget>,
 }
@@ -122,10 +122,10 @@ enum GoogleFaultTarget {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
 pub(super) struct GoogleDemoArgs {
-    /// Make an issuer, and in this folder a token file for each of the PODS, who may each become their account
+    /// Create an issuer, and in this directory a token file for each of PODS, which can then impersonate its account
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
-    /// NAMESPACE/SERVICEACCOUNT, or NAMESPACE/SERVICEACCOUNT=EMAIL if not SERVICEACCOUNT@PROJECT.iam.gserviceaccount.com
+    /// NAMESPACE/SERVICEACCOUNT[=EMAIL]; the default is SERVICEACCOUNT@PROJECT.iam.gserviceaccount.com
     #[arg(value_name = "PODS", value_parser = parse::google_pod)]
     pub(super) pods: Vec<GooglePodArg>,
 }
