@@ -38,12 +38,12 @@ The formats are vegeta's, byte for byte:
         5 bytes in, 6 error, 7 body (base64), 8 attack, 9 seq, 10 method, 11 url,
         12 response headers (base64 of a MIME block)
 
-timestamp is the instant at which a request was due; latency runs from there to the last byte
-of the answer. CSV holds no time zone: its instants come back in UTC.
+timestamp is the instant at which a request was due. latency counts from there to the last byte
+of the response. CSV has no time zone, so instants read from CSV are in UTC.
 
-Several inputs become one, always continuing with the input whose next result is the earliest.
-An input that is cut or damaged is named on standard error, what stood in front of the break is
-kept, and the exit status is 1. The first Ctrl-C lets a pipe run dry, the second ends at once.
+Several inputs are merged in the order of time. If an input is cut or damaged, encode names it on
+standard error, keeps the results before the damage, and exits with 1. After the first Ctrl-C,
+encode reads the rest of a pipe; the second ends it at once.
 
 Examples:
   echo 'GET http://127.0.0.1:8080/' | seawall attack -rate=100 -duration=10s > results.gob

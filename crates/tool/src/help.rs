@@ -32,17 +32,13 @@ pub(crate) struct CompletionsArgs {
 
 /// Topics, what each is about, and its text.
 const TOPICS: [(&str, &str, &str); 13] = [
-    (
-        "targets",
-        "What may be requested: URLs, files of targets, weights, variants",
-        include_str!("help/targets.txt"),
-    ),
-    ("conditions", "What a response must be like (--expect)", include_str!("help/conditions.txt")),
+    ("targets", "Targets: URLs, files, weights, variants", include_str!("help/targets.txt")),
+    ("conditions", "Conditions for good responses (--expect)", include_str!("help/conditions.txt")),
     ("stages", "Load that changes over time", include_str!("help/stages.txt")),
     ("templates", "Placeholders in requests", include_str!("help/templates.txt")),
     (
         "steering",
-        "Change, pause and end a run while it goes on; its page in a browser",
+        "Commands that change, pause and end a run; its page in a browser",
         include_str!("help/steering.txt"),
     ),
     ("generators", "Several machines that send one load", include_str!("help/generators.txt")),
@@ -62,7 +58,7 @@ const TOPICS: [(&str, &str, &str); 13] = [
     ("vegeta", "Where attack differs from vegeta", include_str!("help/vegeta.txt")),
     (
         "other-tools",
-        "Flags of hey, oha, ab, wrk and k6, and what they are here",
+        "Flags of hey, oha, ab, wrk and k6, and their counterparts here",
         include_str!("help/other-tools.txt"),
     ),
 ];

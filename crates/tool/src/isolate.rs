@@ -172,7 +172,7 @@ fn show(answer: &IsolateReport, files: ReportFiles) -> anyhow::Result<()> {
 /// How far it is, so long after its last segment ended.
 fn doing(plan: &IsolatePlan, study: &Study) -> ActivityText {
     let (spent, budget) = (study.spent(), format_wait(plan.config.budget.as_secs_f64()));
-    let cells = pluralize(study.cells().count() as u64, "cell");
+    let cells = pluralize(study.cells().count() as u64, "time bucket");
     let ways = pluralize(plan.config.designs.len() as u64, "variant");
     let decided = study.decided_count();
     Box::new(move |since| {

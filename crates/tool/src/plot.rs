@@ -42,20 +42,20 @@ enum Format {
 }
 
 const HELP: &str = "\
-The page needs no network and no other file: percentile curve, response time, rate (offered,
-achieved, good, errors) and requests in flight over time, status codes, errors with counts,
-targets. Drag over a chart to zoom, click a line's name to hide it. The SVG holds the four charts.
+The page needs no network and no other file. It shows a percentile curve; response time, rate
+(offered, achieved, good, errors) and requests in flight over time; status codes, errors with
+counts, and targets. Drag over a chart to zoom, click a line's name to hide it. The SVG has the
+four charts.
 
-Every attack name in every file is a run of its own; several runs are drawn over each other,
-each from its own start, and compared in a table. No result needs to wait for another one, so
-lost or cut results leave no gap but their own. Memory does not depend on the run's length.
-HDR logs beside results (with tags lag and service) add the generator's lag and service times;
-alone they hold no rate, status or error to draw: see `seawall report`.
+Each attack name in each file is a separate run. Several runs are drawn over each other, each from
+its own start, and compared in a table. Lost or cut results leave only their own gap. Memory does
+not depend on the run's length. HDR logs (tags lag and service) given together with results add
+send lag and service time; alone, they have no rate, status or error to draw: see `seawall report`.
 
-What searches wrote (find --json) and summaries of attacks (--summary=json, one after the other
-in a file) are drawn as one SVG, a line for each file: good answers, 99 % response time and what
-was late or failed against the rate that was offered; a burst that spends an allowance and a
-trial that cannot be believed are no points.
+JSON of searches (find --json) and of attacks (--summary=json, several summaries in a file) is
+drawn as one SVG with a line per file: good responses, 99 % response time, and the share of late
+or failed requests, by offered rate. Bursts that use up a burst allowance and invalid trials are
+left out.
 
 Examples:
   seawall plot results.gob > plot.html

@@ -73,34 +73,33 @@ Types:
 
 What text and json say (vegeta's definitions, so that reports can be compared):
   Requests    total; rate = total / attack (N requests over N-1 intervals: a little above what
-              was offered); throughput = good answers / (attack + wait)
+              was offered); throughput = good responses / (attack + wait)
   Duration    total = attack + wait; attack = first to last request due; wait = last request
-              due to last answer
+              due to last response
   Latencies   from the instant a request was due to its last byte or failure; failures and
               timeouts are included. min leaves out latencies of 0. Percentiles come from an HDR
               histogram: at most 0.1 % above the true value, never below. (vegeta interpolates
               between about 200 points, so its 99 may lie anywhere in 98.85..99.15.)
   Bytes       total and mean of response and request bodies
-  Success     share of answers with status 200 to 399
-  Status      count per code; code 0 means that no answer came, or a wrong one (--expect)
-  Error Set   each text once (summary and html count them); beyond 1000 different texts the
-              rest is counted together
+  Success     share of responses with status 200 to 399
+  Status      count per code; code 0: no response, or a wrong one (--expect)
+  Error Set   each text once (summary and html count them); after 1000 different texts, the
+              others are counted together
 
-HDR logs (as HdrHistogram's tools write them, in nanoseconds) can be given instead of results:
-several add up exactly, and -type=text or hdrplot reports them by tag. Given beside results, they
-add lag and service time to the page.
+Inputs can be HDR logs (as HdrHistogram's tools write them, in nanoseconds) instead of results:
+report adds them up exactly, and -type=text or hdrplot reports them by tag. Together with results,
+they add send lag and service time to the page.
 
-Intervals (`attack --timeseries FILE`) can be given instead of results; files with one start, of
-generators that sent shards of one run, add up exactly: each shard once, all of one plan. html counts
-hits that were never sent among the requests, which no results hold. text and summary are the lines
-of the attack's own summary, json its object with each file's first line under generators; hist and
-hdrplot count the response times of what was sent, hist to 0.1 % of a bound; html draws the run, and
-compares runs of different starts.
+Inputs can be intervals (`attack --timeseries FILE`) instead of results. If they are shards of one
+run, with one plan and one start, report adds them up exactly. text and summary print the lines of
+the attack's summary, json prints its object with each file's first line under generators. hist and
+hdrplot count the response times of sent requests, hist to 0.1 % of a bound. html also counts the
+requests that were never sent, which results do not hold, and compares runs with different starts.
 
-Several inputs are merged by time, each read to its end. One that is cut or damaged is named on
-standard error, what stood in front of the break is in the report, and the exit status is 1.
-On a pipe the first Ctrl-C waits for the answers that are still to come, the second ends at
-once. Memory does not depend on the length of the run.
+Several inputs are merged in the order of time. If an input is cut or damaged, report names it on
+standard error, reports the results before the damage, and exits with 1. On a pipe, the first
+Ctrl-C waits for the remaining responses; the second ends at once. Memory does not depend on the
+length of the run.
 
 Examples:
   echo 'GET http://127.0.0.1:8080/' | seawall attack -rate=100 -duration=10s | seawall report

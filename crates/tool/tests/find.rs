@@ -206,12 +206,12 @@ fn a_cap_that_was_held_is_better_than_a_cliff_below_it_and_a_cliff_below_it_is_w
     put("beyond", run(1180.0, 1200.0, 1220.0));
     put("elsewhere", run(780.0, 800.0, 820.0).replace("http://a/", "http://b/"));
     for (before, after, code, begins, part) in [
-        ("slow", "capped", 0, "better: cliff change: at least +", "at least 1,000 /s"),
-        ("capped", "slow", 3, "worse: cliff change: at most -", "780 to 820 /s"),
-        ("near", "capped", 0, "not worse: cliff change: at least ", "at least 1,000 /s"),
+        ("slow", "capped", 0, "better: breaking rate: at least +", "at least 1,000 /s"),
+        ("capped", "slow", 3, "worse: breaking rate: at most -", "780 to 820 /s"),
+        ("near", "capped", 0, "not worse: breaking rate: at least ", "at least 1,000 /s"),
         ("capped", "near", 8, "undecided: ", " at most"),
         ("beyond", "capped", 8, "undecided: ", "1,180 to 1,220 /s"),
-        ("capped", "capped", 0, "not worse: both sustained 1,000/s; ", "neither run reached its limit"),
+        ("capped", "capped", 0, "not worse: both sustained 1,000/s; ", "neither run found a limit"),
         ("slow", "elsewhere", 0, "the same", "target differs: http://a/ before, http://b/ after"),
     ] {
         let output = seawall(&format!("find --compare {before} {after}"), place.path());

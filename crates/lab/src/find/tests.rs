@@ -870,7 +870,7 @@ fn a_bracket_that_its_own_trials_contradict_is_not_found() {
     low.verdict = TrialVerdict::Bad;
     let (outcome, reason) = stated(&contradicted);
     assert_eq!(outcome, FindOutcome::Undecided);
-    assert!(reason.is_some_and(|reason| reason.contains("/s was bad, below the bracket")));
+    assert!(reason.is_some_and(|reason| reason.contains("/s was bad, below the interval")));
     let mut beyond = report;
     beyond.cliff.bracket.as_mut().unwrap().upper *= 10.0;
     let (outcome, reason) = stated(&beyond);

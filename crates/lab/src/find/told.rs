@@ -123,13 +123,16 @@ fn contradiction(report: &SearchReport) -> Option<String> {
         .reduce(f64::min);
     if let Some(below) = below {
         return Some(format!(
-            "a trial at {below:.3}/s was bad, below the bracket of {:.3} to {:.3}/s: run find again",
+            "a trial at {below:.3}/s was bad, below the interval of {:.3} to {:.3}/s: run find again",
             bracket.lower, bracket.upper
         ));
     }
     let offered = valid().map(|trial| trial.spec.rate).reduce(f64::max)?;
     (bracket.upper > BEYOND_OFFERED * offered).then(|| {
-        format!("the bracket ends at {:.3}/s, but the highest offered rate was {offered:.3}/s", bracket.upper)
+        format!(
+            "the interval ends at {:.3}/s, but the highest offered rate was {offered:.3}/s",
+            bracket.upper
+        )
     })
 }
 

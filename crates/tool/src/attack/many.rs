@@ -326,7 +326,8 @@ impl DistributedAttack {
                 reasons.push(VerdictReason::new("pod-lost", verdict, text));
             }
             None if missing > 0 => {
-                let text = format!("{}: sent no report for {}, {lacks}", row.name, brief_time(missing));
+                let text =
+                    format!("{}: sent no report for {}; {lacks} is unknown", row.name, brief_time(missing));
                 reasons.push(VerdictReason::new("pod-late", verdict, text));
             }
             None => {}

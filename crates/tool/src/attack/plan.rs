@@ -76,7 +76,10 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
         }
     };
     refuse(has_urls && args.targets != "stdin", "a URL and -targets exclude each other: give one");
-    refuse(has_urls && args.lazy, "-lazy reads targets from -targets; a URL is sent to until the run ends");
+    refuse(
+        has_urls && args.lazy,
+        "-lazy works only with -targets, because a URL on the command line has no end",
+    );
     refuse(
         has_urls && args.travel.bounds_idle_connections(),
         "-connections bounds idle connections (vegeta's flag): with a URL give -c N for clients (wrk's --connections), or \
@@ -101,7 +104,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
     );
     refuse(
         closed && !args.shard.is_whole() && args.requests.is_none() && !args.lazy,
-        "--shard divides a number of requests: a closed loop needs --requests or -lazy with it",
+        "--shard divides a number of requests: in a closed loop, add --requests or -lazy",
     );
     refuse(
         !closed && !args.shard.is_whole() && args.start_at.is_none(),

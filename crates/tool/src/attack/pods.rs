@@ -264,7 +264,9 @@ impl PodTrackerState {
         self.printed += 1;
         let said = match self.printed {
             ..=SAID => said,
-            over if over == SAID + 1 => "further pod events are not shown; the summary lists all".to_owned(),
+            over if over == SAID + 1 => {
+                "further events of pods are not shown here; the summary lists all".to_owned()
+            }
             _ => return,
         };
         if self.is_stderr_free {

@@ -21,13 +21,13 @@ Examples:
   seawall emulate server --fault pool,workers=8,service=40ms,cv=1 --fault rate-limiter,rate=190 --fault noise,delay=1ms
   seawall emulate server --fault connection-cap,connections=15,service=100ms,how=backlog,backlog=1024
   seawall emulate server --random --cause pool-saturation --seed 7
-A request meets the faults in the order given, each as if it stood before those that follow; a link is met last.
-A quota that is real rather than simulated:
+A request passes the faults in the given order; a link comes last.
+With a real quota instead of a simulated one:
   systemd-run --user --scope -p CPUQuota=20% seawall emulate server --fault cpu,work=1ms
 
-Prints one line of JSON when it listens: url, address, pid and the truth: classes (the slugs of find), limit in requests a second
-(null where no formula gives one; limit_exact says whether it breaks there), each fault with its parameters, and the seed.
-Ends with 0 on SIGTERM or SIGINT, with 1 when a fault or the address cannot be used, with 2 when a flag is wrong.";
+When it listens, it prints one line of JSON: url, address, pid, and what find should report: classes (causes by find's names),
+limit in requests/s (null without a formula; limit_exact: it breaks exactly there), each fault with its parameters, and the seed.
+Exit code: 0 after SIGTERM or SIGINT, 1 if a fault or the address cannot be used, 2 if a flag is wrong.";
 
 /// Flags of `seawall emulate server`.
 #[derive(Debug, clap::Args)]

@@ -61,15 +61,15 @@ fn interval(compared: &RunComparison, before: &FindReport, after: &FindReport, e
     let Bracket { lower, estimate: point, upper } = compared.ratio;
     match (highest_held_rate(before), highest_held_rate(after)) {
         (Some(was), Some(is)) if rate(was) == rate(is) => {
-            format!("both sustained {}/s; neither run reached its limit", rate(is))
+            format!("both sustained {}/s; neither run found a limit", rate(is))
         }
         (Some(was), Some(is)) => {
-            format!("sustained {}/s, and {}/s {earlier}; neither run reached its limit", rate(is), rate(was))
+            format!("sustained {}/s, and {}/s {earlier}; neither run found a limit", rate(is), rate(was))
         }
-        (None, Some(_)) => format!("cliff change: at least {}", share(lower)),
-        (Some(_), None) => format!("cliff change: at most {}", share(upper)),
+        (None, Some(_)) => format!("breaking rate: at least {}", share(lower)),
+        (Some(_), None) => format!("breaking rate: at most {}", share(upper)),
         (None, None) => {
-            format!("cliff change: {} to {}, most likely {}", share(lower), share(upper), share(point))
+            format!("breaking rate: {} to {}, most likely {}", share(lower), share(upper), share(point))
         }
     }
 }

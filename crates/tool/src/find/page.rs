@@ -120,13 +120,13 @@ fn data_live(answer: &FindReport, live: SearchStatus) -> Data {
 
 const WORDS: [(&str, &str); 7] = [
     (
-        "cliff",
+        "error cliff",
         "Above this rate, more requests fail than the goal allows, or the number of requests in flight grows without end.",
     ),
-    ("knee", "Above this rate, more responses are late than the goal allows."),
+    ("latency knee", "Above this rate, more responses are late than the goal allows."),
     (
-        "bracket",
-        "The limit lies in the bracket with a probability of 97 %, given all trials. Without a bracket only the tested rates are known.",
+        "97 % interval",
+        "The limit lies in this interval with a probability of 97 %, given all trials. Without an interval only the tested rates are known.",
     ),
     (
         "verdict",
@@ -138,7 +138,7 @@ const WORDS: [(&str, &str); 7] = [
     ),
     (
         "burst-drain, recovery-probe",
-        "Overloads that use up the burst allowance, and single requests until the target is fast again. They are in the table, but not in the charts by rate.",
+        "Overloads that use up the burst allowance (requests above its limit that the target serves before it breaks), and single requests until the target is fast again. They are not in the charts by rate.",
     ),
     (
         "times likelier",
@@ -170,11 +170,14 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
         (saturation, "most good responses/s"),
         (
             between(&answer.breaking_rate),
-            named(&answer.breaking_rate, ["cliff, requests/s", "cliff, tested good / bad"]),
+            named(&answer.breaking_rate, ["error cliff, requests/s", "error cliff, tested good / bad"]),
         ),
         (
             between(&answer.latency_breaking_rate),
-            named(&answer.latency_breaking_rate, ["knee, requests/s", "knee, tested good / bad"]),
+            named(
+                &answer.latency_breaking_rate,
+                ["latency knee, requests/s", "latency knee, tested good / bad"],
+            ),
         ),
         (answer.goodput.map(rate), "good responses/s in overload"),
         (answer.recovery.time_seconds.map(seconds), "until fast after overload"),
@@ -258,8 +261,8 @@ fn rates_over_time(answer: &FindReport) -> Panel {
             (closed.client_limit.upper.map(f64::from), "limit, upper bound"),
         ],
         None => [
-            (answer.breaking_rate.lower, "cliff, lower bound"),
-            (answer.breaking_rate.upper, "cliff, upper bound"),
+            (answer.breaking_rate.lower, "error cliff, lower bound"),
+            (answer.breaking_rate.upper, "error cliff, upper bound"),
         ],
     };
     for (bound, name) in bounds {

@@ -67,12 +67,12 @@ impl FindScreen {
         if let Some(closed) = &answer.closed_loop {
             return clients::rows(closed, answer).into_iter().for_each(|(name, text)| self.row(name, &text));
         }
-        self.row("cliff", &limit(&answer.breaking_rate, answer));
+        self.row("error cliff", &limit(&answer.breaking_rate, answer));
         if answer.config.slo.latency.is_some() {
-            self.row("knee", &limit(&answer.latency_breaking_rate, answer));
+            self.row("latency knee", &limit(&answer.latency_breaking_rate, answer));
         }
         if let Some(fails) = answer.failure_mode {
-            self.row("above it", in_words_of(fails));
+            self.row("overloaded", in_words_of(fails));
         }
         if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
             self.row("goodput", &format!("{}/s good responses in overload", rate(goodput)));
@@ -88,7 +88,7 @@ impl FindScreen {
             );
         }
         if let Some(burst) = answer.burst_requests.filter(|burst| *burst >= 1.0) {
-            self.row("allowance", &format!("about {} requests above the rate, used up first", count(burst)));
+            self.row("burst", &format!("allowance of about {} requests, used up first", count(burst)));
         }
         if answer.closed_loop.is_none() && answer.is_found() || answer.recovery != ReportedRecovery::default()
         {
@@ -114,7 +114,7 @@ impl FindScreen {
             let (sent, targets) = (count(sent as f64), count(targets as f64));
             self.row(
                 "not covered",
-                &format!("the trials sent {sent} requests to a list of {targets} targets: the other targets may have a lower limit"),
+                &format!("the trials sent {sent} requests to a list of {targets} targets: the targets without a request can have a lower limit"),
             );
         }
     }
@@ -305,7 +305,7 @@ fn headline(answer: &FindReport) -> String {
         return clients::headline(closed, answer);
     }
     let is_roughly = answer.outcome == FindOutcome::Found && is_rough(answer);
-    outcome_line(answer) + if is_roughly { "; --thorough narrows the bracket" } else { "" }
+    outcome_line(answer) + if is_roughly { "; --thorough narrows this range" } else { "" }
 }
 
 /// How it ended, and the limit or what was held, in one line.
@@ -460,7 +460,7 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
             let so_far = if answer.is_found() { "" } else { " so far" };
             format!("{}/s, 97 % interval {} to {}{so_far}; ", rate(point), rate(lower), rate(upper))
         }
-        _ if answer.is_found() => "no bracket; tested: ".to_owned(),
+        _ if answer.is_found() => "no interval; tested: ".to_owned(),
         _ => "not found; tested: ".to_owned(),
     };
     let good = limit.highest_good_rate.map(|good| {
@@ -496,7 +496,7 @@ fn recovery(answer: &FindReport) -> String {
             return calm
                 .into_iter()
                 .chain([format!(
-                    "sustains its earlier rate at once after a queue of {queue} (longer ones were not tested)"
+                    "sustains its earlier rate at once after a queue of {queue} (longer queues were not tested)"
                 )])
                 .collect::<Vec<_>>()
                 .join("; ");

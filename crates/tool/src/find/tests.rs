@@ -430,11 +430,11 @@ fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
 
 #[test]
 fn a_run_whose_trials_do_not_agree_is_undecided_and_says_why() {
-    let reason = Some("a trial at 13/s was bad, below the bracket of 23 to 152/s".to_owned());
+    let reason = Some("a trial at 13/s was bad, below the interval of 23 to 152/s".to_owned());
     let answer = FindReport { outcome: FindOutcome::Undecided, undecided_reason: reason, ..found() };
     let text = shown(&answer);
     assert!(text.starts_with("UNDECIDED: ") && !text.contains("FOUND") && !text.contains("budget"), "{text}");
-    assert!(text.contains("undecided    13/s was bad"), "{text}");
+    assert!(text.contains("undecided    a trial at 13/s"), "{text}");
 }
 
 #[test]

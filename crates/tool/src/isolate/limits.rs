@@ -208,7 +208,7 @@ pub(super) fn curves(found: &CapacityReport) -> Option<Panel> {
     }));
     Some(Panel {
         name: "Response time by rate",
-        unit: "99th percentile of good responses (thin line: median, dashed line: cliff)",
+        unit: "99th percentile of good responses (thin line: median, dashed line: breaking rate)",
         suffix: "",
         below: "offered, requests per second",
         x,

@@ -125,7 +125,7 @@ fn sections(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     if answer.variant_stats().any(VariantStats::has_failures_or_retries) {
         section(out, "Failed requests", |out| failures(out, answer))?;
     }
-    section(out, "Cells", |out| cells(out, answer))?;
+    section(out, "Time buckets", |out| cells(out, answer))?;
     section(out, "Terms", |out| words(out, answer))
 }
 
@@ -388,7 +388,7 @@ fn cells(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "<details><summary>{}</summary>", pluralize(answer.time_buckets.len() as u64, "row"))?;
     table(
         out,
-        &["Variant", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],
+        &["Variant", "Design", "Time bucket", "Requests", "Failed", "Middle half", "p99", "Not counted"],
         rows,
         2,
     )?;
@@ -421,12 +421,12 @@ fn table<const N: usize>(
 fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let margin = screen::share(answer.config.margin);
     let words = [
-        ("faster, slower", format!("The middle half of the times differs by more than {}. An interval is wrong in at most 1.6 % of cases, as often as one evaluation.", screen::share(null_difference(answer.config.margin)))),
-        ("more errors, fewer errors", "The share of failed requests differs by more than 1 % of requests, whatever the response times. The picture shows a cross at the edge.".to_owned()),
+        ("faster, slower", format!("The middle half of the times differs by more than {}. An interval is wrong in at most 1.6 % of cases, like a single evaluation.", screen::share(null_difference(answer.config.margin)))),
+        ("more errors, fewer errors", "The share of failed requests differs by more than 1 % of requests, whatever the response times. The chart shows such a variant as a cross at the edge.".to_owned()),
         ("not the cause", format!("The times are the same within {margin}. A smaller difference may exist.")),
         ("undecided", "The measurements show neither a difference nor equality. The table shows how much more time a decision probably takes.".to_owned()),
-        ("cell", "Two seconds of all variants interleaved, or one second of each variant alone. Variants are compared cell by cell.".to_owned()),
-        ("p differs, p equal", "The probability of these measurements if the variants are equal, or differ by the margin. Adjusted for the number of variants (Holm).".to_owned()),
+        ("time bucket", "Two seconds of all variants interleaved, or one second of each variant alone. Variants are compared per time bucket.".to_owned()),
+        ("p (difference), p (equivalence)", "P-values: the probability of such measurements if the variants are equal, or if they differ by the margin. Adjusted for the number of variants (Holm).".to_owned()),
     ];
     writeln!(out, "<dl>")?;
     for (name, meaning) in words {

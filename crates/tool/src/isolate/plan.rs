@@ -104,7 +104,7 @@ fn enough(args: &IsolateArgs, asked: &StudyConfig, pods: usize) -> anyhow::Resul
     let least = min_rate(asked.designs.len() + 1, pods, asked.times);
     ensure!(
         asked.rate >= least,
-        "--rate must be at least {least:.0}/s from {pods} pods, so that each pod sends every variant in each cell"
+        "--rate must be at least {least:.0}/s from {pods} pods, so that each pod sends every variant in each time bucket"
     );
     enough_time(asked, args.capacity)
 }

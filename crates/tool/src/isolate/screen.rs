@@ -21,7 +21,7 @@ pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) 
     let Forecast { effect, middle, tail } = asked.forecast();
     let ways = asked.designs.len() + 1;
     let tail = tail.map_or_else(
-        || "the 99th percentile cannot be decided: too few responses per cell".to_owned(),
+        || "the 99th percentile cannot be decided: too few responses per time bucket".to_owned(),
         |tail| {
             format!(
                 "{:.0} % at the 99th percentile takes {}",
@@ -32,10 +32,10 @@ pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) 
     );
     let searches = searches.map_or_else(String::new, |searches| {
         let budget = format_wait(searches.budget.as_secs_f64());
-        format!(" Then each variant that differs is searched for its limit; everything together takes at most {budget}.")
+        format!(" Then isolate searches for the limit of each variant that differs; everything takes at most {budget}.")
     });
     format!(
-        "{ways} variants at {}/s in total, for at most {}. On an ordinary path, detecting {:.0} % at the median takes {}; {tail}.{searches}",
+        "{ways} variants at {}/s in total, for at most {}. On an ordinary path, detecting a difference of {:.0} % at the median takes {}; {tail}.{searches}",
         rate(asked.rate),
         format_wait(asked.budget.as_secs_f64()),
         100.0 * effect,
@@ -369,14 +369,14 @@ fn undecided(way: &VariantResult) -> String {
 /// How much longer an undecided variant needs until it is decided.
 pub(super) fn time_to_decide(way: &VariantResult) -> String {
     way.estimated_remaining_seconds.map_or_else(
-        || "too few cells for a forecast".to_owned(),
+        || "too few time buckets for a forecast".to_owned(),
         |more| format!("needs about {} more at this rate", format_wait(more)),
     )
 }
 
 pub(super) fn describe_invalid(way: &VariantResult) -> String {
     format!(
-        "the generator was the limit in {} of its cells",
+        "the generator was the limit in {} of its time buckets",
         share(way.generator_limited_ratio.unwrap_or(1.0))
     )
 }
@@ -385,7 +385,7 @@ pub(super) fn describe_invalid(way: &VariantResult) -> String {
 fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "\n99th percentile")?;
     if answer.config.predicted_p99_duration_seconds.is_none() {
-        return writeln!(out, "  too few responses per cell: use a higher rate or fewer variants");
+        return writeln!(out, "  too few responses per time bucket: use a higher rate or fewer variants");
     }
     let widest = width(answer.variants.iter().map(|way| &way.way));
     for VariantResult { way, p99: tail, .. } in &answer.variants {
@@ -394,7 +394,7 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
             VariantVerdict::Faster | VariantVerdict::Slower => of_tail(tail),
             VariantVerdict::Equal => format!("equal within {}: {gain}", share(TAIL_MARGIN)),
             VariantVerdict::Invalid => {
-                format!("invalid: {gain}; the generator was the limit in too many cells")
+                format!("invalid: {gain}; the generator was the limit in too many time buckets")
             }
             _ => match tail.estimated_remaining_seconds {
                 Some(more) => {
@@ -409,8 +409,18 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 }
 
 /// Columns of the table of all ways.
-pub(super) const COLUMNS: [&str; 10] =
-    ["variant", "responses", "failed", "p50", "p90", "p99", "time saved", "cells", "p differs", "p equal"];
+pub(super) const COLUMNS: [&str; 10] = [
+    "variant",
+    "responses",
+    "failed",
+    "p50",
+    "p90",
+    "p99",
+    "time saved",
+    "time buckets",
+    "p (difference)",
+    "p (equivalence)",
+];
 
 /// Its rows.
 pub(super) fn rows(answer: &IsolateReport) -> Vec<[String; 10]> {

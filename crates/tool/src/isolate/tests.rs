@@ -253,7 +253,7 @@ fn what_could_not_be_told_comes_with_the_time_that_it_would_take() {
     let answer = experiment(NOISY, 30.0, &[("dns", 0.03, 0.0)], None);
     let text = screen::text(&answer);
     assert!(text.contains("Undecided\n  dns") && text.contains(" more at this rate"), "{text}");
-    assert!(text.contains("too few responses per cell: use a higher rate"), "{text}");
+    assert!(text.contains("too few responses per time bucket: use a higher rate"), "{text}");
     assert_eq!(code(&answer, None, false), exit::UNDECIDED);
 }
 
@@ -352,9 +352,9 @@ fn what_each_way_bears_stands_beside_the_reference_on_screen_and_page_and_in_jso
     let text = screen::text(&answer);
     let parts = [
         "Limit of each variant (p99 below 250 ms, errors below 0.1 %)\n  mesh    FOUND: the target breaks between ",
-        "\n  direct  NO LIMIT FOUND: the target did not break up to --max-rate; 1,000/s was sustained\n          compared with mesh: better: cliff change: at least +",
+        "\n  direct  NO LIMIT FOUND: the target did not break up to --max-rate; 1,000/s was sustained\n          compared with mesh: better: breaking rate: at least +",
         "\n  slow    FOUND: the target breaks between ",
-        "\n          compared with mesh: the same within 10 %: cliff change: ",
+        "\n          compared with mesh: the same within 10 %: breaking rate: ",
     ];
     let places: Vec<_> = parts.iter().map(|part| text.find(part)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");

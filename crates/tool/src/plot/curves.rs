@@ -179,7 +179,9 @@ fn charts(curves: &[(String, Curve)]) -> Charts {
     let fastest = curves.iter().filter_map(|(_, curve)| curve.trials.last()).map(|trial| trial.rate);
     let x = Scale::counts(fastest);
     // The first one's, for that is whose story it is.
-    let few = curves.first().and_then(|(_, curve)| Some((curve.cliff?, "above the cliff of the first file")));
+    let few = curves
+        .first()
+        .and_then(|(_, curve)| Some((curve.cliff?, "above the breaking rate of the first file")));
     let panel = |name, unit, suffix, of: fn(&Trial) -> Option<f64>, scale: fn(Vec<f64>) -> Scale| {
         let lines = lines(curves, of);
         let values: Vec<f64> =
@@ -310,7 +312,7 @@ mod tests {
         for name in ["Good responses", "99 % response time", "Late or failed"] {
             assert_eq!(picture.matches(&format!(">{name}</text>")).count(), 1, "{name}: {picture}");
         }
-        for in_each in [">managed</text>", ">agent</text>", ">above the cliff of the first"] {
+        for in_each in [">managed</text>", ">agent</text>", ">above the breaking rate of the first"] {
             assert_eq!(picture.matches(in_each).count(), 3, "{in_each}: {picture}");
         }
         let alone = render("alone", both().into_iter().take(1).collect()).unwrap();

@@ -173,7 +173,7 @@ impl AttackWorker {
     }
 }
 
-const TOO_MANY: &str = "a pod can send 4 MiB of records; further records are left out. Let the pods write the records \
+const TOO_MANY: &str = "a pod can send 4 MiB of records; this one left out further records. Let the pods write the records \
                         with --volume and -output in it, or use -output=none and --timeseries";
 
 /// Tells of a trial, second by second.

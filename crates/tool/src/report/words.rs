@@ -60,7 +60,7 @@ const OF_INTERVALS: &[(&str, &str)] = &[
     ),
     (
         "offered rate",
-        "Scheduled requests per second of the schedule; in a closed loop, the requests for which there was room. Intervals do not hold the scheduled time of each request, so this rate has no line over time.",
+        "Scheduled requests per second of the schedule; in a closed loop, the requests that found a free client. Intervals do not hold the scheduled time of each request, so this rate has no line over time.",
     ),
     ("in flight", "Sent requests without a response: the mean of the numbers at both ends of an interval."),
     (
@@ -77,7 +77,7 @@ const OF_A_RUN: &[(&str, &str)] = &[
     ),
     (
         "offered rate",
-        "Scheduled requests per second of the schedule. In a closed loop, the requests for which there was room; they have no line over time.",
+        "Scheduled requests per second of the schedule. In a closed loop, the requests that found a free client; they have no line over time.",
     ),
 ];
 

@@ -19,13 +19,13 @@ Example, with a cluster's own keys:
   kubectl get --raw /openid/v1/jwks > jwks.json
   seawall emulate aws --jwks jwks.json --allow reef/coral=coral --listen 127.0.0.1:8791
 
-Example, with two pods, a node whose role may take theirs, and an STS that throttles above 5 requests per second:
+Example, with two pods, a node whose role can assume their roles, and an STS that throttles above 5 requests per second:
   seawall emulate aws --demo-pods ./pods reef/coral reef/kelp=arn:aws:iam::210987654321:role/kelp \\
     --node-may-assume --throttle 5 --ready-file ./aws.json
 
 STS, EKS Auth and the metadata service share the address; --fault-on tells them apart. Tokens and signatures are checked.
-Whose credentials are: aws sts get-caller-identity --endpoint-url http://127.0.0.1:8791. What was asked so far: GET /emulator/counts.
-Ends with 0 on SIGTERM or SIGINT, with 1 when a file or the address cannot be used, with 2 when a flag is wrong.")]
+To see whose credentials you have: aws sts get-caller-identity --endpoint-url http://127.0.0.1:8791. Requests so far: GET /emulator/counts.
+Exit code: 0 after SIGTERM or SIGINT, 1 if a file or the address cannot be used, 2 if a flag is wrong.")]
 pub(crate) struct EmulateAwsArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8791")]

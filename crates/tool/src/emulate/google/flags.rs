@@ -20,12 +20,12 @@ Example, with a cluster's own keys:
   seawall emulate google --jwks jwks.json --audience reef.svc.id.goog \\
     --allow reef/coral=coral@my-project.iam.gserviceaccount.com --listen 127.0.0.1:8790
 
-Example, with three pods and a slow cloud that refuses above 50 requests per second:
+Example, with three pods and a slow cloud that throttles above 50 requests per second:
   seawall emulate google --demo-pods ./pods reef/coral reef/kelp deep/squid \\
     --latency 80ms --jitter 40ms --throttle 50 --ready-file ./google.json
 
-What was asked so far: GET /emulator/counts. Whose a token is: GET /tokeninfo?access_token=TOKEN.
-Ends with 0 on SIGTERM or SIGINT, with 1 when a file or the address cannot be used, with 2 when a flag is wrong.")]
+Requests so far: GET /emulator/counts. Owner of a token: GET /tokeninfo?access_token=TOKEN.
+Exit code: 0 after SIGTERM or SIGINT, 1 if a file or the address cannot be used, 2 if a flag is wrong.")]
 pub(crate) struct EmulateGoogleArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]

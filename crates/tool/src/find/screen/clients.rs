@@ -69,11 +69,11 @@ pub(in crate::find) fn tile(closed: &ClosedLoopResult) -> Option<String> {
 /// Names and texts.
 pub(super) fn rows(closed: &ClosedLoopResult, answer: &FindReport) -> Vec<(&'static str, String)> {
     let mut rows = vec![("clients", limit(&closed.client_limit, answer))];
-    rows.extend(answer.failure_mode.map(|fails| ("above it", super::in_words_of(fails).to_owned())));
+    rows.extend(answer.failure_mode.map(|fails| ("overloaded", super::in_words_of(fails).to_owned())));
     if let Some(found) = closed.saturation {
         let short =
             found.highest_unsaturated_clients.map_or_else(String::new, |short| format!(", {short} do not"));
-        let more = if found.is_confirmed { "" } else { "; more clients may raise it" };
+        let more = if found.is_confirmed { "" } else { "; more clients can raise it" };
         rows.push((
             "saturation",
             format!(
@@ -82,7 +82,7 @@ pub(super) fn rows(closed: &ClosedLoopResult, answer: &FindReport) -> Vec<(&'sta
                 rate(found.standard_deviation)
             ),
         ));
-        rows.push(("enough", format!("{} reach at least 95 % of it{short}", clients(found.clients))));
+        rows.push(("enough", format!("{} reach at least 95 % of that rate{short}", clients(found.clients))));
         rows.push((
             "Little's law",
             format!("{} clients, if no request waits for another", count(found.littles_law_clients.ceil())),
@@ -102,7 +102,7 @@ fn limit(limit: &ReportedClientLimit, answer: &FindReport) -> String {
             let so_far = if answer.is_found() { "" } else { " so far" };
             format!("{point}, 97 % interval {lower} to {upper}{so_far}; ")
         }
-        _ if answer.is_found() => "no bracket; tested: ".to_owned(),
+        _ if answer.is_found() => "no interval; tested: ".to_owned(),
         _ => "not found; tested: ".to_owned(),
     };
     let good = limit.most_good_clients.map(|good| {
