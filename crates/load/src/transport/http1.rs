@@ -128,7 +128,7 @@ impl<S: Stream> Http1Connection<S> {
         at
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "its callers return this result")]
+    #[expect(clippy::unnecessary_wraps, reason = "its callers return the result as their own")]
     #[inline]
     fn end(
         &mut self,

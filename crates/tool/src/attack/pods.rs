@@ -351,7 +351,7 @@ impl AttackPodStatus {
         self.is_late = is_late;
         match self.state(now) {
             PodRunState::Late => {
-                Some(format!("late: no report since {} of the run", brief_time(self.reported_until)))
+                Some(format!("late: no report since {} after the start", brief_time(self.reported_until)))
             }
             PodRunState::Running | PodRunState::Finished => Some("reports again".to_owned()),
             // That is said by itself.

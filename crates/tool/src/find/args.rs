@@ -128,7 +128,7 @@ impl FromStr for MaxRate {
         match text.parse::<RateSetting>().map_err(|error| error.to_string())? {
             RateSetting::Exact(rate) => Ok(Self(rate.per_second())),
             RateSetting::Unlimited => {
-                Err("expected a finite rate; leave the flag out for no bound".to_owned())
+                Err("expected a finite rate; without the flag there is no limit".to_owned())
             }
         }
     }

@@ -152,7 +152,7 @@ impl GroupDiff<'_> {
         let (processes, limit) =
             (*self.end.processes.as_ref().ok()?, (*self.end.processes_limit.as_ref().ok()?)?);
         (processes >= limit).then(|| {
-            let says = format!("has {processes} processes and threads, which is its limit");
+            let says = format!("the group has {processes} processes and threads, which is its limit");
             Fact::new(says, &[(CauseClass::ConcurrencyCap, 5.0), (CauseClass::PoolSaturation, 5.0)])
         })
     }
@@ -306,7 +306,7 @@ mod tests {
             "the group reached its memory limit 40 times and waited while the kernel reclaimed pages",
             "the memory limit killed 1 of its processes",
             "holds 25.0 of 25.0 MiB (file pages included)",
-            "has 10 processes and threads, which is its limit",
+            "the group has 10 processes and threads, which is its limit",
         ];
         assert_eq!(says, expected);
         assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 5.0);

@@ -160,7 +160,10 @@ impl PageDiff<'_> {
     fn files(&self) -> Option<Fact> {
         let (open, most) = (self.end.sum("process_open_fds")?, self.end.sum("process_max_fds")?);
         (most > 0.0 && open >= 0.98 * most).then(|| {
-            Fact::new(format!("has {open:.0} of {most:.0} files open"), &[(CauseClass::ConnectionCap, 20.0)])
+            Fact::new(
+                format!("the process has {open:.0} of {most:.0} files open"),
+                &[(CauseClass::ConnectionCap, 20.0)],
+            )
         })
     }
 
@@ -314,7 +317,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         let facts = change(&text(1.0, 0.1), &text(10.9, 1.1), None);
         let says: Vec<_> = facts.iter().map(|fact| &*fact.text).collect();
         let pauses = "paused for garbage collection during 10.0 % of the time (go_gc_duration_seconds_sum)";
-        assert_eq!(says, ["the process used 0.99 cores", "has 1023 of 1024 files open", pauses]);
+        assert_eq!(says, ["the process used 0.99 cores", "the process has 1023 of 1024 files open", pauses]);
         let classes = [CauseClass::CpuSaturation, CauseClass::ConnectionCap, CauseClass::Pauses];
         assert_eq!(classes.map(|class| ratio(&facts, class)), [8.0, 20.0, 8.0]);
     }
