@@ -257,7 +257,7 @@ mod tests {
         assert!(read("hold 1, hold 2 for 1s").unwrap_err().contains("only the last"));
         assert!(read("sine 1 by 2 every 1s for 1s").unwrap_err().contains("amplitude"));
         assert!(read("step 1 to 1000000 by 1 every 1s").unwrap_err().contains("steps"));
-        assert!(read("ramp 0 to 0/s for 1s").unwrap_err().contains("a rate above 0"));
+        assert!(read("ramp 0 to 0/s for 1s").unwrap_err().contains("one rate above 0"));
         assert!(read("replay backwards").unwrap_err().starts_with("backwards:2: "));
         assert!(read("replay late").unwrap_err().starts_with("late:1: "), "its end was beyond all time");
         assert!(read("replay empty").unwrap_err().contains("no offsets"));

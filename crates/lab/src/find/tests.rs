@@ -875,7 +875,7 @@ fn a_bracket_that_its_own_trials_contradict_is_not_found() {
     beyond.cliff.bracket.as_mut().unwrap().upper *= 10.0;
     let (outcome, reason) = stated(&beyond);
     assert_eq!(outcome, FindOutcome::Undecided);
-    assert!(reason.is_some_and(|reason| reason.contains("could be offered")));
+    assert!(reason.is_some_and(|reason| reason.contains("but the highest offered rate was")));
 }
 
 /// A search that had all of its time ended after 82 of 240 s with "cut short by the budget".

@@ -83,7 +83,7 @@ pub(crate) struct AttackArgs {
     /// Maximum of requests in flight [default: what the open-files limit allows]
     #[arg(long, value_name = "N", default_value = "18446744073709551615", hide_default_value = true)]
     pub(crate) max_workers: u64,
-    /// Rate over time, such as "ramp 0 to 500/s for 1m"; see seawall help stages
+    /// Rate over time, such as "ramp 0 to 500/s for 1m"; seawall help stages
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
     pub(crate) stages: Option<String>,
     /// How requests are spaced: constant, poisson or burst:N
@@ -98,13 +98,13 @@ pub(crate) struct AttackArgs {
     /// Number of requests; the run ends at the first of -n and -z
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) requests: Option<u64>,
-    /// Clients of a closed loop; with a rate, the maximum of requests in flight
+    /// Clients of a closed loop; with a rate: maximum of requests in flight
     #[arg(short, long, value_name = "N", conflicts_with = "max_workers")]
     pub(crate) concurrency: Option<u64>,
     /// Errors that end the attack within a tenth of a second: a number, or a share such as 5% (of at least 100 requests)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// Objectives, such as "p99<100ms,errors<0.1%"; exit code 3 if one is missed
+    /// Objectives, such as "p99<100ms,errors<0.1%"; exit code 3 if missed
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
     /// With -max-workers requests in flight, the next one waits (queue), or is counted and not sent (drop)
@@ -155,7 +155,7 @@ pub(crate) struct AttackArgs {
     /// Serve the run's page at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) live_page: Option<Loopback>,
-    /// Summary: text, json or none [default: text; none if records go to standard output]
+    /// Summary: text, json or none [default: text; none if stdout has records]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) summary: Option<SummaryFormat>,
     #[command(flatten)]

@@ -272,7 +272,7 @@ fn each_end_has_a_code_of_its_own() {
     );
     let overloaded = cut(IsolateStopReason::Overloaded(1));
     assert_eq!(code(&overloaded, None, false), exit::UNDECIDED);
-    assert!(screen::text(&overloaded).contains("most of them of \"b\""));
+    assert!(screen::text(&overloaded).contains("most of them requests of \"b\""));
     // What the one answers at the rate and the other does not is no matter of the rate, and the other does not get through a gate.
     let mut hangs = overloaded;
     hangs.variants[0].way.no_response = hangs.variants[0].way.requests;

@@ -304,7 +304,7 @@ mod tests {
         let says: Vec<_> = facts.iter().map(|fact| &*fact.text).collect();
         let expected = [
             "the group reached its memory limit 40 times and waited while the kernel reclaimed pages",
-            "the memory limit killed 1 of its processes",
+            "the memory limit killed 1 processes of the group",
             "holds 25.0 of 25.0 MiB (file pages included)",
             "the group has 10 processes and threads, which is its limit",
         ];
