@@ -165,7 +165,7 @@ fn a_shard_that_is_none_and_one_that_nobody_joins_are_refused() {
         ("--shard=1/3 --concurrency=4", 1, "in a closed loop, add --requests or -lazy"),
         ("--interval=49ms", 2, "an interval of 49ms is too short: expected at least 50ms"),
         ("--start-at=tomorrow", 2, "\"tomorrow\" is not an instant"),
-        ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the run needs"),
+        ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the start time is"),
     ] {
         let output =
             seawall(&format!("attack {flags} -duration=1s -output=none"), b"GET http://127.0.0.1:9/");

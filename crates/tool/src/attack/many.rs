@@ -356,7 +356,7 @@ fn start_instant(crew: &AttackFleet, start_at: Option<i64>) -> anyhow::Result<Na
     match u64::try_from(at.saturating_sub(before)) {
         Ok(rest) => Ok(soonest.saturating_add(rest)),
         Err(_) => bail!(
-            "--start-at: the pods need {:.3?} more than that instant allows; give a later instant",
+            "--start-at: the start time is {:.3?} too early for the preparation of the pods; give a later time",
             Duration::from_nanos(before.abs_diff(at))
         ),
     }
