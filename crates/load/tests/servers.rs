@@ -1584,6 +1584,6 @@ fn a_start_that_has_passed_is_refused_and_nothing_is_sent() {
     let mut plan = open(&server, "500", Duration::from_millis(400));
     plan.load.start_at = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
     let refused = engine::start(plan, None).err().unwrap().to_string();
-    assert!(refused.starts_with("the run needs 1."), "{refused}");
+    assert!(refused.starts_with("the start time is 1."), "{refused}");
     assert_eq!(server.connections(), 0);
 }
