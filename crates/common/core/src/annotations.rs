@@ -1,8 +1,8 @@
 //! The annotations of Kubernetes objects that concern a pod. Each cloud selects the keys that the agent keeps.
 //!
-//! The module stores keys and values; each cloud defines their meaning. `cluster` and `static` identity supply the annotations. The
-//! types are small because a node stores them for each of its pods. Pods share the annotations of their ServiceAccount or
-//! namespace. A pod without selected annotations uses no heap memory.
+//! The module stores keys and values; each cloud defines their meaning. `cluster` and `static` identity supply the annotations. The types are small
+//! because the agent stores them for each pod of its node. Pods share the annotations of their ServiceAccount or namespace. A pod without selected
+//! annotations uses no heap memory.
 
 use std::sync::Arc;
 
@@ -17,9 +17,8 @@ pub struct AnnotationKeys {
     pub namespace: &'static [&'static str],
 }
 
-/// The maximum length of a stored value in bytes. Kubernetes allows 256 KiB for all annotations of an object.
-/// The values of clouds are shorter: an e-mail address has at most 254 bytes (RFC 5321), and an AWS role's ARN at most 2048 (IAM
-/// API reference, `arnType`).
+/// The maximum length of a stored value in bytes. Kubernetes allows 256 KiB for all annotations of an object. Valid values are shorter: an e-mail
+/// address has at most 254 bytes (RFC 5321), and an AWS role's ARN at most 2048 (IAM API reference, `arnType`).
 pub const MAX_VALUE_LENGTH: usize = 2048;
 
 /// The value of an annotation.
@@ -42,7 +41,7 @@ impl From<&str> for AnnotationValue {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations(Option<Arc<AnnotationEntries>>);
 
-/// The entries of [`Annotations`]. A thin pointer refers to them, because each pod's record contains such a pointer.
+/// The entries of [`Annotations`]. They are boxed so that [`Annotations`], which each pod's record contains, is a single thin pointer.
 #[derive(Debug, PartialEq, Eq)]
 struct AnnotationEntries(Box<[(&'static str, AnnotationValue)]>);
 
@@ -61,11 +60,11 @@ impl FromIterator<(&'static str, AnnotationValue)> for Annotations {
     }
 }
 
-/// The annotations of a pod's ServiceAccount or namespace.
-/// The type is one word and cheap to clone, because all pods of the object share the annotations.
+/// The annotations of a pod's ServiceAccount or namespace. The value is one word and cheap to clone. All pods of the ServiceAccount or namespace
+/// share the annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelatedAnnotations {
-    /// The object was not read yet, so its annotations are unknown.
+    /// The agent has not read the object yet, so its annotations are unknown.
     NotRead,
     /// The object's selected annotations, or `None` if the object does not exist.
     Known(Arc<Option<Annotations>>),

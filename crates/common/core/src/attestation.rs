@@ -1,5 +1,4 @@
-//! Values of attestation that several crates use: the ends of a connection, the addresses that identify a pod, and the keys of an
-//! identity file.
+//! The types of attestation that several crates use: connection ends, a pod's attested addresses, and the keys of an identity file.
 //!
 //! `identity` implements the attestation. The server forwards [`ConnectionEnds`], the registry of pods stores
 //! [`AttestedAddresses`], and each cloud defines its [`IdentityFileKey`]s.
@@ -12,12 +11,12 @@ use std::pin::Pin;
 pub struct ConnectionEnds<'a> {
     /// The address of the client.
     pub peer: SocketAddr,
-    /// Returns the local address. The call costs a system call, so it is made only when needed.
+    /// Returns the local address. Each call makes a system call, so callers use it only when needed.
     pub local: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
 }
 
-/// The IP addresses by which attestation distinguished a pod from other pods.
-/// The registry of pods does not interpret them. When they change, the agent repeats all decisions about the pod.
+/// The IP addresses by which attestation distinguishes a pod from other pods. The registry of pods does not interpret the addresses. When they
+/// change, the agent repeats all decisions about the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttestedAddresses(Box<[IpAddr]>);
 

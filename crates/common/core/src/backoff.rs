@@ -20,7 +20,7 @@ impl Backoff {
 
     /// Returns the wait before the next try. `draw` is a random number from 0 to 1 that selects the jitter.
     pub fn next(&mut self, draw: f64) -> Duration {
-        // The exponent is capped. At the cap the power already exceeds any useful maximum.
+        // The exponent is limited to 60, where the power already exceeds any useful maximum.
         let grown =
             self.first.as_secs_f64() * self.factor.powi(i32::try_from(self.tries.min(60)).unwrap_or(60));
         self.tries = self.tries.saturating_add(1);

@@ -38,7 +38,7 @@ impl CloudName {
     }
 }
 
-/// The name of a dialect in a listener's configuration. A cloud may have several dialects, for clients with different endpoints.
+/// The name of a dialect in a listener's configuration. A cloud can have several dialects, for clients with different endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DialectName {
@@ -54,13 +54,12 @@ impl DialectName {
     /// All dialects.
     pub const ALL: &[Self] = &[Self::Google, Self::AwsImds, Self::AwsContainers];
 
-    /// Returns the name, the cloud, the endpoint that clients use, and whether listeners without a list of dialects speak this
-    /// dialect.
+    /// Returns the name, the cloud, the endpoint, and true if listeners without a list of dialects speak this dialect.
     fn about(self) -> (&'static str, CloudName, MetadataEndpoint, bool) {
         match self {
             Self::Google => ("google", CloudName::Google, MetadataEndpoint::Metadata, true),
             Self::AwsImds => ("aws-imds", CloudName::Aws, MetadataEndpoint::Metadata, true),
-            // The endpoint has its own address. It is the only address to which SDKs send a pod's token unencrypted.
+            // A listener must name this dialect, because the endpoint has its own address. SDKs send a pod's token unencrypted only to that address.
             Self::AwsContainers => ("aws-containers", CloudName::Aws, MetadataEndpoint::Containers, false),
         }
     }

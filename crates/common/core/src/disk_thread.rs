@@ -1,8 +1,8 @@
 //! Runs disk work on a separate thread, so the calling thread can serve other requests in the meantime.
 //!
-//! If a disk or network file system hangs, its thread stays blocked in the kernel, and no timeout can end that. So
-//! [`run_with_timeout`] stops waiting after [`TIMEOUT`], and at most [`THREADS`] threads hang in the process. The module does not
-//! use tokio's blocking threads, because DNS lookups need those threads.
+//! If a disk or network file system hangs, its thread stays blocked in the kernel, and no timeout can end that. Therefore [`run_with_timeout`] stops
+//! waiting after [`TIMEOUT`], and the process has at most [`THREADS`] such threads. The module does not use tokio's blocking threads, because DNS
+//! lookups need those threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -37,8 +37,8 @@ impl Drop for ThreadPermit {
 /// Runs `work` on a separate thread and waits for at most [`TIMEOUT`].
 ///
 /// # Errors
-/// The work takes longer than [`TIMEOUT`] (its thread continues), [`THREADS`] threads already hang, the thread cannot start, or the
-/// work panics.
+/// The work takes longer than [`TIMEOUT`] (its thread continues), [`THREADS`] threads already work or hang, the thread cannot start, or the work
+/// panics.
 pub async fn run_with_timeout<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
@@ -47,7 +47,7 @@ pub async fn run_with_timeout<T: Send + 'static>(
     let (done, is_done) = oneshot::channel();
     let body = move || {
         let _permit = permit;
-        // The caller may have stopped waiting.
+        // Sending fails if the caller has stopped waiting, which is harmless.
         let _ = done.send(work());
     };
     let thread = std::thread::Builder::new().name("disk".into());

@@ -1,7 +1,7 @@
 //! Durations in the format of Go's `time.ParseDuration`, such as `1h2m3.5s`, `15ms` or `-1.5µs`.
 //!
-//! This is the only parser for durations. Vegeta's flags and files, the emulators' flags and the agent's configuration use it. Each
-//! caller adds its own limits. Only vegeta's reports print durations in this format.
+//! This is the only parser for durations. The flags and files in Vegeta's format, the emulators' flags and the agent's configuration use it. Each
+//! caller adds its own limits. Only the reports in Vegeta's format print durations in this format.
 
 use std::time::Duration;
 

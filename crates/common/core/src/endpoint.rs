@@ -2,8 +2,8 @@
 //! (`redirect/ebpf/capture.bpf.c`, `place4` and `place6`). The network-namespace tests of `redirect` check that the two lists
 //! agree.
 //!
-//! The module does not know dialects: [`crate::cloud`] maps each dialect to an endpoint. `redirect` directs connections for these
-//! addresses to the agent, and `identity` selects the agent's port that answers.
+//! This module contains no dialects: [`crate::cloud`] maps each dialect to an endpoint. `redirect` directs connections for these addresses to the
+//! agent, and `identity` selects the agent's port that answers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

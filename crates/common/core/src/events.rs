@@ -6,17 +6,17 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// The reason for an event, such as a refusal of a pod's credentials. It is the event's `reason` and a metric label, from a closed
-/// set.
+/// The reason for an event, such as a refusal of a pod's credentials. It is the event's `reason` and the value of a metric label. The set of reasons
+/// is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventReason {
     /// The agent's own policy refused the credentials.
     RefusedByPolicy,
     /// The cloud refused the credentials.
     RefusedByCloud,
-    /// An annotation of the ServiceAccount is malformed.
+    /// An annotation of the pod or of its ServiceAccount is malformed.
     InvalidAnnotation,
-    /// The API server issued no token for the pod.
+    /// The API server issued no token for the pod, or the pod's ServiceAccount does not exist.
     TokenFailed,
     /// The pod gets credentials but fetches them too often.
     FetchedTooOften,
@@ -45,7 +45,7 @@ impl EventReason {
 #[derive(Clone, Debug, Default)]
 pub struct PodEventRecorder(Option<Arc<dyn EventBackend>>);
 
-/// Posts events on one pod. This trait inverts the dependency: the clouds report events, but a crate above them posts the events.
+/// Posts events on one pod. The trait inverts the dependency: the clouds report events, but `cluster`, which they do not depend on, posts the events.
 pub trait EventBackend: Debug + Send + Sync {
     /// Queues an event and returns immediately. Returns false if the queue is full.
     fn record(&self, complaint: EventReason, message: &str) -> bool;
@@ -57,9 +57,9 @@ impl PodEventRecorder {
         Self(Some(voice))
     }
 
-    /// Records a fact about the pod that a response cannot contain.
+    /// Records an event on the pod.
     ///
-    /// Returns false if the queue is full at the moment. Without a backend it returns true.
+    /// Returns false if the queue is full at the moment. Without a backend, the call does nothing and returns true.
     pub fn record(&self, complaint: EventReason, message: &str) -> bool {
         self.0.as_ref().is_none_or(|voice| voice.record(complaint, message))
     }

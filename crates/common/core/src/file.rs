@@ -1,11 +1,10 @@
-//! Reads files that should be small and regular, and stays safe if they are not. `identity` reads identity files and tokens
-//! with it. `kube` reads the credentials for the API server with it. The agent reads every other file that its configuration names
-//! with it.
+//! Reads small regular files, and rejects everything else without blocking. `identity` uses this module for identity files and tokens. `kube` uses it
+//! for the credentials for the API server. The agent uses it for every other file that its configuration names.
 //!
-//! A path in a configuration may name a FIFO, a device or a directory, by mistake or because a mount is missing. The open call must
-//! not block, the read must end, and the checked file must be the file that is read. So the module opens the file without blocking
-//! and then checks its descriptor. It follows links: Kubernetes mounts ConfigMaps, Secrets and tokens as links to regular files,
-//! and replaces the links to renew the files.
+//! A path in a configuration can name a FIFO, a device or a directory, by mistake or because a mount is missing. The open call must not block and the
+//! read must end. The file that is read must be the file that was checked. The module therefore opens the file without blocking and then checks the
+//! open descriptor. It follows symbolic links: Kubernetes mounts ConfigMaps, Secrets and tokens as links to regular files, and replaces the links to
+//! renew the files.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::Read;
@@ -18,8 +17,7 @@ use rustix::fs::{Mode, OFlags};
 /// Reads the text of a regular file with at most `largest` bytes.
 ///
 /// # Errors
-/// The file cannot be read, or it is not such a file. The error states what was found and what was expected. It contains neither
-/// the content nor the path.
+/// The file cannot be read, is not a regular file, is too large, or is not UTF-8. The error contains neither the content nor the path.
 pub fn read(path: &Path, largest: usize) -> Result<Secret<String>, String> {
     let bytes = read_bytes(path, largest)?;
     let text = std::str::from_utf8(bytes.expose()).map_err(|_| "is not text")?;

@@ -6,8 +6,8 @@ use crate::clock::Moment;
 
 /// The least remaining lifetime of a credential in a response. Each cloud has its own floor.
 ///
-/// `hard` is the floor: the largest refresh window of any SDK of the cloud, plus a margin. At `target` the renewal starts. Each
-/// cloud defines its floor as a constant in its module of the broker.
+/// `hard` is the floor: the largest refresh window of any SDK of the cloud, plus a margin. Renewal starts earlier, at `target`. Each cloud defines
+/// its floor as a constant in its module of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
     /// The least remaining lifetime of a credential in any response.
@@ -16,7 +16,7 @@ pub struct Floor {
     pub target: Duration,
 }
 
-/// The lifetime above which the agent renews at half of the lifetime. SDKs do the same (MSAL).
+/// The lifetime above which the agent renews at half of the lifetime. Microsoft's SDK MSAL uses the same rule.
 const LONG_LIFE: Duration = Duration::from_secs(2 * 3600);
 
 /// The fraction of the wait over which the agent spreads renewals.
@@ -25,10 +25,9 @@ const SPREAD: f64 = 0.04;
 impl Floor {
     /// Returns the moment at which to renew a credential that was issued at `issued` and lives for `lifetime`.
     ///
-    /// `draw` is a random number from 0 to 1. It spreads renewals over the last [`SPREAD`] of the wait, which is two minutes for a
-    /// lifetime of an hour. So credentials that were fetched together are not renewed together. A wider spread would cost more
-    /// calls. With 4 %, a credential of one hour is renewed at most 30 times a day. A credential with a lifetime below twice the
-    /// target is renewed at half of its lifetime.
+    /// `draw` is a random number from 0 to 1. It spreads renewals over the last [`SPREAD`] of the wait, which is two minutes for a lifetime of an
+    /// hour. Credentials that were fetched together are therefore not renewed together. A wider spread would cost more calls. With 4 %, a credential
+    /// of one hour is renewed at most 30 times a day. A credential with a lifetime below twice the target is renewed at half of its lifetime.
     pub fn refresh_at(&self, issued: Moment, lifetime: Duration, draw: f64) -> Moment {
         let half = lifetime / 2;
         let ahead = if lifetime > LONG_LIFE { half } else { self.target.min(half) };
@@ -36,10 +35,9 @@ impl Floor {
         issued + wait.mul_f64(1.0 - SPREAD * draw.clamp(0.0, 1.0))
     }
 
-    /// Returns the moment from which a renewal has priority over all other calls: halfway from `refresh_at` to the floor.
-    /// A full node has 110 pods. At one call per second, all its credentials can be renewed in the remaining time, which is two
-    /// minutes for a credential of one hour. If the credential cannot stay above the floor, its renewal has priority from
-    /// `refresh_at` on.
+    /// Returns the moment from which a renewal has priority over all other calls: halfway from `refresh_at` to the floor. A full node has 110 pods.
+    /// At one call per second, the agent can renew the credentials of all 110 pods before the floor: this leaves two minutes for credentials of one
+    /// hour. If the credential cannot stay above the floor, its renewal has priority from `refresh_at` on.
     pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
         refresh_at + expires.saturating_sub(self.hard).since(refresh_at) / 2
     }
@@ -71,8 +69,8 @@ impl<V> Lease<V> {
 
     /// True while a response can carry the credential, which is until one second before its expiry.
     ///
-    /// Responses state the remaining lifetime in whole seconds, rounded down. Go's `compute/metadata` and `oauth2/google` treat an
-    /// `expires_in` of 0 as an incomplete token. So the last second of a credential does not count.
+    /// Responses state the remaining lifetime in whole seconds, rounded down. Go's `compute/metadata` and `oauth2/google` treat an `expires_in` of 0
+    /// as an incomplete token. The last second of a credential is therefore unusable.
     pub fn is_valid(&self, now: Moment) -> bool {
         self.remaining(now) >= Duration::from_secs(1)
     }

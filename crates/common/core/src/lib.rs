@@ -1,8 +1,8 @@
 //! The types that all crates share, such as pods, leases, secrets and moments.
 //!
-//! Nothing here opens a socket. Only [`clock`] and [`mod@file`] make system calls. They read the time and named files, which
-//! several crates must read with the same care. `disk` runs blocking disk work on separate threads. This crate uses the terms of
-//! ARCHITECTURE.md.
+//! This crate opens no socket. Only three modules use the operating system: [`clock`] reads the time, [`mod@file`] reads files, and `disk_thread`
+//! runs blocking disk work on separate threads. [`mod@file`] is in this crate because several crates must read files with the same checks. This crate
+//! uses the terms of ARCHITECTURE.md.
 
 pub mod annotations;
 pub mod attestation;

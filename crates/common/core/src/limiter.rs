@@ -1,15 +1,14 @@
-//! A rate limiter that consists of one atomic word.
+//! A rate limiter that keeps its state in one atomic word.
 //!
-//! The limiter implements the generic cell rate algorithm (ITU-T I.371). The word contains the theoretical arrival time of the next
-//! conforming event. The word is part of the limited client's record and is dropped with it, so the limiter needs no map and no
-//! timer.
+//! The limiter implements the generic cell rate algorithm (ITU-T I.371). The word contains the theoretical arrival time of the next conforming event.
+//! The limiter is part of the limited client's record and is dropped with that record, so it needs no map and no timer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// One limiter. It allows `rate` events per second in the long run, and `burst` events at once.
+/// A rate limiter. It allows `per_second` events per second in the long run, and `burst` events at once.
 #[derive(Debug)]
 pub struct Gcra {
     next: AtomicU64,
@@ -31,7 +30,7 @@ impl Gcra {
     /// Takes one permit, or returns the time until the next permit is available.
     ///
     /// # Errors
-    /// The wait until the next permit. No permit was taken.
+    /// Returns the wait until the next permit is available. The call took no permit.
     pub fn take(&self, now: Moment) -> Result<(), Duration> {
         let now = now.as_nanos();
         let mut next = self.next.load(Ordering::Relaxed);

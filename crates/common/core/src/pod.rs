@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::secret::Secret;
 
-/// The UID of a pod. Under `static` identity, which has no API server, it is any unique text.
+/// The UID of a pod. With `static` identity there is no API server, and the UID is any unique text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodUid(pub Arc<str>);
 
@@ -47,13 +47,13 @@ pub struct SubjectError {
     pub retryable: bool,
 }
 
-/// A future that a [`SubjectTokens`] returns.
+/// The future that [`SubjectTokens::subject_token`] returns.
 pub type SubjectFuture<'a> = Pin<Box<dyn Future<Output = Result<Secret<String>, SubjectError>> + Send + 'a>>;
 
 /// The source of the Kubernetes token (a JWT) by which one pod authenticates at a cloud.
 ///
-/// The handle is narrow on purpose: its owner can request only this pod's token.
+/// The trait is narrow on purpose: code that holds such a source can request only this pod's token.
 pub trait SubjectTokens: Send + Sync + fmt::Debug {
-    /// Returns a token for `audience` that is newly read or newly requested.
+    /// Reads or requests a new token for `audience`, and returns it.
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a>;
 }

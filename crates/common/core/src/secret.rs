@@ -1,4 +1,4 @@
-//! A secret value. It implements neither `Debug` output nor `Serialize`, and its memory is overwritten on drop.
+//! A secret value. Its `Debug` output hides the value, it does not implement `Serialize`, and its memory is overwritten on drop.
 //!
 //! Copies inside TLS or socket buffers are not overwritten (see THREAT-MODEL.md).
 
@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 pub struct Secret<T: Zeroize>(T);
 
 impl<T: Zeroize> Secret<T> {
-    /// Wraps a value. From here on, code can read the value only through [`Secret::expose`].
+    /// Wraps a value. From then on, code can read the value only through [`Secret::expose`].
     pub fn new(value: T) -> Self {
         Self(value)
     }

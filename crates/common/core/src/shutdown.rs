@@ -1,5 +1,5 @@
-//! Coordinates the shutdown of threads. A [`Stopper`] begins it, a [`StopSignal`] reports it, and a [`ThreadWaitGroup`] waits for
-//! the last thread.
+//! Coordinates the shutdown of threads. A [`Stopper`] begins the shutdown, a [`StopSignal`] reports it to the threads, and a [`ThreadWaitGroup`]
+//! waits for the last thread.
 //!
 //! The module does not handle OS signals. Each thread decides how it stops. Every part of the agent that runs a thread uses this
 //! module.
@@ -22,8 +22,7 @@ enum Stage {
     IsSucceeded,
 }
 
-/// Begins the shutdown. Dropping the last stopper also begins it.
-/// So if the control thread panics, the traffic threads stop, too.
+/// Begins the shutdown. Dropping the last stopper also begins the shutdown, so a panic of the control thread also stops the traffic threads.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<watch::Sender<Stage>>);
 
@@ -33,8 +32,8 @@ pub fn stop_channel() -> (Stopper, StopSignal) {
     (Stopper(Arc::new(sender)), StopSignal(receiver))
 }
 
-/// A guard that each thread holds while it runs. Dropping a guard, even in a panic, stops all other threads.
-/// An agent with a missing thread would leave a listener unserved. A restart of the agent is better.
+/// A guard that each thread holds while it runs. Dropping a guard, even in a panic, stops all other threads. An agent without one of its threads
+/// would leave a listener unserved. A restart of the agent is better.
 #[derive(Debug)]
 pub struct ThreadGuard {
     stopper: Stopper,
@@ -72,12 +71,12 @@ impl Stopper {
         self.begin(Stage::Ends);
     }
 
-    /// Begins the shutdown of an agent that another agent has replaced. The other agent takes the new connections.
+    /// Begins the shutdown of an agent that another agent has replaced. The other agent accepts the new connections.
     pub fn stop_as_replaced(&self) {
         self.begin(Stage::IsSucceeded);
     }
 
-    /// Records the stage if no stage is recorded yet. Later calls have no effect.
+    /// Begins the shutdown with this stage. If the shutdown has already begun, the call has no effect.
     fn begin(&self, end: Stage) {
         self.0.send_if_modified(|stage| {
             let goes_on = *stage == Stage::GoesOn;

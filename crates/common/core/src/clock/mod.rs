@@ -1,8 +1,8 @@
 //! The only module that reads the system's time.
 //!
-//! All code that waits or compares times takes a [`Clock`]. Tests use a manual clock and advance it, so a day passes in a second.
-//! The system clock is `CLOCK_BOOTTIME` (Linux `clock_gettime(2)`), which also counts the time while the machine is suspended. So a
-//! lease that expires while a virtual machine is paused counts as expired.
+//! All code that waits or compares times takes a [`Clock`]. Tests use a manual clock and advance it, so a day passes in a second. The system clock is
+//! `CLOCK_BOOTTIME` (Linux `clock_gettime(2)`), which also counts the time while the machine is suspended. A lease that expires during a suspension
+//! therefore counts as expired.
 
 use std::collections::BTreeMap;
 use std::ops::Add;
@@ -114,7 +114,7 @@ pub struct ManualClock(Arc<Mutex<Manual>>);
 #[derive(Debug, Default)]
 struct Manual {
     now: u64,
-    /// The sleepers by deadline. A number distinguishes sleepers with the same deadline.
+    /// The sleepers by deadline. The second number of the key distinguishes sleepers with the same deadline.
     sleepers: BTreeMap<(u64, u64), Waker>,
     /// The number of sleeps so far.
     #[cfg(feature = "sleep")]
@@ -142,7 +142,7 @@ impl ManualClock {
         Moment(self.lock().now)
     }
 
-    /// Locks the state, which the test's thread and the sleeper's thread both write. The lock is never held across an await.
+    /// Locks the state, because the thread of the test and the threads of sleepers write it. No code holds the lock across an await.
     fn lock(&self) -> MutexGuard<'_, Manual> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

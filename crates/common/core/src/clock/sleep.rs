@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Clock, ManualClock, Moment, Source, system_now};
 
-/// The longest part of a sleep. A sleep is divided into parts because the runtime's timer stops while the machine is suspended.
-/// [`Clock::now`] does not stop then.
+/// The longest part of a sleep. A sleep is divided into parts because the runtime's timer stops while the machine is suspended. [`Clock::now`] counts
+/// the time of the suspension.
 const LONGEST_NAP: Duration = Duration::from_secs(20);
 
 impl Clock {
@@ -51,8 +51,8 @@ impl Future for Sleeper<'_> {
         let number = self.number.unwrap_or(manual.slept);
         manual.slept += u64::from(self.number.is_none());
         let before = manual.sleepers.insert((self.at, number), context.waker().clone());
-        // Dropping a waker may drop a task with its own sleepers, which takes the lock. So the waker is dropped after the lock is
-        // released.
+        // Dropping a waker can drop a task, and the drop of that task's own sleepers takes the lock. The function therefore drops the waker after it
+        // has released the lock.
         drop((manual, before));
         self.number = Some(number);
         Poll::Pending
