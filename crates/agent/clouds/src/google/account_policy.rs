@@ -1,7 +1,7 @@
 //! Determines the Google service account that a pod impersonates, from GKE's annotation on the pod's ServiceAccount.
 //!
-//! The module reads only this annotation and never guesses. A malformed value is a separate error and does not count as "no
-//! account", because the two cases give a pod different credentials.
+//! The module reads only this annotation and never guesses. A malformed value is an error. It does not count as "no account", because a pod without
+//! an account gets the credentials of its own identity.
 
 use std::sync::Arc;
 
@@ -29,12 +29,11 @@ pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
 /// The reason why a pod's Google account cannot be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccountError {
-    /// The pod's ServiceAccount was not read yet.
+    /// The agent has not read the pod's ServiceAccount yet.
     NotRead,
     /// The pod's ServiceAccount does not exist.
     Missing,
-    /// The annotation is not a service account's e-mail address. The agent must refuse the pod and must not use the pod's own
-    /// identity.
+    /// The annotation is not a service account's e-mail address. The agent must refuse the pod. It must not use the pod's own identity instead.
     Malformed,
 }
 
@@ -57,14 +56,13 @@ pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>
 /// The maximum length of an e-mail address (RFC 5321, section 4.5.3.1.3, without the angle brackets).
 const LONGEST_EMAIL: usize = 254;
 
-/// The domain suffix of every Google service account. Source: Google Cloud documentation, "Types of service accounts".
-/// User-made accounts end with `PROJECT.iam.` before the suffix, built-in accounts with `developer.`, `appspot.` or
-/// `cloudservices.`.
+/// The domain suffix of every Google service account. Source: Google Cloud documentation, "Types of service accounts". Before the suffix, the domain
+/// of a user-made account has `PROJECT.iam`. The domain of a built-in account has `developer`, `appspot` or `cloudservices`.
 const GOOGLE_DOMAIN: &str = ".gserviceaccount.com";
 
 /// True if `value` is the e-mail address of a Google service account.
 ///
-/// Only few characters are allowed, because the value becomes part of a URL path at the cloud and of a metadata listing.
+/// The function allows only few characters, because the value becomes part of a URL path at the cloud and of a metadata listing.
 fn is_google_account(value: &str) -> bool {
     let Some((name, domain)) = value.split_once('@') else { return false };
     value.len() <= LONGEST_EMAIL

@@ -22,8 +22,8 @@ pub struct GoogleConfig {
     pub mode: GoogleMode,
     /// The URL of the real metadata server, for `conceal` mode and for `passthrough_service_accounts`.
     pub upstream_url: String,
-    /// The ServiceAccounts that use the real metadata server in `federate` mode. Their requests pass the filter of `conceal` and
-    /// get the node's credentials.
+    /// The ServiceAccounts whose pods use the real metadata server in `federate` mode. As in `conceal` mode, these pods get the node's credentials
+    /// through the filter.
     pub passthrough_service_accounts: Vec<ServiceAccount>,
 }
 
@@ -42,7 +42,7 @@ pub struct FederateConfig {
     pub node: google::NodeMetadata,
     /// The workload pool of the pods. It also replaces the e-mail address of a pod without a Google service account.
     pub pool: String,
-    /// The token exchange, without the root certificates of `ca_file`. The agent reads that file when it starts.
+    /// The token exchange, without the root certificates of `ca_file`. The agent reads that file at the start and at a reload.
     pub exchange: GoogleExchangeConfig,
     /// A PEM file with additional root certificates for both URLs.
     pub ca_file: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct FederateConfig {
 
 const IAM: &str = "https://iamcredentials.googleapis.com";
 
-/// The keys of the `google` section. A reload may change all of them.
+/// The keys of the `google` section. A reload can change all of them.
 pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
         "caFile",
@@ -82,7 +82,7 @@ pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
 const REAL: &str = "http://169.254.169.254";
 
 impl GoogleConfig {
-    /// Reads the section. It checks the keys of both modes, so a file that contains both is checked completely.
+    /// Reads the section. If the section has keys of both modes, the function checks all of them, even those of the mode that is off.
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.table();
         let mode = GoogleMode::read(&table, base);
@@ -239,7 +239,7 @@ fn default_url(shape: GoogleExchangeApi) -> &'static str {
     }
 }
 
-/// Returns the default audience (`aud`) of Kubernetes tokens. A provider expects it if its allowed audiences are not configured.
+/// Returns the default audience (`aud`) of Kubernetes tokens. A provider without configured audiences expects this audience.
 ///
 /// A provider of the Security Token Service expects its own full name; a GKE pool expects the pool's name. Source: Google Cloud
 /// documentation, "Configure Workload Identity Federation with Kubernetes", allowed audiences.
@@ -288,7 +288,8 @@ fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     table.key(key).text(form, values::secure_url).unwrap_or_else(|| default.to_owned())
 }
 
-/// Reads the proxy. A proxy cannot read an HTTPS tunnel, but it can read plain HTTP.
+/// Reads the proxy. The function rejects a remote proxy together with an http URL, because the proxy could read plain HTTP. HTTPS passes through the
+/// proxy in a tunnel.
 fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
     let key = table.key("proxy");
     let proxy =

@@ -23,8 +23,9 @@ impl GoogleEntitlement {
         })
     }
 
-    /// Returns a task that fetches again the credentials of `before`. Returns `None` if either has no credentials or both share one
-    /// client.
+    /// Returns a task that fetches again the credentials that `before` held.
+    ///
+    /// Returns `None` if either entitlement has no credentials, or if both share one client for leases.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (self, before) {
             (Self::Federated(own), EntitlementState::Decided(Self::Federated(before))) => {

@@ -16,7 +16,7 @@ pub enum GoogleEntitlement {
     Federated(FederatedPod),
     /// The pod's requests go through the filter to the real metadata server.
     Passthrough,
-    /// The pod gets the node's facts. Instead of an account it gets the reason why it has none.
+    /// The pod gets the node's facts. A request that needs an account gets this refusal.
     Refused(Arc<google::MetadataTree>, Refusal),
 }
 

@@ -1,7 +1,7 @@
 //! Answers one request in Google's dialect.
 //!
-//! Some facts are public and must not be refused ([`Detection`]). Refused and unidentified clients also get these facts. All other
-//! answers come from the pod's own [`GoogleEntitlement`]. The resolver finds it, and no request can select another one.
+//! Some facts are public ([`Detection`]). Refused and unidentified clients also get these facts. All other answers depend on the pod's own
+//! [`GoogleEntitlement`]. The client resolver finds the pod, and no request can select the entitlement of another pod.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,8 +76,8 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
 
     /// Returns the longest wait for an identity: 400 ms for Go's clients and 500 ms for others.
     ///
-    /// The strictest of Go's clients gives up after 500 ms. Node's client allows 3 s for all its tries, with pauses of 0.1, 0.5 and
-    /// 1.5 s. With a longer wait it would give up during its third try and report a timeout instead of the agent's refusal.
+    /// The strictest of Go's clients gives up after 500 ms. Node's client allows 3 s for all its tries, with pauses of 0.1, 0.5 and 1.5 s. With a
+    /// longer wait, Node's client would give up during its third try and report a timeout instead of the agent's refusal.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration {
         // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata. The other User-Agent is net/http.
         let is_go = |agent: &[u8]| {
@@ -137,10 +137,10 @@ impl GoogleDialect {
         }
     }
 
-    /// Answers a detection request of any client: this is a metadata server.
+    /// Answers a detection request of any client. The answer confirms that this is a metadata server.
     ///
-    /// A library that gets a refusal here concludes permanently that there is no server, and hides the reason. A library that gets
-    /// this answer requests a token and then shows the agent's refusal to its user.
+    /// A library that gets a refusal here concludes permanently that there is no metadata server, and hides the reason. A library that gets this
+    /// answer requests a token and then shows the agent's refusal to its user.
     fn detect(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> Option<PodHandlerOutcome> {
         let status = self.write_text(&self.detection.answer(asked.head)?, asked.frame, out);
         Some(PodHandlerOutcome::Answered { route: &route::PROBE, status })
@@ -197,7 +197,7 @@ impl GoogleDialect {
         }
     }
 
-    /// Answers a pod without an account. It gets the node's facts, and the refusal `why` for requests that need an account.
+    /// Answers a pod without an account: with the node's facts, or with the refusal `why` if the request needs an account.
     fn bare(
         &self,
         pod: &Arc<PodEntry>,
@@ -340,8 +340,7 @@ struct CredentialReplay {
 impl ReplayableQuery<PodEntry> for CredentialReplay {
     /// Answers with the client's current credentials, if its tree is still the same.
     ///
-    /// Another tree may interpret the same path differently. The tree decides which account the path names and which scopes are the
-    /// default.
+    /// Another tree can interpret the same path differently. The tree decides which account the path names and which scopes are the default.
     fn answer(
         &self,
         caller: &PodClient,

@@ -1,4 +1,4 @@
-//! Handles requests that wait for a credential that is not cached, or for a change of a credential or of the tree.
+//! Handles requests that wait for a credential that is not cached, or for a change of a credential or of the metadata tree.
 //!
 //! Every wait ends at its own deadline. Long polls are also limited in number ([`LongPollLimit`]).
 
@@ -45,7 +45,7 @@ impl ChangePoller {
     /// Waits until the tree's text differs from the text that the client knows, and returns the new text. At the timeout it returns
     /// the known text.
     ///
-    /// The text changes when the pod's ServiceAccount changes.
+    /// The text can change when the annotations of the pod's ServiceAccount change.
     pub(super) fn poll_text(
         &self,
         pod: &Arc<PodEntry>,
@@ -67,7 +67,7 @@ impl ChangePoller {
         })
     }
 
-    /// Waits until the credential differs from the one that the client has, and returns it. At the timeout it returns the current
+    /// Waits until the credential differs from the client's credential, and returns the new credential. At the timeout it returns the current
     /// credential.
     pub(super) fn poll_lease(
         &self,
@@ -123,8 +123,8 @@ const CHANGING: Duration = Duration::from_secs(1);
 
 /// Waits for a lease whose ETag differs from the one that the client has seen.
 ///
-/// It looks up the lease again after the wait. During the wait the lease may expire because the cloud is down, or the pod's account
-/// may change.
+/// The function looks up the lease again after the wait. During the wait the lease can expire because the cloud is down, or the pod's account can
+/// change.
 async fn next_lease(
     pod: &PodEntry,
     want: CredentialRequestRef<'_>,
@@ -162,9 +162,10 @@ fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
     }
 }
 
-/// Ends a long poll at the real server when its pod may no longer use that server.
+/// Ends a long poll at the real server when the pod is no longer allowed to use that server.
 ///
-/// Such a poll may last for hours, and its answer contains the node's own credentials. Other requests end soon and are not changed.
+/// Such a poll can last for hours, and its answer can contain the node's own credentials. The function returns other requests unchanged, because they
+/// end soon.
 pub(super) fn cancel_on_revocation(
     pod: &Arc<PodEntry>,
     later: DeferredResponse,
@@ -207,7 +208,7 @@ impl ReadyResponse for RevokedResponse {
 const NO_MORE: Refusal =
     Refusal::new(503, "account_changed", "The account of this pod has just changed; try again.");
 
-/// Waits for a credential that is not cached, for a request that was received at `came`.
+/// Waits for a credential that is not cached. `came` is the time when the agent received the request.
 pub(super) fn await_lease(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,

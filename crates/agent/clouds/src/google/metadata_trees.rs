@@ -9,7 +9,7 @@ use seawall_protocols::google::node_metadata::DEFAULT_SCOPES;
 /// The node's facts and the trees that contain them.
 #[derive(Debug)]
 pub(super) struct MetadataTreeCache {
-    /// The workload pool. As on GKE, it replaces the e-mail address for pods without a Google service account.
+    /// The workload pool. As on GKE, pods without a Google service account see this text instead of an e-mail address.
     pool: Arc<str>,
     /// The tree without an account. Trees with an account share its node facts.
     bare: Arc<google::MetadataTree>,
@@ -17,8 +17,7 @@ pub(super) struct MetadataTreeCache {
     scopes: google::AccountScopes,
     /// The trees with an account, by e-mail address.
     ///
-    /// The lock is needed because a thread creates trees while the agent runs. A tree takes one KiB, and a hundred pods often use
-    /// only a few accounts.
+    /// The map needs a lock because the agent adds trees while it runs. A tree takes one KiB, and a hundred pods often use only a few accounts.
     of_accounts: Mutex<HashMap<Arc<str>, Weak<google::MetadataTree>>>,
 }
 

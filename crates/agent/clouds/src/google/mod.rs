@@ -88,8 +88,8 @@ enum GoogleModeState {
 struct Federation {
     /// The exchange configuration of the broker.
     ///
-    /// If it changes, the agent fetches new leases instead of using the old ones, because the provider decides the identity of a
-    /// pod and its permissions.
+    /// If it changes, the agent fetches new leases instead of using the old ones, because the workload identity provider decides a pod's identity and
+    /// permissions.
     asks: GoogleExchangeConfig,
     broker: GoogleBroker,
     trees: MetadataTreeCache,
@@ -110,7 +110,7 @@ impl GoogleConfig {
 
     /// Starts the Google part without a network call. Its background tasks run on `runtime`.
     ///
-    /// Each component with an unchanged configuration is reused from `before`, with its leases and counters.
+    /// The function reuses each component of `before` whose configuration is unchanged, with its leases and counters.
     ///
     /// # Errors
     /// The agent cannot read or use a file that the section names.
@@ -147,7 +147,7 @@ impl Google {
         }
     }
 
-    /// Decides the entitlement of a pod that had `before`. Returns `None` until all deciding facts are known.
+    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until all deciding facts are known.
     ///
     /// The pod keeps its leases if the deciding facts and the exchange configuration are unchanged.
     pub(super) fn entitle(
@@ -226,7 +226,7 @@ impl Federation {
                 EntitlementState::Decided(GoogleEntitlement::Federated(own))
                     if own.account == account && own.credentials.is_from(&self.broker) =>
                 {
-                    // A new configuration may have changed the node's facts.
+                    // The node's facts can have changed with a new configuration.
                     let tree = self.trees.for_account(account.as_ref());
                     Some(GoogleEntitlement::Federated(FederatedPod { tree, ..own.clone() }))
                 }

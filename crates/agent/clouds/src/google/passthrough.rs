@@ -1,10 +1,11 @@
 //! Forwards requests through a filter to Google's real metadata server.
 //!
-//! In `conceal` mode it forwards every request. Otherwise it forwards only requests of the configured ServiceAccounts.
+//! In `conceal` mode it forwards the requests of all pods. In `federate` mode it forwards only requests of pods with a ServiceAccount in
+//! `passthroughServiceAccounts`.
 //!
-//! The dialect builds each upstream request itself, from the parsed path and query and one header of its own. The upstream request
-//! contains no raw bytes of the client. So the two servers cannot interpret a request differently, which is how filters are
-//! bypassed.
+//! The agent builds each upstream request itself, from the parsed path and query, and adds one header, `Metadata-Flavor`. The upstream request
+//! contains no raw bytes of the client. The agent and the real server therefore cannot interpret a request differently. Attackers use such
+//! differences to bypass filters.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ impl GooglePassthrough {
     /// Forwards the request if the rules allow it, and returns the deferred response.
     ///
     /// # Errors
-    /// The rule that forbids the request, or a refusal because too many long polls are open.
+    /// Returns the refusal of the rule that forbids the request, or a refusal because too many long polls are open.
     pub(super) fn forward(
         &self,
         shares: ClientShares<'_>,
@@ -47,7 +48,7 @@ impl GooglePassthrough {
         let admitted = google::admit(head)?;
         let forward = UpstreamRequest {
             target: &admitted.target,
-            // GET also replaces HEAD. Then the length of the response is known, and the response context omits the body.
+            // The agent sends GET even for a HEAD request. Then it knows the length of the response, and the response context omits the body.
             method: Method::GET,
             headers: &[("metadata-flavor", "Google")],
             timeout: PATIENCE,

@@ -13,7 +13,7 @@ use crate::{pod_events, prefetch};
 #[derive(Debug)]
 pub(super) struct GooglePrefetchJob {
     tree: Arc<MetadataTree>,
-    /// The pod's credentials. The reference is weak, so the job is dropped if the pod is deleted before its turn.
+    /// The pod's credentials. The reference is weak, so the queue drops the job if the pod is deleted before the job runs.
     holder: Weak<GooglePodCredentials>,
     complainer: PodEventRecorder,
 }

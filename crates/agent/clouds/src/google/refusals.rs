@@ -1,4 +1,4 @@
-//! The refusals for a pod without a credential, in words for users of Google Cloud.
+//! The refusals for a pod without a credential, in Google Cloud's terms.
 
 use seawall_http::Refusal;
 

@@ -8,7 +8,7 @@ use seawall_http::{Refusal, ResponseContext};
 use seawall_protocols::google::{AccessTokenBody, ETag, MetadataServerKind, ResponseFormat, TreeText};
 use seawall_server::response::{ReadyResponse, WriteContext, WriteOutcome};
 
-/// The kind of server whose headers the agent's own answers carry. Forwarded answers may carry other headers.
+/// The kind of server whose headers the agent's own answers carry. Forwarded answers can carry other headers.
 const SERVER: MetadataServerKind = MetadataServerKind::Gke;
 
 /// The response that a request waited for.
@@ -25,7 +25,7 @@ pub(super) enum AwaitedGoogleResponse {
 }
 
 impl AwaitedGoogleResponse {
-    /// Creates the response to this credential request from its lease.
+    /// Creates the response to this credential request from a lease.
     pub(super) fn issued(
         want: &CredentialRequest,
         alt: ResponseFormat,

@@ -4,16 +4,16 @@ use seawall_broker::google::CredentialRequestRef;
 use seawall_core::cloud::CloudName::Google;
 use seawall_server::route::MetadataRoute;
 
-/// Requests for an access token.
+/// The route of requests for an access token.
 pub(super) static TOKEN: MetadataRoute = MetadataRoute::credential(Google, "token");
 
-/// Requests for an identity token.
+/// The route of requests for an identity token.
 pub(super) static IDENTITY: MetadataRoute = MetadataRoute::credential(Google, "identity");
 
-/// Requests for anything else in the metadata tree.
+/// The route of requests for anything else in the metadata tree.
 pub(super) static METADATA: MetadataRoute = MetadataRoute::other(Google, "metadata");
 
-/// Requests that are forwarded to the real metadata server.
+/// The route of requests that the agent forwards to the real metadata server.
 pub(super) static FORWARD: MetadataRoute = MetadataRoute::other(Google, "forward");
 
 /// All routes of Google's metadata server.
