@@ -1,4 +1,4 @@
-//! Handles requests that wait for credentials that are not cached, for as long as their client waits.
+//! Handles requests for credentials that are not cached. Each request waits as long as its client waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Deadline {
 
 /// Waits for a lease of the pod's current role, and returns both.
 ///
-/// If a fetch exceeds the time limit, it continues, so the client's next try finds the credentials.
+/// A fetch continues after the time limit, so the client's next try can find the credentials.
 ///
 /// # Errors
 /// Returns the refusal. A lease error is also reported to the pod's owner.
@@ -41,7 +41,7 @@ pub(super) async fn lease(
 
 /// Fetches a lease of the pod's current role. It starts again whenever the pod's entitlements are replaced.
 ///
-/// The role may be revoked during the fetch. Without the restart, waiting requests would still get its credentials.
+/// The pod can lose the role during the fetch. Without the restart, waiting requests would still get credentials of the lost role.
 async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
     loop {
         let replaced = pod.entitlements_changed();

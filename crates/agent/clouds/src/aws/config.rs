@@ -38,7 +38,7 @@ pub struct AwsConfig {
     pub(super) containers: ContainersConfig,
 }
 
-/// The endpoints that issue role sessions, and the credentials of the agent for these endpoints.
+/// The endpoints that issue role sessions, and the credentials that the agent uses at these endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RoleSessionConfig {
     pub(super) region: String,
@@ -77,7 +77,7 @@ pub(super) struct ImdsConfig {
     pub(super) http_tokens: TokenRequirement,
     /// The longest lifetime of a session token.
     pub(super) max_token_lifetime: Duration,
-    /// The file that stores the keys of session tokens, so the tokens survive a restart of the agent.
+    /// The file that stores the keys of session tokens. With it, the tokens survive a restart of the agent.
     pub(super) token_key_file: Option<PathBuf>,
     /// Regular expressions for the paths that the agent forwards to the real service.
     pub(super) passthrough_paths: Vec<String>,
@@ -200,7 +200,7 @@ impl ImdsConfig {
     }
 }
 
-/// Reads the region. If it is invalid, the function records the error and returns an empty text that is never used.
+/// Reads the region. If the region is invalid, the function records the error and returns an empty text that no code uses.
 fn region(table: &DocumentTable<'_>) -> String {
     let expected = "a region, such as eu-central-1";
     let known = |text: &str| Region::parse(text).is_ok().then(|| text.to_owned());
@@ -256,7 +256,7 @@ fn role_sources(node: &DocumentNode<'_>) -> Vec<&'static str> {
     node.list().iter().filter_map(|item| item.text("irsa, kiam, kube2iam or pod-identity", known)).collect()
 }
 
-/// Reads the name of the cluster whose associations apply. Returns `None` if pod-identity is off.
+/// Reads the name of the EKS cluster whose role associations the agent uses. Returns `None` if pod-identity is off.
 fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
     if is_on && !node.is_present() {
         node.reject("the name of the EKS cluster, because roleSources has pod-identity");
@@ -325,7 +325,10 @@ fn exchange(
         eks_auth_url,
         duration: session
             .key("duration")
-            .text("1h to 12h, because SDKs fetch credentials with less than 15m left on every call", duration)
+            .text(
+                "1h to 12h, because some SDKs fetch on every call while credentials have less than 15m left",
+                duration,
+            )
             .unwrap_or(SessionDuration::HOUR),
         base: base_keys(&table.key("credentials").table(), base, rules),
     }
@@ -334,8 +337,8 @@ fn exchange(
 const STS_ENDPOINTS: [(StsEndpointKind, &str); 2] =
     [(StsEndpointKind::Regional, "regional"), (StsEndpointKind::Global, "global")];
 
-/// Reads the proxy. A proxy could read plain HTTP, so a proxy together with an http URL is rejected. HTTPS passes through it in a
-/// tunnel.
+/// Reads the proxy. The function rejects a remote proxy together with an http URL, because the proxy could read plain HTTP. HTTPS passes through the
+/// proxy in a tunnel.
 fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let key = table.key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";
@@ -358,14 +361,14 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
         role.text(ROLE, |text| role_arn::resolve(text, rules.base.as_ref())),
     );
     if source == "file" && !file.is_present() {
-        file.reject("the path of a credentials file, because of source: file");
+        file.reject("the path of a credentials file, because source is file");
     }
     if source == "pod-token" && rules.by_association.is_some() {
         let expected = "instance-role or file, because pod-identity needs signed calls to EKS Auth";
         table.key("source").reject(expected);
     }
     if source == "pod-token" && !role.is_present() {
-        role.reject("the role that pods assume first, because of source: pod-token");
+        role.reject("the role that pods assume first, because source is pod-token");
     }
     let source = match source {
         "file" => BaseCredentialSource::File {
@@ -380,7 +383,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     BaseCredentials { source, role: role_arn }
 }
 
-/// Reads the facts of the node that pods may read. All other facts are absent.
+/// Reads the facts of the node that pods may read. A fact without a configured value is absent.
 fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> InstanceMetadata {
     let instance = table.key("instance").table();
     let name = |key: &'static str| {
@@ -411,7 +414,8 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
     let expression = "a regular expression that matches whole paths, such as /latest/meta-data/ami-id";
     let token_key_file =
         table.key("tokenKeyFile").text("the path of a file", |text| values::path(text, base));
-    // After a restart the agent has other keys. The SDK for Rust keeps using a refused token until the granted lifetime ends.
+    // Without a key file, the agent has other keys after a restart. The SDK for Rust keeps using a refused token until the token's granted lifetime
+    // ends.
     let longest = if token_key_file.is_some() { MAX_TTL } else { SHORT_TTL };
     ImdsConfig {
         http_tokens: table

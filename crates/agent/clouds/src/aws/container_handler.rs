@@ -1,6 +1,6 @@
 //! The containers' credentials endpoint on one traffic thread.
 //!
-//! The endpoint always answers soon, because five clients wait without a timeout.
+//! The endpoint always answers soon, because five of AWS's clients wait without a timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl ContainersDialect {
         Self { endpoint, audience, clock }
     }
 
-    /// Answers a pod. It checks the token before the role, because a bad token is always an error.
+    /// Answers a pod. The function checks the token before the role, because a bad token is an error for every role.
     fn of_pod(
         &self,
         pod: &Arc<PodEntry>,
@@ -183,8 +183,8 @@ struct CredentialsReplay {
 }
 
 impl ReplayableQuery<PodEntry> for CredentialsReplay {
-    /// Answers with the pod's current credentials. The token needs no second check, because the request is recorded only for this
-    /// pod.
+    /// Answers with the pod's current credentials. The token needs no other check than its expiry time, because the thread records the request only
+    /// for this pod.
     fn answer(
         &self,
         caller: &PodClient,

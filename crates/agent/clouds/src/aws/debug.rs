@@ -22,8 +22,9 @@ impl AwsEntitlement {
         }
     }
 
-    /// Returns a task that fetches again all leases that `before` held. Returns `None` unless both have a role and separate
-    /// credentials.
+    /// Returns a task that fetches again all leases that `before` held.
+    ///
+    /// Returns `None` if either entitlement has no role, or if both share one client for leases.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (&self.state, before) {
             (

@@ -34,7 +34,7 @@ pub(crate) enum RoleState {
 /// A pod's role with the client for its leases.
 #[derive(Clone, Debug)]
 pub(crate) struct PodRole {
-    /// The role's name, or `None` if EKS chooses the role. Each answer of EKS may name another role.
+    /// The role's name, or `None` if EKS chooses the role. Each answer of EKS can name a different role.
     pub(super) role: Option<RoleName>,
     pub(super) access: Arc<RoleAccess>,
     pub(super) credentials: Arc<AwsPodCredentials>,
@@ -42,7 +42,7 @@ pub(crate) struct PodRole {
     pub(super) event_recorder: PodEventRecorder,
 }
 
-/// The refusal for credentials without a role name. It does not occur, because the broker rejects such credentials.
+/// The refusal for credentials without a role name. This case does not occur, because the broker rejects such credentials.
 const NAMELESS: Refusal =
     Refusal::new(503, "upstream_unavailable", "AWS does not name the role of these credentials.");
 
@@ -55,7 +55,7 @@ impl PodRole {
     /// Returns the name of the role to which these credentials belong, in the format of the role listing.
     ///
     /// # Errors
-    /// The credentials name no valid role. This does not occur.
+    /// The credentials name no valid role. This case does not occur.
     pub(super) fn listed_name(&self, lease: &Lease<AwsCredential>) -> Result<RoleName, Refusal> {
         let named = self.role.clone();
         named.or_else(|| RoleName::new(lease.value.role_name())).ok_or(NAMELESS)

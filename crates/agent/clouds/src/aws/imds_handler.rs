@@ -1,9 +1,9 @@
 //! The EC2 metadata service on one traffic thread. It answers one request at a time.
 //!
-//! The order of the checks follows from the reactions of clients to each status. Every client gets a session token, even if its pod
-//! is unknown. A client without a token continues without one, in some cases until its process ends. If a pod is expected at the
-//! client's address, the dialect first waits briefly for its attestation. Refusals and waits that depend on the pod happen at the
-//! *listing* of roles. After a listing that names a role, the role's document is available.
+//! The order of the checks follows from the reactions of clients to each status. Every client gets a session token, even if its pod is unknown. A
+//! client that is refused a token sends its requests without a token, in some cases until its process ends. If a pod is expected at the client's
+//! address, the dialect first waits briefly for its attestation. Refusals and waits that depend on the pod happen at the *listing* of roles. After a
+//! listing that names a role, the role's document is available.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl ImdsService {
         UnixTime::from(self.clock.wall())
     }
 
-    /// Converts `end` to the monotonic clock. The result may be slightly early, because `now` was read before.
+    /// Converts `end` to the monotonic clock. The result can be slightly early, because the caller read `now` earlier.
     fn moment(&self, end: UnixTime, now: Moment) -> Moment {
         now + end.left(self.clock.wall())
     }
@@ -113,8 +113,8 @@ impl ImdsService {
         self.imds.query(asked.head, &sessions, visitor, self.now())
     }
 
-    /// Counts a request without a token. Call it once per request, when the request is answered, because a waiting request comes
-    /// back.
+    /// Counts the request if it has no session token. Call this function only when the request is answered, because a waiting request is handled
+    /// twice.
     fn note(&self, wanted: &Result<ImdsRequest<'_, '_>, Refusal>) {
         let is_without = match wanted {
             Ok(ImdsRequest::Read(query)) => query.session.is_none(),
@@ -168,8 +168,8 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                 // This case does not occur, because no listener speaks a dialect of a disabled cloud.
                 EntitlementState::Off => Err(ANYONE),
             },
-            // A token for an attested pod lives for hours, and a token for an address only for minutes. Attestation is faster than
-            // a client notices.
+            // A token for an attested pod is valid for hours, a token for an address only for minutes. The wait for attestation is too short for a
+            // client to notice.
             PodClient::Unidentified if asked.has_likely_pod && asked.head.method == "PUT" => {
                 Ok(PodHandlerOutcome::AwaitIdentity)
             }
@@ -198,7 +198,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 }
 
-/// The result for a read by a client without a decided entitlement: a refusal, or the outcome that makes it wait.
+/// The result for a read by a client without a decided entitlement: a refusal, or the outcome that makes the request wait.
 type Fallback = Result<Refusal, PodHandlerOutcome>;
 
 impl ImdsDialect {
@@ -206,8 +206,7 @@ impl ImdsDialect {
         Self { service, passthrough }
     }
 
-    /// Answers a client without a decided entitlement. It gets a token if it requests one, and every read gets the result
-    /// `instead`.
+    /// Answers a client without a decided entitlement: a token if the client requests one, and the result `instead` for every read.
     fn of_nobody(
         &self,
         visitor: TokenClient,
@@ -328,8 +327,8 @@ impl ImdsDialect {
         Ok(PodHandlerOutcome::CacheHit { route: &routes::CREDENTIALS, question })
     }
 
-    /// Answers with the role's account and name. If EKS chooses the role, only its credentials name it, so the answer may have to
-    /// wait.
+    /// Answers with the role's account and name. If EKS chooses the role, only the credentials name it. The answer then waits until the agent has
+    /// credentials.
     fn info(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -376,7 +375,7 @@ fn profile_of(credential: &AwsCredential) -> String {
     format!("arn:{partition}:iam::{account}:instance-profile/{name}")
 }
 
-/// Lists the pod's role after it has credentials that live for at least [`response::MIN_LISTED_LIFETIME`].
+/// Lists the pod's role, if necessary after a wait for credentials that live for at least [`response::MIN_LISTED_LIFETIME`].
 fn list(
     PodAndRole { pod, own }: PodAndRole<'_>,
     asked: RequestContext<'_, '_, '_>,
@@ -394,8 +393,8 @@ fn list(
     }
 }
 
-/// Returns the time that a request may wait. The SDK for Go waits half a second for the head of an answer, most others one second.
-/// Few SDKs retry.
+/// Returns the longest time that a request waits. The SDK for Go waits half a second for the head of an answer, most other SDKs wait one second. Few
+/// SDKs retry.
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
     if head.method == "PUT" {
@@ -467,17 +466,16 @@ struct DocumentReplay {
     shape: DocumentFormat,
     /// The expiry time of the request's session token, on the monotonic clock.
     ///
-    /// Each request already has a monotonic time, so this avoids a read of the wall clock. If the wall clock is changed later, a
-    /// recorded token still expires at the time computed before.
+    /// Each request already has a monotonic time, so the check does not read the wall clock. If the wall clock changes later, the token still expires
+    /// at this moment.
     session: Option<Moment>,
     dates: FormattedDates,
 }
 
 impl ReplayableQuery<PodEntry> for DocumentReplay {
-    /// Answers with the pod's current credentials.
+    /// Answers with the pod's current credentials. Returns `None` if the pod's role changed or the token expired.
     ///
-    /// The thread parses the request again if the pod's role changed or the token expired. The token needs no second check, because
-    /// the request is recorded only for this pod.
+    /// After `None`, the thread parses the request again. The token needs no other check, because the thread records the request only for this pod.
     fn answer(
         &self,
         caller: &PodClient,

@@ -85,7 +85,7 @@ pub(crate) struct Aws {
 }
 
 impl AwsConfig {
-    /// The keys of the annotations that this configuration needs.
+    /// Returns the keys of the annotations that this configuration needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
         let by_pod = self.rules.by_pod;
         policy::annotations::selection(
@@ -102,7 +102,7 @@ impl AwsConfig {
 
     /// Starts the AWS part without a network call. Its background tasks run on `runtime`.
     ///
-    /// Each component with an unchanged configuration is reused from `before`, with its leases and counters.
+    /// The function reuses each component of `before` whose configuration is unchanged, with its leases and counters.
     ///
     /// # Errors
     /// The agent cannot read or use a file that the section names.
@@ -153,13 +153,13 @@ impl AwsConfig {
     }
 }
 
-/// The request by which the readiness check tests this dialect.
+/// Returns the request by which the readiness check tests this dialect.
 pub(super) fn probe(name: DialectName) -> ReadinessRequest {
     if name == DialectName::AwsContainers { container_handler::PROBE } else { imds_handler::PROBE }
 }
 
 impl Aws {
-    /// Decides the entitlement of a pod that had `before`. Returns `None` until all deciding facts are known.
+    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until all deciding facts are known.
     ///
     /// The pod keeps its leases if its access is unchanged and the leases come from the current broker.
     pub(super) fn entitle(
@@ -209,7 +209,7 @@ impl Aws {
         &self.broker
     }
 
-    /// Returns the warning about session tokens, which the operator should see although the agent serves.
+    /// Returns the warning about session tokens for the operator. The agent still serves requests.
     pub(super) fn warning(&self) -> Option<&str> {
         self.remark.as_deref()
     }
@@ -224,7 +224,7 @@ impl Aws {
 
 /// Returns the pod's existing rate limit, or a new one.
 ///
-/// If each change created a new limit, a user who may change the pod's annotations would get a full burst with each change.
+/// If each change created a new limit, a user who can change the pod's annotations would get a full burst with each change.
 fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
     match before {
         EntitlementState::Decided(before) => before.imds_passthrough_rate_limit.clone().unwrap_or_default(),
@@ -233,7 +233,7 @@ fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit
 }
 
 impl Aws {
-    /// Builds the pod's role. If access and broker are unchanged, returns the role from `before` with its leases.
+    /// Returns the pod's role: the role from `before` with its leases if access and broker are unchanged, otherwise a new one.
     fn own(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -258,9 +258,8 @@ impl Aws {
             AllowedRole::Granted(grant) => Some(grant.role.name().clone()),
             AllowedRole::Associated(_) => None,
         };
-        // The agent prefetches only once per pod, because otherwise each change of the pod's annotations would cause calls. It does
-        // not
-        // prefetch if only EKS may know the role, because most such pods have no role.
+        // The agent prefetches only once per pod, because otherwise each change of the pod's annotations would cause calls. The agent
+        // does not prefetch if only EKS knows the role, because most such pods have no role.
         if applicant.prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }

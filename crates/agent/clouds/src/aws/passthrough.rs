@@ -1,11 +1,11 @@
 //! Forwards requests to the instance's real metadata service, for paths that an operator's expression allows. Paths to credentials
 //! are never allowed.
 //!
-//! The dialect builds each upstream request itself, from a canonical path and a session token of the agent. The pod never sees that
-//! token, its lifetime or a 401. The client would treat a 401 as an error of its own token.
+//! The dialect builds each upstream request itself, from a canonical path and a session token of the agent. The pod never sees that token, its
+//! lifetime or a 401. The pod's client would treat a 401 as an error of the client's own token.
 //!
-//! Pods must not exhaust the real service, because AWS limits its rate for the whole instance, and the node's own credentials come
-//! from it. So each request makes one call there, and the rate of calls has a limit per pod ([`PodRateLimit`]) and per node
+//! Pods must not exhaust the real service, because AWS limits its rate for the whole instance, and the node's own credentials come from it. Each
+//! request therefore normally makes one call to the real service. The rate of calls is limited per pod ([`PodRateLimit`]) and per node
 //! ([`NodeRateLimit`]).
 
 use std::rc::Rc;
@@ -54,8 +54,8 @@ impl NodeRateLimit {
 
 /// The rate limit for calls of one pod to the real service: 10 calls per second, with bursts of 40.
 ///
-/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`], so only ten pods
-/// together can exhaust the limit of the node.
+/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`], so at least ten pods together are needed
+/// to exhaust the limit of the node.
 #[derive(Clone, Debug)]
 pub(super) struct PodRateLimit(Arc<Gcra>);
 
@@ -163,8 +163,7 @@ impl ImdsPassthrough {
         self.forwarder.forward_short(client, &forward)?.await
     }
 
-    /// Returns the cached token. Fetches a new token if none is cached, if the cached one expires soon, or if it is the `refused`
-    /// one.
+    /// Returns the cached token. Fetches a new token if none is cached, or if the cached token expires soon or is `refused`.
     ///
     /// Only one call runs at a time; other requests wait for its result.
     async fn token(&self, refused: Option<&Token>, patience: Duration) -> Result<Token, Refusal> {
@@ -202,8 +201,8 @@ type Token = Rc<Secret<String>>;
 struct Session {
     /// The cached token. A request holds this Tokio lock while it fetches the next token.
     kept: Mutex<Option<CachedImdsToken>>,
-    /// The client id for the token calls' upstream permits. It is separate, so pods that have used their permits cannot block these
-    /// calls.
+    /// The client id for the token calls' upstream permits. It is separate from the pods' ids, so a pod that has used all its permits cannot block
+    /// these calls.
     id: ClientId,
 }
 
@@ -223,7 +222,7 @@ impl CachedImdsToken {
         if status != 200 || rest.is_some() || !is_text(token.expose()) {
             return Err(NO_TOKEN);
         }
-        // The token is renewed after nine tenths of its lifetime. The rest is for requests that still use it.
+        // The agent renews the token after nine tenths of its lifetime. Requests that still use the old token finish in the last tenth.
         let renew_at = now + life(&headers) / 10 * 9;
         Ok(Self { token: Rc::new(token), renew_at })
     }
@@ -247,7 +246,7 @@ struct PassthroughResponse(Result<UpstreamResponse, Refusal>);
 
 impl ReadyResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
-        // Allowed paths have short answers, which fit into one window.
+        // The answers of allowed paths are short. An answer with a `rest` does not fit into the forwarder's window of 8 KiB.
         let answer = self.0.and_then(|answer| if answer.rest.is_none() { Ok(answer) } else { Err(TOO_LONG) });
         match answer {
             Ok(UpstreamResponse { status, headers, body, .. }) => {

@@ -3,9 +3,9 @@
 //! The connection identifies the pod, and no token changes that: a pod gets its own credentials or none. The token protects against
 //! an attacker who can make a pod *send* a request but cannot set its headers. Such a request has no `Authorization` header.
 //!
-//! The agent does not check the signature. That check would need a call to the API server per token, and pods would lose their
-//! credentials while the API server is down. A forged token has no advantage, because the pod can get the same credentials from the
-//! metadata service. The checks refuse a token that was copied from another pod, because that is a mistake that should be visible.
+//! The agent does not check the signature. A signature check would need a call to the API server per token, and pods would get no credentials while
+//! the API server is down. A forged token has no advantage, because the pod can get the same credentials from the metadata service. The agent refuses
+//! a token that was copied from another pod, because such a mistake should be visible.
 
 use std::time::Duration;
 
@@ -101,8 +101,8 @@ fn read(token: &str) -> Option<Claims> {
 }
 
 impl Kubernetes {
-    /// True if the token belongs to `pod`. UIDs are compared because names can be reused. Pods from a file (`static`) have only
-    /// names.
+    /// True if the token belongs to `pod`. The function compares UIDs because names can be reused. For pods from an identity file (`static`), which
+    /// have no real UID, it compares only names.
     fn is_of(&self, pod: &Pod) -> bool {
         let account = &pod.service_account;
         let is_same = *self.namespace == *account.namespace

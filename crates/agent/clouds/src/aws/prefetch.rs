@@ -1,4 +1,4 @@
-//! Prefetches a pod's first AWS credentials, which are those of its only role.
+//! Prefetches a pod's first AWS credentials. A pod has only one role.
 
 use std::sync::{Arc, Weak};
 

@@ -1,4 +1,4 @@
-//! The refusals for a pod without credentials, in words for users of AWS.
+//! The refusals for a pod without credentials, in AWS's terms.
 
 use seawall_http::Refusal;
 

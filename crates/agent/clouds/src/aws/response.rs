@@ -9,12 +9,12 @@ use seawall_protocols::aws::{CredentialsDocument, Iso8601Time, UnixTime};
 
 /// The least remaining lifetime of credentials whose role the listing may name.
 ///
-/// Clients request the document after the listing. A client of the CRT aborts its process if the document is refused.
+/// Clients request the document after the listing. A client that uses the AWS CRT aborts its process if the agent refuses the document.
 pub(super) const MIN_LISTED_LIFETIME: Duration = Duration::from_secs(10);
 
 /// The longest time that a request waits for credentials. It must be shorter than the client's own timeout.
 ///
-/// Most SDKs wait one second, and the SDK for Go half a second (from their sources, and measured).
+/// Most SDKs wait one second. The SDK for Go waits half a second. These times are from the SDKs' sources and were measured.
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_millis(850);
 
 /// The longest time that a request of the SDK for Go waits for credentials. See [`WAIT_TIMEOUT`].
@@ -22,8 +22,8 @@ pub(super) const GO_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The longest time that a request for a session token waits for the attestation of its pod.
 ///
-/// The request waits only if a pod is expected at its address. Attestation normally takes milliseconds. If it takes longer, the
-/// client still gets a token.
+/// The request waits only if a pod is expected at the client's address. Attestation normally takes milliseconds. If it takes longer, the client still
+/// gets a token.
 pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Returns the document of a lease.
@@ -31,7 +31,7 @@ pub(super) fn credentials(lease: &Lease<AwsCredential>) -> CredentialsDocument<'
     FormattedDates::default().document(lease)
 }
 
-/// The formatted dates of the last written lease. Formatting both dates takes a tenth of the time of an answer from memory.
+/// The formatted dates of the last written lease. Formatting both dates takes a tenth of the time of an answer with cached credentials.
 #[derive(Debug, Default)]
 pub(super) struct FormattedDates(RefCell<Option<LeaseDates>>);
 
@@ -70,8 +70,8 @@ impl FormattedDates {
 impl LeaseDates {
     /// Formats the dates of a lease. The expiry is the date that AWS stated, not a computed one.
     ///
-    /// The lifetime is counted from the end of the second in which AWS answered. So the start is set one second earlier. Otherwise
-    /// it would be later than the `Date` header.
+    /// The agent counts the lifetime from the end of the second in which AWS answered. `LastUpdated` is the beginning of that second. Otherwise
+    /// `LastUpdated` would be later than the `Date` header of AWS's answer.
     fn new(of: Span) -> Self {
         let (end, issued, expires) = of;
         let end = UnixTime::from(end);

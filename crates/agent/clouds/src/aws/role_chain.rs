@@ -43,7 +43,7 @@ pub(super) struct RoleAccessBuilder {
 /// The identity that assumes the roles of pods.
 #[derive(Debug)]
 enum BaseIdentity {
-    /// The agent itself. It may assume a base role first.
+    /// The agent itself. If there is a base role, the agent assumes it first.
     Agent(Option<KeySignedRole>),
     /// The pod. It first assumes this role with its own token for the audience.
     Pod { audience: Arc<str>, role: RoleArn },

@@ -3,22 +3,22 @@
 use seawall_core::cloud::CloudName::Aws;
 use seawall_server::route::MetadataRoute;
 
-/// Requests for a session token of the metadata service.
+/// The route of requests for a session token of the metadata service.
 pub(super) static TOKEN: MetadataRoute = MetadataRoute::other(Aws, "token");
 
-/// Requests for the listing of a pod's role.
+/// The route of requests for the listing of a pod's role.
 pub(super) static ROLE_LIST: MetadataRoute = MetadataRoute::other(Aws, "role_list");
 
-/// Requests for a role's document at the metadata service.
+/// The route of requests for a role's document at the metadata service.
 pub(super) static CREDENTIALS: MetadataRoute = MetadataRoute::credential(Aws, "credentials");
 
-/// Requests for a role's credentials at the containers' endpoint.
+/// The route of requests for a role's credentials at the containers' endpoint.
 pub(super) static CONTAINERS: MetadataRoute = MetadataRoute::credential(Aws, "containers");
 
-/// Requests for facts of the node.
+/// The route of requests for facts of the node.
 pub(super) static METADATA: MetadataRoute = MetadataRoute::other(Aws, "metadata");
 
-/// Requests that the agent forwards to the real metadata service.
+/// The route of requests that the agent forwards to the real metadata service.
 pub(super) static FORWARD: MetadataRoute = MetadataRoute::other(Aws, "forward");
 
 /// All routes of AWS.

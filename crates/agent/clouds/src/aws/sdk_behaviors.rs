@@ -1,7 +1,7 @@
 //! The AWS SDKs by User-Agent, with the remaining lifetime at which each SDK refreshes its credentials.
 //!
-//! The values were measured with the clients, at the endpoint where each client refreshes earlier. The SDKs for JavaScript send no
-//! User-Agent. Some other SDKs send none to the containers' endpoint.
+//! The values were measured with the real clients. If a client refreshes at different lifetimes at the two endpoints, the larger value counts. The
+//! SDKs for JavaScript send no User-Agent. Some other SDKs send none to the containers' endpoint.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfi
 /// The profiles of all AWS SDKs.
 pub(crate) const ALL: SdkProfiles = SdkProfiles {
     known: KNOWN,
-    // The SDK for C++ fetches every five minutes, which is thirteen times in an hour including both ends.
+    // The SDK for C++ fetches every five minutes: thirteen times in an hour, including both ends of the hour.
     normal_fetches_per_hour: 13,
     unnamed_description: "unknown (it sends no User-Agent; neither do the AWS SDKs for JavaScript)",
     lifetime_advice: "Raise the role's MaxSessionDuration and aws.session.duration, or use a newer SDK release.",
@@ -35,7 +35,7 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
 };
 
 const KNOWN: &[SdkProfile] = &[
-    // The AWS CLI starts a process for each call.
+    // The AWS CLI starts a process for each call, so it never refreshes.
     client("aws-cli/", "the AWS CLI", 0),
     client("boto3/", "boto3", 15),
     client("botocore/", "botocore", 15),
@@ -49,9 +49,9 @@ const KNOWN: &[SdkProfile] = &[
     client("aws-sdk-rust/", "the AWS SDK for Rust", 0),
     client("aws-sdk-ruby3/", "the AWS SDK for Ruby", 5),
     poll("aws-sdk-cpp/", "the AWS SDK for C++", 5),
-    // From its source (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`). Older releases send no name there.
+    // From its source (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`). Older releases send no name to the metadata service.
     poll("aws-sdk-dotnet-", "the AWS SDK for .NET", 2),
-    // It refreshes only after the expiry.
+    // The SDK for PHP refreshes only after the expiry.
     client("aws-sdk-php/", "the AWS SDK for PHP", 0),
     client("aws-sdk-crt/", "the AWS CRT", 5),
     client("object_store/", "object_store", 5),

@@ -1,5 +1,4 @@
-//! Stores the keys of session tokens for all traffic threads. It saves the keys in a file, so tokens survive a restart, and rotates
-//! the keys.
+//! Stores the keys of session tokens for all traffic threads. The module rotates the keys, and saves them in a file so that tokens survive a restart.
 //!
 //! The agent writes the file only after it has signed a token, so a check of the configuration writes no file.
 //!
@@ -23,10 +22,10 @@ use seawall_protocols::aws::session::KEY_BYTES;
 use seawall_protocols::aws::{TokenSigningKeys, UnixTime};
 use tokio::sync::Notify;
 
-/// The largest key file that the agent reads.
+/// The largest key file that the agent reads, in bytes.
 const LARGEST: usize = 1024;
 
-/// The interval between two checks whether a key rotation is due.
+/// The interval at which the agent checks if a key rotation is due.
 const LOOK: Duration = Duration::from_secs(3600);
 
 /// The current signing keys.
@@ -67,7 +66,7 @@ impl TokenKeyStore {
         self.keys.load()
     }
 
-    /// Records that a token was signed. The keys will then be written to the file.
+    /// Records that a token was signed. After the first call, [`Self::run`] writes the keys to the file.
     pub(super) fn mark_used(&self) {
         if !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed) {
             self.used.notify_one();
@@ -92,7 +91,7 @@ impl TokenKeyStore {
     fn replace_in_time(&self) -> bool {
         let now = UnixTime::from(self.clock.wall());
         let kept = self.keys.load().to_bytes();
-        // This is a copy, because threads sign with the current keys until the new keys are in place.
+        // The function rotates a copy, because threads sign with the current keys until the new keys are stored.
         let Ok(keys) = TokenSigningKeys::from_bytes(kept.expose()) else { return false };
         if !keys.is_rotation_due(now) {
             return false;
@@ -106,7 +105,7 @@ impl TokenKeyStore {
         true
     }
 
-    /// Writes the file on a separate thread. This thread renews the credentials of all pods and must not wait for the disk.
+    /// Writes the file on a separate thread. The control thread must not wait for the disk, because it renews the credentials of all pods.
     async fn write(&self) {
         let Some(path) = self.file.clone() else { return };
         let keys = self.keys.load_full();
@@ -137,7 +136,7 @@ fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
 
 /// Writes the keys to a temporary file and renames it to `path`, so readers always see a complete file.
 ///
-/// Only the owner may read the file, from its first byte on. The temporary name is unique, because two agents may write during an
+/// Only the owner may read the file, from its first byte on. The temporary name is unique, because two agents can write at the same time during an
 /// upgrade.
 fn write(path: &Path, keys: &TokenSigningKeys) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", name_of_its_own()?));

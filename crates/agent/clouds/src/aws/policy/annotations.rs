@@ -1,10 +1,10 @@
 //! The annotations that name a pod's role, and the keys that replace the annotations in an identity file.
 //!
-//! The annotations are those of three projects, unchanged, so manifests for these projects need no change. `policy` and `namespace`
+//! The annotations are those of KIAM, kube2iam and the EKS webhook, so manifests for these projects need no change. `policy` and `namespace`
 //! interpret the annotations.
 //!
-//! Two annotations of the EKS webhook have no effect: `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints`. They
-//! configure a token and an endpoint inside the pod. The agent uses its own token (`identity.podTokenLifetime`) and the endpoint of
+//! Two annotations of the EKS webhook have no effect: `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints`. They configure a token and
+//! an endpoint inside the pod. The agent instead requests a token for the pod, with the lifetime `identity.podTokenLifetime`, and calls the endpoint
 //! `aws.stsUrl`.
 
 use seawall_broker::aws::ExternalId;
@@ -19,19 +19,19 @@ pub(in crate::aws) const ROLE: &str = "iam.amazonaws.com/role";
 /// An annotation of a pod: the name of its session at AWS. Source: uswitch/kiam, README.
 pub(in crate::aws) const SESSION_NAME: &str = "iam.amazonaws.com/session-name";
 
-/// An annotation of a pod: the external id that a role's trust policy may require. Source: uswitch/kiam, README.
+/// An annotation of a pod: the external ID that a role's trust policy can require. Source: uswitch/kiam, README.
 pub(in crate::aws) const EXTERNAL_ID: &str = "iam.amazonaws.com/external-id";
 
-/// An annotation of a namespace: a regular expression for the roles of its pods. Source: uswitch/kiam, README.
+/// An annotation of a namespace: a regular expression for the roles that its pods may have. Source: uswitch/kiam, README.
 pub(in crate::aws) const PERMITTED: &str = "iam.amazonaws.com/permitted";
 
-/// An annotation of a namespace: a JSON list of the roles of its pods. Source: jtblin/kube2iam, README.
+/// An annotation of a namespace: a JSON list of the roles that its pods may have. Source: jtblin/kube2iam, README.
 pub(in crate::aws) const ALLOWED_ROLES: &str = "iam.amazonaws.com/allowed-roles";
 
 /// An annotation of a ServiceAccount: the role of its pods. Source: aws/amazon-eks-pod-identity-webhook, README.
 pub(crate) const ROLE_ARN: &str = "eks.amazonaws.com/role-arn";
 
-/// An annotation of a ServiceAccount: the audience of the token for its role. Source: aws/amazon-eks-pod-identity-webhook, README.
+/// An annotation of a ServiceAccount: the audience of the token that assumes the role. Source: aws/amazon-eks-pod-identity-webhook, README.
 pub(in crate::aws) const AUDIENCE: &str = "eks.amazonaws.com/audience";
 
 const POD: &[&str] = &[ROLE, SESSION_NAME, EXTERNAL_ID];

@@ -1,20 +1,20 @@
-//! Decides which role a pod may have and by which method the agent assumes it. The inputs are the configuration and the annotations
-//! of KIAM, kube2iam and the EKS webhook. The module has no side effects: it returns a grant or the reason for a denial.
+//! Decides which role a pod may have and by which method the agent assumes the role.
+//!
+//! The inputs are the configuration and the annotations of KIAM, kube2iam and the EKS webhook. The module has no side effects: it returns a grant or
+//! the reason for a denial.
 //!
 //! The security of the policy depends on these rules, in this order:
 //!
 //! - A pod that names a role itself (`iam.amazonaws.com/role`) needs the permission of its namespace.
 //! - If a pod's ServiceAccount names a role (`eks.amazonaws.com/role-arn`), the pod authenticates to AWS with its own token. The
 //!   role's trust policy decides.
-//! - If both name the same role, the method of the ServiceAccount applies. Then AWS trusts only the pod with the role.
-//! - If they name different roles, the agent refuses and informs the pod's owner. A wrong guess would give the pod credentials of
-//!   another role.
-//! - A pod without a named role gets a role only from `aws.defaultRoles`, by its namespace, or from EKS. Only EKS knows its
-//!   associations with ServiceAccounts. If a default is configured, the agent does not ask EKS. If EKS has no association, the pod
-//!   gets no default.
+//! - If the pod and its ServiceAccount name the same role, the pod's own token assumes the role. Then AWS need not trust the agent with the role.
+//! - If they name different roles, the agent refuses both and informs the pod's owner. A wrong guess would give the pod credentials of another role.
+//! - If neither names a role, the pod gets the default role of its namespace (`aws.defaultRoles`). If its namespace has no default role, the agent
+//!   asks EKS for the role that EKS associates with the pod's ServiceAccount. If EKS has no association, the pod gets no role.
 //!
-//! The agent does not decide before it has read all annotations. Other agents used a default in the meantime and gave pods the
-//! wrong role for a moment.
+//! The agent does not decide before it has read all annotations. Other agents used a default role until then, and gave pods the wrong role for a
+//! moment.
 
 pub(crate) mod annotations;
 pub(crate) mod namespace;
@@ -54,7 +54,7 @@ pub(super) struct RolePolicy {
     pub(super) session_prefix: String,
 }
 
-/// The role that a pod may have. The agent knows it, or EKS names it.
+/// The role that a pod may have. Either the agent knows the role, or EKS names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AllowedRole {
     /// A role that the agent knows.
@@ -126,7 +126,7 @@ const CONFLICTING_ROLES: Refusal = Refusal::new(
 const INVALID_SESSION_TAG: Refusal = Refusal::new(
     403,
     "invalid_session_tag",
-    "A name of this pod is not a valid tag value, and aws.session.tags needs it as a tag.",
+    "aws.session.tags makes a name of this pod a session tag, but the name is not a valid tag value.",
 );
 const NO_SERVICE_ACCOUNT: Refusal =
     Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
@@ -210,8 +210,7 @@ impl RolePolicy {
         Ok(RoleGrant { role, session, method: self.assume(pod, external_id)? })
     }
 
-    /// Returns the default role of the pod's namespace, if one is configured. Otherwise returns the association of EKS, if it is
-    /// enabled.
+    /// Returns the default role of the pod's namespace, or the association of EKS if the namespace has no default role.
     fn named_by_nobody(&self, pod: &Pod) -> Result<AllowedRole, RoleDenial> {
         if let Some(role) = self.defaults.get(&*pod.service_account.namespace) {
             let session = session::default_name(&self.session_prefix, pod);

@@ -1,11 +1,11 @@
 //! Decides which roles a namespace permits to its pods, by the annotations of KIAM and kube2iam.
 //!
-//! A user who may create pods in a namespace can write any role into their annotations. This check prevents pods of one namespace
-//! from using the roles of another. A namespace permits a role only by an annotation, unless the operator turns the check off.
-//! kube2iam turns it off by default.
+//! A user who is allowed to create pods in a namespace can write any role into their annotations. This check prevents pods of one namespace from
+//! using the roles of another. A namespace permits a role only by an annotation, unless the operator turns the check off. In kube2iam the check is
+//! off by default.
 //!
-//! An expression must match the whole name of a role. KIAM only adds `^` before and `$` after the text, so `a|b` is anchored at one
-//! side only. The expressions of kube2iam have no anchors.
+//! An expression must match the whole name of a role. In KIAM and kube2iam a partial match can suffice. KIAM puts `^` and `$` around the expression,
+//! so each alternative of `a|b` is anchored at one side only. kube2iam adds no anchors.
 
 use seawall_core::annotations::{AnnotationValue, Annotations};
 use seawall_http::Refusal;
@@ -26,10 +26,9 @@ pub(in crate::aws) struct NamespaceRules {
 /// The flags with which the operator ran kube2iam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct Kube2iam {
-    /// True if `allowed-roles` decides, as with `--namespace-restrictions`. Then a namespace without the annotation permits no
-    /// role.
+    /// True if `allowed-roles` decides, as with kube2iam's flag `--namespace-restrictions`. Then a namespace without the annotation permits no role.
     pub(in crate::aws) namespace_restrictions: bool,
-    /// The format of the list, as in `--namespace-restriction-format`.
+    /// The format of the list, as in kube2iam's flag `--namespace-restriction-format`.
     pub(in crate::aws) namespace_restriction_format: AllowedRolesFormat,
 }
 
@@ -76,7 +75,7 @@ const NO_NAMESPACE: Refusal =
     Refusal::new(403, "no_namespace", "This pod's namespace does not exist, so it permits no role.");
 
 impl NamespaceRules {
-    /// Checks that a namespace permits a role. Every annotation that the agent uses must permit it, if the annotation is present.
+    /// Checks that a namespace permits a role. Each annotation that is present and that the agent uses must permit the role.
     ///
     /// At least one annotation must be present, unless only kube2iam without restrictions is configured.
     ///
@@ -103,8 +102,8 @@ impl NamespaceRules {
 
     /// Returns the settings for `allowed-roles`, or `None` if the agent ignores the list.
     ///
-    /// Without the flag, kube2iam ignores the list. If Seawall enforced an outdated list, pods would lose roles at the migration
-    /// from kube2iam.
+    /// Without the flag `--namespace-restrictions`, kube2iam ignores the list. A namespace can therefore have an outdated list. If Seawall enforced
+    /// it, pods would lose roles at the migration from kube2iam.
     fn restricting(self) -> Option<Kube2iam> {
         self.kube2iam.filter(|kube2iam| kube2iam.namespace_restrictions)
     }
@@ -125,9 +124,9 @@ fn is_empty(text: &AnnotationValue) -> bool {
 
 /// Checks that the expression of `permitted` matches the role.
 ///
-/// Since version 4 KIAM compares it with the ARN; before, KIAM compared it with the text of the pod's annotation. So for a role
-/// below the base ARN, either the ARN or the name may match. For other roles only the ARN counts. So `cart` never matches the role
-/// of that name in another account.
+/// Since version 4, KIAM compares the expression with the ARN. Older versions compared it with the text of the pod's annotation. Therefore, for a
+/// role below the base ARN, either the ARN or the name must match. For other roles only the ARN counts, so `cart` never matches the role `cart` of
+/// another account.
 fn matches_permitted(
     expression: &AnnotationValue,
     role: &NamedRole,
@@ -142,7 +141,7 @@ fn matches_permitted(
 
 /// Checks that an entry of the list matches the role. Entries are ARNs, or names below the base ARN.
 ///
-/// Without a base ARN, each entry is compared with the whole ARN. So `*` matches every role, as in kube2iam.
+/// Without a base ARN, the function compares each entry with the whole ARN. Then `*` matches every role, as in kube2iam.
 fn is_among(
     list: &AnnotationValue,
     format: AllowedRolesFormat,
@@ -181,8 +180,8 @@ fn is_entry_of(
 
 /// True if the pattern matches the whole text. `*` matches any text, including slashes.
 ///
-/// Each part of the pattern is searched once, from the end of the previous match. So the time is at most the product of the two
-/// lengths, which are both limited.
+/// The function searches each part of the pattern once, from the end of the previous match. The time is therefore at most proportional to the product
+/// of the two lengths, which are both limited.
 fn is_glob_of(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));

@@ -1,6 +1,6 @@
-//! Roles by ARN, and by names that an operator's base ARN completes.
+//! Identifies roles by their ARN, or by a name that the operator's base ARN completes.
 //!
-//! An ARN decides whose credentials a pod gets, and it becomes part of a signed request. So the agent never repairs an invalid ARN.
+//! The agent never repairs an invalid ARN, because an ARN decides whose credentials a pod gets and becomes part of a signed request.
 
 use std::sync::Arc;
 
@@ -41,12 +41,12 @@ impl NamedRole {
     }
 }
 
-/// The prefix that completes a role's name to an ARN, such as `arn:aws:iam::123456789012:role/`. It may include a part of the path.
+/// The prefix that completes a role's name to an ARN, such as `arn:aws:iam::123456789012:role/`. It can include a part of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct BaseRoleArn(Arc<str>);
 
 impl BaseRoleArn {
-    /// Returns the base ARN with this text, or `None` if a name after it does not form the ARN of a role.
+    /// Returns the base ARN with this text, or `None` if the text followed by a name is not the ARN of a role.
     pub(in crate::aws) fn new(text: &str) -> Option<Self> {
         let is_base = text.ends_with('/') && NamedRole::new(&format!("{text}a")).is_some();
         is_base.then(|| Self(text.into()))
@@ -62,8 +62,7 @@ impl BaseRoleArn {
         &self.0
     }
 
-    /// Returns the part of a role's ARN after this base: the name and the rest of the path. Returns `None` if the ARN has another
-    /// base.
+    /// Returns the part of a role's ARN after this base: the rest of the path and the name. Returns `None` if the ARN has another base.
     pub(in crate::aws) fn below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
         role.as_str().strip_prefix(&*self.0)
     }

@@ -1,14 +1,14 @@
-//! The name and the tags of a pod's session at AWS. CloudTrail shows them, and policies may require them.
+//! The name and the tags of a pod's session at AWS. CloudTrail shows them, and policies can require them.
 //!
-//! Both are part of the key under which the agent caches credentials. By default they contain only the ServiceAccount, so all its
-//! pods share one session. If they contain a pod's own name, each pod has its own session.
+//! Both are part of the key under which the agent caches credentials. By default they contain only the ServiceAccount, so all pods of a
+//! ServiceAccount share one session. If they contain the name or UID of a pod, each pod has its own session.
 
 use std::sync::Arc;
 
 use seawall_broker::aws::{NameError, SessionName, SessionTags};
 use seawall_core::Pod;
 
-/// The maximum length of the prefix of session names. It leaves half of the length for the rest of the name.
+/// The maximum length of the prefix of session names. It is half of the 64 characters that a session name can have.
 const LONGEST_PREFIX: usize = 32;
 
 /// Returns a valid session name. As in KIAM, each invalid character becomes `-`, and a long name is truncated.
@@ -16,13 +16,13 @@ pub(in crate::aws) fn name(prefix: &str, wanted: &str) -> SessionName {
     SessionName::sanitized(&format!("{prefix}{wanted}"))
 }
 
-/// Returns the default session name `namespace.account`. A namespace contains no dot, so the end of the namespace is unambiguous.
+/// Returns the default session name `namespace.account`. A namespace contains no dot, so the first dot always ends the namespace.
 pub(in crate::aws) fn default_name(prefix: &str, pod: &Pod) -> SessionName {
     let account = &pod.service_account;
     name(prefix, &format!("{}.{}", account.namespace, account.name))
 }
 
-/// True if a session's name may begin with this text.
+/// True if a session's name can begin with this text.
 pub(in crate::aws) fn is_prefix(text: &str) -> bool {
     text.len() <= LONGEST_PREFIX && SessionName::parse(&format!("{text}--")).is_ok()
 }
