@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::entitlements::{LeaseState, RefetchTask, RenewalFailure};
 
-/// The figures of one cloud's broker for a metrics scrape.
+/// The statistics of one cloud's broker for a metrics scrape.
 pub struct BrokerSnapshot {
     /// The cloud's name.
     pub cloud: &'static str,
-    /// The numbers of fetches by outcome: `initial`, `renewal`, and one per fault. A fetch is a chain of upstream calls.
+    /// The numbers of fetches by outcome: `initial`, `renewal`, or the name of a fault. A fetch is a chain of upstream calls.
     pub calls: Vec<(&'static str, u64)>,
     /// Counters with their metric name, help text and value.
     pub counts: [(&'static str, &'static str, u64); 6],
@@ -73,7 +73,7 @@ impl BrokerSnapshot {
     }
 }
 
-/// Returns the problems of one broker that an operator should see although the agent serves.
+/// Returns the problems of one broker that an operator should see. The agent still serves requests.
 pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let principals = broker.principals();
     let (all, cloud) = (principals.len(), X::CLOUD);
@@ -81,7 +81,7 @@ pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let mut remarks = Vec::new();
     if failing > 0 {
         remarks.push(format!(
-            "the last fetch of {failing} of {all} credentials of {cloud} failed; see /debug/pods"
+            "the last fetch failed for {failing} of {all} {cloud} credentials; see /debug/pods"
         ));
     }
     let short = broker.counters().issued_below_floor_total();
@@ -118,7 +118,7 @@ pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseS
     holder.principals().into_iter().filter_map(state).collect()
 }
 
-/// Returns the times and states of one principal that `/debug/pods` shows for any cloud.
+/// Returns the part of a principal's `/debug/pods` output that is the same for every cloud.
 pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
     let failure = view
         .failure
@@ -136,7 +136,7 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
     shown.into_iter().map(|(key, value)| (key.to_owned(), value.unwrap_or_default())).collect()
 }
 
-/// The maximum length of an audience or a list of scopes in `/debug/pods`, in characters. Pods choose texts of up to 2,048
+/// The maximum length of an audience or a list of scopes in `/debug/pods`, in characters. A pod can request an audience or scopes of up to 2,048
 /// characters.
 const SHOWN: usize = 256;
 

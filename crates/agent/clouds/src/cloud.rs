@@ -1,4 +1,4 @@
-//! A running cloud of any kind, with the functions that the list of clouds calls.
+//! A running cloud of any kind, with the functions that [`Clouds`](crate::Clouds) calls.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use super::pod::PodEntry;
 use super::readiness_probe::ReadinessRequest;
 use super::sdk_behavior::SdkProfiles;
 
-/// A running cloud. The set is closed and has one variant per cloud.
+/// A running cloud. The set of clouds is closed, with one variant per cloud.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunningCloud<'a> {
     /// Google.
@@ -34,7 +34,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Returns the cloud's routes, which are the kinds of requests that it serves.
+    /// Returns the cloud's routes. A route is a kind of request that the cloud's dialects serve.
     pub(super) fn routes(self) -> &'static [&'static MetadataRoute] {
         match self {
             Self::Google(_) => &google::ROUTES,
@@ -78,7 +78,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Returns a problem of this cloud that an operator should see although the agent serves. Warnings of the broker are separate.
+    /// Returns a problem that an operator should see. [`CloudBroker::warnings`] returns the problems of the broker.
     pub(super) fn warning(self) -> Option<&'a str> {
         match self {
             Self::Google(_) => None,
@@ -86,7 +86,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Registers the metrics that only this cloud has. The metrics of the brokers are registered elsewhere.
+    /// Registers the metrics that only this cloud has. `observe` registers the metrics that all brokers have.
     pub(super) fn register(self, registry: &mut Registry) {
         match self {
             Self::Google(_) => {}
@@ -94,7 +94,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Returns the floor for credentials that may expire together with the Kubernetes token for which they were exchanged.
+    /// Returns the floor of credentials that can expire together with the Kubernetes token that the agent exchanged for them.
     pub(super) fn exchanged_min_lifetime(self) -> Option<Floor> {
         match self {
             Self::Google(google) => google.broker().map(|broker| broker.floor()),
@@ -103,7 +103,7 @@ impl<'a> RunningCloud<'a> {
     }
 }
 
-/// A running broker. The set is closed and has one variant per cloud.
+/// A running broker. The set of clouds is closed, with one variant per cloud.
 #[derive(Clone, Copy, Debug)]
 pub enum CloudBroker<'a> {
     /// Google's broker.
@@ -121,7 +121,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// Returns the broker's problems that an operator should see although the agent serves.
+    /// Returns the broker's problems that an operator should see. The agent still serves requests.
     pub fn warnings(self) -> Vec<String> {
         match self {
             Self::Google(broker) => warnings(broker),
@@ -129,7 +129,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// True if every credential issued so far had a sufficient lifetime for the floor.
+    /// True if every credential so far was issued with a lifetime long enough to stay above the floor.
     pub fn is_above_floor(self) -> bool {
         let counters = match self {
             Self::Google(broker) => broker.counters(),

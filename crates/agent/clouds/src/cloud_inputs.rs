@@ -1,6 +1,6 @@
-//! The inputs of a cloud: the pod for its decision, and the resources for its dialects.
+//! The inputs that each cloud gets: facts about a pod for an entitlement decision, and resources for its dialects.
 //!
-//! This module does not depend on a cloud, so the list of clouds can pass these types to each cloud.
+//! This module does not depend on a cloud, so [`Clouds`](crate::Clouds) can pass these types to each cloud.
 
 use std::sync::Arc;
 

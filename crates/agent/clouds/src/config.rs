@@ -1,6 +1,6 @@
 //! The clouds' sections of the configuration: the enabled clouds and the settings of each.
 //!
-//! The set is closed and has one field per cloud. Each cloud's own folder reads its section.
+//! [`CloudsConfig`] has one field per cloud. The code in a cloud's folder reads the cloud's section.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -49,8 +49,7 @@ impl CloudsConfig {
         }
     }
 
-    /// Returns the cloud keys that are allowed in the identity file. They include keys of disabled clouds, because the whole file
-    /// is checked.
+    /// Returns the cloud keys that are allowed in the identity file. They include keys of disabled clouds, because the agent checks the whole file.
     pub fn file_keys() -> Vec<IdentityFileKey> {
         [google::FILE_KEYS, aws::FILE_KEYS].concat()
     }
@@ -92,7 +91,7 @@ impl CloudsConfig {
         self.aws.as_ref().is_some_and(aws::AwsConfig::writes_files)
     }
 
-    /// True if an enabled cloud gives pods their own credentials. The agent must then identify each pod.
+    /// True if an enabled cloud gives pods their own credentials. Then the agent must identify each pod.
     pub fn needs_pod_identity(&self) -> bool {
         let Self { google, aws } = self;
         google.as_ref().is_some_and(google::GoogleConfig::needs_pod_identity) || aws.is_some()

@@ -1,6 +1,6 @@
 //! A pod's entitlements to each cloud. The clouds' folders decide them, the pod's entry stores them, and the dialects read them.
 //!
-//! The set is closed and has one field per cloud. Each cloud defines its own type ([`google`], [`aws`]).
+//! [`Entitlements`] has one field per cloud. Each cloud defines the type of its entitlement ([`google`], [`aws`]).
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -38,7 +38,7 @@ pub struct LeaseState {
     pub renewal_due: Moment,
     /// The time when the lease expires.
     pub ends: Moment,
-    /// The least remaining lifetime in answers while the cloud is available.
+    /// The least remaining lifetime that answers state while the cloud is available.
     pub floor: Duration,
     /// The failed renewal calls, if the last renewal failed.
     pub renewal_failure: Option<RenewalFailure>,
@@ -125,7 +125,7 @@ impl Entitlements {
         self.aws.get()
     }
 
-    /// True if the pod's entitlement to this cloud is not decided. Requests to the cloud then wait for a moment.
+    /// True if the pod's entitlement to this cloud is not decided yet. Until then, requests for the cloud's credentials wait.
     pub fn is_pending(&self, cloud: CloudName) -> bool {
         match cloud {
             CloudName::Google => self.google.is_pending(),
@@ -142,7 +142,9 @@ impl Entitlements {
         }
     }
 
-    /// Returns tasks that fetch again all credentials that the pod held under `before` only. There is at most one task per cloud.
+    /// Returns a task for each cloud whose credential client differs from that in `before`.
+    ///
+    /// The task fetches all credentials again that the pod held under `before`.
     pub fn refetch_tasks(&self, before: &Self) -> Vec<RefetchTask> {
         let Self { google, aws } = self;
         let of_google = google.and_then(|own| own.refetch_task(before.google()));

@@ -1,4 +1,4 @@
-//! The list of clouds. For each cloud it has the entitlements of pods and the dialects that answer their requests.
+//! The list of clouds. Each cloud decides the entitlements of pods and has the dialects that answer the pods' requests.
 //!
 //! A cloud has a folder ([`google`], [`aws`]) with these parts:
 //! - its section of the configuration,
@@ -7,9 +7,9 @@
 //! - its metrics and debug output,
 //! - its readiness request.
 //!
-//! All other code uses the functions here. The set of clouds is closed. Besides its folder, four files name each cloud:
-//! `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. The compiler reports a `match` that omits a cloud. This crate does
-//! not know how pods are attested or how requests are transported.
+//! Code outside these folders calls a cloud only through [`Clouds`] and [`CloudsConfig`]. The set of clouds is closed. Outside its folder, a cloud
+//! occurs in four files: `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. The compiler reports a `match` that omits a cloud. This crate
+//! knows neither the attestation of pods nor the transport of requests.
 
 pub mod aws;
 pub mod broker_stats;
@@ -61,7 +61,7 @@ pub struct Clouds {
     aws: Option<Arc<Aws>>,
 }
 
-/// The running clouds under the current configuration. Code that outlives a configuration reads them again for each use.
+/// The running clouds under the current configuration. Code that outlives a configuration calls [`Self::current`] for each use.
 #[derive(Debug)]
 pub struct CurrentClouds(ArcSwap<Clouds>);
 
@@ -81,7 +81,7 @@ impl CurrentClouds {
         self.0.store(clouds);
     }
 
-    /// Registers the metrics that are specific to one cloud. The metrics of the brokers are registered elsewhere.
+    /// Registers the metrics that only one cloud has. `observe` registers the metrics that all brokers have.
     pub fn register(&self, registry: &mut Registry) {
         self.current().running().for_each(|cloud| cloud.register(registry));
     }
@@ -92,9 +92,10 @@ impl CurrentClouds {
 pub struct FloorState {
     /// The cloud.
     pub cloud: CloudName,
-    /// True if every credential issued so far had a sufficient lifetime for the floor.
+    /// True if every credential so far was issued with a lifetime long enough to stay above the floor.
     pub is_kept: bool,
-    /// The floor for credentials that may expire together with the Kubernetes token for which they were exchanged.
+    /// The floor of credentials that can expire together with the Kubernetes token that the agent exchanged for them. `None` if the cloud issues no
+    /// such credentials.
     pub exchanged_min_lifetime: Option<Floor>,
 }
 
@@ -107,9 +108,9 @@ impl Clouds {
         Self { google: None, aws: None }.with_config(sections, &[], clock, runtime)
     }
 
-    /// Starts the clouds for other sections without a network call. They reuse all unchanged state.
+    /// Starts the clouds for new sections, without a network call. The new clouds reuse all unchanged state.
     ///
-    /// An unchanged cloud stays the same object.
+    /// A cloud that is not in `changed` stays the same object.
     ///
     /// # Errors
     /// The agent cannot read or use a file that a section names.
@@ -151,8 +152,7 @@ impl Clouds {
         self.running().filter_map(RunningCloud::broker)
     }
 
-    /// Decides a pod's entitlements to each cloud. If the deciding facts are unchanged, the entitlement in `before` stays, with its
-    /// leases.
+    /// Decides a pod's entitlements to each cloud. If the deciding facts are unchanged, the pod keeps the entitlement in `before` with its leases.
     pub fn entitle(&self, applicant: &EntitlementRequest<'_>, before: &Entitlements) -> Entitlements {
         let Self { google, aws } = self;
         Entitlements {
@@ -161,7 +161,7 @@ impl Clouds {
         }
     }
 
-    /// Builds the dialects of each listener on one thread. Returns `None` if a listener has no dialect of an enabled cloud.
+    /// Builds the dialects that each listener speaks on one thread. Returns `None` if a listener has no dialect of an enabled cloud.
     ///
     /// Each dialect is built once, even if several listeners speak it, because the thread owns its connections to a real metadata
     /// server.
@@ -193,7 +193,7 @@ impl Clouds {
         self.running().flat_map(|cloud| cloud.routes().iter().copied()).collect()
     }
 
-    /// Returns the problems that an operator should see although the agent serves.
+    /// Returns the problems that an operator should see. The agent still serves requests.
     pub fn warnings(&self) -> Vec<String> {
         let of_brokers = self.brokers().flat_map(CloudBroker::warnings);
         of_brokers.chain(self.running().filter_map(RunningCloud::warning).map(str::to_owned)).collect()
@@ -210,7 +210,7 @@ impl Clouds {
     }
 }
 
-/// Returns the next running cloud for a section: `before` if it is unchanged, otherwise a new cloud that reuses its state.
+/// Returns the running cloud for a section: `before` if the section is unchanged, otherwise a new cloud that reuses the state of `before`.
 fn next<S, C>(
     section: Option<&S>,
     before: Option<&Arc<C>>,
@@ -226,7 +226,7 @@ fn next<S, C>(
     }
 }
 
-/// Returns the state of a pod's entitlement to one cloud. It is [`EntitlementState::Off`] if the cloud is disabled.
+/// Returns the state of a pod's entitlement to one cloud, or [`EntitlementState::Off`] if the cloud is disabled.
 fn decide<C, E>(cloud: Option<&Arc<C>>, entitle: impl FnOnce(&C) -> Option<E>) -> EntitlementState<Arc<E>> {
     cloud.map_or(EntitlementState::Off, |cloud| {
         entitle(cloud).map_or(EntitlementState::Pending, |own| EntitlementState::Decided(own.into()))

@@ -1,7 +1,7 @@
 //! A served pod: its identity, its counters in the server, and its entitlements.
 //!
-//! The `identity` crate replaces the entitlements, and the dialects read them with one atomic read. This module does not know how a
-//! pod is attested: it stores the pod's [`AttestedAddresses`] without interpreting them.
+//! The `identity` crate replaces the entitlements, and the dialects read them with one atomic read. This module does not know how `identity` attests
+//! a pod. It stores the pod's [`AttestedAddresses`] without interpreting them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,19 +25,19 @@ pub type PodHandlerOutcome = seawall_server::handler::HandlerOutcome<PodEntry>;
 /// The dialects that a listener speaks to pods.
 pub type PodDialects = seawall_server::handler::ListenerDialects<PodEntry>;
 
-/// A pod as its connections see it.
+/// A pod's record in the agent. All connections of the pod share it.
 #[derive(Debug)]
 pub struct PodEntry {
     /// The id of the pod in the server.
     pub id: ClientId,
     /// The pod's names.
     pub pod: Pod,
-    /// The addresses by which this pod was attested. They never change, because a pod with other addresses gets a new entry.
+    /// The addresses by which this pod was attested. They never change, because `identity` creates a new entry if the pod's addresses change.
     pub basis: AttestedAddresses,
     entitlements: ArcSwap<Entitlements>,
-    /// Notifies long polls that the entitlements were replaced. A channel would be larger than all other fields together.
+    /// Wakes the tasks that wait for new entitlements. A channel would be larger than all other fields together.
     replaced: Notify,
-    /// Counts the pod's open connections. The counter is closed when the pod has lost one of its attested addresses.
+    /// Counts the pod's open connections. `identity` closes the counter when it removes or replaces this entry.
     pub connections: Arc<PermitCounter>,
     /// Counts the pod's waiting long polls.
     pub long_polls: Arc<PermitCounter>,
@@ -71,7 +71,7 @@ impl PodEntry {
         self.replaced.notify_waiters();
     }
 
-    /// Returns when the pod's entitlement to this cloud is decided.
+    /// Waits until the pod's entitlement to this cloud is decided.
     pub async fn wait_until_decided(&self, cloud: CloudName) {
         loop {
             let change = self.entitlements_changed();
@@ -82,7 +82,7 @@ impl PodEntry {
         }
     }
 
-    /// Returns a future for the next change of the entitlements. It also notices a change between this call and the first poll.
+    /// Returns a future for the next change of the entitlements. The future also notices a change between this call and its first poll.
     pub fn entitlements_changed(&self) -> Notified<'_> {
         self.replaced.notified()
     }
@@ -107,9 +107,9 @@ pub struct CloudFetchCounter {
 }
 
 impl FetchCounters {
-    /// Adds one fetch. Threads that count at the same time may lose one fetch, which is harmless.
+    /// Adds one fetch. If two threads count at the same time, one fetch can be lost, which is harmless.
     ///
-    /// An atomic addition would cost each request more than everything else here.
+    /// An atomic addition would cost each request more than all other work of these counters.
     pub fn count(&self, cloud: CloudName) {
         let own = &self.0[cloud as usize];
         own.count.store(own.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -137,7 +137,7 @@ impl CloudFetchCounter {
         self.wants_user_agent.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the recorded User-Agent, if a request has arrived since one was requested.
+    /// Takes the recorded User-Agent, or returns `None` if no request has recorded one since the last call.
     pub fn take_user_agent(&self) -> Option<Box<[u8]>> {
         self.user_agent.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,7 +1,7 @@
 //! Reports failures as Kubernetes events on a pod, for the pod's owner. Without a cluster there are no events.
 //!
-//! The event poster in `cluster` limits the events: one per pod and reason in ten minutes, and a rate per node. The text states who
-//! must act, and never quotes an upstream.
+//! The event poster in `cluster` limits the events: one per pod and reason in ten minutes, and a rate per node. The text of an event states who must
+//! act. It never quotes an answer of a cloud.
 
 use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_core::events::{EventReason, PodEventRecorder};
@@ -14,8 +14,8 @@ pub(crate) fn report_refusal(complainer: &PodEventRecorder, complaint: EventReas
 
 /// Records that a credential could not be fetched, if the pod's owner can solve the problem.
 ///
-/// Temporary failures cause no event. A refusal of the node's own credentials causes no event on a pod, because its owner cannot
-/// solve the problem. The agent logs it instead.
+/// Temporary failures cause no event. A refusal of the node's own credentials causes no event on a pod, because the pod's owner cannot solve that
+/// problem. The agent logs that refusal instead.
 pub(crate) fn report_lease_error(complainer: &PodEventRecorder, unavailable: &LeaseError, refusal: &Refusal) {
     if matches!(unavailable, LeaseError::Failed(error) if error.is_permanent_node_error()) {
         return;

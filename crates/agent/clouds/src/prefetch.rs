@@ -10,11 +10,11 @@ use tokio::sync::{Semaphore, mpsc};
 
 /// The maximum number of concurrent prefetches per cloud.
 ///
-/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter. The pods of
-/// these prefetches have not requested credentials yet.
+/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter, because their pods have not
+/// requested credentials yet.
 const AT_ONCE: usize = 16;
 
-/// The capacity of the prefetch queue. A node has fewer pods. If the queue is full, the pod's own request fetches the credential.
+/// The capacity of the prefetch queue. A node has fewer pods than this. If the queue is full, the pod's own request fetches the credential.
 const WAITING: usize = 4096;
 
 /// A job that fetches a pod's first credential.
@@ -22,8 +22,7 @@ pub(super) trait FirstFetchJob: Send + 'static {
     /// True if the pod was deleted. The queue drops such a job.
     fn is_gone(&self) -> bool;
 
-    /// Fetches the credential that every library requests first. It tries once; after a failure, the pod's own request is the next
-    /// try.
+    /// Fetches the credential that every library requests first. It tries only once. After a failure, the pod's own request causes the next try.
     fn fetch(self) -> impl Future<Output = ()> + Send;
 }
 
@@ -51,9 +50,9 @@ impl<F: FirstFetchJob> Prefetcher<F> {
     }
 }
 
-/// Runs the jobs in order, at most [`AT_ONCE`] at a time. It ends when the last sender is dropped.
+/// Runs the jobs in order, at most [`AT_ONCE`] at a time. The function returns when the last sender is dropped.
 ///
-/// A task per waiting pod would be the largest cost of a pod when many pods start together.
+/// It does not start a task for each queued job: when many pods start together, that task would be the largest cost of each pod.
 async fn fetch_all<F: FirstFetchJob>(mut waiting: mpsc::Receiver<F>) {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(first) = waiting.recv().await {

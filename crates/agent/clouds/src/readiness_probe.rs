@@ -1,6 +1,6 @@
 //! The request by which the readiness check probes a dialect. Each cloud defines it, and `observe` sends it.
 
-/// A readiness request to a dialect. It requests a public fact, as a library would.
+/// A readiness request to a dialect. A successful response contains no credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadinessRequest {
     /// The HTTP method.

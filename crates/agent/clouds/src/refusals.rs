@@ -1,6 +1,6 @@
-//! The refusals for a pod if the broker has no credential. There is one per cause, in words of the cloud.
+//! The refusals that a pod gets if the broker has no credential for it. There is one refusal per cause, in the cloud's own terms.
 //!
-//! The cloud also chooses the status, because the clients of each cloud react to statuses differently.
+//! Each cloud also chooses the HTTP status, because the clients of different clouds react differently to a status.
 
 use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_http::Refusal;
@@ -28,7 +28,7 @@ pub(super) struct CloudRefusals {
 const POD_TOKEN_DENIED: Refusal = Refusal::new(
     403,
     "pod_token_denied",
-    "The API server gives no token for this pod: its ServiceAccount does not exist, or the agent may not request tokens.",
+    "The API server gives no token for this pod: its ServiceAccount does not exist, or the agent is not allowed to request tokens.",
 );
 
 impl CloudRefusals {

@@ -3,7 +3,7 @@
 /// The keys of a cloud's section, by their behaviour at a reload. A name that ends with a dot covers all keys below it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReloadableKeys {
-    /// Keys that a reload may change while the agent runs.
+    /// Keys that a reload can change while the agent runs.
     pub reloadable: &'static [&'static str],
     /// Keys that need a restart after a change.
     pub needs_restart: &'static [&'static str],

@@ -1,7 +1,7 @@
-//! The SDKs of a cloud: their User-Agents and refresh times, and the SDKs that fail first if credentials expire.
+//! The SDKs of a cloud: their User-Agents, their refresh times, and which of them fail first if the agent cannot renew credentials.
 //!
-//! The numbers and names are in each cloud's folder (`sdk_behaviors.rs`). `observe` uses them to find pods that fetch too often or
-//! whose credentials will expire soon. This module does not know pods or leases.
+//! The numbers and names are in each cloud's folder (`sdk_behaviors.rs`). `observe` uses them to find pods that fetch too often or whose credentials
+//! will expire soon. This module knows neither pods nor leases.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub struct SdkProfile {
     pub name: &'static str,
     /// The remaining lifetime below which the SDK refreshes a credential.
     pub refresh_window: Duration,
-    /// The interval at which the SDK always fetches credentials, or `None` if it does not poll.
+    /// The interval at which the SDK fetches credentials, or `None` if the SDK does not poll.
     pub poll_interval: Option<Duration>,
 }
 
 impl SdkProfile {
-    /// True if polling explains this number of fetches in an hour, including a fetch at each end of the hour.
+    /// True if the poll interval explains this number of fetches in an hour, including a fetch at each end of the hour.
     pub fn is_poll_rate(&self, in_hour: u32) -> bool {
         self.poll_interval.is_some_and(|every| every * in_hour.saturating_sub(1) <= HOUR)
     }
@@ -32,7 +32,7 @@ impl SdkProfile {
 pub struct SdkProfiles {
     /// The SDKs with a known User-Agent. If two match, the first one is used.
     pub known: &'static [SdkProfile],
-    /// The highest number of fetches of one lease per hour that is normal for any client.
+    /// The highest normal number of fetches of one lease per hour. An SDK's poll interval can explain a higher number.
     pub normal_fetches_per_hour: u32,
     /// The description of a client without a User-Agent. It follows the words "the client is".
     pub unnamed_description: &'static str,
@@ -42,7 +42,7 @@ pub struct SdkProfiles {
     pub earliest_affected: Option<FirstExpiringSdks>,
 }
 
-/// SDKs that fetch on every call below this remaining lifetime, and fail if that fetch fails.
+/// The SDKs that fetch on every call while little lifetime remains, and fail if that fetch fails.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstExpiringSdks {
     /// The remaining lifetime below which the SDKs fetch on every call.

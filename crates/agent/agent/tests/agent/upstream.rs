@@ -96,7 +96,7 @@ fn a_missing_token_file_is_a_state_of_that_pod_alone() {
     assert_eq!(failure["fault"], "pod_token_unavailable", "{failure}");
     assert!(failure["detail"].as_str().unwrap().contains("No such file"), "{failure}");
     assert!(
-        world.admin("/readyz").body.contains("warning: the last fetch of 1 of"),
+        world.admin("/readyz").body.contains("warning: the last fetch failed for 1 of"),
         "the agent is ready, and says so"
     );
     assert_eq!(world.ask(&PAY, TOKEN).status, 200);
