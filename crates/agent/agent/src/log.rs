@@ -1,8 +1,8 @@
 //! Writes the log as JSON lines to standard error, on a separate thread.
 //!
 //! The program that reads standard error can stall, for example because of a full disk or a paused terminal. A pipe holds 64 KiB.
-//! When it is full, each write blocks, and a blocked thread serves no client. Pods can cause enough lines to fill the pipe: an
-//! earlier agent then hung forever and ignored SIGTERM. For this reason only the log thread writes. Every other thread puts its
+//! When it is full, each write blocks, and a blocked thread serves no client. Pods can cause enough lines to
+//! fill the pipe: an earlier version of the agent then hung forever and ignored SIGTERM. For this reason only the log thread writes. Every other thread puts its
 //! line into a queue. If the queue is full, the thread drops the line and counts it. As soon as the reader continues, the log
 //! reports how many lines were dropped.
 //!

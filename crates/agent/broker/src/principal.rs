@@ -30,7 +30,7 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
         want: Self::Want<'_>,
     ) -> Result<Self, LeaseError>;
 
-    /// True if the request `want` of this principal's pod means this principal. The agent calls this on every request, so it must
+    /// True if `want`, a request from this principal's pod, asks for this principal. The agent calls this on every request, so it must
     /// not allocate.
     fn is_for(&self, want: Self::Want<'_>) -> bool;
 

@@ -79,7 +79,7 @@ pub(crate) struct ConnectionPermits {
 }
 
 /// The state of a connection, and the start time of that state.
-/// The connection stores this value instead of the table, because every turn updates the state. During a turn the connection is in
+/// The connection stores this value, not the table, because every turn updates the state. During a turn the connection is in
 /// the CPU cache, and the table usually is not.
 #[derive(Debug)]
 pub(crate) struct TimedState {

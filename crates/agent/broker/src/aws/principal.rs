@@ -59,7 +59,7 @@ pub enum AssumeMethod {
     PodIdentity {
         /// The name of the cluster at EKS.
         cluster: ClusterName,
-        /// The pod of the session, because pods of one ServiceAccount do not share sessions.
+        /// The pod that uses the session. Pods of one ServiceAccount do not share sessions.
         /// EKS tags the session with the pod's name and UID, and policies can check these tags.
         pod: PodUid,
     },
