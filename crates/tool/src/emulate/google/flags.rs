@@ -95,7 +95,7 @@ pub(super) struct MachineArgs {
     /// Name of the machine
     #[arg(long, value_name = "NAME", default_value = "node-1")]
     pub(super) node: String,
-    /// Service account of the machine [default: node@PROJECT…]
+    /// Service account of the machine [default: one of the project]
     #[arg(long, value_name = "EMAIL")]
     pub(super) node_service_account: Option<String>,
     /// Name of the cluster
