@@ -16,7 +16,7 @@ use crate::renewal_schedule::{self, ScheduleMessage};
 use crate::settings::BrokerSettings;
 
 /// The broker of one cloud, with its own floor, limiter and counters. Cloning is cheap.
-/// The renewals end when the last clone and the last [`PodLeaseClient`](crate::PodLeaseClient) of the broker are dropped.
+/// The renewals end when all clones of the broker and all its [`PodLeaseClient`](crate::PodLeaseClient)s are dropped.
 #[derive(Debug)]
 pub struct Broker<X: TokenExchange>(Arc<BrokerState<X>>);
 
@@ -45,8 +45,8 @@ impl<X: TokenExchange> Broker<X> {
     }
 
     /// Returns a broker for the same cloud with another exchange.
-    /// The new broker's cache is empty, because a credential is valid only with the exchange that issued it. The two brokers share
-    /// the limiter and the counters. So a change of the exchange does not cause a burst of calls.
+    /// The new broker starts with an empty cache, because the other exchange can issue different credentials for an equal principal. Both brokers use
+    /// the same limiter and the same counters, so the refill of the cache stays within the rate limit.
     pub fn with_exchange(&self, exchange: Arc<X>) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         Self::renewing(Arc::new(self.0.with_exchange(exchange, sender)), notices)
@@ -72,13 +72,13 @@ impl<X: TokenExchange> Broker<X> {
         &self.0.counters
     }
 
-    /// Returns the current rate limit: the number of call chains that can start per second.
+    /// Returns the current rate limit: the number of fetches per second that can start to call the cloud.
     pub fn upstream_rate(&self) -> f64 {
         self.0.limiter.per_second()
     }
 
     /// Returns a view of every principal in use.
-    /// The iterator creates one view at a time, because a list of all views would fragment the heap at each scrape.
+    /// The iterator creates one view at a time, because a list of all views would fragment the heap at each scrape of the metrics.
     pub fn principals(&self) -> impl ExactSizeIterator<Item = PrincipalView<X::Principal>> {
         self.0.live_entries().into_iter().map(|slot| PrincipalView::of(&slot))
     }

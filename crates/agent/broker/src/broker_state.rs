@@ -100,7 +100,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.slots().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Removes a principal that no pod client uses any more.
+    /// Removes a principal from the map if no pod client uses its cache entry.
     pub(crate) fn forget(&self, principal: &X::Principal) {
         let mut slots = self.slots();
         // Another thread may have created a new entry for this principal since the old entry was dropped.
@@ -110,12 +110,12 @@ impl<X: TokenExchange> BrokerState<X> {
     }
 
     pub(crate) fn schedule_renewal(&self, slot: &Arc<CacheEntry<X>>, at: Moment) {
-        // Sending fails only after the runtime has ended, and then the broker renews nothing.
+        // Sending fails only after the runtime has ended. Without the runtime, the broker cannot renew leases anyway.
         let _ = self.notices.send(ScheduleMessage::Due(at, slot.id, Arc::downgrade(slot)));
     }
 
     /// Locks the map of cache entries, because every thread can add a principal.
-    /// A pod client takes this lock only for a principal that it does not have yet.
+    /// A pod client takes this lock only to get a cache entry that its own list lacks.
     fn slots(&self) -> MutexGuard<'_, CacheEntries<X>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

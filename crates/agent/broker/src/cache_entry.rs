@@ -49,7 +49,8 @@ pub(crate) struct CacheEntry<X: TokenExchange> {
     pub(crate) floor: Duration,
     notices: ScheduleSender<X>,
     lease: ArcSwapOption<Lease<X::Credential>>,
-    /// The time, in nanoseconds, until which the agent answers from the cached lease if the lease is valid.
+    /// The time, in nanoseconds, from which a request triggers a new fetch although the cached lease is valid. It is `u64::MAX` if no request must
+    /// trigger such a fetch.
     fresh_until: AtomicU64,
     used: AtomicU64,
     landings: Arc<FetchResults>,
@@ -87,10 +88,10 @@ impl FetchState {
 pub(crate) enum FetchDecision {
     /// A lease has just arrived, so the request can use that lease.
     Cached,
-    /// A fetch is in flight, and the request waits for its result. The values are the waiter, the queue ticket of the fetch, and
-    /// the start of the pod's wait.
+    /// A fetch is in flight, and the request waits for its result. The values are the waiter, the id of the fetch's queue ticket, and the start of
+    /// the pod's wait.
     Join(FetchWaiter, Option<u64>, Moment),
-    /// No fetch is in flight. The request starts one and waits for it.
+    /// The caller must start a fetch with this queue ticket. The waiter returns when the fetch ends.
     Start(FetchWaiter, QueueTicket),
     /// The last fetch failed a short time ago, so the request gets the cached error.
     RecentFailure(ExchangeError),
@@ -131,8 +132,8 @@ impl<X: TokenExchange> CacheEntry<X> {
     /// memory.
     pub(crate) fn fresh_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
-        // This function reads `fresh_until` before the lease, and `succeed` writes `fresh_until` after the lease. So the time of a
-        // new lease never applies to an older lease.
+        // This function reads `fresh_until` before the lease, and `succeed` writes `fresh_until` after the lease. So this function never applies the
+        // `fresh_until` of a new lease to an older lease.
         if now.as_nanos() >= self.fresh_until.load(Ordering::Acquire) {
             return None;
         }
@@ -144,7 +145,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.lease.load_full().filter(|lease| lease.is_valid(now))
     }
 
-    /// Returns the lease in any state, without recording a use.
+    /// Returns the lease even if it has expired. This function does not record a use.
     pub(crate) fn lease(&self) -> Option<Arc<Lease<X::Credential>>> {
         self.lease.load_full()
     }
@@ -154,7 +155,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// Joins the fetch in flight or starts a fetch, for a request of the pod `asker` or for a renewal (`None`).
+    /// Joins the fetch in flight or starts a fetch, for a request of the pod `asker`, or for a renewal if `asker` is `None`.
     /// This function calls `start` only if no fetch is in flight and no failure is cached.
     pub(crate) fn join_or_start(
         &self,
@@ -194,7 +195,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         FetchWaiter::next(&self.landings)
     }
 
-    /// Ends the fetch with a lease. The agent answers from the lease until `fresh_until`.
+    /// Stores the fetched lease and ends the fetch. Until `fresh_until`, requests get this lease without a new fetch.
     pub(crate) fn succeed(&self, lease: Lease<X::Credential>, fresh_until: Moment) {
         let mut flight = self.fetch_state();
         self.lease.store(Some(Arc::new(lease)));
@@ -207,8 +208,8 @@ impl<X: TokenExchange> CacheEntry<X> {
 
     /// Ends the fetch with a failure, and caches the failure. Returns the pause before the next renewal attempt.
     ///
-    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. A renewal with a growing
-    /// pause would lose its turns to calls without such a pause.
+    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. During a longer pause, other calls of the
+    /// account would use its reduced rate, and the renewal would come late.
     pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.fetch_state();
         let memory = error.fault.negative_cache_ttl().max(error.retry_after.unwrap_or_default());
@@ -231,8 +232,8 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.finish_fetch(&mut flight, false, None);
     }
 
-    /// If a fetch is in flight, allows answers from the current lease until the next lease arrives. The caller has waited for that
-    /// fetch in vain.
+    /// If a fetch is in flight, lets requests use the current lease until the fetch succeeds. The caller has waited for the fetch until the request's
+    /// deadline.
     pub(crate) fn serve_stale_now(&self) {
         let flight = self.fetch_state();
         if flight.is_fetching {
@@ -240,7 +241,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Allows answers from the current lease until the next lease arrives, as long as the current lease is valid.
+    /// Lets requests use the current lease without a new fetch, until the next lease arrives or the current lease expires.
     fn allow_stale(&self) {
         self.fresh_until.store(u64::MAX, Ordering::Release);
     }
@@ -262,7 +263,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.landings.clone()
     }
 
-    /// Adds a pod. While the pod exists, calls for this principal can use its Kubernetes tokens.
+    /// Adds a pod. While the pod exists, calls for this principal can use the pod's Kubernetes tokens.
     pub(crate) fn add_subject(&self, proof: &Arc<PodSubject>) {
         let mut proofs = self.subjects();
         proofs.retain(|known| known.strong_count() > 0);
@@ -282,7 +283,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.subjects().retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof)));
     }
 
-    /// Returns the newest pod whose token this fetch has not tried yet, or `None` after [`PROOFS_TRIED`] pods.
+    /// Returns the newest pod that is not in `tried`, or `None` if no such pod is left or `tried` has [`PROOFS_TRIED`] pods.
     /// The newest pod comes first, because its token usually has the longest remaining lifetime.
     pub(crate) fn untried_subject(&self, tried: &[Arc<PodSubject>]) -> Option<Arc<PodSubject>> {
         let is_untried = |proof: &Arc<PodSubject>| !tried.iter().any(|other| Arc::ptr_eq(other, proof));
@@ -320,7 +321,7 @@ impl<X: TokenExchange> CacheEntry<X> {
 impl<X: TokenExchange> Drop for CacheEntry<X> {
     fn drop(&mut self) {
         self.landings.close();
-        // Sending fails only after the runtime has ended, and then the schedule needs no message.
+        // Sending fails only after the runtime has ended, when the schedule no longer runs.
         let _ = self.notices.send(ScheduleMessage::Removed(self.id, self.principal.clone()));
     }
 }

@@ -49,8 +49,8 @@ impl BrokerCounters {
     }
 
     /// Records the remaining lifetime in a response.
-    /// This runs on every request, and all traffic threads share the counters. So it writes only if the minimum falls or if the
-    /// lifetime is below the floor.
+    /// Each request calls this function, and all traffic threads share the counters. To avoid contention, the function writes only if the minimum
+    /// falls or if the lifetime is below the floor.
     pub(crate) fn handed_out(&self, remaining: Duration, floor: Duration) {
         let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
         if nanos < self.least_remaining.load(Ordering::Relaxed) {
@@ -81,7 +81,8 @@ impl BrokerCounters {
         self.rate_limited.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the numbers of call chains by result. The result is `initial`, `renewal` or the name of a fault.
+    /// Returns the number of fetches for each result.
+    /// A success counts as `renewal` if a valid lease was cached, and otherwise as `initial`. A failure counts under the name of its fault.
     pub fn calls(&self) -> Vec<(&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows = vec![("initial", read(&self.initial)), ("renewal", read(&self.renewals))];
@@ -96,7 +97,7 @@ impl BrokerCounters {
         self.coalesced.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of credentials that the broker evicted because a pod requested too many different ones.
+    /// Returns the number of credentials that the broker evicted because a pod requested too many different credentials.
     pub fn evicted_total(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
@@ -123,7 +124,7 @@ impl BrokerCounters {
         self.lifetime_reductions.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of issued credentials whose lifetime was below twice the floor.
+    /// Returns the number of issued credentials whose lifetime was below twice the floor. Renewal cannot keep such credentials above the floor.
     pub fn issued_below_floor_total(&self) -> u64 {
         self.issued_below_floor.load(Ordering::Relaxed)
     }

@@ -16,14 +16,13 @@ use crate::principal::Principal;
 /// A credential that the cloud issued, with its lifetime.
 #[derive(Debug)]
 pub struct IssuedCredential<C> {
-    /// The credential. If responses to pods state the expiry as a date, the credential contains the date that the cloud stated.
-    /// The agent does not compute this date from the lease. A lease uses a monotonic clock, so the result would include the error
-    /// of the node's wall clock.
+    /// The credential. If responses to pods state the expiry as a date, the credential contains the date that the cloud stated. The agent does not
+    /// compute the date from the lease. A lease uses a monotonic clock, so a computed date would include the error of the node's wall clock.
     pub credential: C,
     /// The credential's lifetime, counted from the start of the call. It is at most the lifetime that the cloud states.
     pub lifetime: Duration,
-    /// The requested lifetime, if the cloud granted less. The cloud's module sets it only when it learns the limit. So the log
-    /// reports the limit once and not at each renewal.
+    /// The requested lifetime, if the cloud granted less. The cloud's module sets this field only when it learns that the cloud allows less. So the
+    /// log reports the limit once and not at each renewal.
     pub shortened_from: Option<Duration>,
 }
 
@@ -47,8 +46,8 @@ pub trait TokenExchange: Send + Sync + fmt::Debug + 'static {
     /// The credential from which responses to pods are built. Its `Debug` output contains no secret.
     type Credential: Send + Sync + fmt::Debug + 'static;
 
-    /// Makes one chain of calls to the cloud. The broker adds the deadline, the limiter and the cache.
-    /// The exchange does not know which pod's token it gets, because all pods with this principal share the credential.
+    /// Gets a credential by one or more successive calls to the cloud. The broker adds the deadline, the limiter and the cache.
+    /// `subject` can belong to any pod with this principal, because all these pods share the credential.
     ///
     /// # Errors
     /// The pod's token is unavailable, the cloud refused a call, or the connection to the cloud failed.

@@ -8,14 +8,14 @@ use crate::cache_entry::CacheEntry;
 use crate::credential_exchange::TokenExchange;
 use crate::failure::ExchangeError;
 
-/// One principal for `/debug/pods` and the metrics. It never contains the credential.
+/// The state of one principal's lease, for `/debug/pods` and the metrics. It never contains the credential.
 #[derive(Clone, Debug)]
 pub struct PrincipalView<P> {
     /// The principal.
     pub principal: P,
     /// The times of issue, expiry and due renewal. `None` if no lease is cached.
     pub times: Option<(Moment, Moment, Moment)>,
-    /// The time of the last request.
+    /// The time of the last request for this principal's credential.
     pub last_used: Moment,
     /// True if a fetch is in flight.
     pub is_fetching: bool,

@@ -8,12 +8,13 @@ use seawall_core::pod::SubjectError;
 /// The cause of a failed exchange. It determines who must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExchangeFault {
-    /// This identity may not get this credential. An operator must change a policy.
+    /// The cloud does not allow this identity to get this credential. An operator must change a policy.
     AccessDenied,
     /// The cloud rejects the request, for example because of an unknown account or a wrong audience. An operator must change a
     /// configuration.
     ExchangeRejected,
-    /// The cloud has no credential assigned to this identity. An operator may assign one at any time.
+    /// No credential is assigned to this identity in the cloud: EKS has no association for the ServiceAccount. An operator can create the association
+    /// at any time.
     NoAssociation,
     /// The agent could not get the pod's own Kubernetes token, or the cloud rejected the token. A retry can succeed.
     PodTokenUnavailable,
@@ -55,8 +56,9 @@ impl ExchangeFault {
         }
     }
 
-    /// True if the cache time of this failure grows with each failure, like the pause between renewal attempts.
-    /// A node can be full of pods without an assigned credential, and each pod may send a request every second.
+    /// True if the cache time doubles with each failure of this kind, like the pause between renewal attempts.
+    /// With a constant cache time, a node full of pods without an assigned credential would call the cloud continuously, because each pod can send a
+    /// request every second.
     pub(crate) fn uses_backoff(self) -> bool {
         matches!(self, Self::NoAssociation)
     }
@@ -67,8 +69,8 @@ impl ExchangeFault {
     }
 
     /// Returns the time for which the agent caches a failure. In this time, a pod's retries cause no call to the cloud.
-    /// It is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. Go's clients pause for 1 to 5 s between
-    /// tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::uses_backoff`]).
+    /// It is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. The short times match Go's clients, which pause for 1 to 5 s
+    /// between tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::uses_backoff`]).
     pub fn negative_cache_ttl(self) -> Duration {
         Duration::from_secs(match self {
             Self::ExchangeRejected => 30,
@@ -107,7 +109,7 @@ impl ExchangeError {
         Self { fault, step, detail, retry_after: None, is_node_error: false }
     }
 
-    /// True if the agent cannot get the node's own credentials until the node's operator acts. A pod's owner cannot help.
+    /// True if the agent cannot get the node's own credentials until the node's operator acts. The pod's owner cannot fix this error.
     pub fn is_permanent_node_error(&self) -> bool {
         self.is_node_error
             && matches!(self.fault, ExchangeFault::AccessDenied | ExchangeFault::ExchangeRejected)

@@ -1,8 +1,8 @@
 //! One fetch of a credential. A fetch waits in the queue, calls the cloud and stores the result. It runs on the control thread's
 //! runtime.
 //!
-//! A fetch does not own the cache entry. When the last pod client drops the entry, a queued fetch leaves the queue and makes no
-//! call. If its call is in flight, the fetch cancels the call, because no pod could use the result.
+//! A fetch does not own the cache entry. When the last pod client drops the entry, a queued fetch leaves the queue and makes no call. If the call is
+//! already in flight, the fetch cancels the call, because no pod could use the result.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -57,8 +57,8 @@ impl<X: TokenExchange> FetchTask<X> {
 
     async fn run(mut self, landing: FetchWaiter, ticket: QueueTicket, deadline: Moment) {
         let outcome = tokio::select! {
-            // `biased` makes the task check first whether the entry was dropped. So no call starts for an entry that was dropped
-            // just before its turn.
+            // `biased` makes the task check first whether the entry was dropped. So no call starts for an entry that was dropped just before the
+            // call's turn.
             biased;
             () = landing.wait_for_drop() => None,
             outcome = self.fly(ticket, deadline) => Some(outcome),
@@ -72,7 +72,7 @@ impl<X: TokenExchange> FetchTask<X> {
         }
     }
 
-    /// Waits for a permit until `deadline`, and then makes one chain of upstream calls.
+    /// Waits for a permit, at most until `deadline`, and then calls the cloud.
     async fn fly(&self, mut ticket: QueueTicket, deadline: Moment) -> Outcome<X::Credential> {
         let shared = &*self.shared;
         let turn = tokio::select! {
@@ -90,9 +90,9 @@ impl<X: TokenExchange> FetchTask<X> {
         Outcome::Completed(started, result)
     }
 
-    /// Calls the cloud with the token of one pod. If that token is missing or rejected, this tries another pod's token.
-    /// So one deleted pod, or one pod without a token file, does not make the fetch fail for the other pods. The fetch also tries
-    /// pods that arrive in the meantime.
+    /// Calls the cloud with the token of one pod. If that token is missing or rejected, the fetch tries another pod's token.
+    /// So one deleted pod, or one pod without a token file, does not make the fetch fail for the other pods. The fetch also tries the tokens of pods
+    /// that join the cache entry in the meantime.
     async fn exchange_token(&self) -> Result<IssuedCredential<X::Credential>, ExchangeError> {
         let mut without = ExchangeError::new(
             ExchangeFault::PodTokenUnavailable,
@@ -120,7 +120,7 @@ impl<X: TokenExchange> FetchTask<X> {
             shared.log.shortened(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
-        // The renewal is at least `retry_first` later. Otherwise credentials that expire immediately would cause a loop of calls.
+        // The renewal starts at least `retry_first` from now. Otherwise credentials that expire immediately would cause a loop of calls.
         let earliest = now + shared.settings.retry_first;
         let refresh_at = shared.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         let lease = Lease { value: credential, issued: started, expires: started + lifetime, refresh_at };
@@ -182,14 +182,14 @@ impl<X: TokenExchange> Drop for FetchTask<X> {
     }
 }
 
-/// The time before the floor at which the broker retries a failed renewal, even during its pause. It is twice the time limit of a
-/// call.
+/// The time before the floor at which the broker retries a failed renewal, even if the pause between retries is not over.
+/// It is twice the deadline of a fetch's calls (`call_deadline`).
 const LAST_TRY: Duration = Duration::from_secs(10);
 
 /// Returns the time of the last retry, which is [`LAST_TRY`] before the remaining lifetime reaches the floor.
-/// Pauses between retries grow to a minute. Without the last retry, responses could be below the floor for up to a minute after an
-/// outage that ended just before the floor. A lease with a lifetime below twice the floor has no last retry, because renewal cannot
-/// keep it above the floor.
+/// Pauses between retries grow to a minute. Suppose that an outage ends during a pause, just before the lease reaches the floor. Without the last
+/// retry, responses would be below the floor until the pause is over. A lease with a lifetime below twice the floor has no last retry, because
+/// renewal cannot keep it above the floor.
 fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
     let could_be_kept = lease.expires.since(lease.issued) / 2 >= floor;
     could_be_kept.then(|| lease.expires.saturating_sub(floor + LAST_TRY))
@@ -198,6 +198,9 @@ fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
 /// Returns the error for a credential that had expired when it arrived.
 /// The error states the short lifetime, so operators do not search for a slow cloud.
 fn too_short(lifetime: Duration) -> ExchangeError {
-    let detail = format_args!("issued for {} s only, and expired on arrival", lifetime.as_secs());
+    let detail = format_args!(
+        "the cloud issued a credential for only {} s, and it had expired on arrival",
+        lifetime.as_secs()
+    );
     ExchangeError::new(ExchangeFault::ShortLived, "exchange", detail)
 }

@@ -1,8 +1,8 @@
 //! The results of the fetches for one cache entry, and the tasks that wait for them.
 //!
-//! [`FetchResults`] contains counters under a small lock, and a [`Notify`] that wakes the waiting tasks. No task holds the lock
-//! across an await. The code does not use tokio's watch channel, which has eight lists of waiters. They are larger than the rest of
-//! a cache entry, and a node can have an entry for each pod.
+//! [`FetchResults`] contains counters under a small lock, and a [`Notify`] that wakes the waiting tasks. No task holds the lock across an await. The
+//! code does not use tokio's watch channel, which has eight lists of waiters. These lists would be larger than all other fields of a cache entry
+//! together, and a node can have an entry for each pod.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -99,7 +99,7 @@ impl FetchWaiter {
         Self { landings: landings.clone(), after }
     }
 
-    /// Returns when the cache entry is dropped.
+    /// Waits until the cache entry is dropped.
     pub(crate) async fn wait_for_drop(self) {
         // The predicate never matches, so the wait ends only when the entry is dropped.
         let _ = self.landings.wait_for(|_| None::<()>).await;
@@ -109,7 +109,7 @@ impl FetchWaiter {
     pub(crate) async fn wait(self) -> Result<(), ExchangeError> {
         let after = self.after;
         let landed = |landed: &LastFetch| (landed.number > after).then(|| landed.error.clone());
-        // If the entry was dropped with its last pod client, there is no error to return.
+        // If the entry was dropped, the fetch has neither a result nor an error.
         self.landings.wait_for(landed).await.ok().flatten().map_or(Ok(()), Err)
     }
 }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(landings.wait_for_lease(0).await, Ok(1));
         let third = FetchWaiter::next(&landings);
         landings.close();
-        assert!(third.wait().await.is_ok(), "there is nothing to wait for");
+        assert!(third.wait().await.is_ok(), "the wait ends when the entry is dropped");
         assert_eq!(landings.wait_for_lease(1).await, Err(EntryDropped));
         FetchWaiter::next(&landings).wait_for_drop().await;
     }

@@ -27,7 +27,7 @@ const BODY: usize = 64 * 1024;
 const IDLE_CONNECTIONS: usize = 8;
 
 /// The time limit for opening a connection, over all addresses of a host name.
-/// If a connection took longer, the call chain would miss its own deadline.
+/// A longer limit would leave too little of a fetch's deadline (`call_deadline`, 5 s) for the calls.
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// The error for an unusable upstream configuration.
@@ -44,7 +44,7 @@ pub enum UpstreamConfigError {
     Proxy(String),
 }
 
-/// Refuses a URL that would send a token unencrypted over a network. Every request here contains a token.
+/// Refuses a URL that would send a token unencrypted over a network. The requests and responses of the clouds' services contain tokens.
 pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
     let refused = || UpstreamConfigError::Url(url.to_owned());
     let parsed: Uri = url.parse().map_err(|_| refused())?;
@@ -56,10 +56,10 @@ pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
     }
 }
 
-/// The longest `Retry-After` that the agent obeys. It is limited because a pod that starts in that time must wait, too.
+/// The longest `Retry-After` that the agent obeys. The agent limits the wait, because a pod that starts during the wait must wait, too.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Returns the time of `Retry-After`, at most [`LONGEST_RETRY_AFTER`]. The date format (RFC 9110 section 10.2.3) is not supported.
+/// Returns the duration in `Retry-After`, at most [`LONGEST_RETRY_AFTER`]. The date format (RFC 9110 section 10.2.3) is not supported.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))

@@ -69,14 +69,15 @@ impl<X: TokenExchange> BrokerState<X> {
         may_miss: impl FnOnce() -> Result<(), LeaseError>,
     ) -> Result<(FetchWaiter, Moment), LeaseError> {
         let start = || {
-            // A refresh of a valid lease does not count as a miss, because the number of a pod's leases is limited.
+            // Cache misses of a pod have a rate limit. A refresh of a valid lease does not count as a miss, because the number of a pod's leases
+            // already limits its refreshes.
             if slot.valid_lease(now).is_none() {
                 may_miss()?;
             }
             self.ticket(asker, now)
         };
         match slot.join_or_start(now, Some(asker.owner.requester), start) {
-            // The lease has just arrived. The caller returns the lease instead of this error.
+            // A lease has just arrived. The caller finds that lease and ignores this error.
             FetchDecision::Cached => Err(LeaseError::TimedOut),
             FetchDecision::RecentFailure(error) => Err(LeaseError::Failed(error)),
             FetchDecision::Refused(unavailable) => Err(unavailable),

@@ -1,10 +1,10 @@
 //! Fetches, caches and renews the credentials of one cloud. A principal is the cache key, and a lease is a cached credential.
 //!
-//! The agent has one [`PodLeaseClient`] per pod. [`PodLeaseClient::cached_lease`] answers from memory without a lock, I/O or
-//! allocation. [`PodLeaseClient::lease`] fetches a missing credential once, however many requests wait for it. While pods use the
-//! credential, the broker renews it on a schedule, before its remaining lifetime falls below the floor. All calls to a cloud run on
-//! the control thread's runtime, and one limiter per cloud limits their rate. The broker does not know pod addresses. Outside the
-//! clouds' modules, only `https` uses HTTP.
+//! For each pod, the agent has one [`PodLeaseClient`] per cloud. [`PodLeaseClient::cached_lease`] reads a lease from memory without a lock, I/O or
+//! allocation. [`PodLeaseClient::lease`] fetches a missing credential; requests that need the same credential wait for the same fetch. While pods use
+//! a credential, the broker renews it before its remaining lifetime falls below the floor. The floor is the least remaining lifetime of a credential
+//! in a response. All calls to a cloud run on the control thread's runtime, and one limiter per cloud limits their rate. The broker does not know the
+//! pods' IP addresses. Outside the clouds' modules, only `https` uses HTTP.
 //!
 //! Each cloud is a module ([`google`], [`aws`]) with a [`TokenExchange`] and its own types for principals and credentials. Each
 //! cloud has its own [`Broker`], which reads no field of these types. To add a cloud, add its folder and its `pub mod` line in this

@@ -1,7 +1,7 @@
 //! The broker's client for one pod. It serves only the pod's own principals.
 //!
-//! [`PodLeaseClient`] keeps the pods apart. The agent creates one client for each attested pod. The client builds every principal
-//! from that pod's own ServiceAccount and entitlement. So no request can name another pod's principal.
+//! [`PodLeaseClient`] ensures that a pod gets only its own credentials. The agent creates one client for each attested pod. The client builds every
+//! principal from that pod's own ServiceAccount and entitlement, so no request can name another pod's principal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,21 +21,21 @@ use crate::limiter::CallOwner;
 use crate::principal::Principal;
 
 /// The maximum number of waits for one credential in [`PodLeaseClient::refetch_all_from`].
-/// One wait takes up to [`crate::BrokerSettings::max_wait`]. All waits together are longer than the time limit of a call chain.
+/// One wait takes up to [`crate::BrokerSettings::max_wait`] (2 s). All waits together are longer than the deadline of a fetch's calls (5 s).
 const CATCHING_UP: u32 = 8;
 
-/// The description of a pod that may get credentials.
+/// The description of a pod for which the broker gets credentials.
 #[derive(Debug)]
 pub struct PodCredentialsSpec<E> {
     /// The pod.
     pub pod: Pod,
-    /// The credentials that the pod may get from the cloud.
+    /// The credentials that the pod is allowed to get from the cloud.
     pub entitlement: E,
     /// The source of the pod's Kubernetes tokens.
     pub subject_tokens: Arc<dyn SubjectTokens>,
 }
 
-/// One pod's client for its credentials. When the last client of a principal is dropped, the broker drops the principal's lease.
+/// One pod's client for its credentials. When the last client that uses a principal is dropped, the broker drops the principal's lease.
 #[derive(Debug)]
 pub struct PodLeaseClient<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
@@ -59,7 +59,8 @@ struct WatchPosition {
 }
 
 impl LeaseWatch {
-    /// Returns when a new lease has arrived. Never returns if the credential cannot change. A failed renewal is not a change.
+    /// Waits until a new lease arrives. A failed renewal does not end the wait. If the pod has not requested the credential, or if the credential's
+    /// cache entry is dropped, the wait never ends.
     pub async fn changed(&mut self) {
         if let Some(WatchPosition { landings, seen }) = &mut self.0
             && let Ok(leases) = landings.wait_for_lease(*seen).await
@@ -71,7 +72,7 @@ impl LeaseWatch {
     }
 }
 
-/// This method is not in the file `broker`, because this file uses `broker`. Otherwise the two files would use each other.
+/// This method is here and not in the file `broker`, because this file uses `broker`, and two files must not use each other.
 impl<X: TokenExchange> Broker<X> {
     /// Returns a new client for one pod's credentials.
     pub fn pod_credentials(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
@@ -101,7 +102,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     /// Returns the cached principals that this pod requested.
-    /// This reads only the pod's own cache entries, so the time to list all pods grows only linearly.
+    /// The function reads only the pod's own cache entries, so the time to list all pods is proportional to their number.
     pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
         let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::of(slot);
         self.entries.load().iter().map(own).collect()
@@ -121,7 +122,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     /// Returns a valid lease, and fetches a lease if necessary.
-    /// Any number of requests share one upstream call. The call continues even if the requests end.
+    /// All requests for the same principal share one upstream call, which continues even if the requests end.
     ///
     /// # Errors
     /// The reason why there is no lease, either now or after [`crate::BrokerSettings::max_wait`].
@@ -139,7 +140,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         came: Moment,
     ) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
         let (slot, is_new) = self.find_or_create_entry(want)?;
-        // The creation of a new entry has already counted as a miss.
+        // `find_or_create_entry` has already counted a new entry as a miss.
         let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
         let asker = self.requester(&slot.principal);
         self.shared.lease(slot, asker, came, may_miss).await
@@ -150,14 +151,13 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         broker.is_backed_by(&self.shared)
     }
 
-    /// Fetches all credentials that `before`, an older client of the same pod, holds. After that, this client can replace `before`.
-    /// For each credential, this starts one fetch and waits until the fetch has succeeded or failed. The caller must limit the
-    /// total time.
+    /// Fetches all credentials that `before`, an older client of the same pod, holds, so that this client can replace `before`.
+    /// For each credential, this method starts one fetch and waits until the fetch has succeeded or failed. The caller must limit the total time.
     pub async fn refetch_all_from(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.times.is_some());
         for principal in held.map(|view| view.principal) {
             for _ in 0..CATCHING_UP {
-                // On a timeout the call is still in flight.
+                // After a timeout the call is still in flight, so the loop waits again.
                 if !matches!(self.lease(principal.request()).await, Err(LeaseError::TimedOut)) {
                     break;
                 }
@@ -222,7 +222,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         LeaseRequester { owner: party, holds_nothing }
     }
 
-    /// Returns the cache entries to evict for one new entry: the least recently used ones.
+    /// Returns the least recently used cache entries, which the caller evicts to make room for one new entry.
     /// The result contains no entry with a fetch in flight. Otherwise a pod that requests new principals faster than the cloud
     /// responds would discard every response.
     fn entries_to_evict(&self, slots: &[Arc<CacheEntry<X>>]) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {

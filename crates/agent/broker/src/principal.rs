@@ -11,13 +11,13 @@ use crate::throttle_key::ThrottleKey;
 
 /// The fields that determine a credential of one cloud.
 ///
-/// Two requests share a credential only if their principals are equal, so `Eq` must compare every deciding field. The Kubernetes
-/// ServiceAccount is always such a field. A cloud decides for each ServiceAccount what it allows, so a response for one
-/// ServiceAccount must never serve another.
+/// Two requests share a credential only if their principals are equal, so `Eq` must compare every field that determines the credential. The
+/// Kubernetes ServiceAccount is always such a field. A cloud decides separately for each ServiceAccount, so a credential for one ServiceAccount must
+/// never go to another ServiceAccount.
 pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     /// The credential that a request names. The value borrows from the request, so a cache lookup copies nothing.
     type Want<'a>: Copy + Send;
-    /// The credentials that a pod can get from the cloud. The operator decides this; a request cannot change it.
+    /// The credentials that a pod can get from the cloud. The operator's configuration determines the entitlement; a request cannot change it.
     type Entitlement: fmt::Debug + Send + Sync + 'static;
 
     /// Returns the principal for the request `want` of a pod with this ServiceAccount and entitlement.
@@ -30,8 +30,8 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
         want: Self::Want<'_>,
     ) -> Result<Self, LeaseError>;
 
-    /// True if `want`, a request from this principal's pod, asks for this principal. The agent calls this on every request, so it must
-    /// not allocate.
+    /// True if `want`, a request from this principal's pod, asks for this principal's credential. The agent calls this method on every request, so
+    /// the method must not allocate memory.
     fn is_for(&self, want: Self::Want<'_>) -> bool;
 
     /// Returns the request for this principal's credential. [`Self::is_for`] is true for that request.

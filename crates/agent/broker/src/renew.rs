@@ -1,5 +1,4 @@
-//! Renews leases before they reach their floor, and drops leases that pods no longer use. The schedule calls this code when a lease
-//! is due.
+//! Renews leases before they reach their floor, and drops leases that pods no longer use. The schedule calls this code when a renewal is due.
 
 use std::sync::{Arc, Weak};
 
@@ -32,9 +31,9 @@ impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Ren
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Renews a due lease. Drops the lease instead if it has expired, or if no pod requested it during a whole lifetime.
-    /// An SDK requests a credential at least once per lifetime, so a lease without requests is no longer in use. A cached lease
-    /// without renewal could later be in a response below the floor, so the broker drops the lease.
+    /// Renews a lease whose renewal is due. Drops the lease instead if it has expired, or if no pod requested it during a whole lifetime.
+    /// An SDK requests a credential at least once per lifetime, so a lease without requests is no longer in use. If the broker kept such a lease without
+    /// renewing it, a later response could contain it below the floor.
     fn renew(self: &Arc<Self>, slot: &Arc<CacheEntry<X>>) {
         let now = self.clock.now();
         let Some(lease) = slot.lease() else { return };
@@ -44,7 +43,8 @@ impl<X: TokenExchange> BrokerState<X> {
         }
         let urgent_at = self.settings.floor.urgent_at(lease.refresh_at, lease.expires);
         match slot.join_or_start(now, None, || self.renewal(slot, urgent_at, now)) {
-            // If the call gets no turn before the lease expires, the fetch ends, and the schedule checks the entry again.
+            // If the call gets no turn before the lease expires, the fetch ends. The schedule then calls `renew` again, which drops the expired
+            // lease.
             FetchDecision::Start(_, ticket) => FetchTask::start(self, slot, ticket, lease.expires),
             FetchDecision::Cached | FetchDecision::Join(..) => {}
             FetchDecision::RecentFailure(_) | FetchDecision::Refused(_) => {

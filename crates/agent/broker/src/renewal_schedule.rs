@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 /// A message to the task of the schedule.
 #[derive(Debug)]
 pub(crate) enum ScheduleMessage<S, P> {
-    /// The renewal of this cache entry is due at this time. The message replaces an earlier time.
+    /// The renewal of this cache entry is due at this time. This time replaces the time of any earlier message for the entry.
     Due(Moment, u64, S),
     /// The cache entry with this id was dropped.
     Removed(u64, P),

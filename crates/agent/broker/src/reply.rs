@@ -24,7 +24,7 @@ pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -
     serde_json::from_slice(body).map_err(what)
 }
 
-/// Replaces words of more than `longest` bytes in a service's message by `…`. A token in the message would be such a word.
+/// Replaces words of more than `longest` bytes in a service's message by `…`, because a token in the message would be one long word.
 pub(crate) fn redact_long_words(text: &str, longest: usize) -> String {
     let short = |word| if str::len(word) > longest { "…" } else { word };
     text.split_whitespace().map(short).collect::<Vec<_>>().join(" ")

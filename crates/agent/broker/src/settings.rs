@@ -15,26 +15,26 @@ pub struct BrokerSettings {
     /// The sustained rate at which one pod can request credentials that are not cached, per second. Requests for cached credentials
     /// have no limit.
     pub misses_per_second: u32,
-    /// The number of such requests that one pod can send at once, beyond [`BrokerSettings::misses_per_second`].
+    /// The number of requests for uncached credentials that one pod can send at once, beyond [`BrokerSettings::misses_per_second`].
     pub misses_at_once: u32,
     /// The maximum number of queued calls for requests of one pod. The limiter refuses further calls.
-    /// It equals the burst of misses. More calls would only wait longer and use memory that all pods share.
+    /// The default equals that of [`BrokerSettings::misses_at_once`]. More calls would only wait longer and use memory that all pods share.
     pub queued_per_pod: usize,
-    /// The longest time that a call waits in the queue. The time is long, so a pod's retry joins the queued call instead of
-    /// starting again.
+    /// The longest time that a call waits in the queue. The time is long, so that a pod's retry finds the queued call and joins it instead of
+    /// queueing a new call.
     /// At one call chain per second, 120 s are enough for one call of each pod of a full node (110 pods).
     pub queue_deadline: Duration,
     /// The time limit for one chain of upstream calls. A renewal has the same limit as a first fetch.
     /// No request waits for a renewal, so a shorter limit for renewals would only discard slow responses.
     pub call_deadline: Duration,
     /// The longest wait of a request for a credential that is not cached, counted from the first waiting request of its pod.
-    /// A later request waits only for the rest of that time. So the retries of one client together wait only once. Google's
-    /// libraries for Python and Node allow 3 s for a request; Node's library allows 3 s for all its tries together. If the agent
-    /// answers in that time, the client reports the agent's refusal instead of a timeout. A busy client process may use one of the
-    /// 3 s before it connects. The upstream call continues after the wait, so a later try finds its result.
+    /// A later request of the pod waits only until the same deadline, so a client that retries does not wait this long at each try. Google's
+    /// libraries for Python and Node allow 3 s for a request; Node's library allows 3 s for all its tries together. If the agent answers in that
+    /// time, the client reports the agent's refusal instead of a timeout. A busy client process can use one of the 3 s before it connects, so the
+    /// default is 2 s. The upstream call continues after the wait, so a later try finds its result.
     pub max_wait: Duration,
-    /// The highest rate of call chains, per second. The rate starts at this value. Throttling halves the rate, and success
-    /// increases it up to this value.
+    /// The highest rate of call chains, per second. A call chain is the sequence of upstream calls by which a fetch gets a credential. The rate
+    /// starts at this value. Throttling halves the rate, and success increases it up to this value.
     pub calls_per_second: f64,
     /// The maximum number of call chains in flight.
     pub calls_at_once: usize,

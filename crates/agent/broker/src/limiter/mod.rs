@@ -74,7 +74,7 @@ impl QueueTicket {
 
 impl Drop for QueueTicket {
     fn drop(&mut self) {
-        // The removal of a queued call frees no place and raises no rate. So the dispatcher need not check the queue again.
+        // The removal of a queued call does not let another call start earlier. So the dispatcher need not check the queue again.
         drop(self.limiter.state().queue.remove(self.id));
     }
 }
@@ -106,7 +106,7 @@ impl Limiter {
         self.state().admits(party, now)
     }
 
-    /// Queues a call. The queue accepts every renewal, because a cached lease has at most one.
+    /// Queues a call. The queue accepts every renewal, because each cached lease has at most one renewal in the queue.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         party: CallOwner,
@@ -119,14 +119,14 @@ impl Limiter {
         Ok(QueueTicket { id, limiter: self.clone(), place })
     }
 
-    /// Raises the priority of a queued call, because a request of this pod now also waits for it.
+    /// Raises the priority of a queued call, because a request of this pod now also waits for the call.
     pub(crate) fn raise_priority(&self, id: u64, party: &CallOwner, holds_nothing: bool) {
         self.state().raise_priority(id, party, holds_nothing);
-        // Renewals get at most half of the places. With a waiting request, the call may get a place now.
+        // Calls without a waiting request get at most half of the places. This call now has a waiting request, so it may get a place at once.
         self.changed.notify_one();
     }
 
-    /// Returns the pod with the fewest queued calls. A renewal of a lease that these pods share counts toward that pod.
+    /// Returns the pod with the fewest queued calls. If these pods share a lease, the renewal of that lease counts as a call of the returned pod.
     pub(crate) fn least_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
@@ -204,7 +204,7 @@ mod tests {
         limiter.enqueue(party(holder), lane, at(0)).unwrap()
     }
 
-    /// Starts all calls that may start at `now`. Returns their pods.
+    /// Starts all calls that can start at `now`. Returns their pods.
     fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<RequesterId> {
         let mut holders = Vec::new();
         while let DispatchStep::Start(entry) = limiter.state().step(now) {

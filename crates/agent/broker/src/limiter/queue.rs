@@ -1,9 +1,9 @@
 //! The queue of waiting upstream calls, and their order.
 //!
-//! There are three priorities. Within a priority, pods take turns. So if a pod requests sixty principals, their calls wait for
-//! sixty turns of that pod. Within a pod, calls with a waiting request go before other calls, and older calls go before newer
-//! calls. A call of a higher priority goes first, but only for a limited number of turns in a row. After these turns, one call of a
-//! lower priority goes first. Otherwise pods that always have calls of one priority would block the lower priorities forever.
+//! There are three priorities. Within a priority, pods take turns. So if a pod requests sixty principals, it needs sixty turns, and other pods get
+//! their turns in between. Within a pod, calls with a waiting request go before other calls, and older calls go before newer calls. Calls of a higher
+//! priority go first, but only for a limited number of turns in a row. After these turns, one call of a lower priority goes first. Otherwise pods
+//! that always have calls of one priority would block the lower priorities forever.
 //!
 //! The queue keeps only the order of calls. It knows neither the rate limit nor the limit of calls in flight. The limiter decides
 //! which calls can start, and supplies the channel (`W`) that notifies the waiting fetch.
@@ -20,19 +20,18 @@ pub(crate) type RequesterId = u64;
 /// The priority of a call. The first variant is the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CallPriority {
-    /// A renewal of a lease that will soon be below its floor. Pods already use such a lease. They may never use the credential of
-    /// a newly requested principal.
+    /// A renewal of a lease that will soon be below its floor. The renewal goes before calls for new credentials, because pods already use the lease.
     Urgent,
-    /// The only call of a pod without any lease.
+    /// The only call, queued or in flight, of a pod that has no lease.
     Newcomer,
     /// All other calls: additional credentials of a pod, and renewals that are not urgent.
     Ordinary,
 }
 
 /// The maximum numbers of turns in a row for urgent calls and for newcomers, while calls of a lower priority wait.
-/// A pod whose calls the cloud denies has no lease, so it stays a newcomer. While newcomers wait, ordinary calls get one turn in
-/// four. So such pods cannot block pods that want a second credential. While urgent renewals wait, lower priorities get one turn in
-/// eight. This matters only if the rate is too low for all urgent renewals, because the cached leases limit their number.
+/// A pod whose calls the cloud denies has no lease, so it stays a newcomer. While newcomers wait, ordinary calls get one turn in four. So pods
+/// without a lease cannot block pods that request a second credential. While urgent renewals wait, lower priorities get one turn in eight. Urgent
+/// renewals wait for long only if the rate is too low for all of them, because each cached lease has at most one renewal.
 const IN_A_ROW: [u32; 2] = [7, 3];
 
 #[derive(Debug)]
@@ -110,7 +109,7 @@ impl<W> CallQueue<W> {
         }
     }
 
-    /// Returns the next call for which `may` returns true: the first in turn within the highest priority.
+    /// Returns the id of the first call, in the order of priorities and turns, for which `may` returns true.
     pub(super) fn next(&self, mut may: impl FnMut(&QueueEntry<W>, CallPriority) -> bool) -> Option<u64> {
         let order = self.order().into_iter();
         let mut heads =
@@ -219,7 +218,7 @@ impl<W> RoundRobin<W> {
         self.turns.iter().filter_map(|holder| self.lines.get(holder)?.front())
     }
 
-    /// Returns the number of calls before this one in its pod's queue.
+    /// Returns the number of calls before the call `id` in its pod's queue.
     fn position(&self, holder: RequesterId, id: u64) -> usize {
         let line = self.lines.get(&holder);
         line.and_then(|line| line.iter().position(|entry| entry.id == id)).unwrap_or(0)

@@ -1,6 +1,6 @@
-//! A rate that adapts to an unknown capacity. The rate halves when the cloud throttles a call, and grows with successful calls. By
-//! this rule, several clients share the capacity fairly (Chiu and Jain, 1989). All calls to a cloud share one such rate, and each
-//! throttled account also has its own rate.
+//! A rate that adapts to an unknown capacity. The rate halves when the cloud throttles a call, and grows with successful calls. Several agents that
+//! follow this rule share the cloud's capacity fairly (Chiu and Jain, 1989). All calls to a cloud share one such rate, and each throttled account
+//! also has its own rate.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct AdaptiveRate {
     most: f64,
     spread: f64,
     halved: Option<Moment>,
-    /// The time from which the next call may start.
+    /// The time from which the next call can start.
     next: Moment,
 }
 
@@ -49,9 +49,8 @@ impl AdaptiveRate {
     }
 
     /// Raises the rate with each success, so that the rate grows by one call per second each second.
-    /// If each success added one call per second, the rate would double each second, and the cloud would throttle half of all
-    /// calls. Below one call per second, one success at most doubles the rate. Otherwise the rate would exceed the capacity at
-    /// once.
+    /// If each success added one call per second, the rate would double each second, and the cloud would throttle half of all calls. Below one call
+    /// per second, one success at most doubles the rate. Otherwise one success would raise a rate of 0.1 calls per second to 10.1.
     pub(super) fn succeeded(&mut self) {
         let more = self.per_second.recip().min(self.per_second);
         self.per_second = (self.per_second + more).min(self.most);

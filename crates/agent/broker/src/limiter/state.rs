@@ -1,4 +1,4 @@
-//! The limiter's state, which decides which call is next. It has no lock, task or clock of its own.
+//! The limiter's state, which decides which call is next. This file contains no lock, no task and no clock.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::throttle_key::ThrottleKey;
 pub(super) const LEAST_PER_SECOND: f64 = 0.5;
 
 /// The longest time for which throttled accounts wait for another account's urgent renewal.
-/// A quota that the cloud counts per second is free again after this time. An account at the lowest rate makes a call every 15 s,
-/// so the other throttled accounts wait for about an eighth of the time.
+/// A quota that the cloud counts per second is free again after this time. An account at the lowest rate makes a call every 15 s. So its urgent
+/// renewals stop the other throttled accounts for at most 2 of 15 s.
 const HUSH: Duration = Duration::from_secs(2);
 
 /// The pause between two calls that bypass the reduced shared rate, because their accounts are not throttled.
@@ -95,7 +95,7 @@ impl<W> LimiterState<W> {
     /// Checks whether a request of this pod can queue a call.
     pub(super) fn admits(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         match self.accounts.next(&party.throttle_key) {
-            // The request would wait in vain. An SDK handles an immediate error better than a hanging request.
+            // The call could start only after the request's deadline. An SDK handles an immediate error better than a hanging request.
             Some(next) if next > now + self.max_wait => Err(QueueRefusal::Throttled(next)),
             _ if self.queue.request_count(party.requester) >= self.queued_per_holder => {
                 Err(QueueRefusal::Full)
@@ -130,7 +130,7 @@ impl<W> LimiterState<W> {
         Ok(id)
     }
 
-    /// Raises the priority of a queued call, because a request of this pod now also waits for it.
+    /// Raises the priority of a queued call, because a request of this pod now also waits for the call.
     pub(super) fn raise_priority(&mut self, id: u64, party: &CallOwner, holds_nothing: bool) {
         let rank = self.rank(party, CallReason::Request { holds_nothing });
         self.queue.raise_priority(id, party.requester, rank);
@@ -186,8 +186,8 @@ impl<W> LimiterState<W> {
         }
     }
 
-    /// Returns the next call that can start now.
-    /// If there is none, returns the earliest start time of the calls that wait only because accounts are throttled.
+    /// Returns the id of the next call that can start now, among the calls for which `is_meant` is true.
+    /// If there is none, returns the earliest start time among the calls that wait only because their accounts are throttled.
     fn choose(
         &self,
         now: Moment,

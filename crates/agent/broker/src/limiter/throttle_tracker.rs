@@ -1,11 +1,11 @@
 //! Tracks throttled accounts. It distinguishes a throttled account from a cloud that throttles all accounts.
 //!
-//! A cloud has several kinds of quotas: per project (shared by all accounts), per service account, or per principal. A response
-//! does not state which quota was exceeded. So the tracker infers the quota from the accounts whose calls are throttled. A
-//! throttled account immediately gets its own rate. The shared rate changes only if the cloud seems to throttle all accounts. The
-//! tracker assumes this if several accounts are throttled within a short time, and if they are a considerable part of all recently
-//! used accounts. An account that is throttled at every call soon becomes slow. While the cloud serves other accounts, a slow
-//! account is no evidence that the cloud throttles all accounts. The numbers of stored rates and outcomes are limited.
+//! A cloud has several kinds of quotas: per project (shared by all accounts), per service account, or per principal. A response does not state which
+//! quota was exceeded. So the tracker infers the quota from the accounts whose calls are throttled. A throttled account immediately gets its own
+//! rate. The shared rate changes only if the cloud seems to throttle all accounts. The tracker assumes this if several accounts are throttled within
+//! a short time, and if they are a considerable part of all recently used accounts. An account that is throttled at every call soon has a low rate
+//! and counts as slow. While the cloud serves other accounts, a slow account is no evidence that the cloud throttles all accounts. The tracker limits
+//! the number of rates and outcomes that it stores.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,11 +15,11 @@ use seawall_core::Moment;
 use super::rate::AdaptiveRate;
 use crate::throttle_key::ThrottleKey;
 
-/// The lowest rate of a throttled account, in calls per second. It allows several calls between the start of a renewal and the
-/// floor.
+/// The lowest rate of a throttled account, in calls per second. It allows several tries from the time when a renewal is due until the lease reaches
+/// its floor.
 const SLOWEST: f64 = 1.0 / 15.0;
 
-/// The rate below which an account is slow. The cloud throttled such an account about six times and rarely or never served it in
+/// The rate below which an account is slow, in calls per second. The cloud throttled such an account about six times and rarely or never served it in
 /// between.
 const SLOW: f64 = 0.75;
 
@@ -42,12 +42,13 @@ const LATELY: Duration = Duration::from_secs(120);
 /// The time within which throttled accounts count as throttled together.
 const TOGETHER: Duration = Duration::from_secs(10);
 
-/// The least number of throttled accounts that can mean that all are throttled. One or two may have exceeded only their own quotas.
+/// The least number of throttled accounts from which the tracker can conclude that the cloud throttles all accounts.
+/// One or two accounts may have exceeded only their own quotas.
 const SEVERAL: usize = 3;
 
 /// If at least one in this many recently used accounts is throttled, the tracker assumes that the cloud throttles all accounts.
-/// At one and a third times a project's quota, the cloud throttles a quarter of all calls, whatever the accounts. If only a sixth
-/// of the accounts is throttled (8 of 48), the tracker slows down only those accounts.
+/// If the calls of all accounts exceed a project's quota by a third, the cloud throttles a quarter of the calls, whatever their accounts. If only a
+/// sixth of the accounts is throttled (8 of 48), the tracker slows down only those accounts.
 const ONE_IN: usize = 4;
 
 #[derive(Debug)]
@@ -140,7 +141,7 @@ impl ThrottleTracker {
         let is_part = |throttled: usize| throttled >= SEVERAL && throttled * ONE_IN >= throttled + served;
         let (once, again) =
             (count(OutcomeKind::Throttled, TOGETHER), count(OutcomeKind::ThrottledAgain, TOGETHER));
-        // If the cloud served no account recently, slow accounts count, too, because all may have become slow together.
+        // If the cloud served no account recently, slow accounts count, too, because all accounts may have become slow together.
         let is_nobody_served = count(OutcomeKind::Served, TOGETHER) == 0;
         is_part(once) || (is_nobody_served && is_part(once + again))
     }
