@@ -52,11 +52,11 @@ pub(super) struct AwsApiClient<'a> {
     pub(super) clock: &'a Clock,
 }
 
-/// The version of the STS API. There is only one.
+/// The only version of the STS API.
 const VERSION: &str = "2011-06-15";
 
-/// The longest session of any role (IAM API reference, `CreateRole`, `MaxSessionDuration`). Requests to EKS Auth contain no
-/// duration, and its reference states no maximum.
+/// The longest session of any role (IAM API reference, `CreateRole`, `MaxSessionDuration`). The agent applies this limit to EKS Auth, too:
+/// requests to EKS Auth contain no duration, and the reference of EKS Auth states no maximum.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
 const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
@@ -167,7 +167,8 @@ impl AwsApiClient<'_> {
     }
 
     /// Returns a session that expires at the stated time, but at most `longest` from now.
-    /// The agent never requested a later expiry. If the broker or a client trusted a later expiry, it would renew too late.
+    /// The agent never requests a session longer than `longest`. If AWS stated a later expiry by mistake, the broker and the clients would renew too
+    /// late.
     fn session(
         self,
         step: &'static str,

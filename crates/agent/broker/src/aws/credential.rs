@@ -91,8 +91,8 @@ impl AwsCredential {
         self.session_token.expose()
     }
 
-    /// Returns the expiry time that AWS states, but at most the end of the longest possible session, in whole seconds.
-    /// The time is a time of AWS's clock, not of the node's clock.
+    /// Returns the expiry time that AWS states, or the end of the longest possible session if that is earlier.
+    /// The time is a time of AWS's clock, not of the node's clock, in whole seconds.
     pub fn expires(&self) -> SystemTime {
         self.expires
     }

@@ -22,7 +22,7 @@ use crate::reply;
 
 const STEP: &str = "instance metadata";
 
-/// The addresses of the metadata service. Plain HTTP to them stays on the machine and its hypervisor.
+/// The addresses of the metadata service. Plain HTTP to these addresses stays on the machine and its hypervisor.
 const LINK_LOCAL: [&str; 2] = ["169.254.169.254", "[fd00:ec2::254]"];
 
 const CREDENTIALS: &str = "latest/meta-data/iam/security-credentials/";
@@ -105,7 +105,7 @@ fn header(token: &Secret<Vec<u8>>) -> Result<HeaderValue, ExchangeError> {
     Ok(value)
 }
 
-/// Returns the role's name from the first line, if the name is valid in a path. It consists of IAM's word characters, which need no
+/// Returns the role's name from the first line, if the name is valid in a path. A valid name consists of IAM's word characters, which need no
 /// escapes.
 fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
     let line = std::str::from_utf8(listing.expose()).ok().and_then(|text| text.lines().next()).map(str::trim);

@@ -61,7 +61,7 @@ pub type AwsBroker = crate::Broker<AwsExchange>;
 /// A pod's client for AWS credentials.
 pub type AwsPodCredentials = crate::PodLeaseClient<AwsExchange>;
 
-/// A pod that may get AWS credentials, and its access to a role, if it has one.
+/// A pod that is allowed to get AWS credentials, and its access to a role, if it has a role.
 pub type AwsPodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
 
 /// The operators' view of one principal.
@@ -153,7 +153,7 @@ impl AwsExchange {
         }
     }
 
-    /// Makes a call signed with the node's keys. If AWS rejects the keys, this fetches newer keys and tries once more.
+    /// Makes a call signed with the node's keys. If AWS rejects the keys, the function fetches newer keys and tries once more.
     /// AWS may have revoked the cached keys of the instance or of a base role before their expiry.
     async fn with_node_keys(
         &self,
@@ -191,7 +191,7 @@ impl AwsExchange {
         }
     }
 
-    /// Gets a session of the duration `wanted`. If the role does not allow that duration, this tries shorter ones.
+    /// Gets a session of the duration `wanted`. If the role does not allow that duration, the function tries shorter durations.
     async fn session(
         &self,
         access: &RoleAccess,
@@ -239,10 +239,10 @@ impl AwsExchange {
         IssuedCredential { credential, lifetime, shortened_from: is_cut.then_some(wanted) }
     }
 
-    /// Returns the keys that sign calls for principals: the node's own keys, or those of the base role.
+    /// Returns the keys that sign calls for principals: the node's own keys, or the keys of the base role.
     ///
     /// # Errors
-    /// This marks all errors as node errors, because a pod's owner cannot solve them.
+    /// Each error is marked as a node error, because a pod's owner cannot fix it.
     async fn node_keys(
         &self,
         access: &RoleAccess,

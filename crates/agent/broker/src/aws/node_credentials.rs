@@ -31,7 +31,7 @@ impl NodeKeyProvider {
         })
     }
 
-    /// Returns the keys. The agent caches the instance's keys until shortly before their expiry, and reads a file each time.
+    /// Returns the keys. The agent caches the instance's keys until shortly before their expiry, and reads a key file at each call.
     pub(super) async fn keys(
         &self,
         shelf: &SigningKeyCache,

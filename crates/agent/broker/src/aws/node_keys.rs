@@ -21,7 +21,7 @@ pub struct SigningKeys {
 }
 
 impl SigningKeys {
-    /// True if the keys belong to a role's session. AWS limits a role that is assumed with such keys to sessions of one hour.
+    /// True if the keys belong to a role's session. If the agent assumes a role with a session's keys, AWS limits the new session to one hour.
     pub(super) fn are_session_keys(&self) -> bool {
         self.session_token.is_some()
     }
@@ -38,7 +38,7 @@ impl SigningKeys {
 /// The source of the node's keys.
 #[derive(Clone, Debug)]
 pub enum KeySource {
-    /// Keys that are given directly.
+    /// Keys that the caller already has. Only tests use this source.
     Static(Arc<SigningKeys>),
     /// An AWS credentials file (`~/.aws/credentials`).
     /// The agent reads the file again for each call, so a tool that renews the file need not notify the agent.
@@ -55,7 +55,7 @@ pub enum KeySource {
     },
 }
 
-/// Compares sources. Keys that are given directly are equal only if they are the same object; their values are not compared.
+/// Compares sources. Two [`KeySource::Static`] are equal only if they share one allocation, because this code does not compare secret values.
 impl PartialEq for KeySource {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -16,7 +16,7 @@ use crate::throttle_key::ThrottleKey;
 pub struct AwsPrincipal {
     /// The Kubernetes ServiceAccount that authenticates at AWS, or for which the node authenticates.
     pub workload: ServiceAccount,
-    /// The role and the method to get it. All pods of a ServiceAccount share this value.
+    /// The role and the method to get it.
     pub access: Arc<RoleAccess>,
 }
 
@@ -29,8 +29,8 @@ pub struct RoleAccess {
     pub region: Region,
     /// The kind of STS endpoint.
     pub sts: StsEndpointKind,
-    /// The requested duration of a session. For a role that another role assumes, it is at most one hour. EKS Auth chooses its own
-    /// duration.
+    /// The requested duration of a session. For a role that another role assumes, it is at most one hour. With [`AssumeMethod::PodIdentity`] this
+    /// field has no effect, because EKS Auth chooses the duration.
     pub duration: SessionDuration,
 }
 
@@ -44,13 +44,13 @@ pub enum AssumeMethod {
         audience: Arc<str>,
         /// The role that the token assumes. The token contains the session's tags, and this call has no external id.
         first: TokenRole,
-        /// The pod's role, if the first role assumes it. It may be in another account.
+        /// The pod's role, if the first role assumes it. The pod's role can be in another account.
         then: Option<KeySignedRole>,
     },
     /// The node's key signs `AssumeRole`, as in KIAM and kube2iam.
     NodeKeys {
-        /// The base role, if the node assumes one first. It is allowed to assume the pods' roles (KIAM's `--assume-role-arn`), and
-        /// all pods share it.
+        /// The base role, if the node assumes such a role first. The base role is allowed to assume the roles of all pods (KIAM's
+        /// `--assume-role-arn`).
         base: Option<KeySignedRole>,
         /// The pod's role.
         role: KeySignedRole,

@@ -95,8 +95,7 @@ const DENIED: [&str; 5] = [
     "IDPRejectedClaimException",
 ];
 
-/// Error codes for a rejected token. STS uses the same code if one token is bad and if the account accepts no token of this
-/// cluster.
+/// Error codes for a rejected token. STS uses the same code for a single bad token and for an account that accepts no token of this cluster.
 const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
 
 /// Lower-case parts of STS's messages for [`BAD_TOKEN`] codes if the account has no identity provider for this cluster or audience.
@@ -238,8 +237,8 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word of a message that errors quote, in bytes. A token in a message is one long word. A role's ARN may also be that
-/// long.
+/// The longest word that errors quote from a message, in bytes. Longer words are replaced, because a token in a message is one long word. A role's
+/// ARN can also be longer than this limit.
 const LONGEST_WORD: usize = 160;
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ pub(super) fn pod_identity(
     workload: &ServiceAccount,
 ) -> Result<AwsCredentialParts, ExchangeError> {
     let PodIdentity { subject, assumed_role_user, credentials } = reply::json(step, body)?;
-    // This code wraps both values in `Secret` before a later step can fail.
+    // This code wraps both values in `Secret` before a later step can fail, so that their memory is overwritten even after a failure.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
     if *subject.namespace != *workload.namespace || *subject.service_account != *workload.name {

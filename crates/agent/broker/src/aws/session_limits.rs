@@ -1,5 +1,5 @@
-//! Remembers roles that allow only shorter sessions than requested. The agent learns the limit of a role from a refused call. So
-//! AWS refuses one call per day and not one call per renewal.
+//! Remembers roles that allow only shorter sessions than requested. The agent learns the limit of a role from a refused call. So AWS refuses one call
+//! per role and day, and not one call per renewal.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use seawall_core::Moment;
 
 use super::validated_names::RoleArn;
 
-/// The durations to request after a refusal: the duration that every AWS role allows, and the shortest that STS issues.
+/// The durations to request after a refusal: the duration that every AWS role allows (1 h), and the shortest that STS issues (15 min).
 const SHORTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(900)];
 
 /// The time after which the agent forgets a limit, because an operator may have changed the role.

@@ -217,8 +217,8 @@ impl SessionDuration {
     /// Checks a session duration, which is truncated to whole seconds.
     ///
     /// # Errors
-    /// The duration is below one hour or above twelve hours. AWS also issues sessions of 15 minutes. But clients refresh
-    /// credentials that have less than 15 minutes left. With such sessions, they would fetch credentials on every call.
+    /// The duration is below one hour or above twelve hours. AWS also issues sessions of 15 minutes. But clients refresh credentials that have less
+    /// than 15 minutes left, so with such sessions they would fetch credentials on every call.
     pub fn new(length: Duration) -> Result<Self, NameError> {
         if (3600..=12 * 3600).contains(&length.as_secs()) {
             return Ok(Self(Duration::from_secs(length.as_secs())));

@@ -1,11 +1,11 @@
 //! Exchanges a Kubernetes token for a Google federated token. If the pod impersonates a service account, exchanges the federated
 //! token for the account's token.
 //!
-//! An exchange takes at most two POST requests: the token exchange of RFC 8693 at STS, then `generateAccessToken` or
-//! `generateIdToken` at IAM Credentials. The formats are those of google-auth-library-python (`google/oauth2/sts.py`,
-//! `google/auth/iam.py`, `google/auth/impersonated_credentials.py`). The agent does not cache the federated token, which would be
-//! one more secret in memory and would save only one call per hour. Every response has a size limit and is parsed into a type. An
-//! unexpected response is an [`ExchangeError`] that names the step.
+//! An exchange takes at most two POST requests: the token exchange of RFC 8693 at STS, then `generateAccessToken` or `generateIdToken` at IAM
+//! Credentials. The formats are those of google-auth-library-python (`google/oauth2/sts.py`, `google/auth/iam.py`,
+//! `google/auth/impersonated_credentials.py`). A cached federated token would be one more secret in memory and would save only one call per hour, so
+//! the agent does not cache it. Every response has a size limit and is parsed into a type. An unexpected response is an [`ExchangeError`] that names
+//! the step.
 
 mod credential;
 mod credential_request;
@@ -37,7 +37,7 @@ pub type GoogleBroker = crate::Broker<GoogleExchange>;
 /// A pod's client for Google credentials.
 pub type GooglePodCredentials = crate::PodLeaseClient<GoogleExchange>;
 
-/// A pod that may get Google credentials, and the service account that it impersonates, if any.
+/// A pod that is allowed to get Google credentials, and the service account that it impersonates, if any.
 pub type GooglePodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<str>>>;
 
 /// The operators' view of one principal.
@@ -76,10 +76,11 @@ pub enum GoogleExchangeApi {
     IdentityBindingToken,
 }
 
-/// The scope of a federated token for impersonation. The account's own policies decide what the account may do.
+/// The scope of a federated token for impersonation. The account's own policies decide what the account is allowed to do.
 const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// The requested lifetime at IAM Credentials: the maximum without an organisation policy, and the lifetime of every identity token.
+/// The lifetime that the agent requests from IAM Credentials.
+/// It is the maximum unless an organisation policy raises the maximum. Every identity token has this lifetime, too.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The plausible lifetimes in seconds. Any other lifetime is an error of the upstream.
@@ -120,7 +121,7 @@ impl GoogleExchange {
             (None, CredentialRequest::IdToken { .. }) => Err(ExchangeError::new(
                 ExchangeFault::AccessDenied,
                 "generateIdToken",
-                "identity tokens are issued to service accounts only",
+                "Google issues identity tokens only to service accounts",
             )),
             (Some(account), want) => {
                 let federated = self.federate(&kubernetes, CLOUD_PLATFORM).await?;

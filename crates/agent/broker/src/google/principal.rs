@@ -35,7 +35,7 @@ impl crate::principal::Principal for GooglePrincipal {
         want: CredentialRequestRef<'_>,
     ) -> Result<Self, LeaseError> {
         if account.is_none() && matches!(want, CredentialRequestRef::IdToken { .. }) {
-            return Err(LeaseError::NotEntitled("no service account to issue an identity token for"));
+            return Err(LeaseError::NotEntitled("an identity token needs an impersonated service account"));
         }
         Ok(Self { workload: workload.clone(), account: account.clone(), want: want.to_request() })
     }

@@ -12,8 +12,8 @@ use seawall_core::Floor;
 use super::credential_request::CredentialRequest;
 use crate::settings::BrokerSettings;
 
-/// The floor is 6 minutes, and renewal starts at 10 minutes. Google's library for Node refreshes earliest, with 300 s left
-/// (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
+/// The floor is a remaining lifetime of 6 minutes, and renewal starts at 10 minutes. Of Google's libraries, the library for Node refreshes earliest:
+/// with 300 s left (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
 pub const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
 
 /// The settings of the broker for Google. At 32 call chains per second, a full node (110 pods by default) gets its credentials
@@ -27,13 +27,13 @@ pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);
 /// google.golang.org/api/idtoken). If the token had less than 55 minutes left, they would use it after its expiry.
 const IDENTITY_FLOOR: Duration = Duration::from_secs(55 * 60);
 
-/// The time by which a token's lifetime must exceed [`IDENTITY_FLOOR`], so that the agent caches the token down to that floor.
-/// The agent caches a token with a shorter lifetime for [`SHARED`]. Google's identity tokens live for an hour, minus the duration
-/// of the call and a second of rounding. So they exceed the floor by almost 5 minutes.
+/// The time by which a token's lifetime must exceed [`IDENTITY_FLOOR`], so that the agent caches the token until it reaches that floor.
+/// The agent caches a token with a shorter lifetime for [`SHARED`], but at most for half of its lifetime. Google's identity tokens live for an hour,
+/// minus the duration of the call and a second of rounding. So these tokens exceed the floor by almost 5 minutes.
 const LEAST_SHARED: Duration = Duration::from_secs(4 * 60);
 
 /// The age up to which the agent answers with a cached, short-lived identity token.
-/// So a token with a lifetime of at least ten minutes costs at most twelve calls per hour.
+/// With this age, a token with a lifetime of at least ten minutes costs at most twelve calls per hour.
 const SHARED: Duration = Duration::from_secs(5 * 60);
 
 /// Returns the least remaining lifetime of this credential in responses while the cloud is available.

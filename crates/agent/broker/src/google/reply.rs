@@ -135,7 +135,7 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word of a provider's message that errors quote, in bytes. A token in a message is one long word.
+/// The longest word that errors quote from a provider's message, in bytes. Longer words are replaced, because a token in a message is one long word.
 const LONGEST_WORD: usize = 100;
 
 #[cfg(test)]
