@@ -1,6 +1,6 @@
 //! The clouds' metadata dialects as pure functions.
 //!
-//! They turn a request head into a query or a refusal, and a result into response bytes.
+//! A dialect is one cloud's metadata API. This crate parses a request head into a query or a refusal, and writes a result as response bytes.
 //!
 //! This crate has no sockets, clock, tasks or pod names. The agent calls the crate after the HTTP parser and before the broker. The crate decides
 //! only whether a request is allowed. The agent itself identifies the client and selects the credential.

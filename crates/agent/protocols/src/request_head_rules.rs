@@ -15,7 +15,7 @@ pub const PROXIED_REQUEST: Refusal = Refusal::new(
     "The request has a header that proxies add (X-Forwarded-For or Forwarded). Only direct clients may read metadata.",
 );
 
-/// True for a header that proxies add to a request. A proxy that an attacker misuses reveals itself by such a header.
+/// True for a header that proxies add to a request. If an attacker sends a request through a proxy in a pod, the proxy reveals itself by this header.
 ///
 /// The real servers of Google and AWS refuse `X-Forwarded-For` (AWS: only in requests for session tokens). `Forwarded` is the standard header with
 /// the same meaning (RFC 7239). No SDK sends either header. `Via` and `X-Forwarded-Proto` are allowed, because sidecars add them to legitimate

@@ -1,8 +1,8 @@
 //! The container credentials endpoint of EKS: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
 //!
-//! This module only extracts the token and limits its length. The `clouds` crate checks the token's pod, audience and expiry time. The token does not
-//! identify the client: the connection does. The endpoint's address is link-local, and the endpoint also checks the Host header against DNS
-//! rebinding: if an attacker's host name resolves to this address, a browser sends that name in the Host header.
+//! This module only extracts the token and limits its length. The `clouds` crate checks the token's pod, audience and expiry time. The agent
+//! identifies the client by its connection, and not by the token. The endpoint's address is link-local, and the endpoint also checks the Host header
+//! against DNS rebinding: if an attacker's host name resolves to this address, a browser sends that name in the Host header.
 
 use std::net::IpAddr;
 
@@ -61,7 +61,7 @@ pub struct ContainerQuery<'b> {
     pub token: &'b str,
 }
 
-/// True if a canonical path belongs to this endpoint. The agent needs this because several endpoints can share an address.
+/// True if a canonical path belongs to this endpoint. The agent selects the endpoint by this check, because several endpoints can share an address.
 pub fn claims(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == PATH
 }
@@ -147,14 +147,14 @@ fn jwt(value: &[u8]) -> Result<&str, Refusal> {
 /// This endpoint sends no constant headers, because clients do not check the server's name here.
 const ALWAYS: &[u8] = b"";
 
-/// Writes the credentials of the pod. The response forbids caches to store them.
+/// Writes the credentials of the pod. The response has `Cache-Control: no-store`.
 pub fn document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &CredentialsDocument<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(b"Cache-Control: no-store\r\nContent-Type: application/json\r\n");
     credentials.write_container(out, frame);
 }
 
-/// Writes a refusal of this dialect or of another component, with the id that the agent's log has for the request.
+/// Writes a refusal, with the id of the request in the agent's log. The refusal can come from this module or from another part of the agent.
 ///
 /// Every request must get a response soon, because five clients wait without a timeout.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {

@@ -1,5 +1,5 @@
-//! Writes credentials in the JSON of both endpoints. The code uses no serializer and avoids copies, because nearly every response contains
-//! credentials.
+//! Writes credentials as JSON, in the formats of the metadata service and of the container endpoint. The code uses no serializer and avoids copies,
+//! because nearly every response contains credentials.
 
 use super::time::Iso8601Time;
 use seawall_http::ResponseContext;
@@ -17,7 +17,7 @@ pub struct CredentialsDocument<'a> {
     pub session_token: &'a str,
     /// The time when the credentials expire.
     ///
-    /// The document always contains it. Without it most clients fail, and the SDKs for Go and Ruby fetch credentials for each call.
+    /// The document always contains this time. Without the time, most clients fail, and the SDKs for Go and Ruby fetch credentials for each call.
     pub expiration: Iso8601Time,
     /// The time when the credentials were issued.
     pub last_updated: Iso8601Time,
@@ -27,7 +27,7 @@ pub struct CredentialsDocument<'a> {
     pub role_arn: Option<&'a str>,
 }
 
-/// The format of the credentials document, which depends on its directory in the metadata service.
+/// The format of the credentials document, which depends on the directory of the requested path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentFormat {
     /// The format in `security-credentials`, without the account.

@@ -1,4 +1,5 @@
-//! An operator's regular expression that must match a whole text. It selects node metadata paths that pods can read, or a namespace's roles.
+//! An operator's regular expression that must match a whole text. It selects the node metadata paths that pods can read, or the roles that pods of a
+//! namespace can have.
 //!
 //! The engine's time is linear in the length of the text for any expression, and the size of an expression is limited. So an expression from an
 //! annotation cannot keep the agent busy. An expression must match the whole text. Otherwise an expression for a path would allow every path that
@@ -30,8 +31,7 @@ impl Pattern {
         if expression.len() > MAX_EXPRESSION {
             return Err(PatternError(format!("longer than {MAX_EXPRESSION} bytes")));
         }
-        // The expression is first compiled alone. For example, `a)|(b` is valid only inside our own parentheses, where it would
-        // escape the anchors.
+        // The expression must be valid alone. For example, `a)|(b` is valid only inside the parentheses below, where it would escape the anchors.
         compile(expression)?;
         compile(&format!(r"\A(?:{expression})\z")).map(Self)
     }

@@ -7,7 +7,7 @@ pub const MAX_ROLE_NAME: usize = 64;
 
 /// A role's name. It consists of 1 to 64 letters, digits and `+ = , . @ _ -`, and is the last part of the role's ARN.
 ///
-/// No character in it ends a line or has a special meaning in a URL's path. Two clients abort if a listed name does not form a valid URL.
+/// No character of the name ends a line or has a special meaning in a URL's path. Two clients abort if a listed name does not form a valid URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleName(Arc<str>);
 

@@ -1,6 +1,7 @@
 //! Session tokens of the metadata service (IMDSv2). A client requests a token with PUT and sends it with each GET.
 //!
-//! The agent stores no tokens. A token contains its subject and its expiry time, and one of this node's keys signs it.
+//! A token contains its subject and its expiry time, and one of this node's keys signs the token. The agent stores no tokens, so a pod cannot exhaust
+//! the agent's memory with token requests.
 //!
 //! The security argument: the token does not prove an identity, because the agent identifies the client by its connection. The token prevents *other
 //! parties* from sending requests in a pod's name. An attacker can misuse a URL fetcher in a pod (SSRF), but such a fetcher can send neither a PUT
@@ -9,12 +10,10 @@
 //! - It is useless to another pod.
 //! - It expires.
 //!
-//! The agent does not store tokens, so a pod cannot exhaust the agent's memory with token requests.
-//!
 //! The keys can be stored so that they survive a restart of the agent ([`TokenSigningKeys::to_bytes`]). After a restart with other keys, the agent
-//! refuses the old tokens. The SDK for Rust uses such a token until its granted lifetime is over, which can take six hours. So an agent that does not
-//! store its keys grants short lifetimes ([`TtlLimit`]). A wall clock that jumps forward has the same effect: tokens expire before the granted
-//! lifetime is over.
+//! refuses the old tokens. The SDK for Rust uses a refused token until the token's granted lifetime is over, which can take six hours. So an agent
+//! that does not store its keys grants short lifetimes ([`TtlLimit`]). A wall clock that jumps forward has the same effect: tokens expire before the
+//! granted lifetime is over.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -69,7 +68,7 @@ const POD: u8 = b'p';
 const ADDRESS: u8 = b'a';
 
 impl TokenSubject {
-    /// Creates the subject of a pod. Call this function once per pod and keep the result.
+    /// Creates the subject of a pod. Call this function once per pod and keep the result, because the function computes a hash.
     pub fn pod(uid: &PodUid) -> Self {
         Self::new(POD, uid.0.as_bytes())
     }
@@ -129,8 +128,8 @@ impl TokenClient {
 
     /// True if this client is allowed to use a token of this subject.
     ///
-    /// A known pod is allowed to use a token that its address got before the pod was known. An unknown client is allowed to use any pod's token for
-    /// now, because the agent checks the token again after it has identified the client.
+    /// A known pod is allowed to use a token that the agent granted to its address before the agent knew the pod. An unknown client is allowed to use
+    /// any pod's token for now, because the agent checks the token again after it has identified the client.
     fn may_show(&self, bearer: TokenSubject) -> bool {
         if bearer.is_address() {
             return bearer == TokenSubject::address(self.address);
@@ -195,7 +194,7 @@ pub struct TokenSigningKeys {
 
 /// A key in its stored form and in its form for HMAC.
 ///
-/// Dropping the key does not overwrite the HMAC form in memory. `core::secret` describes such copies.
+/// Dropping the key does not overwrite the HMAC form in memory, because that form is a type of the library `ring`.
 struct Key {
     bytes: Secret<[u8; KEY_BYTES]>,
     made: UnixTime,
@@ -213,7 +212,7 @@ impl fmt::Debug for Key {
 #[error("the content is damaged, is incomplete or does not hold session token keys")]
 pub struct TokenKeysError;
 
-/// The age at which a new key replaces the current key. It is four times the longest lifetime of a token. So all tokens of the previous key have
+/// The age at which a new key replaces the current key. It is four times the longest lifetime of a token, so all tokens of the previous key have
 /// expired before the agent drops that key.
 const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
 

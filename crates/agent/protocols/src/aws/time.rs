@@ -35,7 +35,7 @@ impl From<SystemTime> for UnixTime {
 
 /// A time in the format `YYYY-MM-DDThh:mm:ssZ`. It has no fraction and ends with `Z`, because aws-config parses no UTC offset.
 ///
-/// Formatting takes about two hundred instructions.
+/// Nearly every response contains such a time. So the formatting is cheap: about two hundred instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Iso8601Time([u8; 20]);
 

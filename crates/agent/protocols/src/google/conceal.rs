@@ -7,7 +7,7 @@
 //! - GET or HEAD without a body;
 //! - no header of a proxy;
 //! - a path of a known API version;
-//! - the flavour header;
+//! - the flavour header, `Metadata-Flavor: Google`;
 //! - no concealed resource;
 //! - known query keys;
 //! - recursion only below `service-accounts`.
@@ -18,7 +18,7 @@
 //! therefore apply to exactly the text that the real server interprets.
 //!
 //! The real server accepts names in any letter case. So the rules that deny a request ignore letter case, and for safety they also ignore
-//! punctuation. Only one rule allows recursion. That rule compares whole names at their positions.
+//! punctuation. The one rule that allows recursion is stricter: it compares whole names at their positions.
 
 use std::borrow::Cow;
 
@@ -47,7 +47,7 @@ pub const RECURSION_NOT_ALLOWED: Refusal = Refusal::new(
     "recursion_not_allowed",
     "Recursive requests are allowed below instance/service-accounts only.",
 );
-/// The refusal for `alt` on a directory.
+/// The refusal for `alt` on a directory outside `service-accounts`.
 pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
     403,
     "alt_not_allowed",
@@ -135,8 +135,8 @@ impl PathScope {
     /// because a recursive response contains no tokens. The Python and Java SDKs need recursion there.
     ///
     /// `alt` is useful on a leaf and with recursion. The real server's response to `alt` on a directory is undocumented (today it is 400). So outside
-    /// `service-accounts` the agent refuses `alt` where [`is_directory`] is true. The agent refuses the keys of identity tokens like unknown keys,
-    /// because it conceals identity tokens.
+    /// `service-accounts` the agent refuses `alt` where [`is_directory`] is true. The agent refuses the query keys of identity tokens like unknown
+    /// keys, because it conceals identity tokens.
     fn allows(self, path: &CanonicalPath<'_>, params: &QueryParams<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
         params.refuse_binding()?;
@@ -161,8 +161,8 @@ impl PathScope {
 /// - in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`; all of them are directories);
 /// - `attributes`.
 ///
-/// The directories of devices contain no concealed entry. The rule includes them to be uniform. Below `attributes` there are only leaves, with any
-/// names.
+/// The directories of devices, such as `disks`, contain no concealed entry. [`DIRECTORIES`] includes them so that all directories follow one rule.
+/// Below `attributes` there are only leaves, with any names.
 fn is_directory(path: &CanonicalPath<'_>) -> bool {
     let depth = path.segments().count();
     let is_root = match path.segments().next() {
@@ -255,7 +255,7 @@ struct FoldedName {
 }
 
 impl FoldedName {
-    /// The maximum length of a folded name. Every word above is shorter, so a name that was cut equals none of the words.
+    /// The maximum length of a folded name. Every word in the lists of this file is shorter, so a name that was cut equals none of the words.
     const ROOM: usize = 24;
 
     fn of(name: &str) -> Self {

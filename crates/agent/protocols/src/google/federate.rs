@@ -36,7 +36,7 @@ pub const NO_ACCOUNT: Refusal =
     Refusal::new(404, "no_account", "No Google identity is configured for this Kubernetes ServiceAccount.");
 /// The refusal for an identity token if the workload impersonates no service account.
 ///
-/// The workload pool's own identity can get access tokens only. Other implementations also answer 404, and SDKs do not retry after a 404.
+/// The workload pool's own identity can get access tokens only. Other metadata servers also answer 404, and SDKs do not retry after a 404.
 pub const NO_ACCOUNT_FOR_ID_TOKEN: Refusal = Refusal::new(
     404,
     "no_account",

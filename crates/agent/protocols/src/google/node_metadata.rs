@@ -70,9 +70,9 @@ type Children = Vec<(Cow<'static, str>, TreeEntry)>;
 pub(super) struct NodeDirectories {
     /// The children of `instance/`, except the accounts.
     instance: Children,
-    /// The other directories of `computeMetadata/v1/`.
+    /// The directories of `computeMetadata/v1/` other than `instance/`.
     beside: Children,
-    /// The leaf with the account's alias.
+    /// The leaf with the account's alias, `default`.
     aliases: TreeEntry,
 }
 

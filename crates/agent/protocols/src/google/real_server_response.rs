@@ -29,7 +29,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes the head of the real server's response. The body follows with the framing `length`.
+    /// Writes the head of the real server's response. The caller then writes the body with the framing `length`.
     pub fn forwarded_head<'h>(
         self,
         out: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! The rules for request heads that both modes share: the method, the headers of proxies, and the flavour header.
+//! The rules for request heads that conceal and federate mode share: the method, the headers of proxies, and the flavour header.
 
 use seawall_http::RequestHead;
 
@@ -80,7 +80,7 @@ pub(super) fn require_read_method(
 
 /// True for a POST by which google-auth requests a certificate-bound token.
 ///
-/// The body is the certificate chain (`compute_engine/_metadata.py`). The function checks only the end of the path, because the
+/// The body of this POST is the client's certificate chain (`compute_engine/_metadata.py`). The function checks only the end of the path, because the
 /// result only selects the message of a refusal.
 fn asks_for_binding(head: &RequestHead<'_, '_>) -> bool {
     let path = head.target.split('?').next().unwrap_or_default();

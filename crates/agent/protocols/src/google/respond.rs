@@ -36,7 +36,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes an access token. The response forbids caches to store it.
+    /// Writes an access token. The response has `Cache-Control: no-store`.
     pub fn token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, token: &AccessTokenBody<'_>) {
         let [content_type, before, between, after] = match token.alt {
             ResponseFormat::Json => JSON_TOKEN,
@@ -60,7 +60,7 @@ impl MetadataServerKind {
         }
     }
 
-    /// Writes an identity token: only the JWT, without a line end. The response forbids caches to store it.
+    /// Writes an identity token: only the JWT, without a line end. The response has `Cache-Control: no-store`.
     pub fn id_token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, jwt: &str) {
         frame.begin(out, 200, self.headers());
         out.extend_from_slice(NO_STORE);

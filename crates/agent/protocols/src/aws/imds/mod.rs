@@ -6,7 +6,7 @@
 //!
 //! The order of the rules matters. The service grants a token to every client, even to a client that is not identified yet. A client that is refused
 //! a token sends its later requests without a token, in some cases until its process ends. If a pod gets no credentials, the service refuses the
-//! *listing* of roles. A client that gets a role's name but no credentials can abort its process; the CRT binding does so.
+//! *listing* of roles. A client that gets a role's name but no credentials can abort its process; a client that uses the AWS CRT does so.
 
 mod passed_paths;
 pub mod respond;
@@ -42,7 +42,8 @@ pub const BAD_TTL: Refusal = Refusal::new(
     "bad_ttl",
     "A request for a session token needs the header X-aws-ec2-metadata-token-ttl-seconds with a number from 1 to 21600.",
 );
-/// The refusal for a token request at a dated version. Like the real service, the agent grants tokens only below `latest`.
+/// The refusal for a token request below a dated version, such as `/2021-01-03/api/token`. Like the real service, the agent grants tokens only below
+/// `latest`.
 pub const TOKEN_ONLY_AT_LATEST: Refusal =
     Refusal::new(403, "token_only_at_latest", "Request session tokens at /latest/api/token.");
 /// The refusal for a request without a token if [`TokenRequirement::Required`] applies.
@@ -55,7 +56,7 @@ pub const NO_TOKEN: Refusal = Refusal::new(
 pub const NO_ROLE: Refusal =
     Refusal::new(404, "no_role", "No AWS role is configured for this pod or its Kubernetes ServiceAccount.");
 /// The refusal for a role that the pod does not have. The agent does not return credentials of the pod's own role instead, because the client would
-/// not notice the difference.
+/// not notice that it got another role.
 pub const WRONG_ROLE: Refusal =
     Refusal::new(403, "wrong_role", "The role in the path is not this pod's role.");
 
@@ -153,8 +154,8 @@ impl ImdsResource<'_, '_> {
     }
 }
 
-/// True if a canonical path belongs to this service: a version and any path below it. The agent needs this because several endpoints can share an
-/// address.
+/// True if a canonical path belongs to this service: a version and any path below it. The agent selects the endpoint by this check, because several
+/// endpoints can share an address.
 pub fn claims(path: &str) -> bool {
     below_version(path).is_some()
 }

@@ -38,7 +38,7 @@ pub fn role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName
     frame.end(out, &[role.as_str().as_bytes()]);
 }
 
-/// Writes the document of a role. The response forbids caches to store it.
+/// Writes the document of a role. The response has `Cache-Control: no-store`.
 pub fn document(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -87,7 +87,7 @@ pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText
     frame.end(out, &[known.body.as_bytes()]);
 }
 
-/// Writes a refusal of this dialect or of another component, with the id that the agent's log has for the request.
+/// Writes a refusal, with the id of the request in the agent's log. The refusal can come from this module or from another part of the agent.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     let allow: &[u8] =
         if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
