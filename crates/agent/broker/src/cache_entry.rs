@@ -49,8 +49,8 @@ pub(crate) struct CacheEntry<X: TokenExchange> {
     pub(crate) floor: Duration,
     notices: ScheduleSender<X>,
     lease: ArcSwapOption<Lease<X::Credential>>,
-    /// The time, in nanoseconds, from which a request triggers a new fetch although the cached lease is valid. It is `u64::MAX` if no request must
-    /// trigger such a fetch.
+    /// The time, in nanoseconds, from which a request triggers a new fetch although the cached lease is valid. It is `u64::MAX` if requests can use
+    /// the lease until it expires.
     fresh_until: AtomicU64,
     used: AtomicU64,
     landings: Arc<FetchResults>,
@@ -73,7 +73,7 @@ struct FetchState {
 }
 
 impl FetchState {
-    /// Returns the start of this pod's wait for the fetch. If the pod does not wait yet, this records `now` as the start.
+    /// Returns the start of this pod's wait for the fetch. If the pod does not wait yet, the function records `now` as the start.
     /// Each pod has its own start. Otherwise a pod that joins a fetch late would have less time to wait than the first pod.
     fn waits_since(&mut self, asker: RequesterId, now: Moment) -> Moment {
         if let Some((_, since)) = self.waits.iter().find(|(waiting, _)| *waiting == asker) {
@@ -225,7 +225,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         wait
     }
 
-    /// Ends a fetch that made no call. This caches no failure, because the cloud refused nothing.
+    /// Ends a fetch that made no call. The function caches no failure, because the cloud refused nothing.
     pub(crate) fn give_up(&self) {
         let mut flight = self.fetch_state();
         self.allow_stale();

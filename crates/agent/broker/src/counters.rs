@@ -119,7 +119,7 @@ impl BrokerCounters {
         self.responses_below_floor.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of times that a cloud refused a requested lifetime and then granted a shorter one.
+    /// Returns the number of times that a cloud refused a requested lifetime and then granted a shorter lifetime.
     pub fn lifetime_reductions_total(&self) -> u64 {
         self.lifetime_reductions.load(Ordering::Relaxed)
     }

@@ -69,7 +69,7 @@ impl ExchangeFault {
     }
 
     /// Returns the time for which the agent caches a failure. In this time, a pod's retries cause no call to the cloud.
-    /// It is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. The short times match Go's clients, which pause for 1 to 5 s
+    /// It is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. The short times match Go's clients, which pause 1 to 5 s
     /// between tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::uses_backoff`]).
     pub fn negative_cache_ttl(self) -> Duration {
         Duration::from_secs(match self {

@@ -18,7 +18,7 @@ use crate::limiter::QueueTicket;
 use crate::principal::Principal;
 use crate::throttle_key::ThrottleKey;
 
-/// One fetch. It publishes a result even if its task is dropped, so that no request waits in vain.
+/// One fetch. It publishes a result even if its task is dropped, so that no request waits for a result that never comes.
 pub(crate) struct FetchTask<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
     slot: Weak<CacheEntry<X>>,

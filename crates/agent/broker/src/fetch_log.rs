@@ -1,5 +1,5 @@
-//! The log lines of the broker, which contain no credential. Their rate is limited, because pods determine how many lines the
-//! broker writes, and all programs of the node share the disk of the log.
+//! The log lines of the broker, which contain no credential. The broker limits their rate, because pods could otherwise cause any number of lines,
+//! and all programs of the node share the disk of the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

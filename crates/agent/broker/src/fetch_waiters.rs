@@ -105,7 +105,7 @@ impl FetchWaiter {
         let _ = self.landings.wait_for(|_| None::<()>).await;
     }
 
-    /// Waits until the fetch ends, and returns the fetch's error if it failed. If the cache entry is dropped, this returns `Ok`.
+    /// Waits until the fetch ends, and returns the fetch's error if it failed. If the cache entry is dropped, the function returns `Ok`.
     pub(crate) async fn wait(self) -> Result<(), ExchangeError> {
         let after = self.after;
         let landed = |landed: &LastFetch| (landed.number > after).then(|| landed.error.clone());

@@ -28,8 +28,8 @@ impl<X: TokenExchange> BrokerState<X> {
     }
 
     /// Returns the cache entry's lease for a request that arrived at `came`, and fetches a lease if necessary.
-    /// If the cached lease is valid but not fresh enough, this fetches a new lease. If that fetch fails or is late, the request
-    /// gets the old lease. The error states why the request gets no lease.
+    /// If the cached lease is valid but not fresh enough, the function fetches a new lease. If that fetch fails or is late, the request gets the old
+    /// lease. The error states why the request gets no lease.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         slot: Arc<CacheEntry<X>>,

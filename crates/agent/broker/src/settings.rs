@@ -9,7 +9,7 @@ use seawall_core::Floor;
 pub struct BrokerSettings {
     /// The least remaining lifetime of credentials in responses, and the remaining lifetime at which renewal starts.
     pub floor: Floor,
-    /// The maximum number of cached credentials of one pod. Above it, the broker evicts the least recently used credential.
+    /// The maximum number of cached credentials of one pod. To cache one more, the broker evicts the least recently used credential.
     /// A pod can request any number of different scopes and audiences, but a normal pod uses only a few.
     pub principals_per_pod: usize,
     /// The sustained rate at which one pod can request credentials that are not cached, per second. Requests for cached credentials

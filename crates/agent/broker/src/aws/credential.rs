@@ -53,7 +53,7 @@ const TOKEN: usize = 16 * 1024;
 const ARN: usize = 2048;
 
 impl AwsCredential {
-    /// Checks credentials. This truncates the expiry time to whole seconds, so the stated time is never too late.
+    /// Checks credentials. The function truncates the expiry time to whole seconds, so responses never state a later time than AWS.
     ///
     /// # Errors
     /// The credentials lack a part, are too long, or contain characters that need escapes.

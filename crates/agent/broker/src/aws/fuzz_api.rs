@@ -23,7 +23,7 @@ pub fn session(action: &str, body: &[u8]) -> Result<AwsCredentialParts, Exchange
 /// Parses the body of a successful EKS Auth response to a request for `shop/cart`.
 ///
 /// # Errors
-/// The body is not such a response, or it is for another ServiceAccount ([`crate::ExchangeFault::ExchangeRejected`]).
+/// The body is not a response of EKS Auth, or the response is for another ServiceAccount ([`crate::ExchangeFault::ExchangeRejected`]).
 pub fn pod_identity(body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
     response_parser::pod_identity(STEP, body, &workload)

@@ -7,7 +7,7 @@
 //! response is an [`ExchangeError`] that names the call. The agent caches an intermediate session only if the node's own keys
 //! created it (`signing_key_cache`).
 //!
-//! This module knows neither pods nor their requests and annotations. The crate `clouds` decides which pod gets which role.
+//! This module does not know pods, their requests or their annotations. The crate `clouds` decides which pod gets which role.
 
 mod assume_role;
 mod config_error;

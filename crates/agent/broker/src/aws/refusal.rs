@@ -215,9 +215,9 @@ impl ProviderError {
     }
 
     /// Returns the fault of a rejected token.
-    /// Usually a retry can succeed: another pod of the same ServiceAccount may have a token that STS accepts, and this pod may soon
-    /// get one. aws-sdk-go-v2 retries, too (`credentials/stscreds/web_identity_provider.go`). If the message contains a text of
-    /// [`NOT_SET_UP`], STS accepts no token of this cluster, and an operator must act.
+    /// Usually a retry can succeed: another pod of the same ServiceAccount may have a token that STS accepts, and this pod may soon get a new token.
+    /// aws-sdk-go-v2 retries, too (`credentials/stscreds/web_identity_provider.go`). If the message contains a text of [`NOT_SET_UP`], STS accepts no
+    /// token of this cluster, and an operator must act.
     fn fault_of_a_token(&self) -> ExchangeFault {
         let message = self.message.to_ascii_lowercase();
         if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {

@@ -211,7 +211,7 @@ impl ClusterName {
 pub struct SessionDuration(Duration);
 
 impl SessionDuration {
-    /// A duration of one hour. Every role allows it, and it is the maximum for a role that another role assumes.
+    /// A duration of one hour. Every role allows this duration. For a role that another role assumes, it is the maximum.
     pub const HOUR: Self = Self(Duration::from_secs(3600));
 
     /// Checks a session duration, which is truncated to whole seconds.

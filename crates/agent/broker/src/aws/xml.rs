@@ -1,9 +1,8 @@
 //! Extracts texts from a small XML document by their paths.
 //!
-//! The parser is strict. The document must be well-formed UTF-8 with at most [`DEPTH`] levels of elements. The document must not
-//! have a DOCTYPE, so no entity expands. The parser ignores prefixes of names, because STS uses only one namespace. It skips
-//! attributes, and elements that the caller did not request. A requested element that occurs twice is an error, because choosing
-//! one of the two would be a guess.
+//! The parser is strict. The document must be well-formed UTF-8 with at most [`DEPTH`] levels of elements. The document must not have a DOCTYPE, so
+//! no entity expands. The parser ignores prefixes of names, because STS uses only one namespace. It skips attributes, and elements that the caller
+//! did not request. A requested element that occurs twice is an error, because the parser cannot know which of the two elements is meant.
 
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;

@@ -46,7 +46,7 @@ pub type GooglePrincipalView = crate::PrincipalView<GooglePrincipal>;
 /// The configuration of the exchange with Google.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoogleExchangeConfig {
-    /// The API that exchanges a Kubernetes token for a federated one.
+    /// The API that exchanges a Kubernetes token for a federated token.
     pub exchange: GoogleExchangeApi,
     /// The URL of STS: `https://sts.googleapis.com`, or http on loopback.
     /// For [`GoogleExchangeApi::IdentityBindingToken`] it is `https://securetoken.googleapis.com`.

@@ -1,8 +1,8 @@
 //! The container credentials endpoint of EKS: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
 //!
 //! This module only extracts the token and limits its length. The `clouds` crate checks the token's pod, audience and expiry time. The agent
-//! identifies the client by its connection, and not by the token. The endpoint's address is link-local, and the endpoint also checks the Host header
-//! against DNS rebinding: if an attacker's host name resolves to this address, a browser sends that name in the Host header.
+//! identifies the client by its connection, and not by the token. The endpoint's address is link-local. An attacker's host name can resolve to this
+//! address (DNS rebinding), and a browser then sends that name in the Host header. So the endpoint also checks the Host header.
 
 use std::net::IpAddr;
 

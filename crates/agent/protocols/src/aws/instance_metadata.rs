@@ -104,8 +104,8 @@ fn leaves(node: &InstanceMetadata) -> impl Iterator<Item = (&'static str, Cow<'s
 
 /// Returns the identity document if the region is known. The SDKs for Go and Java read the region from this document.
 ///
-/// Its members are those of the real document (EC2 user guide, "Instance identity documents for Amazon EC2 instances"). It has no
-/// signature, because the agent cannot create one.
+/// Its members are those of the real document (EC2 user guide, "Instance identity documents for Amazon EC2 instances"). The document has no
+/// signature, because the agent cannot create AWS's signature.
 fn identity_document(node: &InstanceMetadata) -> Option<String> {
     node.region.as_ref()?;
     let members = [

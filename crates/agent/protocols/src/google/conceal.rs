@@ -234,7 +234,8 @@ const CONCEALED_FAMILIES: [&str; 7] = [
 
 /// True if any name on the path is concealed, or if `identity` occurs below `service-accounts`.
 ///
-/// The rule ignores depth and version. At worst it conceals a user's key with such a name. A narrower rule could expose the node's secrets.
+/// The rule ignores depth and version. At worst the rule conceals a user's own key that has a concealed name. A narrower rule could expose the node's
+/// secrets.
 fn is_concealed(path: &CanonicalPath<'_>) -> bool {
     let mut in_accounts = false;
     path.segments().any(|name| {

@@ -13,8 +13,8 @@ use seawall_http::path::decode_percent;
 
 /// The longest time for which the agent holds a long poll.
 ///
-/// The real server holds a long poll without limit if the client sends no `timeout_sec`. With this limit, a client gets an early
-/// reply with unchanged content every five minutes. The protocol allows such replies.
+/// The real server holds a long poll without limit if the client sends no `timeout_sec`. With this limit, a client gets an early reply with unchanged
+/// content every five minutes. The protocol allows early replies.
 pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// The longest audience of an identity token, in characters. In practice audiences are URLs of services.

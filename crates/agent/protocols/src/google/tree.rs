@@ -41,7 +41,7 @@ pub(super) enum KeyStyle {
     Verbatim,
 }
 
-/// A leaf with its text form.
+/// A leaf: its value as text, and the JSON type of the value.
 #[derive(Debug)]
 pub(super) struct Leaf {
     form: LeafType,
