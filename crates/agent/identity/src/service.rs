@@ -292,10 +292,7 @@ impl IdentityService {
     /// list, or if the strategy does not read pods from the API server.
     pub fn unready_reason(&self) -> Option<String> {
         let cluster = self.cluster.as_ref()?;
-        (!cluster.pods().snapshot().is_complete()).then(|| {
-            let trouble = troubles(cluster).join("; ");
-            format!("the agent has not received this node's pods from the API server yet: {trouble}")
-        })
+        (!cluster.pods().snapshot().is_complete()).then(|| unready_text(&troubles(cluster)))
     }
 
     /// Returns the warnings for the operator about an agent that still serves.
@@ -347,6 +344,12 @@ fn is_long_enough(token: Duration, floor: Floor) -> bool {
     floor.is_reachable_with(token / 5)
 }
 
+/// Returns the reason why the agent is not ready, with these descriptions of interrupted watches. The list can be empty.
+fn unready_text(troubles: &[String]) -> String {
+    let fact = "the agent has not received this node's pods from the API server yet";
+    if troubles.is_empty() { fact.to_owned() } else { format!("{fact}: {}", troubles.join("; ")) }
+}
+
 /// Returns a description of each watch that is interrupted now.
 fn troubles(cluster: &ClusterClient) -> Vec<String> {
     let trouble = |watch: seawall_cluster::WatchHealth| {
@@ -392,6 +395,14 @@ mod tests {
             "who is answered in the drain is decided by it"
         );
         thread.end().unwrap();
+    }
+
+    #[test]
+    fn an_unready_reason_names_the_interrupted_watches_if_there_are_any() {
+        let fact = "the agent has not received this node's pods from the API server yet";
+        assert_eq!(unready_text(&[]), fact);
+        let troubles = ["pods: timeout".to_owned(), "nodes: timeout".to_owned()];
+        assert_eq!(unready_text(&troubles), format!("{fact}: pods: timeout; nodes: timeout"));
     }
 
     #[test]
