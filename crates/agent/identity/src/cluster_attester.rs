@@ -1,7 +1,7 @@
-//! Applies the configured attestation strategy to the cluster's view of pods.
+//! Connects the configured attestation strategy with the pods that the API server reports.
 //!
-//! The attestation strategies do not know the API server or the kernel's interfaces. This module gives the strategies the
-//! cluster's view of pods and the redirect's records. It makes no decisions.
+//! The attestation strategies know neither the API server nor the kernel's interfaces. This module gives them the reported pods and the redirect's
+//! records of connections.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 
 use super::redirect::KernelRecords;
 
-/// The configured attestation strategy with the cluster's view of pods.
+/// The configured attestation strategy with the pods that the API server reports.
 #[derive(Debug)]
 pub(crate) enum ClusterAttester {
     /// The `source-ip` strategy.
@@ -29,12 +29,12 @@ impl ClusterAttester {
         Self::SourceIp(Arc::new(SourceIpAttestation::new(AttesterPodView(pods))))
     }
 
-    /// Creates a `kernel` attester: it identifies pods by their reported addresses and by the kernel's records.
+    /// Creates a `kernel` attester: it identifies pods by their reported addresses and by the kernel's records of connections.
     pub(crate) fn by_kernel_records(pods: seawall_cluster::NodePods, records: KernelRecords) -> Self {
         Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView(pods), records)))
     }
 
-    /// Returns the addresses by which this pod is attested in one view; `None` for a pod that cannot be attested.
+    /// Returns the addresses by which the strategy identifies this pod, or `None` if it cannot identify the pod.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         match self {
             Self::SourceIp(way) => way.attested_addresses(pod),
@@ -42,7 +42,7 @@ impl ClusterAttester {
         }
     }
 
-    /// Returns the strategy as a shared trait object, for connections.
+    /// Returns the strategy as a shared trait object. The [pod resolver](super::pod_resolver) identifies pods with it.
     pub(crate) fn attestation(&self) -> Arc<dyn Attestation> {
         match self {
             Self::SourceIp(way) => way.clone(),
@@ -51,7 +51,7 @@ impl ClusterAttester {
     }
 }
 
-/// The cluster's view of pods in the form that attestation needs. Every method reads the latest snapshot.
+/// The pods that the API server reports, with the lookups that attestation needs. Each lookup reads the latest snapshot.
 #[derive(Debug)]
 pub(crate) struct AttesterPodView(seawall_cluster::NodePods);
 

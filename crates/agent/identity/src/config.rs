@@ -19,14 +19,14 @@ use super::redirect_target;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "strategy", rename_all = "kebab-case")]
 pub enum IdentityConfig {
-    /// Identifies pods by their addresses, as a file lists them.
+    /// Identifies pods by their source addresses, which a file lists.
     Static {
         /// The path of the identity file.
         file: PathBuf,
     },
-    /// Identifies pods by their addresses, as the API server reports them.
+    /// Identifies pods by their source addresses, which the API server reports.
     SourceIp(Box<ClusterIdentityConfig>),
-    /// Identifies pods by the addresses that the API server reports and by the kernel's records of their connections.
+    /// Identifies pods by their source addresses and by the kernel's records of which pod opened each connection.
     Kernel(Box<KernelIdentityConfig>),
     /// Does not identify clients: all clients get the same responses.
     Anyone,
@@ -42,7 +42,7 @@ impl IdentityConfig {
     }
 }
 
-/// The settings of strategies that read pods from the API server.
+/// The settings of the strategies `source-ip` and `kernel`, which read pods from the API server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIdentityConfig {
@@ -64,17 +64,17 @@ pub struct KernelIdentityConfig {
     /// The settings for reading pods from the API server.
     #[serde(flatten)]
     pub cluster: ClusterIdentityConfig,
-    /// The locations of the redirect's programs and of the pods' cgroups.
+    /// The paths of the redirect's eBPF programs and of the pods' cgroups.
     pub redirect: RedirectConfig,
-    /// The agent's own pod.
+    /// The UID of the agent's own pod.
     #[serde(skip)]
     pub own: PodUid,
-    /// The node's address, for listeners on all addresses.
+    /// The node's address, at which pods reach a listener on all addresses (`0.0.0.0` or `::`).
     #[serde(skip)]
     pub node: Option<IpAddr>,
 }
 
-/// The locations of the redirect's programs and of the pods' cgroups, as this process sees them.
+/// The paths at which this process finds the redirect's eBPF programs and the pods' cgroups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RedirectConfig {
@@ -82,7 +82,7 @@ pub struct RedirectConfig {
     pub bpffs: PathBuf,
     /// The mount point of the cgroup tree.
     pub cgroup_root: PathBuf,
-    /// The path of the pods' cgroup below the tree's root; `None` searches the usual locations.
+    /// The path of the pods' cgroup below `cgroup_root`. If it is `None`, the agent searches the usual paths.
     pub kubepods_cgroup: Option<PathBuf>,
 }
 
@@ -112,7 +112,8 @@ impl StrategyName {
 }
 
 impl IdentityConfig {
-    /// Reads the section. `downward` provides missing values. `listen` contains each listener with its dialects.
+    /// Reads the section. `downward` provides the values that differ between nodes, such as the node's name. `listen` contains each listener with its
+    /// dialects.
     pub fn read(
         root: &DocumentTable<'_>,
         clouds: &CloudsConfig,
@@ -124,12 +125,12 @@ impl IdentityConfig {
         let strategy = table.key("strategy");
         let wanted = strategy.text("static, source-ip, kernel or anyone", StrategyName::read);
         let file = table.key("file").text("the path of the identity file", |t| path(t, base));
-        // Read all sections, even those that the strategy does not use, so that `check` reports every mistake.
+        // Read the keys of all strategies, even of strategies that are off, so that `check` reports every mistake.
         let cluster = ClusterIdentityConfig::read(&table, base, downward, wanted);
         let redirect = RedirectConfig::read(&table.key("redirect").table());
         match (wanted, cluster) {
             (Some(StrategyName::Anyone), _) => {
-                // The agent must identify a pod to give it credentials; there is no default pod.
+                // The agent must identify a pod before it gives credentials, and `anyone` identifies no pod.
                 if clouds.needs_pod_identity() {
                     strategy.reject(
                         "static, source-ip or kernel, because the agent gives credentials only to pods that it identifies",
@@ -141,13 +142,13 @@ impl IdentityConfig {
             (Some(StrategyName::Kernel), Some(cluster)) => Self::Kernel(Box::new(
                 KernelIdentityConfig::read(root, &strategy, cluster, redirect, listen, downward),
             )),
-            // A missing node name has already been reported as a mistake.
+            // The strategy is `static`, or a mistake is recorded already (such as a missing node name) and no code uses this value.
             _ => Self::Static { file: file.unwrap_or_else(|| base.join("pods.yaml")) },
         }
     }
 }
 
-/// The shortest lifetime that the API server accepts (kubernetes, pkg/apis/authentication/validation).
+/// The shortest lifetime of a token that the API server accepts (kubernetes, pkg/apis/authentication/validation).
 const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
 
 impl ClusterIdentityConfig {
@@ -194,7 +195,7 @@ impl KernelIdentityConfig {
                 DownwardApi::POD
             ));
         }
-        // A listener with port 0 gets its port later, so port 1 stands in for it here.
+        // The kernel chooses a port for port 0 later. Until then, port 1 replaces port 0, because `AgentAddress` cannot hold port 0.
         let spoken = listen.iter().map(|(address, dialects)| {
             let port = address.port().max(1);
             (SocketAddr::new(address.ip(), port), *dialects)
@@ -226,7 +227,7 @@ impl RedirectConfig {
     }
 }
 
-/// Accepts a qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.
+/// Returns the text if it is a qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.
 fn taint_key(text: &str) -> Option<String> {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);

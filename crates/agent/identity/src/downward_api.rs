@@ -6,14 +6,14 @@ use std::net::IpAddr;
 
 use seawall_core::PodUid;
 
-/// The node's name and address and the UID of the agent's own pod. A value is `None` if the pod's manifest does not pass it.
+/// The node's name and address and the UID of the agent's own pod. A value is `None` if the agent's manifest does not set its environment variable.
 #[derive(Clone, Debug, Default)]
 pub struct DownwardApi {
-    /// The value of `spec.nodeName`.
+    /// The node's name: `spec.nodeName` of the agent's pod.
     pub node: Option<String>,
-    /// The value of `status.hostIP`.
+    /// The node's address: `status.hostIP` of the agent's pod.
     pub address: Option<IpAddr>,
-    /// The value of `metadata.uid`.
+    /// The UID of the agent's own pod: its `metadata.uid`.
     pub pod: Option<PodUid>,
 }
 
@@ -35,7 +35,7 @@ impl DownwardApi {
         }
     }
 
-    /// Returns the UID of the agent's own pod, if the manifest passes it.
+    /// Returns the UID of the agent's own pod, if the agent's manifest sets the environment variable.
     pub fn own_pod(&self) -> Option<&PodUid> {
         self.pod.as_ref()
     }
@@ -43,7 +43,7 @@ impl DownwardApi {
     /// Replaces missing values by placeholders. Use this to check a configuration outside a pod, where the variables are not
     /// set.
     pub fn or_placeholders(self) -> Self {
-        // The address is reserved for documentation (RFC 5737).
+        // This address is reserved for documentation (RFC 5737), so no node has it.
         const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
         Self {
             node: self.node.or_else(|| Some("node".into())),

@@ -1,25 +1,24 @@
 //! Swaps the entitlements of all pods when the configuration changes, so that no request sees half of the change.
 //!
-//! Each traffic thread has its own dialects, but the pods' entitlements are in the registry, so the agent cannot replace both
-//! at the same moment. A request that meets the dialects of one configuration and the entitlements of the other could get what
-//! neither configuration allows. For example, if the old configuration conceals pods and the new one federates them, such a
-//! request could get the node's own credentials. So the swap has an intermediate state:
+//! Each traffic thread has its own dialects, but the pods' entitlements are in the registry, so the agent cannot replace both at the same moment. A
+//! request that meets the dialects of one configuration and the entitlements of the other could get what one of them forbids. For example, after a
+//! change from Google's mode `conceal` to `federate`, a pod with its old entitlement could still get the node's own credentials. So the swap has an
+//! intermediate state:
 //!
 //! 1. The pods' entitlements at the changed clouds become *undecided*. A request to these clouds waits, just as it waits while
 //!    the API server has not reported all data about a pod.
 //! 2. Every traffic thread replaces its dialects by those of the new configuration.
 //! 3. The pods get the entitlements of the new configuration.
 //!
-//! After the first step, the agent answers no new request by the old configuration, not even on a kept-alive connection. The
-//! threads' caches of repeated requests ([`seawall_server::repeated_request_cache`]) do not answer by the old configuration
-//! either. Each lookup checks the pod's entitlements, and step 2 removes the dialects to which the entries belong. The swap
-//! takes about as long as a message to each thread.
+//! After the first step, the agent answers no new request by the old configuration, not even on a kept-alive connection. The threads' caches of
+//! repeated requests ([`seawall_server::repeated_request_cache`]) do not answer by the old configuration either. Each lookup in such a cache checks
+//! the pod's entitlements, and step 2 removes the dialects to which the cache entries belong. The swap takes about as long as a message to each
+//! thread.
 //!
-//! The slow work happens before the swap ([`SwapCommand::Prepare`]). While the old configuration is still in force, the agent
-//! fetches the credentials that pods hold now and that the new configuration needs to fetch again.
+//! The slow work happens before the swap ([`SwapCommand::Prepare`]). While the old configuration is still in force, the agent fetches new credentials
+//! for pods whose present credentials the new configuration cannot reuse, for example because it names another STS.
 //!
-//! The agent's `reload` sends the commands. The task with the [`EntitlementStore`], the only writer of entitlements, executes
-//! them. This module knows no cloud and no file.
+//! The agent's module `reload` sends the commands. The task with the [`EntitlementStore`], the only writer of entitlements, executes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,13 +36,13 @@ pub type SwapCommands = mpsc::Receiver<SwapCommand>;
 /// A command to the entitlement store.
 #[derive(Debug)]
 pub enum SwapCommand {
-    /// Computes the pods' entitlements at these clouds, and returns the credentials to fetch for them.
+    /// Computes the pods' entitlements under a new configuration, and returns the tasks that fetch credentials for them.
     Prepare(Arc<Clouds>, oneshot::Sender<RefetchTasks>),
     /// Replaces the pods' entitlements, in the steps of [`EntitlementSwap`].
     Swap(EntitlementSwap),
 }
 
-/// The credentials to fetch before a swap.
+/// The tasks that fetch credentials before a swap.
 pub struct RefetchTasks(pub Vec<RefetchTask>);
 
 impl std::fmt::Debug for RefetchTasks {
@@ -52,7 +51,7 @@ impl std::fmt::Debug for RefetchTasks {
     }
 }
 
-/// The clouds of a swap and the signals for its steps.
+/// The clouds of the new configuration, and the signals between the steps of a swap.
 #[derive(Debug)]
 pub struct EntitlementSwap {
     /// The clouds of the new configuration.
@@ -76,7 +75,7 @@ pub(crate) trait EntitlementStore {
     /// entitlements.
     fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements;
 
-    /// Wakes requests that wait for a pod.
+    /// Wakes requests that wait for the identification of their pod or for its entitlements.
     fn wake(&self);
 }
 
@@ -94,11 +93,11 @@ pub(crate) struct EntitlementSwapper {
 pub(crate) enum SwapStep {
     /// A command has arrived.
     Execute(SwapCommand),
-    /// The threads have replaced their dialects or failed to. True if every thread uses the new configuration.
+    /// The traffic threads have replaced their dialects, or the agent abandoned the swap. True if every thread uses the new configuration.
     Finish(bool),
 }
 
-/// A swap that waits for the threads.
+/// A swap that waits until every traffic thread has replaced its dialects.
 #[derive(Debug)]
 struct OpenSwap {
     clouds: Arc<Clouds>,
@@ -120,7 +119,7 @@ impl EntitlementSwapper {
         Self { commands, prepared: BTreeMap::new(), open: None }
     }
 
-    /// Waits for the next step; `None` if no command can come any more. Dropping the future loses nothing.
+    /// Waits for the next step. Returns `None` if the sender of commands is gone. A caller can drop the future without losing a command.
     pub(crate) async fn next_step(&mut self) -> Option<SwapStep> {
         match &mut self.open {
             Some(swap) => Some(SwapStep::Finish((&mut swap.dialects_replaced).await.is_ok())),
@@ -202,7 +201,7 @@ impl EntitlementSwapper {
     fn finish(&mut self, is_replaced: bool, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
         let OpenSwap { clouds, completion_sender, mut pods, .. } = self.open.take()?;
         for caller in store.callers() {
-            // Every known pod has an entry. A pod without an entry would keep no entitlements at the changed clouds.
+            // `pods` has an entry for every known pod. Without an entry, a pod would stay without entitlements at the changed clouds.
             if let Some(PodSwap { before, next }) = pods.remove(&caller.pod.uid) {
                 caller.replace_entitlements(if is_replaced { next } else { before });
             }
@@ -256,7 +255,8 @@ mod tests {
         world.pod().entitlements().describe(world.clock.now())["google"]["status"].clone()
     }
 
-    /// Returns the entitlements in the middle of a swap. `is_spoken` says if the threads take the new configuration.
+    /// Runs a swap. Returns the pod's entitlements in the middle of the swap, and true if the new configuration took effect. `is_spoken` says if the
+    /// threads use the new configuration.
     async fn change(world: &PodFixture, to: &str, is_spoken: bool) -> (Entitlements, bool) {
         let (clouds, changed) = world.with_config(to);
         let ((closed, is_closed), (spoken, told)) = (oneshot::channel(), oneshot::channel());

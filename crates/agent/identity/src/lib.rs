@@ -1,8 +1,8 @@
-//! Identifies the pod at the other end of a connection, and keeps the entitlements of each pod current.
+//! Identifies the pod at the other end of a connection, and keeps each pod's entitlements (what it may get from each cloud) current.
 //!
-//! This crate starts the configured identity strategy. It keeps the registry of pods, and updates their entitlements when the
-//! cluster or the configuration changes. For the server, it finds the pod that opened a connection. The clouds decide what a
-//! pod gets.
+//! This crate starts the configured identity strategy: `static`, `source-ip`, `kernel` or `anyone`. It keeps a registry of pods, and updates their
+//! entitlements when a pod, its annotations or the configuration changes. When the server accepts a connection, this crate finds the pod that opened
+//! the connection. The crate `clouds` decides what a pod gets.
 
 mod attestation;
 mod cluster_attester;

@@ -1,10 +1,10 @@
 //! Holds the known pods, by their UIDs.
 //!
-//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud.
-//! [`crate::reconcile`] replaces the entitlements when the cluster changes. The registry does not know how pods are attested:
-//! it only stores the [basis](seawall_core::attestation::AttestedAddresses) of each pod, the addresses by which the pod was
-//! attested. If a pod is deleted or its basis changes, the agent closes the pod's entry for good and attests later connections
-//! again. [`crate::pod_resolver`] and the dialects read the registry.
+//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud. [`crate::reconcile`] replaces the
+//! entitlements when a pod, its annotations or the configuration changes. The registry does not know how pods are attested: it only stores the
+//! [basis](seawall_core::attestation::AttestedAddresses) of each pod, the addresses by which the pod was attested. If a pod is deleted or its basis
+//! changes, the reconciler closes all connections of the pod's entry, and no new connection uses that entry. [`crate::pod_resolver`] reads the
+//! registry.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 /// The known pods. Only one task replaces them, and readers take no lock.
 #[derive(Debug, Default)]
 pub(crate) struct PodRegistry {
-    /// The pods, sorted by UID. A map would be three times as large, and two copies exist during each replacement.
+    /// The pods, sorted by UID. A map would be three times as large, and two copies of it exist during each replacement.
     pods: ArcSwap<Box<[Arc<PodEntry>]>>,
     versions: watch::Sender<u64>,
 }
@@ -36,7 +36,8 @@ impl PodRegistry {
         self.pods.load().to_vec()
     }
 
-    /// Replaces all pods by the given pods, which must be sorted by UID. Wakes requests that wait for a pod.
+    /// Replaces all pods by the given pods, which must be sorted by UID. Wakes requests that wait for the identification of their pod or for its
+    /// entitlements.
     pub(crate) fn publish(&self, pods: Box<[Arc<PodEntry>]>) {
         debug_assert!(
             pods.is_sorted_by_key(|caller| caller.pod.uid.0.clone()),

@@ -1,9 +1,9 @@
 //! Identifies the client of a connection once, when the server accepts the connection.
 //!
-//! The configured attestation strategy returns a UID, and the resolver finds the pod with that UID in the [`PodRegistry`]. If
-//! the strategy rejects the client, the agent refuses every request. If the client is not identified yet
-//! ([`seawall_server::client::Client::Unidentified`]), a request waits for a short time ([`ClientResolver::wait_for_pod`])
-//! before the agent refuses it. A request also waits while the pod's entitlements at the requested cloud are undecided.
+//! The configured attestation strategy returns a UID, and the resolver finds the pod with that UID in the [`PodRegistry`]. If the strategy rejects
+//! the client, the agent refuses every request on that connection. If the client is not identified yet
+//! ([`seawall_server::client::Client::Unidentified`]), a request waits for a short time ([`ClientResolver::wait_for_pod`]) before the agent refuses
+//! it. A request also waits while the pod's entitlements at the requested cloud are undecided.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use seawall_server::client::ClientResolver;
 
 use super::pod_registry::PodRegistry;
 
-/// The source address of the agent's self-probe, while the probe runs. The probe writes the address; the resolver reads it for
-/// each connection.
+/// The source address of the readiness probe, which is a request that the agent sends to itself. `None` while no probe runs. The probe writes the
+/// address, and the resolver compares it with the source address of each connection.
 pub type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
 
 /// Resolves connections to pods. The traffic threads share it.
@@ -37,7 +37,7 @@ enum ResolverMode {
     Nobody,
 }
 
-/// The status is 403 and not 503: with `static` identity a retry changes nothing, and SDKs retry a 503.
+/// The status is 403, because SDKs retry a 503. With `static` identity a retry changes nothing: the agent reads the identity file only at its start.
 const UNKNOWN_CLIENT: Refusal = Refusal::new(
     403,
     "unknown_client",
@@ -71,7 +71,7 @@ const NO_CONNECTION_RECORD: Refusal = Refusal::new(
 const AMBIGUOUS: Refusal = Refusal::new(
     503,
     "ambiguous_address",
-    "More than one live pod has this source address, so the agent cannot tell which pod asks; try again shortly.",
+    "More than one live pod has this source address, so the agent cannot tell which of them sent the request; try again shortly.",
 );
 
 const HOST_NETWORK: Refusal = Refusal::new(
@@ -119,8 +119,7 @@ impl PodResolver {
         by.addresses(&pod.basis)
     }
 
-    /// Returns the attested pod if its entitlements at this cloud are decided. Undecided entitlements at other clouds do not
-    /// matter.
+    /// Returns the pod with this UID, if its addresses cover this connection and its entitlement to this cloud is decided.
     fn find_decided(
         &self,
         uid: &PodUid,
@@ -130,8 +129,8 @@ impl PodResolver {
         self.find(uid, ends).filter(|pod| !pod.entitlements().is_pending(cloud))
     }
 
-    /// Returns the attested pod from the registry, if the pod's stored basis covers this connection. The registry may be slightly
-    /// older than the view that attestation used.
+    /// Returns the pod with this UID, if the addresses by which it was attested cover this connection. The check is needed, because the registry can
+    /// be slightly older than the view of pods from which attestation took the UID.
     fn find(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
@@ -142,8 +141,8 @@ impl PodResolver {
 impl ClientResolver<PodEntry> for PodResolver {
     /// Identifies the client at the other end of a connection.
     ///
-    /// The probe is recognised by its address *and* port. The probe's socket owns both while the probe runs, so no other socket
-    /// on this node can use them towards the same listener.
+    /// The resolver recognises the readiness probe by its source address *and* port. The probe's socket owns both while the probe runs, so no other
+    /// socket on this node can use them towards the same listener.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> PodClient {
         let peer = ends.peer;
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
@@ -167,7 +166,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         self.find(&by.guess(ends).ok()?, ends)
     }
 
-    /// Returns the pod as soon as attestation proves it, if the pod's entitlements at this cloud are decided.
+    /// Waits until attestation identifies the pod, and returns the pod if its entitlement to this cloud is decided.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -180,8 +179,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         })
     }
 
-    /// Waits for a proven pod whose entitlements at this cloud are decided, and returns it. If that never happens, the future
-    /// never ends.
+    /// Waits until the pod is identified and its entitlement to this cloud is decided, and returns the pod. This wait has no time limit.
     fn wait_for_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -193,8 +191,8 @@ impl ClientResolver<PodEntry> for PodResolver {
             };
             let mut versions = roster.subscribe_versions();
             loop {
-                // Subscribe to both kinds of change before `attest_pod`, so that no change is missed. The registry's writer
-                // replaces the entitlements before it sends the new version.
+                // Subscribe to changes of the attestation and of the registry before `attest_pod`, so that no change is missed. The registry's writer
+                // replaces a pod's entitlements before it publishes a new version, so a new version also announces new entitlements.
                 let change = by.wait_for_change();
                 versions.borrow_and_update();
                 if let Some(pod) = self.attest_pod(ends, cloud).await {
@@ -202,7 +200,7 @@ impl ClientResolver<PodEntry> for PodResolver {
                 }
                 tokio::select! {
                     () = change => {}
-                    // If the registry's writer has ended, only attestation can still change the result.
+                    // If the registry's writer has ended, this branch is off, and only a change of the attestation ends the wait.
                     Ok(()) = versions.changed() => {}
                 }
             }

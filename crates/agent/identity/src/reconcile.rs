@@ -1,11 +1,10 @@
 //! Keeps the pods' entitlements in step with the cluster: the only writer of the [`PodRegistry`].
 //!
-//! The reconciler runs on the cluster thread together with the watches. It updates the registry after each snapshot and
-//! whenever a new configuration replaces the present one ([`super::entitlement_swap`]). It also follows the cluster while the
-//! traffic threads switch to a new configuration. It sends no requests. Each cloud decides the entitlements of a new pod and
-//! prefetches the credentials that the cloud's libraries request first. If a pod is gone or its attested addresses changed, the
-//! reconciler closes the pod's connections. If the pod is gone, the reconciler also drops the pod's leases. It does not
-//! register pods that attestation can never name, and these pods never get credentials.
+//! The reconciler runs on the cluster thread together with the watches. It updates the registry after each snapshot of the node's pods and whenever a
+//! new configuration replaces the present one ([`super::entitlement_swap`]). It also applies snapshots while the traffic threads switch to a new
+//! configuration. It sends no requests. Each cloud decides the entitlements of a new pod and prefetches the credentials that the cloud's libraries
+//! request first. If a pod is gone or its attested addresses changed, the reconciler closes the pod's connections. If the pod is gone, the reconciler
+//! also drops the pod's leases. It does not register pods that attestation can never identify, and these pods never get credentials.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use super::cluster_attester::ClusterAttester;
 use super::entitlement_swap::{EntitlementStore, EntitlementSwapper, SwapCommands};
 use super::pod_registry::PodRegistry;
 
-/// Follows the cluster's snapshots and updates the registry.
+/// Updates the registry after each snapshot of the node's pods.
 #[derive(Debug)]
 pub(crate) struct PodReconciler {
     cluster: Arc<ClusterClient>,
@@ -49,7 +48,7 @@ impl PodReconciler {
         Self { cluster, roster, clouds, attestation, known: Vec::new() }
     }
 
-    /// Runs until the future is dropped, and executes the commands that arrive.
+    /// Applies snapshots and executes the commands that arrive, until the future is dropped.
     pub(crate) async fn run(mut self, commands: SwapCommands) {
         let mut swapper = EntitlementSwapper::new(commands);
         let pods = self.cluster.pods();
@@ -78,7 +77,8 @@ impl PodReconciler {
             .map(|(record, basis)| self.entry(find(&before, &record.pod.uid), record, basis, swapper))
             .collect();
         swapper.retain(|uid| find(&self.known, uid).is_some());
-        // Publish before closing, because a pod whose connections end connects again at once and must find its new entry.
+        // Publish the new entries before closing connections. A client whose connection is closed connects again at once, and the resolver must then
+        // find the pod's new entry.
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
             match find(&self.known, &was.record.pod.uid) {
@@ -119,7 +119,7 @@ impl PodReconciler {
         KnownPod { record: record.clone(), caller }
     }
 
-    /// Returns the addresses by which this pod is attested in this view; `None` if the pod cannot be attested.
+    /// Returns the addresses by which this pod is attested in this snapshot, or `None` if the pod cannot be attested.
     fn basis(&self, snapshot: &PodSnapshot, record: &PodRecord) -> Option<AttestedAddresses> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);

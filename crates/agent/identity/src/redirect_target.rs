@@ -1,4 +1,4 @@
-//! Chooses the agent's listeners to which the redirect sends captured connections. Does no I/O.
+//! Chooses the listeners to which the redirect sends the connections that it captures from pods. Does no I/O.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
@@ -9,13 +9,14 @@ use seawall_redirect::AgentAddress;
 
 type Listener<'a> = (SocketAddr, &'a [DialectName]);
 
-/// Returns the agent's address for the redirect's programs: the first suitable listener for each endpoint.
+/// Returns the agent's addresses and ports to which the redirect sends connections.
 ///
-/// The result has at most one address of each IP family. Each endpoint has one port, which is the same in both families. For a
-/// listener on all addresses (`0.0.0.0` or `::`), the result has the address `node`.
+/// For each endpoint (metadata, container credentials), the result has the port of the first listener that pods can reach and that serves the
+/// endpoint. The result has at most one address of each IP family, and an endpoint's port is the same in both families. For a listener on all
+/// addresses (`0.0.0.0` or `::`), the result has the address `node`.
 ///
 /// # Errors
-/// Pods cannot reach any of the listeners, or the listeners of the endpoints have different addresses.
+/// Pods cannot reach any listener, or the listeners of the two endpoints have different addresses.
 pub(crate) fn agent_address<'a>(
     spoken: impl IntoIterator<Item = Listener<'a>>,
     node: Option<IpAddr>,
@@ -52,11 +53,11 @@ fn answers(dialects: &[DialectName], endpoint: MetadataEndpoint) -> bool {
     dialects.iter().any(|dialect| dialect.endpoint() == endpoint)
 }
 
-/// Returns the address at which a pod reaches a listener. `None` for loopback, because a pod's loopback is the pod itself.
+/// Returns the address at which a pod reaches a listener. `None` for loopback, because a pod's connection to loopback stays inside the pod.
 fn reachable(at: SocketAddr, node: Option<IpAddr>) -> Option<SocketAddr> {
     let ip = at.ip().to_canonical();
     if ip.is_unspecified() {
-        // An IPv6 listener accepts both families.
+        // A listener on `::` accepts IPv4 and IPv6. A listener on `0.0.0.0` accepts only IPv4, so the node's address must be IPv4.
         let node = node.filter(|node| at.is_ipv6() || node.is_ipv4())?;
         return Some(SocketAddr::new(node, at.port()));
     }

@@ -1,4 +1,5 @@
-//! Starts the configured identity strategy: the [`PodResolver`] for connections, and the tasks that keep its pods current.
+//! Starts the configured identity strategy: the [`PodResolver`], which finds a connection's pod, and the tasks that keep the agent's data about pods
+//! current.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,12 +41,12 @@ enum Kind {
 #[derive(Clone, Debug)]
 enum ClusterStrategy {
     SourceIp,
-    /// The `kernel` strategy. Its records are `None` until the process opens them ([`IdentityStrategy::with_kernel_records`]).
+    /// The `kernel` strategy, with the kernel's records of connections. They are `None` until [`IdentityStrategy::with_kernel_records`] adds them.
     Kernel(Option<KernelRecords>),
 }
 
 impl ClusterStrategy {
-    /// Applies this strategy to the cluster's view of pods.
+    /// Creates this strategy's attester for the pods that the API server reports.
     fn over(self, pods: seawall_cluster::NodePods) -> anyhow::Result<ClusterAttester> {
         Ok(match self {
             Self::SourceIp => ClusterAttester::by_source_ip(pods),
@@ -58,7 +59,7 @@ impl ClusterStrategy {
 }
 
 impl IdentityStrategy {
-    /// Reads the files of the configured strategy. Starts nothing yet.
+    /// Reads the configured strategy, and the identity file if the strategy is `static`. [`Self::start`] starts the strategy later.
     ///
     /// # Errors
     /// The identity file cannot be read or has mistakes; the error lists every mistake.
@@ -98,7 +99,7 @@ impl IdentityStrategy {
         }
     }
 
-    /// Adds the kernel's records to the `kernel` strategy. Leaves other strategies unchanged.
+    /// Adds the kernel's records of connections to the `kernel` strategy. Leaves other strategies unchanged.
     pub fn with_kernel_records(self, records: Option<KernelRecords>) -> Self {
         match self.0 {
             Kind::Cluster(cluster, ClusterStrategy::Kernel(_)) => {
@@ -108,7 +109,7 @@ impl IdentityStrategy {
         }
     }
 
-    /// Starts the strategy. The watches run on a thread of their own; everything else runs on the control thread's runtime.
+    /// Starts the strategy. If it reads pods from the API server, the returned [`ClusterThread`] watches them. All other tasks run on `control`.
     ///
     /// # Errors
     /// The credentials for the API server cannot be read. An unreachable API server is not an error.
@@ -201,8 +202,8 @@ fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_clu
     }
 }
 
-/// The thread that runs the watches and the reconciler. The thread does nothing else, because the agent cannot decide a
-/// connection without it. If the thread ends, the agent ends.
+/// The thread that watches the API server and updates the registry of pods. The thread runs no other task, because a late update delays the
+/// identification of new pods. If the thread ends by itself, the agent ends.
 #[derive(Debug)]
 pub struct ClusterThread {
     end: Stopper,
@@ -227,7 +228,7 @@ impl ClusterThread {
         stopper: &Stopper,
         body: impl FnOnce(StopSignal) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
-        // The drain does not wait for this thread, because requests during the drain still need it.
+        // The drain does not wait for this thread, because the agent still needs the view of pods to answer requests during the drain.
         let (alive, _) = shutdown::thread_guards(1, stopper);
         let (end, ended) = shutdown::stop_channel();
         let body = move || {
@@ -295,7 +296,7 @@ impl IdentityService {
         (!cluster.pods().snapshot().is_complete()).then(|| unready_text(&troubles(cluster)))
     }
 
-    /// Returns the warnings for the operator about an agent that still serves.
+    /// Returns warnings for the operator: a token lifetime that is too short, and interrupted watches. The agent still serves requests.
     pub fn warnings(&self) -> Vec<String> {
         let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster {
@@ -304,8 +305,8 @@ impl IdentityService {
         remarks
     }
 
-    /// Returns the floor state of each cloud's credentials. The flag is true if the configuration can keep the credentials
-    /// above their floor.
+    /// Returns, for each cloud, whether its credentials stayed above their floor (their least remaining lifetime). The flag is true if
+    /// `identity.podTokenLifetime` is long enough to keep them above the floor.
     pub fn floors(&self) -> Vec<(FloorState, bool)> {
         let can_be_kept = |state: &FloorState| match (self.pod_token_lifetime, state.exchanged_min_lifetime) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
@@ -338,8 +339,9 @@ impl IdentityService {
 
 /// True if Kubernetes tokens live long enough to keep credentials above this floor.
 ///
-/// The agent renews a Kubernetes token when one fifth of its life is left, as the kubelet does. A cloud can end a credential
-/// together with the token that was exchanged for it.
+/// A cloud can let a credential expire together with the Kubernetes token that the agent exchanged for it. The agent renews a token when one fifth of
+/// its lifetime is left, as the kubelet does. A credential can therefore begin with only one fifth of `token`, and this time must be long enough for
+/// the floor.
 fn is_long_enough(token: Duration, floor: Floor) -> bool {
     floor.is_reachable_with(token / 5)
 }
@@ -392,7 +394,7 @@ mod tests {
         stopper.stop();
         assert!(
             stop.has_begun() && !thread.thread.is_finished(),
-            "who is answered in the drain is decided by it"
+            "the agent still needs the thread during the drain"
         );
         thread.end().unwrap();
     }

@@ -1,25 +1,24 @@
-//! Implements the `kernel` attestation: the kernel records the pod before a connection's first packet.
+//! Implements the `kernel` attestation: the kernel records which pod opens a connection, before the connection's first packet.
 //!
-//! Two sources must agree. The API server says which pod has the source address. The kernel's record says that a process of the
-//! same pod opened the connection. The agent looks the record up by that pod's cgroup and the connection's two ends.
+//! Two sources must name the same pod. The API server says which pod has the source address. The kernel's record says that a process of the same pod
+//! opened the connection. The agent looks the record up by that pod's cgroup and the connection's two ends.
 //!
 //! Neither source alone is enough:
 //!
 //! - A pod's address can be reused before the API server reports it.
-//! - A pod can create a network namespace in which it uses any address. Then its records can contain any addresses.
+//! - A pod can create a network namespace in which it uses any address. Then the records of that pod's connections can contain any address.
 //!
-//! But the records of a pod's connections are stored only under the pod's own cgroup. So the agent never takes a pod for the
-//! previous owner of its address, even if the API server reports the change late. For this reason, the view need not be proven
-//! current.
+//! But the kernel stores the records of a pod's connections only under the pod's own cgroup. If the API server still names the previous owner of an
+//! address, the agent finds no record under the previous owner's cgroup, and assigns the connection to no pod. So, unlike `source-ip`, this strategy
+//! needs no proof that the view of pods is current.
 //!
-//! Pods on the node's own network share the node's address. The kernel stores the records of their connections under the node.
-//! Only sockets in the node's own network namespace cause records under the node, and there two connections never have the same
-//! two ends at the same time. For these pods, the kernel's record names the pod, and the API server must list that pod as a
-//! hostNetwork pod.
+//! Pods on the node's own network share the node's address. The kernel stores the records of their connections under the node, and each record names
+//! the pod. Only sockets in the node's own network namespace cause such records, and in one namespace two connections never have the same two ends at
+//! the same time. The API server must list the pod in the record as a hostNetwork pod.
 //!
-//! The agent assigns a connection without a record to no pod. Either the record was evicted from a full table, the redirect did
-//! not capture the connection, or the client did not use a socket of the kernel. A record under another pod's cgroup proves
-//! nothing, even if no other record has these two ends. A flood of records can evict the true record.
+//! The agent assigns a connection without a record to no pod. A record is missing if it was evicted from a full table, if the redirect did not
+//! capture the connection, or if the client did not use a socket of the kernel. A record under another pod's cgroup proves nothing, even if no other
+//! record has these two ends, because a flood of records can evict the true record.
 //!
 //! This module does not know how the agent reads the kernel's records ([`ConnectionRecords`]) or where the pods come from
 //! ([`PodsByAddress`]).
@@ -43,7 +42,7 @@ pub(crate) struct SocketPair {
     pub(crate) local: SocketAddr,
 }
 
-/// The owner under which the kernel stores a record.
+/// The owner under which the kernel stores the record of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordOwner<'a> {
     /// A pod with its own network namespace.
@@ -54,10 +53,10 @@ pub(crate) enum RecordOwner<'a> {
 
 /// The kernel's records of newly opened connections.
 pub(crate) trait ConnectionRecords: Debug + Send + Sync {
-    /// Returns the pod that opened this connection, if this owner has a record of the connection.
+    /// Returns the pod that opened this connection, if the kernel has a record of the connection under this owner.
     fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid>;
 
-    /// Deletes the record. A record is valid for one connection.
+    /// Deletes the record of this connection, so that no later connection with the same two ends can use it.
     fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair);
 
     /// Counts a connection that comes from a pod's address but has no matching record. Called once per connection.
@@ -66,15 +65,15 @@ pub(crate) trait ConnectionRecords: Debug + Send + Sync {
 
 /// The cluster's view of pods, including pods on the node's network.
 pub(crate) trait PodLookup: PodsByAddress {
-    /// Returns the only pod that claims an address. Also returns a pod that ends while another pod may already have its
-    /// address; the kernel's record decides that case.
+    /// Returns the only pod that claims this address. If the pod is shutting down, another pod may already have the address; the kernel's record
+    /// decides that case.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
 
-    /// True if this is a live pod on the node's network.
+    /// True if the pod with this UID is alive and uses the node's network.
     fn is_host_network(&self, uid: &PodUid) -> bool;
 }
 
-/// Names pods by the source address together with the kernel's record.
+/// Identifies the pod of a connection by the source address and the kernel's record.
 #[derive(Debug)]
 pub(crate) struct KernelAttestation<P, N> {
     pods: P,
@@ -82,7 +81,7 @@ pub(crate) struct KernelAttestation<P, N> {
 }
 
 impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
-    /// Creates an attestation over this view and these records.
+    /// Creates the attestation from the pods that the API server reports and the kernel's records.
     pub(crate) fn new(pods: P, records: N) -> Self {
         Self { pods, records }
     }
@@ -102,7 +101,7 @@ impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
         let ip = pair.peer.ip();
         match self.pods.claimant_at(ip) {
             Some(uid) => Ok(uid),
-            // If `uid_at` names a pod here, the pod appeared between the two lookups.
+            // If `uid_at` returns a pod here, the pod appeared between the two lookups. It counts as unknown until the next attempt.
             None => Err(self.pods.uid_at(ip).err().unwrap_or(AddressLookupError::Absent).into()),
         }
     }
@@ -120,8 +119,10 @@ pub(crate) fn is_from_node(pair: SocketPair) -> bool {
 }
 
 impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
-    /// If a connection comes from the node's own address and has no record, rejects it, because the client is not in a pod. At another
-    /// address, a missing record leaves the verdict pending: the client may be a new pod that the API server has not reported yet.
+    /// Returns the pod if both sources name the same pod. Otherwise the verdict is pending or rejected.
+    ///
+    /// A connection from the node's own address without a record is rejected, because its client is not in a pod. Otherwise the verdict is pending:
+    /// for example, the client may be a new pod that the API server has not reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),
@@ -154,7 +155,8 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
         }
     }
 
-    /// True if the basis contains this source address. For a connection from the node's network, the basis must be empty.
+    /// True if the basis contains the connection's source address. For a connection from the node's network, the basis must be empty, because no
+    /// address identifies its pod.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         let is_the_nodes = connection_endpoints(ends).is_some_and(is_from_node);
         if is_the_nodes {
@@ -196,7 +198,7 @@ mod tests {
             self.claimant_at(address).ok_or(AddressLookupError::Absent)
         }
 
-        /// Always returns `false`, because kernel attestation must not depend on it.
+        /// Always returns `false`, because kernel attestation must not depend on a current view.
         fn is_current(&self) -> bool {
             false
         }

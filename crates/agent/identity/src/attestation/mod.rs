@@ -1,10 +1,9 @@
 //! Identifies the pod at the other end of a connection.
 //!
-//! Each attestation strategy has one file in this folder. A strategy returns an [`AttestationVerdict`] and the addresses on
-//! which the verdict is based. The configuration selects one strategy; the agent never falls back to another strategy. If the
-//! strategy does not know an address, the agent refuses every request from that address. The agent never assumes a default pod
-//! or the node's identity, because a wrong credential is worse than none. This module does not know which credentials a pod is
-//! allowed to get, or the text of a refusal. The agent attests each connection once.
+//! Each attestation strategy has one file in this folder. For each connection, a strategy returns an [`AttestationVerdict`]. The configuration
+//! selects one strategy; the agent never falls back to another strategy. If the strategy does not know an address, the agent refuses every request
+//! from that address. The agent never assumes a default pod or the node's identity, because a wrong credential is worse than none. This module does
+//! not know which credentials a pod is allowed to get, or the text of a refusal. The agent attests each connection once.
 
 mod kernel;
 mod source_ip;
@@ -27,7 +26,7 @@ pub(crate) use token_file::TokenFile;
 pub(crate) enum AttestationVerdict {
     /// The connection comes from this pod.
     Pod(PodUid),
-    /// No pod is known yet. Waiting can help.
+    /// The pod at the other end is not known yet, but waiting can help.
     Pending,
     /// The client is not a known pod, and waiting does not help.
     Rejected(RejectionReason),
@@ -46,7 +45,7 @@ pub(crate) enum RejectionReason {
     PodsNotSynced,
     /// More than one pod may have this address.
     Ambiguous,
-    /// A pod is known at this address, but the view is not proven current.
+    /// A pod is known at this address, but the agent has no proof that its view of pods is current.
     StaleView,
     /// The kernel has no record of the connection that matches the pod at this address.
     NoConnectionRecord,
@@ -57,26 +56,27 @@ pub(crate) trait Attestation: Debug + Send + Sync {
     /// Identifies the pod without waiting.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict;
 
-    /// Returns the likely pod after [`AttestationVerdict::Pending`]. The latest view decides, even if it is not proven current.
-    /// Use the result for fair shares and refusal reasons, never for credentials.
+    /// Returns the likely pod of a connection whose verdict is [`AttestationVerdict::Pending`]. The latest view of pods decides, even if it is
+    /// outdated. Use the result for fair shares and refusal reasons, never for credentials.
     ///
     /// # Errors
     /// The reason why no pod is named.
     fn guess(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason>;
 
-    /// Identifies the pod after [`AttestationVerdict::Pending`], as soon as the pod is certain. The returned future waits for a
-    /// proof if the strategy needs one. Set a timeout, because this wait can be long.
+    /// Identifies the pod of a connection whose verdict is [`AttestationVerdict::Pending`]. If the strategy needs a proof that its view of pods is
+    /// current, the returned future waits for the proof. Set a timeout, because this wait can be long.
     ///
     /// # Errors
     /// No pod can be named at present; the error is the reason. Call again when [`Self::wait_for_change`] returns.
     fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>>;
 
-    /// Waits until [`Self::attest`] could return another result than at the time of this call. If the result can never change,
-    /// the future never ends. Create the future before you call `attest`, so that no change is missed. The resolver separately
-    /// waits for the decision on a pod's entitlements.
+    /// Waits until [`Self::attest`] could return another result than at the time of this call. If the result can never change, the future never ends.
+    /// Create the future before you call `attest`, so that no change is missed. The future does not end when a pod's entitlements are decided; the
+    /// resolver waits for that decision separately.
     fn wait_for_change(&self) -> AttestFuture<'_, ()>;
 
-    /// Discards the evidence for this connection, because the agent has assigned the connection to this pod.
+    /// Deletes the kernel's record of this connection, after the agent has assigned the connection to this pod. Strategies without records do
+    /// nothing.
     fn discard_evidence(&self, _uid: &PodUid, _ends: &ConnectionEnds<'_>) {}
 
     /// True if `basis`, the addresses by which a pod was attested, covers this connection. Check this for each connection,
@@ -87,12 +87,12 @@ pub(crate) trait Attestation: Debug + Send + Sync {
     fn addresses<'b>(&self, basis: &'b AttestedAddresses) -> &'b [IpAddr];
 }
 
-/// A pod's network data in one view of the cluster.
+/// A pod's network data in one snapshot of the node's pods.
 pub(crate) struct PodNetwork<'a> {
     /// The pod's own addresses.
     pub(crate) addresses: &'a [IpAddr],
     /// True if the pod shares the node's network.
     pub(crate) host_network: bool,
-    /// Returns true if only this pod claims the address in this view.
+    /// Returns true if no other pod in the snapshot claims this address.
     pub(crate) claims: &'a dyn Fn(IpAddr) -> bool,
 }

@@ -1,12 +1,11 @@
 //! Implements the `source-ip` attestation: the API server reports which pod of this node has which address.
 //!
-//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address
-//! identifies the pod while the API server's report is *current*. But addresses are reused, and an outdated view can name the
-//! previous pod at an address that now belongs to another pod. So this strategy names a pod only by a view that is proven to
-//! contain every change that had reached this machine. For an unknown address, waiting helps: the API server reports a pod's
-//! address at about the time when its first container starts.
+//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address identifies the pod while the
+//! API server's report is *current*. But addresses are reused, and an outdated copy of the report can name the previous pod at an address that now
+//! belongs to another pod. So this strategy names a pod only if its copy is proven to contain every change that had reached this machine. For an
+//! unknown address, waiting helps: the API server reports a pod's address at about the time when its first container starts.
 //!
-//! This module does not know where the pods come from. It needs only [`PodsByAddress`] from the cluster's view.
+//! This module does not know how the agent reads the report. It looks pods up by [`PodsByAddress`].
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +23,7 @@ pub(crate) trait PodsByAddress: Debug + Send + Sync {
     /// No known pod has the address, or more than one pod may have it.
     fn uid_at(&self, address: IpAddr) -> Result<PodUid, AddressLookupError>;
 
-    /// True if the view contains every change that had reached this machine shortly before. Costs one atomic read.
+    /// True if the view contains every change that had reached this machine shortly before this call. Costs one atomic read.
     fn is_current(&self) -> bool;
 
     /// Waits until [`Self::is_current`] is true.
@@ -55,12 +54,12 @@ impl From<AddressLookupError> for RejectionReason {
     }
 }
 
-/// Names pods by the source addresses of their connections.
+/// Identifies pods by the source addresses of their connections.
 #[derive(Debug)]
 pub(crate) struct SourceIpAttestation<P>(P);
 
 impl<P: PodsByAddress> SourceIpAttestation<P> {
-    /// Creates an attestation over this view.
+    /// Creates the attestation from the pods that the API server reports.
     pub(crate) fn new(pods: P) -> Self {
         Self(pods)
     }
@@ -116,9 +115,9 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 impl<P: PodsByAddress> SourceIpAttestation<P> {
     /// Returns the addresses that only this pod claims. `None` for a pod on the node's own network, which no address identifies.
     ///
-    /// While another pod waits for an address, [`Attestation::verdict`] does not name a pod that shuts down. But the result
-    /// still includes the address of the pod that shuts down. The agent accepted the pod's open connections while only this pod
-    /// had the address. These connections end when the pod ends or when another pod claims the address.
+    /// The result also includes the address of a pod that shuts down while another pod starts and has no reported address yet. The starting pod can
+    /// already have that address, so [`Attestation::verdict`] names neither pod for a new connection. But connections that the agent accepted earlier
+    /// belong to the pod that shuts down. They end when that pod ends or when another pod claims the address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
         (!pod.host_network).then(|| AttestedAddresses::of(own()))

@@ -63,7 +63,8 @@ pub(crate) enum IdentityFileError {
 }
 
 impl StaticIdentity {
-    /// Reads a file and resolves relative token paths against the file's folder. `keys` are the annotation keys that clouds read.
+    /// Reads a file and resolves relative token paths against the file's folder. `keys` are the keys that replace annotations, such as
+    /// `googleServiceAccount`.
     ///
     /// # Errors
     /// The file cannot be read or is larger than 4 MiB, or it has mistakes; the error lists all of them.
@@ -74,8 +75,8 @@ impl StaticIdentity {
             .map_err(|mistakes| IdentityFileError::Mistaken { path: path.into(), mistakes })
     }
 
-    /// Parses the content of an identity file. `base` is the folder for relative token paths. `keys` are the annotation keys that
-    /// clouds read.
+    /// Parses the content of an identity file. `base` is the folder for relative token paths. `keys` are the keys that replace annotations, such as
+    /// `googleServiceAccount`.
     ///
     /// # Errors
     /// The content has mistakes; the error lists all of them.
@@ -106,7 +107,7 @@ impl StaticIdentity {
     }
 }
 
-/// Names pods by their source addresses, as the identity file lists them. The file never changes, so waiting never helps.
+/// Identifies pods by their source addresses, which the identity file lists. The agent reads the file only at its start, so waiting never helps.
 #[derive(Debug)]
 pub(crate) struct StaticAttestation(HashMap<IpAddr, PodUid>);
 
@@ -149,12 +150,12 @@ fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAd
     None
 }
 
-/// Reads the annotation of this key, if the entry has the key.
+/// Reads the value of this key, which replaces an annotation. Returns `None` if the entry has no valid value.
 fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<AnnotationValue> {
     table.key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
 }
 
-/// Reads the other fields of an entry. Reads all fields even after a mistake, so that every mistake is reported.
+/// Reads all fields of an entry except its address. Continues after a mistake, so that every mistake is reported.
 fn attested(
     table: &DocumentTable<'_>,
     base: &Path,
@@ -177,12 +178,12 @@ fn attested(
     };
     let service_account = ServiceAccount { namespace: namespace?, name: account? };
     let name = name?;
-    // No API server provides a UID, so the agent builds one. The address makes it unique in this file.
+    // No API server provides a UID, so the agent builds one. The address makes the UID unique in this file.
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
     let facts = PodAnnotations {
         pod: of(AnnotatedObject::Pod),
-        // The file is complete, so no annotation counts as unknown.
+        // An annotation that the file omits counts as absent, not as unread.
         service_account: RelatedAnnotations::read(of(AnnotatedObject::ServiceAccount)),
         namespace: RelatedAnnotations::read(of(AnnotatedObject::Namespace)),
     };

@@ -1,4 +1,4 @@
-//! The reconciler over a view of pods that the test writes, while the test is the traffic threads of a swap.
+//! Tests of the reconciler. Each test reports the pods, and plays the traffic threads of a swap.
 
 use std::net::SocketAddr;
 
@@ -30,14 +30,14 @@ struct World {
     reconciler: JoinHandle<()>,
 }
 
-/// The threads' side of a swap.
+/// The channel ends of a swap that the test uses in place of the traffic threads.
 struct Threads {
     cleared: oneshot::Receiver<()>,
     replaced: oneshot::Sender<()>,
     completed: oneshot::Receiver<()>,
 }
 
-/// A pod of the ServiceAccount shop/NAME.
+/// Returns a running pod of the ServiceAccount shop/NAME.
 fn pod(name: &str, address: &str) -> Value {
     json!({
         "metadata": { "name": name, "namespace": "shop", "uid": name },
@@ -46,7 +46,7 @@ fn pod(name: &str, address: &str) -> Value {
     })
 }
 
-/// A configuration in which these ServiceAccounts have the node's own credentials.
+/// Returns a configuration in which pods of these ServiceAccounts get the node's own credentials.
 fn passing(accounts: &str) -> String {
     BOTH_BROKERED.replace("google: {", &format!("google: {{ passthroughServiceAccounts: [{accounts}],"))
 }
@@ -67,7 +67,7 @@ impl World {
         world
     }
 
-    /// Lets the reconciler do all that it can do now.
+    /// Runs the reconciler until it waits, and checks that it has not ended.
     async fn settle(&self) {
         for _ in 0..64 {
             yield_now().await;
@@ -80,7 +80,7 @@ impl World {
         self.settle().await;
     }
 
-    /// Commands a swap to this configuration.
+    /// Begins a swap to this configuration.
     async fn swap(&self, to: &str) -> Threads {
         let (clouds, changed) = self.fixture.with_config(to);
         let (entitlements_cleared, cleared) = oneshot::channel();
@@ -97,30 +97,33 @@ impl World {
         self.roster.find(&PodUid(uid.into()))
     }
 
-    /// The name of the pod at an address, as a traffic thread finds it.
+    /// Returns the name of the pod at this address, as the resolver finds it.
     fn at(&self, address: &str) -> Option<String> {
         let peer = SocketAddr::new(address.parse().unwrap(), 40000);
         let ends = ConnectionEnds { peer, local: &|| None };
         self.resolver.likely_pod(&ends).map(|pod| pod.pod.name.to_string())
     }
 
-    /// The state of a pod's entitlement to Google.
+    /// Returns the state of a pod's entitlement to Google.
     fn google(&self, uid: &str) -> String {
         let shown = self.entry(uid).unwrap().entitlements().describe(self.fixture.clock.now());
         shown["google"]["status"].as_str().unwrap().into()
     }
 }
 
-/// It used to stay open, and to get what the next configuration gives it, as long as a thread was late.
+/// Regression: while a traffic thread was late, the deleted pod kept its connections and got the entitlements of the new configuration.
 #[tokio::test]
 async fn a_pod_that_is_deleted_or_loses_its_address_while_a_swap_waits_is_refused_at_once() {
     let mut world = World::start(&[pod("cart", CART), pod("search", OTHER)]).await;
     let (cart, search) = (world.entry("cart").unwrap(), world.entry("search").unwrap());
     let mut threads = world.swap(&passing("shop/cart, shop/search")).await;
     assert!(threads.cleared.try_recv().is_ok() && threads.completed.try_recv().is_err());
-    // The one is gone, and the other has its address.
+    // The pod `cart` is gone, and the pod `search` now has its address.
     world.report(&[pod("search", CART)]).await;
-    assert!(threads.completed.try_recv().is_err(), "the threads are late");
+    assert!(
+        threads.completed.try_recv().is_err(),
+        "the traffic threads have not replaced their dialects yet"
+    );
     assert!(world.entry("cart").is_none() && cart.connections.is_closed() && search.connections.is_closed());
     assert_eq!((world.at(CART).as_deref(), world.at(OTHER)), (Some("search"), None));
     assert_eq!(world.google("search"), "pending");
@@ -129,8 +132,11 @@ async fn a_pod_that_is_deleted_or_loses_its_address_while_a_swap_waits_is_refuse
     threads.replaced.send(()).unwrap();
     threads.completed.await.unwrap();
     assert_eq!(world.google("search"), "passthrough");
-    assert!(cart.entitlements().is_pending(CloudName::Google), "nothing for a pod that is gone");
-    assert!(search.entitlements().is_pending(CloudName::Google), "nothing at the last address");
+    assert!(cart.entitlements().is_pending(CloudName::Google), "a pod that is gone gets no entitlement");
+    assert!(
+        search.entitlements().is_pending(CloudName::Google),
+        "the entry with the earlier address gets no entitlement"
+    );
 }
 
 #[tokio::test]
@@ -149,7 +155,7 @@ async fn a_pod_that_appears_while_a_swap_waits_has_nothing_of_what_changes_until
         }
         threads.completed.await.unwrap();
         assert_eq!(world.google("cart"), if is_replaced { "passthrough" } else { "federated" });
-        // And nobody is decided by the swap that has ended.
+        // A pod that appears after the swap has its entitlements at once.
         world.report(&[pod("cart", CART), pod("search", OTHER)]).await;
         assert_eq!(world.google("search"), "federated");
     }
@@ -186,7 +192,7 @@ async fn a_second_configuration_that_arrives_while_a_swap_waits_is_not_lost() {
     let world = World::start(&[pod("cart", CART)]).await;
     let first = world.swap(&passing("shop/cart")).await;
     let mut second = world.swap(&BOTH_BROKERED.replace("zone: z", "zone: y")).await;
-    assert!(second.cleared.try_recv().is_err(), "one at a time");
+    assert!(second.cleared.try_recv().is_err(), "only one swap runs at a time");
     first.replaced.send(()).unwrap();
     first.completed.await.unwrap();
     second.cleared.await.unwrap();

@@ -1,8 +1,8 @@
 //! Finds the pod that owns a captured connection, by the kernel's records and the pods' cgroups.
 //!
-//! The agent lists the cgroups again in two cases: a cgroup or UID is unknown, or a pod has no record under its cgroup. In the
-//! second case, the kubelet may have recreated the cgroup. Pods can cause both cases, so the agent limits the rate of listings.
-//! All pods share the result of each listing, so a pod that exhausts the limit does no harm to other pods.
+//! The agent lists the cgroups again in two cases: a cgroup or UID is unknown, or a connection has no record under its pod's cgroup. In the second
+//! case, the kubelet may have recreated the cgroup. Pods can cause both cases, so the agent limits the rate of listings. Each listing contains the
+//! cgroups of all pods, so a pod that exhausts the limit does not harm other pods.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,7 +66,7 @@ impl RecordTable {
     }
 
     fn look(&self, owner: seawall_redirect::ConnectionOwner, pair: SocketPair) -> Option<PodUid> {
-        // This line also releases the lock, before the cgroups are listed.
+        // This statement releases the lock at its end, so that no other thread waits while this thread lists the cgroups.
         let found = self.callers().find(owner, pair.peer, pair.local);
         let caller = self.told(found).flatten()?;
         let known = self.groups.load().pod(caller.pod).cloned();
@@ -78,7 +78,7 @@ impl RecordTable {
         known.or_else(|| self.listed(&self.lists)?.group(uid))
     }
 
-    /// Returns the present cgroup of this pod, if it differs from `group`.
+    /// Lists the cgroups again, and returns the pod's present cgroup if it differs from `group`.
     fn renewed(&self, uid: &PodUid, group: u64) -> Option<u64> {
         self.listed(&self.renewals)?.group(uid).filter(|now| *now != group)
     }
@@ -91,7 +91,7 @@ impl RecordTable {
         Some(pods)
     }
 
-    /// Returns the value. Logs an error at a limited rate; an error counts as a missing record.
+    /// Returns the value, or `None` for an error, which then counts as a missing record. Logs errors at a limited rate.
     fn told<T>(&self, result: Result<T, Error>) -> Option<T> {
         result
             .inspect_err(|error| {

@@ -1,13 +1,11 @@
-//! Connects an agent with `kernel` identity to the redirect.
+//! Connects an agent with `kernel` identity to the redirect: the eBPF programs that bring pods' metadata connections to the agent.
 //!
-//! The agent opens the redirect while the process still has its privileges. Once the agent can serve pods, it makes itself the
-//! *target*: the redirect then sends captured connections to this agent. The agent reads the kernel's records to find the pod
-//! that opened each connection.
+//! The agent opens the redirect's maps while the process still has its privileges. Once the agent can serve pods, it makes itself the *target*: the
+//! redirect then sends captured connections to this agent. The agent reads the kernel's records to find the pod that opened each connection.
 //!
-//! An operator attaches and removes the redirect (`seawall-agent redirect`). If nothing is attached, the agent does not start,
-//! because pods would reach the real metadata server. When an agent ends, the redirect's programs still send connections to its
-//! port, so these connections fail until the next agent is ready. This module does not know how the kernel stores the data
-//! (`seawall-redirect`) or how attestation uses it (`attestation`).
+//! An operator attaches and removes the redirect (`seawall-agent redirect`). If the redirect is not attached, the agent does not start, because pods
+//! would reach the real metadata server. When an agent ends, the redirect's programs still send connections to its port, so these connections fail
+//! until the next agent is ready. The crate `seawall-redirect` knows how the kernel stores the records, and `attestation` decides by them.
 
 mod connection_owner;
 
@@ -35,14 +33,14 @@ pub use connection_owner::KernelRecords;
 /// pods if the target agent crashes while another agent is ready.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause after a check that failed unexpectedly.
+/// The pause after a check of the target that failed unexpectedly.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// The message for the case that the opened redirect was removed.
+/// The message if the redirect that this agent opened was removed.
 const GONE: &str = "the redirect that this agent opened was removed. Run `seawall-agent redirect attach`; until then pods reach the real metadata server, or are refused if another version is attached";
 const ANOTHER: &str = "the redirect was removed and attached again, and this agent cannot open the new one; the agent must restart";
 
-/// The opened redirect.
+/// The redirect as this agent opened it, with the redirect's maps.
 #[derive(Debug)]
 pub struct RedirectHandle {
     /// The address and ports of this agent.
@@ -57,15 +55,16 @@ pub struct RedirectHandle {
     /// The attachment that was present when this handle was opened.
     pub attachment: RedirectAttachment,
     has_claimed_target: AtomicBool,
-    /// True if another attachment has replaced the opened one.
+    /// True if the redirect was attached again after this agent opened it.
     is_superseded: AtomicBool,
 }
 
 impl RedirectHandle {
     /// Opens the attached redirect for an agent with these listeners.
     ///
-    /// Writes the agent's own pod and the node's network into the programs' maps. Also registers a listening socket, by which
-    /// the programs see whether the agent is alive. `socket` returns the socket of the first listener at a port.
+    /// Writes two facts into the programs' maps: the agent's own pod, which is allowed to reach the real metadata server, and the node's network
+    /// namespace. Also registers a listening socket, by which the programs see whether the agent is alive. `socket` returns the socket of the first
+    /// listener at a port.
     ///
     /// # Errors
     /// Nothing is attached, this process lacks the privileges, or the process is not in the configured pod.
@@ -75,9 +74,11 @@ impl RedirectHandle {
         socket: impl FnOnce(u16) -> Option<&'a TcpListener>,
         clock: &Clock,
     ) -> anyhow::Result<Self> {
-        let agent = agent_address(spoken, section.node).map_err(|reason| anyhow!("listen: {reason}"))?;
+        let agent =
+            agent_address(spoken, section.node).map_err(|reason| anyhow!("listen: expected {reason}"))?;
         let port = agent.metadata.or(agent.containers).map(NonZeroU16::get);
-        let socket = port.and_then(socket).context("listen: no socket")?;
+        let socket =
+            port.and_then(socket).context("listen: the agent has no socket at the port of the redirect")?;
         Self::attached(section, agent, socket, clock)
             .context("identity.strategy kernel needs the redirect (`seawall-agent redirect attach`)")
     }
@@ -101,7 +102,7 @@ impl RedirectHandle {
         let mut callers = told(ConnectionMap::open(&pins))?;
         let mut gate = told(TargetMap::open(&pins, &site))?;
         told(gate.exempt(own))?;
-        let address = agent.v4.map(Into::into).or(agent.v6.map(Into::into)).context("no address")?;
+        let address = agent.v4.map(Into::into).or(agent.v6.map(Into::into)).context("no listener address")?;
         told(gate.detect_node_netns(&mut callers, own, address))?;
         let seat = told(gate.register_listener(socket))?;
         Ok(Self {
@@ -125,8 +126,8 @@ impl RedirectHandle {
         if seawall_redirect::maps_need_capability() { CapabilitySet::BPF } else { CapabilitySet::empty() }
     }
 
-    /// Returns the reason why this agent serves no pod. Either the attachment is gone, or this agent has not yet made itself
-    /// the target.
+    /// Returns the reason why this agent serves no pod. Either the attachment was removed or replaced, or this agent has not yet made itself the
+    /// target.
     pub fn unready_reason(&self) -> Option<String> {
         match self.attachment.state() {
             Ok(AttachmentState::Unchanged) => {}
@@ -138,15 +139,15 @@ impl RedirectHandle {
         is_not_yet.then(|| "the redirect does not send captured connections to this agent yet".to_owned())
     }
 
-    /// Monitors the attachment until shutdown begins, and starts a shutdown if another attachment replaces it.
+    /// Monitors the redirect's attachment until shutdown begins, and starts a shutdown if the redirect is attached again.
     ///
-    /// The agent cannot open the new attachment, because it has dropped its privileges and reads the node's data only at start.
-    /// Its supervisor restarts it. If the redirect is only removed, the agent keeps running and is not ready: a restarted agent
-    /// would find no redirect either.
+    /// The agent cannot open the new attachment, because it has dropped its privileges and reads the node's data only at start. After the shutdown,
+    /// Kubernetes restarts the agent. If the redirect is removed and not attached again, the agent keeps running but is not ready, because a
+    /// restarted agent would find no redirect either.
     pub async fn watch(&self, stopper: Stopper, mut stop: StopSignal) {
         let mut last = AttachmentState::Unchanged;
         while !stop.has_begun() {
-            // If the attachment cannot be read, `unready_reason` reports the error.
+            // If the state of the attachment cannot be read, `unready_reason` reports the error.
             let now = self.attachment.state().unwrap_or(last);
             if now == AttachmentState::Replaced {
                 tracing::error!(
@@ -166,16 +167,16 @@ impl RedirectHandle {
         }
     }
 
-    /// Checks at exit that the agent ends because it was asked to stop.
+    /// Checks at exit that the redirect was not replaced.
     ///
     /// # Errors
-    /// The redirect was replaced, so the supervisor must restart the agent.
+    /// The redirect was replaced. The agent then exits with a failure, and Kubernetes restarts it.
     pub fn check_exit(&self) -> anyhow::Result<()> {
         ensure!(!self.is_superseded.load(Ordering::Acquire), "{ANOTHER}");
         Ok(())
     }
 
-    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves.
+    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves requests.
     pub fn warning(&self) -> Option<String> {
         self.is_replaced().then(|| "the redirect sends captured connections to another agent".to_owned())
     }
@@ -251,16 +252,15 @@ impl RedirectHandle {
 /// Returns the other agent to which captured connections are sent, if any. This agent replaces the other agent only if that
 /// agent is dead.
 ///
-/// Two live agents never compete. Each agent writes the target once, when it becomes ready. Later it writes only if the kernel
-/// reports that the other agent no longer listens ([`TargetMap::is_listening`]). So a process that reuses the port does not count
-/// as an agent, and an agent that is too busy to respond counts as alive. [`TargetMap::take_over_from`] writes only if the target
-/// has not changed meanwhile, so only one of two agents replaces a dead third agent. If an operator cleared the target, no agent
-/// writes.
+/// Two live agents never compete for the target. Each agent writes the target once, when it becomes ready. Later an agent writes the target only if
+/// the kernel reports that the other agent no longer listens ([`TargetMap::is_listening`]). So a process that reuses the port does not count as an
+/// agent, and an agent that is too busy to respond counts as alive. [`TargetMap::take_over_from`] writes only if the target has not changed
+/// meanwhile, so only one of two agents replaces a dead third agent. If an operator cleared the target, no agent writes a new target.
 fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddress> {
     answers.filter(|last| *last != own && last.metadata.or(last.containers).is_some())
 }
 
-/// Checks that each hook has a program attached to the pods' cgroup.
+/// Checks that each of the kernel's hooks has a program of the redirect at the pods' cgroup.
 fn is_attached(pins: &Pins, site: &CgroupTree) -> anyhow::Result<()> {
     for hook in told(status(pins, site))?.hooks {
         let directory = site.directory().display();
