@@ -1,4 +1,4 @@
-//! The statistics, warnings and debug output of a broker. The code is generic over the cloud.
+//! The statistics, warnings and debug output of a broker. The code is the same for each cloud.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct BrokerSnapshot {
     pub principals: usize,
     /// The remaining lifetimes of the cached credentials, in seconds.
     pub remaining_seconds: Vec<f64>,
-    /// The shortest remaining lifetime in any answer since the start, in seconds.
+    /// The shortest remaining lifetime of a credential in any response since the start, in seconds.
     pub min_answered_seconds: Option<f64>,
 }
 
@@ -73,7 +73,7 @@ impl BrokerSnapshot {
     }
 }
 
-/// Returns the problems of one broker that an operator should see. The agent still serves requests.
+/// Returns warnings for the operator about one broker. The agent serves requests despite the problems that they describe.
 pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let principals = broker.principals();
     let (all, cloud) = (principals.len(), X::CLOUD);
@@ -106,7 +106,7 @@ pub(super) fn refetch_from_previous_client<X: TokenExchange>(
     (!is_one).then(catch_up)
 }
 
-/// Returns the state of the leases of a pod.
+/// Returns the state of each lease of one pod.
 pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseState> {
     let state = |view: PrincipalView<X::Principal>| {
         let (issued, ends, due) = view.times?;

@@ -16,7 +16,7 @@ use super::pod::PodEntry;
 use super::readiness_probe::ReadinessRequest;
 use super::sdk_behavior::SdkProfiles;
 
-/// A running cloud. The set of clouds is closed, with one variant per cloud.
+/// A running cloud, with one variant per cloud.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunningCloud<'a> {
     /// Google.
@@ -42,7 +42,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Returns one of the cloud's dialects, for one traffic thread.
+    /// Builds one of the cloud's dialects for one traffic thread.
     pub(super) fn dialect(
         self,
         name: DialectName,
@@ -78,7 +78,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Returns a problem that an operator should see. [`CloudBroker::warnings`] returns the problems of the broker.
+    /// Returns a warning for the operator about the cloud's dialects. [`CloudBroker::warnings`] returns the warnings about the broker.
     pub(super) fn warning(self) -> Option<&'a str> {
         match self {
             Self::Google(_) => None,
@@ -86,7 +86,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Registers the metrics that only this cloud has. `observe` registers the metrics that all brokers have.
+    /// Registers the metrics that only this cloud has. The crate `observe` registers the metrics that all brokers have.
     pub(super) fn register(self, registry: &mut Registry) {
         match self {
             Self::Google(_) => {}
@@ -103,7 +103,7 @@ impl<'a> RunningCloud<'a> {
     }
 }
 
-/// A running broker. The set of clouds is closed, with one variant per cloud.
+/// A running broker, which fetches and caches the credentials of one cloud. There is one variant per cloud.
 #[derive(Clone, Copy, Debug)]
 pub enum CloudBroker<'a> {
     /// Google's broker.
@@ -121,7 +121,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// Returns the broker's problems that an operator should see. The agent still serves requests.
+    /// Returns warnings for the operator about the broker. The agent serves requests despite the problems that they describe.
     pub fn warnings(self) -> Vec<String> {
         match self {
             Self::Google(broker) => warnings(broker),
@@ -129,7 +129,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// True if every credential so far was issued with a lifetime long enough to stay above the floor.
+    /// True if every credential since the broker's start was issued with a lifetime long enough to stay above the floor.
     pub fn is_above_floor(self) -> bool {
         let counters = match self {
             Self::Google(broker) => broker.counters(),

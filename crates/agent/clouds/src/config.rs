@@ -24,7 +24,7 @@ pub struct CloudsConfig {
 }
 
 impl CloudsConfig {
-    /// Returns the reload behaviour of a cloud's keys.
+    /// Returns the keys of a cloud's section, by their behaviour at a reload.
     pub fn reloadable_keys(cloud: CloudName) -> ReloadableKeys {
         match cloud {
             CloudName::Google => google::KEYS,
@@ -32,7 +32,8 @@ impl CloudsConfig {
         }
     }
 
-    /// Splits a full key such as `aws.region` into the reload behaviour of the cloud's keys and the key within the section.
+    /// Splits a full key such as `aws.region` at the first dot. Returns the keys of that cloud by their behaviour at a reload, and the key within the
+    /// section (`region`).
     pub fn find_reloadable_keys(key: &str) -> Option<(ReloadableKeys, &str)> {
         let (section, key) = key.split_once('.')?;
         let cloud = CloudName::ALL.iter().find(|cloud| cloud.as_str() == section)?;

@@ -38,13 +38,13 @@ pub struct LeaseState {
     pub renewal_due: Moment,
     /// The time when the lease expires.
     pub ends: Moment,
-    /// The least remaining lifetime that answers state while the cloud is available.
+    /// The least remaining lifetime that a response may carry while the cloud is available.
     pub floor: Duration,
-    /// The failed renewal calls, if the last renewal failed.
+    /// The failure of the last renewal, or `None` if the renewal succeeded.
     pub renewal_failure: Option<RenewalFailure>,
 }
 
-/// The failed renewal calls since the last success.
+/// The failure of a lease's renewal, from the first failed call since the last success.
 #[derive(Clone, Copy, Debug)]
 pub struct RenewalFailure {
     /// The time of the first failed call since the last success.
@@ -142,9 +142,9 @@ impl Entitlements {
         }
     }
 
-    /// Returns a task for each cloud whose credential client differs from that in `before`.
+    /// Returns a refetch task for each cloud from which the pod gets leases by another client than in `before`.
     ///
-    /// The task fetches all credentials again that the pod held under `before`.
+    /// The task fetches again all credentials that the pod holds in `before`.
     pub fn refetch_tasks(&self, before: &Self) -> Vec<RefetchTask> {
         let Self { google, aws } = self;
         let of_google = google.and_then(|own| own.refetch_task(before.google()));

@@ -1,4 +1,5 @@
-//! The list of clouds. Each cloud decides the entitlements of pods and has the dialects that answer the pods' requests.
+//! The list of clouds. Each cloud decides what a pod may get from it (the pod's entitlement), and has the dialects (metadata APIs) that answer pods'
+//! requests.
 //!
 //! A cloud has a folder ([`google`], [`aws`]) with these parts:
 //! - its section of the configuration,
@@ -7,9 +8,9 @@
 //! - its metrics and debug output,
 //! - its readiness request.
 //!
-//! Code outside these folders calls a cloud only through [`Clouds`] and [`CloudsConfig`]. The set of clouds is closed. Outside its folder, a cloud
-//! occurs in four files: `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. The compiler reports a `match` that omits a cloud. This crate
-//! knows neither the attestation of pods nor the transport of requests.
+//! Code outside these folders calls a cloud only through [`Clouds`] and [`CloudsConfig`]. Outside its folder, a cloud is named in four files:
+//! `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. The compiler reports a `match` that omits a cloud. The crate `identity` attests pods,
+//! and the crate `server` transports requests.
 
 pub mod aws;
 pub mod broker_stats;
@@ -81,18 +82,18 @@ impl CurrentClouds {
         self.0.store(clouds);
     }
 
-    /// Registers the metrics that only one cloud has. `observe` registers the metrics that all brokers have.
+    /// Registers the metrics that only one cloud has. The crate `observe` registers the metrics that all brokers have.
     pub fn register(&self, registry: &mut Registry) {
         self.current().running().for_each(|cloud| cloud.register(registry));
     }
 }
 
-/// The state of one cloud's credentials relative to their floor.
+/// The state of one cloud's credentials relative to their floor, the least remaining lifetime that a response may carry.
 #[derive(Debug)]
 pub struct FloorState {
     /// The cloud.
     pub cloud: CloudName,
-    /// True if every credential so far was issued with a lifetime long enough to stay above the floor.
+    /// True if every credential since the agent's start was issued with a lifetime long enough to stay above the floor.
     pub is_kept: bool,
     /// The floor of credentials that can expire together with the Kubernetes token that the agent exchanged for them. `None` if the cloud issues no
     /// such credentials.
@@ -108,7 +109,7 @@ impl Clouds {
         Self { google: None, aws: None }.with_config(sections, &[], clock, runtime)
     }
 
-    /// Starts the clouds for new sections, without a network call. The new clouds reuse all unchanged state.
+    /// Starts the clouds for new sections of the configuration, without a network call. The new clouds reuse all unchanged state.
     ///
     /// A cloud that is not in `changed` stays the same object.
     ///
@@ -152,7 +153,8 @@ impl Clouds {
         self.running().filter_map(RunningCloud::broker)
     }
 
-    /// Decides a pod's entitlements to each cloud. If the deciding facts are unchanged, the pod keeps the entitlement in `before` with its leases.
+    /// Decides a pod's entitlements to each cloud. If nothing that decides an entitlement has changed, the pod keeps the entitlement in `before` with
+    /// its leases.
     pub fn entitle(&self, applicant: &EntitlementRequest<'_>, before: &Entitlements) -> Entitlements {
         let Self { google, aws } = self;
         Entitlements {
@@ -163,7 +165,7 @@ impl Clouds {
 
     /// Builds the dialects that each listener speaks on one thread. Returns `None` if a listener has no dialect of an enabled cloud.
     ///
-    /// Each dialect is built once, even if several listeners speak it, because the thread owns its connections to a real metadata
+    /// Each dialect is built once, even if several listeners speak it, so that all listeners of the thread share its connections to the real metadata
     /// server.
     pub fn build_dialects(
         &self,
@@ -193,7 +195,7 @@ impl Clouds {
         self.running().flat_map(|cloud| cloud.routes().iter().copied()).collect()
     }
 
-    /// Returns the problems that an operator should see. The agent still serves requests.
+    /// Returns warnings for the operator. The agent serves requests despite the problems that they describe.
     pub fn warnings(&self) -> Vec<String> {
         let of_brokers = self.brokers().flat_map(CloudBroker::warnings);
         of_brokers.chain(self.running().filter_map(RunningCloud::warning).map(str::to_owned)).collect()

@@ -18,9 +18,9 @@ use tokio::sync::futures::Notified;
 
 use super::entitlements::Entitlements;
 
-/// A client of the server that is a pod.
+/// A client of the server: a pod, or a client that is not a known pod.
 pub type PodClient = seawall_server::client::Client<PodEntry>;
-/// The outcome of a request from a pod.
+/// The outcome of a request in a dialect that serves pods.
 pub type PodHandlerOutcome = seawall_server::handler::HandlerOutcome<PodEntry>;
 /// The dialects that a listener speaks to pods.
 pub type PodDialects = seawall_server::handler::ListenerDialects<PodEntry>;
@@ -37,7 +37,7 @@ pub struct PodEntry {
     entitlements: ArcSwap<Entitlements>,
     /// Wakes the tasks that wait for new entitlements. A channel would be larger than all other fields together.
     replaced: Notify,
-    /// Counts the pod's open connections. `identity` closes the counter when it removes or replaces this entry.
+    /// Counts the pod's open connections. When `identity` removes or replaces this entry, it closes the counter, which ends the connections.
     pub connections: Arc<PermitCounter>,
     /// Counts the pod's waiting long polls.
     pub long_polls: Arc<PermitCounter>,
@@ -71,7 +71,7 @@ impl PodEntry {
         self.replaced.notify_waiters();
     }
 
-    /// Waits until the pod's entitlement to this cloud is decided.
+    /// Waits until the pod's entitlement to this cloud is decided. This wait has no time limit.
     pub async fn wait_until_decided(&self, cloud: CloudName) {
         loop {
             let change = self.entitlements_changed();
@@ -196,11 +196,11 @@ mod tests {
         let (fetches, cloud) = (FetchCounters::default(), CloudName::ALL[0]);
         let (own, head) = (fetches.of(cloud), head(&"x".repeat(500)));
         fetches.record_user_agent(cloud, head.as_bytes());
-        assert!(own.take_user_agent().is_none(), "nothing is kept of the many");
+        assert!(own.take_user_agent().is_none(), "no User-Agent is recorded unless it is wanted");
         own.wants_user_agent.store(true, Ordering::Relaxed);
         fetches.record_user_agent(cloud, head.as_bytes());
         assert_eq!(own.take_user_agent().map(|agent| agent.len()), Some(AGENT));
-        assert!(!own.wants_user_agent.load(Ordering::Relaxed), "once");
+        assert!(!own.wants_user_agent.load(Ordering::Relaxed), "only one request records its User-Agent");
     }
 
     /// Each pod's entry contains one counter per cloud, so counters must stay small.

@@ -56,7 +56,7 @@ mod tests {
         }
     }
 
-    /// Regression: the owners of 110 pods each got an event that their role's trust policy is wrong.
+    /// Regression: when AWS refused the node's own credentials, the owners of 110 pods each got an event that their role's trust policy is wrong.
     #[test]
     fn what_the_node_is_refused_for_itself_is_no_pods_event() {
         let heard = Arc::new(Heard::default());

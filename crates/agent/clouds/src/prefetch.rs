@@ -1,6 +1,6 @@
-//! Prefetches a pod's first credential, so the first request of its first container gets a cached answer.
+//! Prefetches a pod's first credential, so that the agent answers the first request of the pod's first container from the cache.
 //!
-//! The code is generic over the cloud, and each cloud's folder calls it.
+//! The code is the same for each cloud, and each cloud's folder calls it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 /// The maximum number of concurrent prefetches per cloud.
 ///
-/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter, because their pods have not
-/// requested credentials yet.
+/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter at once, so that they do not delay
+/// credentials that pods have already requested.
 const AT_ONCE: usize = 16;
 
 /// The capacity of the prefetch queue. A node has fewer pods than this. If the queue is full, the pod's own request fetches the credential.
@@ -22,7 +22,7 @@ pub(super) trait FirstFetchJob: Send + 'static {
     /// True if the pod was deleted. The queue drops such a job.
     fn is_gone(&self) -> bool;
 
-    /// Fetches the credential that every library requests first. It tries only once. After a failure, the pod's own request causes the next try.
+    /// Fetches the credential that every library requests first. Tries only once. After a failure, the pod's own request causes the next try.
     fn fetch(self) -> impl Future<Output = ()> + Send;
 }
 
@@ -52,7 +52,8 @@ impl<F: FirstFetchJob> Prefetcher<F> {
 
 /// Runs the jobs in order, at most [`AT_ONCE`] at a time. The function returns when the last sender is dropped.
 ///
-/// It does not start a task for each queued job: when many pods start together, that task would be the largest cost of each pod.
+/// A job becomes a task only when one of the [`AT_ONCE`] permits is free. A task per queued job would be the largest cost of each pod when many pods
+/// start together.
 async fn fetch_all<F: FirstFetchJob>(mut waiting: mpsc::Receiver<F>) {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(first) = waiting.recv().await {

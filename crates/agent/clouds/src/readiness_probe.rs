@@ -1,4 +1,4 @@
-//! The request by which the readiness check probes a dialect. Each cloud defines it, and `observe` sends it.
+//! The request by which the readiness check probes a dialect. Each cloud defines its request, and the crate `observe` sends it.
 
 /// A readiness request to a dialect. A successful response contains no credentials.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// An SDK that fetches a cloud's credentials. Its User-Agent identifies it.
 #[derive(Debug)]
 pub struct SdkProfile {
-    /// The beginning of the SDK's User-Agent, or of a later word in the User-Agent.
+    /// A text with which one of the words in the SDK's User-Agent begins.
     pub user_agent: &'static str,
     /// The name by which users know the SDK.
     pub name: &'static str,
@@ -30,7 +30,7 @@ impl SdkProfile {
 /// The SDKs that fetch one cloud's credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct SdkProfiles {
-    /// The SDKs with a known User-Agent. If two match, the first one is used.
+    /// The SDKs with a known User-Agent. If two of them match, the first SDK in this list counts.
     pub known: &'static [SdkProfile],
     /// The highest normal number of fetches of one lease per hour. An SDK's poll interval can explain a higher number.
     pub normal_fetches_per_hour: u32,
@@ -42,10 +42,10 @@ pub struct SdkProfiles {
     pub earliest_affected: Option<FirstExpiringSdks>,
 }
 
-/// The SDKs that fetch on every call while little lifetime remains, and fail if that fetch fails.
+/// The SDKs that fetch credentials on every API call while little lifetime remains. The API call fails if the fetch fails.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstExpiringSdks {
-    /// The remaining lifetime below which the SDKs fetch on every call.
+    /// The remaining lifetime below which the SDKs fetch credentials on every API call.
     pub remaining: Duration,
     /// The names by which users know the SDKs.
     pub sdk_names: &'static str,

@@ -1,4 +1,4 @@
-//! Tests of the functions that the list of clouds applies to each cloud, on a listener that both clouds share.
+//! Tests of [`Clouds`] on a listener that both clouds share.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -26,10 +26,13 @@ async fn the_path_chooses_among_the_dialects_of_a_listener() {
     let (answer, _) = world.ask("GET http://a/%6catest/elsewhere").await;
     assert!(
         answer.starts_with("HTTP/1.1 404 ") && !answer.contains("Google"),
-        "however it is spelled: {answer}"
+        "an escaped path has the same dialect: {answer}"
     );
     let (answer, _) = world.ask("GET /nobodys").await;
-    assert!(answer.contains("Metadata-Flavor: Google"), "the first one refuses what nobody claims: {answer}");
+    assert!(
+        answer.contains("Metadata-Flavor: Google"),
+        "the first dialect refuses a path that no dialect claims: {answer}"
+    );
 }
 
 #[tokio::test]
@@ -121,7 +124,7 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
     }
 }
 
-/// Regression: the agent refused the request. Clients without a token continue without one, in some cases permanently.
+/// Regression: the agent refused a session token. A client that is refused a token sends its requests without a token, in some cases permanently.
 #[tokio::test]
 async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
     let world = PodFixture::of("aws: { region: eu-central-1 }\n");
@@ -135,7 +138,7 @@ async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connecti
     assert!(answer.contains("pod_gone"), "{answer}");
 }
 
-/// Regression: at the connection limit the first dialect refused everything with a `Retry-After` header, which AWS clients must not
+/// Regression: at the connection limit, the listener's first dialect refused every request with a `Retry-After` header, which AWS clients must not
 /// get.
 #[tokio::test]
 async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
@@ -168,9 +171,9 @@ async fn only_the_cloud_that_is_not_decided_holds_its_requests() {
     let TestTurn { text: answer, taken, next } =
         ask(&world, "GET /computeMetadata/v1/instance/service-accounts/default/token");
     assert_eq!(next, TestNextAction::AwaitIdentity(CloudName::Google, Duration::from_millis(500)));
-    assert!(answer.is_empty() && taken == 0, "it is looked at again: {answer}");
+    assert!(answer.is_empty() && taken == 0, "the thread keeps the request until it can answer: {answer}");
     let TestTurn { text: answer, .. } = ask(&world, "GET /latest/meta-data/iam/security-credentials/");
-    assert!(answer.starts_with("HTTP/1.1 404 "), "at once, as far as AWS goes: {answer}");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "AWS answers at once: {answer}");
     let TestTurn { text: answer, .. } = ask(&world, "GET /");
-    assert!(answer.starts_with("HTTP/1.1 200 "), "what is anybody's: {answer}");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "a public answer needs no entitlement: {answer}");
 }

@@ -1,4 +1,4 @@
-//! Handles requests for credentials that are not cached. Each request waits as long as its client waits.
+//! Handles requests for credentials that are not cached. Each request waits a little shorter than its client waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ pub(super) struct Deadline {
     /// The time when the agent received the request.
     pub(super) received_at: Moment,
     pub(super) now: Moment,
-    /// The time that the client waits, counted from `received_at`.
+    /// The longest time that the request waits, counted from `received_at`.
     pub(super) timeout: Duration,
 }
 
 /// Waits for a lease of the pod's current role, and returns both.
 ///
-/// A fetch continues after the time limit, so the client's next try can find the credentials.
+/// The fetch continues after the time limit, so the client's next try can find the credentials in the cache.
 ///
 /// # Errors
-/// Returns the refusal. A lease error is also reported to the pod's owner.
+/// The time limit is reached, the pod may have no role, or the fetch fails. If the fetch fails, the pod's owner also gets an event.
 pub(super) async fn lease(
     pod: &PodEntry,
     deadline: Deadline,

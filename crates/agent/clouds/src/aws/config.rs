@@ -38,7 +38,7 @@ pub struct AwsConfig {
     pub(super) containers: ContainersConfig,
 }
 
-/// The endpoints that issue role sessions, and the credentials that the agent uses at these endpoints.
+/// The settings of the endpoints from which the agent gets credentials of roles, and of the agent's own credentials at these endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RoleSessionConfig {
     pub(super) region: String,
@@ -56,7 +56,7 @@ pub(super) struct RoleSessionConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BaseCredentials {
     pub(super) source: BaseCredentialSource,
-    /// A base role. The agent assumes it first and uses it to assume the pods' roles.
+    /// The base role, if any. The agent assumes the base role first and uses its credentials to assume the pods' roles.
     pub(super) role: Option<NamedRole>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct ImdsConfig {
     pub(super) http_tokens: TokenRequirement,
     /// The longest lifetime of a session token.
     pub(super) max_token_lifetime: Duration,
-    /// The file that stores the keys of session tokens. With it, the tokens survive a restart of the agent.
+    /// The file that stores the keys of session tokens. If it is set, the tokens survive a restart of the agent.
     pub(super) token_key_file: Option<PathBuf>,
     /// Regular expressions for the paths that the agent forwards to the real service.
     pub(super) passthrough_paths: Vec<String>,
@@ -415,7 +415,7 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
     let token_key_file =
         table.key("tokenKeyFile").text("the path of a file", |text| values::path(text, base));
     // Without a key file, the agent has other keys after a restart. The SDK for Rust keeps using a refused token until the token's granted lifetime
-    // ends.
+    // ends, so the default lifetime is short without a key file.
     let longest = if token_key_file.is_some() { MAX_TTL } else { SHORT_TTL };
     ImdsConfig {
         http_tokens: table
@@ -442,8 +442,8 @@ const HTTP_TOKENS: [(TokenRequirement, &str); 2] =
 
 /// Reads the configuration of the containers' credentials endpoint.
 ///
-/// The Host header of a request may contain an address that SDKs know, or an address at which the agent listens. A DNS name is
-/// refused even if it resolves to such an address.
+/// The endpoint accepts two kinds of addresses in the Host header of a request: those that SDKs know, and those at which the agent listens. It
+/// refuses a DNS name, even if the name resolves to such an address.
 fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> ContainersConfig {
     let own = listen.iter().map(SocketAddr::ip).filter(|ip| !ip.is_unspecified());
     let mut hosts: Vec<IpAddr> = containers::ADDRESSES.into_iter().chain(own).collect();
@@ -652,7 +652,11 @@ mod tests {
         let section = read(&on(reef)).unwrap();
         assert_eq!(section.rules.by_association, ClusterName::parse("reef").ok());
         assert_eq!(section.exchange.eks_auth_url.as_deref(), Some("https://eks.example"));
-        assert_eq!(section.annotation_keys(), Default::default(), "no annotation counts");
+        assert_eq!(
+            section.annotation_keys(),
+            Default::default(),
+            "EKS chooses the role, so the agent reads no annotation"
+        );
         let written = serde_json::to_string(&json!({ "aws": section })).unwrap();
         assert_eq!(read(&written).unwrap(), section, "{written}");
         let off = read("aws: { region: eu-west-1, podIdentity: { clusterName: reef } }").unwrap();
@@ -685,7 +689,10 @@ mod tests {
     #[test]
     fn an_agent_is_not_its_own_real_service_where_it_asks_that() {
         let own = "imds: { upstreamUrl: \"http://127.0.0.1:8988\" }";
-        assert!(read(&format!("aws: {{ region: eu-west-1, {own} }}")).is_ok(), "nobody asks it");
+        assert!(
+            read(&format!("aws: {{ region: eu-west-1, {own} }}")).is_ok(),
+            "the agent never calls upstreamUrl here"
+        );
         for asks in ["roleSources: [kiam]", "defaultRoles: { shop: \"arn:aws:iam::123456789012:role/a\" }"] {
             let places = mistakes(&format!("aws: {{ region: eu-west-1, {asks}, {own} }}"));
             assert_eq!(places[0].0, "aws.imds.upstreamUrl");
@@ -699,7 +706,7 @@ mod tests {
         assert_eq!(
             section.containers.hosts.len(),
             containers::ADDRESSES.len() + 1,
-            "no address is all of them"
+            "a listener on 0.0.0.0 adds no address"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The containers' credentials endpoint on one traffic thread.
 //!
-//! The endpoint always answers soon, because five of AWS's clients wait without a timeout.
+//! The endpoint answers soon even if AWS does not respond, because five of AWS's clients wait without a timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::readiness_probe::ReadinessRequest;
 
-/// The readiness request. It contains no pod token, so the endpoint answers with an empty JSON object.
+/// The readiness request. The endpoint recognises the readiness probe, and answers it with an empty JSON object.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/v1/credentials",
@@ -183,8 +183,8 @@ struct CredentialsReplay {
 }
 
 impl ReplayableQuery<PodEntry> for CredentialsReplay {
-    /// Answers with the pod's current credentials. The token needs no other check than its expiry time, because the thread records the request only
-    /// for this pod.
+    /// Answers with the pod's current credentials. The function checks only the token's expiry time, because the thread recorded the request only for
+    /// this pod, after a full check of the token.
     fn answer(
         &self,
         caller: &PodClient,

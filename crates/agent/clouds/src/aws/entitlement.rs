@@ -1,6 +1,6 @@
-//! A pod's AWS entitlement. It is decided once, stored with the pod, and read by both dialects.
+//! A pod's AWS entitlement: what the pod may get from AWS.
 //!
-//! This module does not know how an entitlement is decided or how the handlers use it.
+//! `Aws::entitle` decides the entitlement, the pod's entry stores it, and both dialects read it for each request.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::passthrough;
 /// A pod's AWS entitlement.
 #[derive(Clone, Debug)]
 pub struct AwsEntitlement {
-    /// The subject of the pod's session tokens. It is computed once because it needs a hash.
+    /// The subject of the pod's session tokens. The agent computes this hash once per entitlement, not for each request.
     pub(super) token_subject: TokenSubject,
     pub(super) state: RoleState,
     /// The pod's rate limit for the instance's metadata service, or `None` if the configuration allows no passthrough.

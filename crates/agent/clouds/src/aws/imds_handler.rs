@@ -1,9 +1,9 @@
-//! The EC2 metadata service on one traffic thread. It answers one request at a time.
+//! The EC2 metadata service (IMDS) on one traffic thread.
 //!
-//! The order of the checks follows from the reactions of clients to each status. Every client gets a session token, even if its pod is unknown. A
+//! The order of the checks follows from how clients react to each status. Every client gets a session token, even if its pod is unknown, because a
 //! client that is refused a token sends its requests without a token, in some cases until its process ends. If a pod is expected at the client's
-//! address, the dialect first waits briefly for its attestation. Refusals and waits that depend on the pod happen at the *listing* of roles. After a
-//! listing that names a role, the role's document is available.
+//! address, the dialect first waits briefly for the pod's attestation. The dialect refuses a pod, or makes it wait for credentials, at the *listing*
+//! of roles. After a listing that names a role, the dialect can answer the request for the role's document, which contains the credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::readiness_probe::ReadinessRequest;
 
-/// The readiness request. It requests a session token, which is the first request of each library.
+/// The readiness request. It requests a session token, as each library does first.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "PUT",
     target: "/latest/api/token",
@@ -113,8 +113,8 @@ impl ImdsService {
         self.imds.query(asked.head, &sessions, visitor, self.now())
     }
 
-    /// Counts the request if it has no session token. Call this function only when the request is answered, because a waiting request is handled
-    /// twice.
+    /// Counts the request if it has no session token. Call this function only when the dialect answers the request, because the dialect handles a
+    /// waiting request twice.
     fn note(&self, wanted: &Result<ImdsRequest<'_, '_>, Refusal>) {
         let is_without = match wanted {
             Ok(ImdsRequest::Read(query)) => query.session.is_none(),
@@ -168,8 +168,8 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                 // This case does not occur, because no listener speaks a dialect of a disabled cloud.
                 EntitlementState::Off => Err(ANYONE),
             },
-            // A token for an attested pod is valid for hours, a token for an address only for minutes. The wait for attestation is too short for a
-            // client to notice.
+            // Wait for the attestation before issuing a token, because a token for an attested pod is valid for hours, and a token for an address
+            // only for minutes. The wait is too short for a client to notice.
             PodClient::Unidentified if asked.has_likely_pod && asked.head.method == "PUT" => {
                 Ok(PodHandlerOutcome::AwaitIdentity)
             }
@@ -298,7 +298,7 @@ impl ImdsDialect {
         self.passthrough.forward(&errand).map(PodHandlerOutcome::Deferred)
     }
 
-    /// Answers with a role's document: immediately if a lease is cached, otherwise when the broker has a lease.
+    /// Answers with a role's document, which contains the credentials: immediately if a lease is cached, otherwise when the broker has a lease.
     fn document(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -327,8 +327,8 @@ impl ImdsDialect {
         Ok(PodHandlerOutcome::CacheHit { route: &routes::CREDENTIALS, question })
     }
 
-    /// Answers with the role's account and name. If EKS chooses the role, only the credentials name it. The answer then waits until the agent has
-    /// credentials.
+    /// Answers with the role's account and name. If EKS chooses the role, only the credentials name it. In that case the answer waits until the agent
+    /// has credentials.
     fn info(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -375,7 +375,7 @@ fn profile_of(credential: &AwsCredential) -> String {
     format!("arn:{partition}:iam::{account}:instance-profile/{name}")
 }
 
-/// Lists the pod's role, if necessary after a wait for credentials that live for at least [`response::MIN_LISTED_LIFETIME`].
+/// Lists the pod's role once the agent has credentials that live for at least [`response::MIN_LISTED_LIFETIME`].
 fn list(
     PodAndRole { pod, own }: PodAndRole<'_>,
     asked: RequestContext<'_, '_, '_>,
@@ -393,8 +393,8 @@ fn list(
     }
 }
 
-/// Returns the longest time that a request waits. The SDK for Go waits half a second for the head of an answer, most other SDKs wait one second. Few
-/// SDKs retry.
+/// Returns the longest time that a request waits for credentials. This time is shorter than the SDK's own timeout, because few SDKs retry. The SDK
+/// for Go waits half a second for the head of an answer, and most other SDKs wait one second.
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
     if head.method == "PUT" {
@@ -537,8 +537,8 @@ mod tests {
         assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
     }
 
-    /// Regression: the token belonged to the address. So it lived only for minutes, and the next pod at that address could have
-    /// used it.
+    /// Regression: the agent issued a token for the address instead of the pod. The token lived only for minutes, and the next pod at that address
+    /// could have used it.
     #[tokio::test]
     async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
         let mut world = PodFixture::of(SECTION);

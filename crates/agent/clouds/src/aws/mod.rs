@@ -1,8 +1,8 @@
 //! AWS: its configuration, the entitlements of pods, and its dialects on each traffic thread.
 //!
-//! A pod has one identity at both endpoints: the metadata service (`imds_handler`) and the containers' endpoint
-//! (`container_handler`). Clients switch between them, so both use one entitlement, one set of credentials and one lease. `policy`
-//! decides the role, and `role_chain` decides how the agent assumes it.
+//! A pod has one identity at both endpoints: the metadata service (`imds_handler`) and the containers' endpoint (`container_handler`). A client can
+//! switch between the endpoints, so both endpoints give the pod the same credentials from one lease. `policy` decides the role, and `role_chain`
+//! decides how the agent assumes it.
 
 mod awaited_credentials;
 mod config;
@@ -78,7 +78,7 @@ pub(crate) struct Aws {
     upstream: String,
     /// True if the configuration forwards any path to the real service.
     allows_passthrough: bool,
-    /// The warning about session tokens, if any.
+    /// The warning about session tokens that a restart of the agent invalidates, if any.
     remark: Option<String>,
     node_limit: Arc<passthrough::NodeRateLimit>,
     clock: Clock,
@@ -140,9 +140,10 @@ impl AwsConfig {
         })
     }
 
-    /// Builds the state that the dialects of all threads share.
+    /// Builds the state of the metadata service that all threads share.
     ///
-    /// It reuses the keys and the counter of `before`, so issued session tokens stay valid. A new key file needs a restart.
+    /// The function reuses the keys and the counter of `before`, so issued session tokens stay valid. A change of the key file's path needs a restart
+    /// of the agent.
     fn service(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<ImdsService> {
         if let Some(before) = before {
             return before.service.with_config(self);
@@ -159,9 +160,10 @@ pub(super) fn probe(name: DialectName) -> ReadinessRequest {
 }
 
 impl Aws {
-    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until all deciding facts are known.
+    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations that decide the
+    /// entitlement.
     ///
-    /// The pod keeps its leases if its access is unchanged and the leases come from the current broker.
+    /// The pod keeps its leases if its access (the role and how to assume it) is unchanged and the leases come from the current broker.
     pub(super) fn entitle(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -209,7 +211,7 @@ impl Aws {
         &self.broker
     }
 
-    /// Returns the warning about session tokens for the operator. The agent still serves requests.
+    /// Returns the warning for the operator about session tokens that a restart of the agent invalidates.
     pub(super) fn warning(&self) -> Option<&str> {
         self.remark.as_deref()
     }
@@ -222,9 +224,9 @@ impl Aws {
     }
 }
 
-/// Returns the pod's existing rate limit, or a new one.
+/// Returns the rate limit for the pod's passthrough requests: the limit in `before`, or a new limit.
 ///
-/// If each change created a new limit, a user who can change the pod's annotations would get a full burst with each change.
+/// If each new entitlement had a new limit, a user who can change the pod's annotations would get a full burst of requests with each change.
 fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
     match before {
         EntitlementState::Decided(before) => before.imds_passthrough_rate_limit.clone().unwrap_or_default(),
@@ -233,7 +235,7 @@ fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit
 }
 
 impl Aws {
-    /// Returns the pod's role: the role from `before` with its leases if access and broker are unchanged, otherwise a new one.
+    /// Returns the pod's role. If the access and the broker are unchanged, it is the role from `before` with its leases; otherwise it is a new role.
     fn own(
         &self,
         applicant: &EntitlementRequest<'_>,

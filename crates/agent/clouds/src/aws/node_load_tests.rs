@@ -25,7 +25,7 @@ const ROLES: usize = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
-/// A method to assume a role, and its number of principals.
+/// A method to assume a role, and the number of principals (cached credentials) that it needs.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     name: &'static str,
@@ -58,7 +58,7 @@ fn role(number: usize) -> String {
     format!("arn:aws:iam::123456789012:role/role-{}", number % ROLES)
 }
 
-/// The emulated AWS and the cluster. They continue after an agent restarts.
+/// The emulated AWS and the cluster. They keep their state when an agent restarts.
 struct Beyond {
     aws: AwsEmulator,
     issuer: Arc<Issuer>,
@@ -133,7 +133,7 @@ impl Node {
         for (number, asked) in asked.into_iter().enumerate() {
             let document = asked.await.unwrap();
             let session = beyond.aws.session(document["Token"].as_str().unwrap()).unwrap();
-            assert_eq!(session.role, role(number), "pod-{number} has another's");
+            assert_eq!(session.role, role(number), "pod-{number} got the role of another pod");
             let end: jiff::Timestamp = document["Expiration"].as_str().unwrap().parse().unwrap();
             let life = std::time::SystemTime::from(end).duration_since(self.world.clock.wall()).unwrap();
             least = least.min(life);

@@ -4,8 +4,8 @@
 //! The dialect builds each upstream request itself, from a canonical path and a session token of the agent. The pod never sees that token, its
 //! lifetime or a 401. The pod's client would treat a 401 as an error of the client's own token.
 //!
-//! Pods must not exhaust the real service, because AWS limits its rate for the whole instance, and the node's own credentials come from it. Each
-//! request therefore normally makes one call to the real service. The rate of calls is limited per pod ([`PodRateLimit`]) and per node
+//! Pods must not exhaust the real service, because AWS limits its rate for the whole instance, and the node's own credentials come from it. Therefore
+//! the agent normally makes one call to the real service for each request. The rate of calls is limited per pod ([`PodRateLimit`]) and per node
 //! ([`NodeRateLimit`]).
 
 use std::rc::Rc;
@@ -54,8 +54,8 @@ impl NodeRateLimit {
 
 /// The rate limit for calls of one pod to the real service: 10 calls per second, with bursts of 40.
 ///
-/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`], so at least ten pods together are needed
-/// to exhaust the limit of the node.
+/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`], so only ten or more pods together can
+/// exhaust the limit of the node.
 #[derive(Clone, Debug)]
 pub(super) struct PodRateLimit(Arc<Gcra>);
 
@@ -127,7 +127,7 @@ impl ImdsPassthrough {
         }))
     }
 
-    /// Sends the request. Repeats it once with a new token if the service rejects the cached one, for example after its restart.
+    /// Sends the request. If the service rejects the cached token, for example after its restart, repeats the request once with a new token.
     async fn answer(
         &self,
         client: ClientId,
@@ -165,7 +165,7 @@ impl ImdsPassthrough {
 
     /// Returns the cached token. Fetches a new token if none is cached, or if the cached token expires soon or is `refused`.
     ///
-    /// Only one call runs at a time; other requests wait for its result.
+    /// Only one call for a token runs at a time on this thread; other requests wait for its result.
     async fn token(&self, refused: Option<&Token>, patience: Duration) -> Result<Token, Refusal> {
         let mut kept = self.session.kept.lock().await;
         let now = self.clock.now();
@@ -193,7 +193,7 @@ const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 /// The requested lifetime of a token in seconds. It is the longest that the service grants.
 const ASKED: &str = "21600";
 
-/// A token that several current requests share.
+/// A session token of the agent, which several requests can use at the same time.
 type Token = Rc<Secret<String>>;
 
 /// A thread's session with the real service.
@@ -414,7 +414,11 @@ mod tests {
         assert_eq!(service.asked().len(), 200);
         world.manual_clock.advance(Duration::from_secs(1));
         another_pod(&world);
-        assert_eq!(count(&read(&world, 40).await, 200, ""), 40, "there is room again");
+        assert_eq!(
+            count(&read(&world, 40).await, 200, ""),
+            40,
+            "after a second, the node limit allows 40 calls"
+        );
     }
 
     /// Regression: the agent forwarded a 401, and clients treated it as an error of their own token.

@@ -1,11 +1,11 @@
 //! Checks the Kubernetes token that a pod sends to the containers' credentials endpoint: its pod, its audience and its expiry time.
 //!
-//! The connection identifies the pod, and no token changes that: a pod gets its own credentials or none. The token protects against
-//! an attacker who can make a pod *send* a request but cannot set its headers. Such a request has no `Authorization` header.
+//! The agent identifies the pod by its connection. The token cannot select another pod: a pod gets its own credentials or none. The token protects
+//! against an attacker who can make a pod *send* a request but cannot set its headers. Such a request has no `Authorization` header.
 //!
 //! The agent does not check the signature. A signature check would need a call to the API server per token, and pods would get no credentials while
-//! the API server is down. A forged token has no advantage, because the pod can get the same credentials from the metadata service. The agent refuses
-//! a token that was copied from another pod, because such a mistake should be visible.
+//! the API server is down. A forged token has no advantage, because the pod can get the same credentials from the metadata service. But the agent
+//! refuses a token that was copied from another pod, so that the pod's owner sees the mistake.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ const LEEWAY: Duration = Duration::from_secs(60);
 struct Claims {
     aud: Audiences,
     exp: u64,
-    /// The time from which on the token is valid. The API server always sets it. A token without it is always valid (RFC 7519
+    /// The time from which on the token is valid. The API server always sets it. A token without this time is valid from its issue on (RFC 7519
     /// section 4.1.5).
     nbf: Option<u64>,
     #[serde(rename = "kubernetes.io")]
@@ -102,7 +102,7 @@ fn read(token: &str) -> Option<Claims> {
 
 impl Kubernetes {
     /// True if the token belongs to `pod`. The function compares UIDs because names can be reused. For pods from an identity file (`static`), which
-    /// have no real UID, it compares only names.
+    /// have no UID from an API server, the function compares only names.
     fn is_of(&self, pod: &Pod) -> bool {
         let account = &pod.service_account;
         let is_same = *self.namespace == *account.namespace

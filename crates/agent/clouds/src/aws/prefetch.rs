@@ -1,4 +1,4 @@
-//! Prefetches a pod's first AWS credentials. A pod has only one role.
+//! Prefetches the first credentials of a pod's AWS role. A pod has at most one role.
 
 use std::sync::{Arc, Weak};
 

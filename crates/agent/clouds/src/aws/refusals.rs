@@ -4,9 +4,9 @@ use seawall_http::Refusal;
 
 use crate::refusals::CloudRefusals;
 
-/// The refusals of AWS. The SDKs for Go, Rust and the first generation for JavaScript retry a 503.
+/// The refusals for AWS's clients. The SDKs for Go and Rust and the first generation of the SDK for JavaScript retry a 503.
 ///
-/// The other SDKs treat a 503 like a 403: they try again only with their next call.
+/// The other SDKs treat a 503 like a 403: they request credentials again only at the program's next API call.
 pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     not_entitled: Refusal::new(
         404,

@@ -7,9 +7,10 @@ use seawall_broker::aws::AwsCredential;
 use seawall_core::{Lease, Moment};
 use seawall_protocols::aws::{CredentialsDocument, Iso8601Time, UnixTime};
 
-/// The least remaining lifetime of credentials whose role the listing may name.
+/// The least remaining lifetime that credentials need for the listing to name their role.
 ///
-/// Clients request the document after the listing. A client that uses the AWS CRT aborts its process if the agent refuses the document.
+/// Clients request the role's document after the listing. If the credentials expire in between and the agent refuses the document, a client that uses
+/// the AWS CRT aborts its process.
 pub(super) const MIN_LISTED_LIFETIME: Duration = Duration::from_secs(10);
 
 /// The longest time that a request waits for credentials. It must be shorter than the client's own timeout.
@@ -35,7 +36,7 @@ pub(super) fn credentials(lease: &Lease<AwsCredential>) -> CredentialsDocument<'
 #[derive(Debug, Default)]
 pub(super) struct FormattedDates(RefCell<Option<LeaseDates>>);
 
-/// Formatted dates, which depend only on `of`.
+/// The formatted dates of a lease with the times `of`.
 #[derive(Debug)]
 struct LeaseDates {
     of: Span,
@@ -43,7 +44,7 @@ struct LeaseDates {
     last_updated: Iso8601Time,
 }
 
-/// The times that determine a lease's dates: its expiry as AWS stated it, and its start and expiry on the agent's clock.
+/// The times that determine a lease's dates: the expiry that AWS stated, and the start and the expiry on the agent's clock.
 type Span = (SystemTime, Moment, Moment);
 
 impl FormattedDates {
@@ -68,7 +69,7 @@ impl FormattedDates {
 }
 
 impl LeaseDates {
-    /// Formats the dates of a lease. The expiry is the date that AWS stated, not a computed one.
+    /// Formats the dates of a lease. The expiry is the date that AWS stated.
     ///
     /// The agent counts the lifetime from the end of the second in which AWS answered. `LastUpdated` is the beginning of that second. Otherwise
     /// `LastUpdated` would be later than the `Date` header of AWS's answer.
@@ -92,8 +93,8 @@ mod tests {
     fn what_was_issued_is_never_updated_later_than_it_was() {
         let start = Duration::from_secs(1_767_225_600);
         let at = |after: Duration| Iso8601Time::of(UnixTime::from(SystemTime::UNIX_EPOCH + start + after));
-        // AWS answers in the middle of a second, and its `Date` is truncated. Without `Date`, the lifetime counts from the agent's
-        // own clock.
+        // AWS answers in the middle of a second, and the `Date` header of its answer omits the fraction. Without `Date`, the lifetime counts from the
+        // agent's own clock.
         for (answered, life) in [
             (Duration::from_millis(100), Duration::from_secs(3599)),
             (Duration::from_millis(100), Duration::from_millis(3_599_900)),

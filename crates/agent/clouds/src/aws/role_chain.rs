@@ -1,6 +1,7 @@
 //! The chain of roles through which the agent assumes a pod's role.
 //!
-//! The module combines the policy's decision for a pod with the configuration. The result is the access that the broker uses.
+//! The module combines the policy's decision for a pod with the configuration. The result is a [`RoleAccess`], with which the broker fetches
+//! credentials.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub(super) fn config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchang
     AwsExchangeConfig { keys, sts_url, eks_auth_url, proxy: exchange.proxy.clone(), extra_roots: None }
 }
 
-/// Converts each [`AllowedRole`] to the [`RoleAccess`] that the broker uses.
+/// Converts each [`AllowedRole`] to a [`RoleAccess`], with which the broker fetches the role's credentials.
 #[derive(Debug)]
 pub(super) struct RoleAccessBuilder {
     region: Region,
@@ -40,12 +41,12 @@ pub(super) struct RoleAccessBuilder {
     base: BaseIdentity,
 }
 
-/// The identity that assumes the roles of pods.
+/// The identity with which the agent assumes the roles of pods.
 #[derive(Debug)]
 enum BaseIdentity {
     /// The agent itself. If there is a base role, the agent assumes it first.
     Agent(Option<KeySignedRole>),
-    /// The pod. It first assumes this role with its own token for the audience.
+    /// The pod's identity: the pod's own token for this audience first assumes this role.
     Pod { audience: Arc<str>, role: RoleArn },
 }
 
@@ -66,7 +67,7 @@ impl RoleAccessBuilder {
         Ok(Self { region, sts: exchange.sts_endpoint, length: exchange.duration, base })
     }
 
-    /// Returns the access by which the agent gets credentials of the pod's allowed role.
+    /// Returns the [`RoleAccess`] with which the broker fetches credentials of the pod's allowed role.
     pub(super) fn build(&self, pod: &Pod, allowed: &AllowedRole) -> RoleAccess {
         let way = match allowed {
             AllowedRole::Granted(grant) => self.named(grant),

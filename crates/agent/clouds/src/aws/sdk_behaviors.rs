@@ -75,15 +75,15 @@ mod tests {
         [Some(family.imds), family.container].into_iter().flatten()
     }
 
-    /// Each client family is in two lists. If several releases send the same name, the profile has their largest window, in
-    /// minutes.
+    /// Each client family is in the list of this module and in the list of the testkit. If several releases send the same name, the profile has their
+    /// largest window, in minutes.
     #[test]
     fn each_family_is_found_by_what_it_sends_with_the_larger_of_its_windows_or_said_to_send_nothing() {
         for family in all() {
             for agent in [family.wire.agent, family.wire.container_agent].into_iter().flatten() {
                 assert!(
                     ALL.find_by_user_agent(agent.as_bytes()).is_some(),
-                    "{}: nobody is called {agent}",
+                    "{}: no profile matches {agent}",
                     family.name
                 );
             }

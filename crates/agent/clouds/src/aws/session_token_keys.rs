@@ -1,10 +1,11 @@
-//! Stores the keys of session tokens for all traffic threads. The module rotates the keys, and saves them in a file so that tokens survive a restart.
+//! Stores the keys with which all traffic threads sign session tokens. The module rotates the keys, and saves them in a file so that tokens survive a
+//! restart.
 //!
 //! The agent writes the file only after it has signed a token, so a check of the configuration writes no file.
 //!
-//! Without a writable file, a restart invalidates all tokens. The SDK for Rust then fails until the granted lifetime of its token
-//! ends. The key `aws.imds.tokenKeyFile` prevents this. Without that key, tokens live only for minutes by default. If the wall
-//! clock jumps forward beyond a token's expiry time, the token also becomes invalid, with or without the file.
+//! Without a writable file, a restart invalidates all tokens. The SDK for Rust then fails until the granted lifetime of its token ends. To prevent
+//! this, set `aws.imds.tokenKeyFile`. Without this setting, tokens live only for minutes by default. If the wall clock jumps forward beyond a token's
+//! expiry time, the token also becomes invalid, with or without the file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -87,7 +88,7 @@ impl TokenKeyStore {
         }
     }
 
-    /// Rotates the keys if a rotation is due. Returns true if it was due, even if no random bytes were available.
+    /// Rotates the keys if a rotation is due. Returns true if a rotation was due, even if it failed because no random bytes were available.
     fn replace_in_time(&self) -> bool {
         let now = UnixTime::from(self.clock.wall());
         let kept = self.keys.load().to_bytes();
@@ -186,7 +187,7 @@ mod tests {
         let (folder, (clock, _hand)) = (folder(), Clock::manual());
         let path = folder.path().join("keys");
         let first = Arc::new(TokenKeyStore::open(Some(&path), &clock).unwrap());
-        assert!(!path.exists(), "nothing is written before a token was signed");
+        assert!(!path.exists(), "the agent writes no file before it has signed a token");
         first.mark_used();
         let keep = tokio::spawn(first.clone().run());
         while !path.exists() {
@@ -210,7 +211,7 @@ mod tests {
             assert!(same(agent, &TokenKeyStore::open(Some(&path), &clock).unwrap()));
         }
         assert_eq!(fs::read_to_string(path.with_extension("new")).unwrap(), "another's");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "the agents leave no temporary file");
     }
 
     #[tokio::test]
@@ -223,7 +224,7 @@ mod tests {
         let second = TokenKeyStore::open(Some(&path), &clock).unwrap();
         assert!(!same(&first, &second));
         let before = first.load().to_bytes().expose().len();
-        assert!(second.load().to_bytes().expose().len() > before, "the key before is still there");
+        assert!(second.load().to_bytes().expose().len() > before, "the previous key is kept");
         assert!(first.replace_in_time());
         first.write().await;
         assert!(fs::read(&path).unwrap().len() > before);

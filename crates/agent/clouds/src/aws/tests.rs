@@ -1,4 +1,4 @@
-//! Tests from a request to STS and back, over a day of a manual clock.
+//! Tests of whole requests, from the pod to STS and back. A manual clock simulates up to a day.
 
 use std::time::Duration;
 
@@ -74,11 +74,15 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     assert!(world.life().await.unwrap() > 5 * 60 * MINUTE);
     let calls = eks.counts(AwsEndpoint::PodIdentity).calls;
     eks.set_association(SUBJECT, Some("arn:aws:iam::123456789012:role/till"));
-    assert_eq!(world.listed().await.1, "cart", "what is held is the old role's until it is renewed");
+    assert_eq!(
+        world.listed().await.1,
+        "cart",
+        "the cached credentials belong to the old role until they are renewed"
+    );
     for _ in 0..4 * 60 {
         world.manual_clock.advance(MINUTE);
         world.settle().await;
-        // An SDK sends requests now and then, because unused credentials are dropped.
+        // List the role in each minute, as an SDK would, because the agent drops credentials that no client requests.
         world.listed().await;
     }
     assert_eq!(world.listed().await, (200, "till".to_owned()));
@@ -91,9 +95,9 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
         world.manual_clock.advance(MINUTE);
         world.settle().await;
         minutes += 1;
-        assert!(minutes <= 6 * 60, "longer than any session");
+        assert!(minutes <= 6 * 60, "credentials outlive every session");
     }
-    assert!(minutes > 4 * 60, "what is valid is lent to its end");
+    assert!(minutes > 4 * 60, "the agent answers with valid credentials until they expire");
     let (status, body) = listed_in_the_end().await;
     assert!(status == 404 && body.contains("no_association"), "{status} {body}");
     let calls = eks.counts(AwsEndpoint::PodIdentity).calls - calls;
@@ -104,7 +108,7 @@ fn hanging() -> Faults {
     Faults { hang_rate: 1.0, ..Faults::default() }
 }
 
-/// Measures the wait at both endpoints and for several clients. No earlier test measured it.
+/// Measures how long requests of several SDKs wait at both endpoints while STS does not respond.
 #[tokio::test]
 async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_and_told_no_time_to_wait() {
     let (world, sts) = start(60 * MINUTE).await;
@@ -139,7 +143,7 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
     }
 }
 
-/// Regression: requests that already waited got the old role's credentials.
+/// Regression: when a pod's role changed, requests that already waited got the credentials of the old role.
 #[tokio::test]
 async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_it_gets() {
     let (world, sts) = start(60 * MINUTE).await;
@@ -207,6 +211,6 @@ async fn a_role_is_listed_while_its_credentials_live_long_enough_to_be_asked_for
         assert_eq!(listed.0, status, "{left} s left: {listed:?}");
         assert!(status == 200 || listed.1.contains("upstream_unavailable"), "{listed:?}");
         let (document, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
-        assert!(document.starts_with("HTTP/1.1 200 "), "once listed it is there: {document}");
+        assert!(document.starts_with("HTTP/1.1 200 "), "a role that was listed has a document: {document}");
     }
 }

@@ -1,7 +1,7 @@
 //! Determines the Google service account that a pod impersonates, from GKE's annotation on the pod's ServiceAccount.
 //!
-//! The module reads only this annotation and never guesses. A malformed value is an error. It does not count as "no account", because a pod without
-//! an account gets the credentials of its own identity.
+//! The module reads only this annotation. A malformed value is an error and does not count as "no account", because a pod without an account gets the
+//! credentials of its own identity.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) enum AccountError {
     NotRead,
     /// The pod's ServiceAccount does not exist.
     Missing,
-    /// The annotation is not a service account's e-mail address. The agent must refuse the pod. It must not use the pod's own identity instead.
+    /// The annotation is not a service account's e-mail address. The agent must refuse the pod, and must not use the pod's own identity instead.
     Malformed,
 }
 

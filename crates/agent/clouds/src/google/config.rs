@@ -1,4 +1,4 @@
-//! The `google` section of the configuration: the mode, the node's facts, and the exchange.
+//! The `google` section of the configuration: the mode, the facts about the node, and the token exchange.
 //!
 //! Each checked value has the type of the component that uses it: node facts from `protocols::google`, and the exchange from the
 //! broker.
@@ -22,8 +22,8 @@ pub struct GoogleConfig {
     pub mode: GoogleMode,
     /// The URL of the real metadata server, for `conceal` mode and for `passthrough_service_accounts`.
     pub upstream_url: String,
-    /// The ServiceAccounts whose pods use the real metadata server in `federate` mode. As in `conceal` mode, these pods get the node's credentials
-    /// through the filter.
+    /// The ServiceAccounts whose pods use the real metadata server in `federate` mode. As in `conceal` mode, the agent filters the requests of these
+    /// pods, and they get the node's credentials.
     pub passthrough_service_accounts: Vec<ServiceAccount>,
 }
 
@@ -32,7 +32,7 @@ pub struct GoogleConfig {
 pub enum GoogleMode {
     /// Pods get their own Google credentials.
     Federate(Box<FederateConfig>),
-    /// Pods get the node's credentials through a filter.
+    /// Pods get the node's credentials. The agent filters their requests to the real metadata server.
     Conceal,
 }
 
@@ -40,7 +40,7 @@ pub enum GoogleMode {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FederateConfig {
     pub node: google::NodeMetadata,
-    /// The workload pool of the pods. It also replaces the e-mail address of a pod without a Google service account.
+    /// The workload pool of the pods. A pod without a Google service account sees the pool's name in place of an e-mail address.
     pub pool: String,
     /// The token exchange, without the root certificates of `ca_file`. The agent reads that file at the start and at a reload.
     pub exchange: GoogleExchangeConfig,
@@ -82,7 +82,7 @@ pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
 const REAL: &str = "http://169.254.169.254";
 
 impl GoogleConfig {
-    /// Reads the section. If the section has keys of both modes, the function checks all of them, even those of the mode that is off.
+    /// Reads the section. If the section has keys of both modes, the function checks all of them, even the keys of the mode that is off.
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.table();
         let mode = GoogleMode::read(&table, base);
@@ -105,7 +105,7 @@ impl GoogleConfig {
     }
 }
 
-/// The section in its serialized form.
+/// The section as the agent shows it in its effective configuration.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SerializedConfig<'a> {

@@ -1,6 +1,6 @@
-//! A pod's Google entitlement. It is decided once, stored with the pod, and read by the dialect.
+//! A pod's Google entitlement: what the pod may get from Google.
 //!
-//! This module does not know how an entitlement is decided or how the dialect uses it.
+//! `Google::entitle` decides the entitlement, the pod's entry stores it, and the dialect reads it for each request.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub enum GoogleEntitlement {
     Federated(FederatedPod),
     /// The pod's requests go through the filter to the real metadata server.
     Passthrough,
-    /// The pod gets the node's facts. A request that needs an account gets this refusal.
+    /// The pod can read facts about the node, but a request that needs an account gets this refusal.
     Refused(Arc<google::MetadataTree>, Refusal),
 }
 

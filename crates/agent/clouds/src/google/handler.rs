@@ -1,7 +1,8 @@
 //! Answers one request in Google's dialect.
 //!
-//! Some facts are public ([`Detection`]). Refused and unidentified clients also get these facts. All other answers depend on the pod's own
-//! [`GoogleEntitlement`]. The client resolver finds the pod, and no request can select the entitlement of another pod.
+//! Some answers are public: those by which libraries detect a metadata server ([`Detection`]). Refused and unidentified clients also get them. All
+//! other answers depend on the pod's own [`GoogleEntitlement`]. The client resolver finds the pod by its connection, so no request can select the
+//! entitlement of another pod.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub(super) struct GoogleDialect {
     passthrough: GooglePassthrough,
 }
 
-/// The mode of the dialect. It decides all answers except those to detection requests.
+/// The mode of the dialect. The mode decides all answers except the answers to detection requests.
 #[derive(Clone, Debug)]
 pub(super) enum GoogleDialectMode {
     /// Pods have their own credentials. The readiness probe reads a tree with the node's facts and without an account.
@@ -340,7 +341,7 @@ struct CredentialReplay {
 impl ReplayableQuery<PodEntry> for CredentialReplay {
     /// Answers with the client's current credentials, if its tree is still the same.
     ///
-    /// Another tree can interpret the same path differently. The tree decides which account the path names and which scopes are the default.
+    /// Another tree can interpret the same path differently, because the tree decides which account the path names and which scopes are the default.
     fn answer(
         &self,
         caller: &PodClient,

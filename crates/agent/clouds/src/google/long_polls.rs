@@ -1,6 +1,6 @@
 //! Handles requests that wait for a credential that is not cached, or for a change of a credential or of the metadata tree.
 //!
-//! Every wait ends at its own deadline. Long polls are also limited in number ([`LongPollLimit`]).
+//! Every wait has a time limit. [`LongPollLimit`] also limits the number of long polls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,13 +118,12 @@ fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'
     }
 }
 
-/// The longest wait for a decision about the pod's entitlement after a long poll has ended.
+/// The longest time that an ended long poll waits for a pending decision about the pod's entitlement.
 const CHANGING: Duration = Duration::from_secs(1);
 
 /// Waits for a lease whose ETag differs from the one that the client has seen.
 ///
-/// The function looks up the lease again after the wait. During the wait the lease can expire because the cloud is down, or the pod's account can
-/// change.
+/// The function looks up the lease again after the wait, because during the wait the lease can expire or the pod's account can change.
 async fn next_lease(
     pod: &PodEntry,
     want: CredentialRequestRef<'_>,
@@ -152,7 +151,7 @@ async fn next_lease(
     own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
 }
 
-/// Returns the pod's own credentials, if it is entitled to them now.
+/// Returns the pod's own tree and credentials, if the pod is entitled to its own credentials now.
 fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
     match pod.entitlements().google() {
         EntitlementState::Decided(GoogleEntitlement::Federated(own)) => Ok(own.clone()),
@@ -164,8 +163,8 @@ fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
 
 /// Ends a long poll at the real server when the pod is no longer allowed to use that server.
 ///
-/// Such a poll can last for hours, and its answer can contain the node's own credentials. The function returns other requests unchanged, because they
-/// end soon.
+/// A long poll can last for hours, and its answer can contain the node's own credentials. The function returns a request that is not a long poll
+/// unchanged, because it ends soon.
 pub(super) fn cancel_on_revocation(
     pod: &Arc<PodEntry>,
     later: DeferredResponse,
@@ -208,7 +207,7 @@ impl ReadyResponse for RevokedResponse {
 const NO_MORE: Refusal =
     Refusal::new(503, "account_changed", "The account of this pod has just changed; try again.");
 
-/// Waits for a credential that is not cached. `came` is the time when the agent received the request.
+/// Defers the response until the broker has the credential or the fetch fails. `came` is the time when the agent received the request.
 pub(super) fn await_lease(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,

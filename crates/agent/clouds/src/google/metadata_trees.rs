@@ -6,18 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use seawall_protocols::google;
 use seawall_protocols::google::node_metadata::DEFAULT_SCOPES;
 
-/// The node's facts and the trees that contain them.
+/// The metadata trees of the node, and the facts that they share.
 #[derive(Debug)]
 pub(super) struct MetadataTreeCache {
     /// The workload pool. As on GKE, pods without a Google service account see this text instead of an e-mail address.
     pool: Arc<str>,
     /// The tree without an account. Trees with an account share its node facts.
     bare: Arc<google::MetadataTree>,
-    /// The scopes that every account on the node lists.
+    /// The scopes that the tree of every account lists.
     scopes: google::AccountScopes,
     /// The trees with an account, by e-mail address.
     ///
-    /// The map needs a lock because the agent adds trees while it runs. A tree takes one KiB, and a hundred pods often use only a few accounts.
+    /// The map needs a lock because the agent adds trees while it runs. Pods share trees, because a tree takes one KiB and a hundred pods often use
+    /// only a few accounts.
     of_accounts: Mutex<HashMap<Arc<str>, Weak<google::MetadataTree>>>,
 }
 

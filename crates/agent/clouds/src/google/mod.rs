@@ -52,7 +52,7 @@ pub(crate) use config::{GoogleConfig, KEYS};
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_behaviors::ALL as CLIENTS;
 
-/// The readiness request. It requests a public fact, as a library would.
+/// The readiness request. It requests the project ID, which is not secret, as a library would.
 pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/computeMetadata/v1/project/project-id",
@@ -88,8 +88,8 @@ enum GoogleModeState {
 struct Federation {
     /// The exchange configuration of the broker.
     ///
-    /// If it changes, the agent fetches new leases instead of using the old ones, because the workload identity provider decides a pod's identity and
-    /// permissions.
+    /// If it changes, the agent fetches new leases instead of using the old ones, because the workload identity provider in it decides a pod's
+    /// identity and permissions.
     asks: GoogleExchangeConfig,
     broker: GoogleBroker,
     trees: MetadataTreeCache,
@@ -147,9 +147,10 @@ impl Google {
         }
     }
 
-    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until all deciding facts are known.
+    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations that decide the
+    /// entitlement.
     ///
-    /// The pod keeps its leases if the deciding facts and the exchange configuration are unchanged.
+    /// The pod keeps its leases if its Google account and the exchange configuration are unchanged.
     pub(super) fn entitle(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -226,7 +227,7 @@ impl Federation {
                 EntitlementState::Decided(GoogleEntitlement::Federated(own))
                     if own.account == account && own.credentials.is_from(&self.broker) =>
                 {
-                    // The node's facts can have changed with a new configuration.
+                    // Look the tree up again, because a new configuration can change the facts about the node.
                     let tree = self.trees.for_account(account.as_ref());
                     Some(GoogleEntitlement::Federated(FederatedPod { tree, ..own.clone() }))
                 }
@@ -251,8 +252,7 @@ impl Federation {
         };
         let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.pod_credentials(spec));
         let complainer = applicant.event_recorder.clone();
-        // The agent prefetches only once per pod, because otherwise each change of the ServiceAccount's annotation would cause a
-        // call.
+        // The agent prefetches only once per pod, because otherwise each change of the ServiceAccount's annotation would cause a call to Google.
         if applicant.prefetch && matches!(before, EntitlementState::Pending) {
             self.ahead.enqueue(GooglePrefetchJob::new(&tree, &holder, &complainer));
         }

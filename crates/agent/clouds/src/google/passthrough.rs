@@ -1,7 +1,7 @@
 //! Forwards requests through a filter to Google's real metadata server.
 //!
-//! In `conceal` mode it forwards the requests of all pods. In `federate` mode it forwards only requests of pods with a ServiceAccount in
-//! `passthroughServiceAccounts`.
+//! In `conceal` mode the agent forwards the requests of all pods. In `federate` mode the agent forwards only requests of pods with a ServiceAccount
+//! in `passthroughServiceAccounts`.
 //!
 //! The agent builds each upstream request itself, from the parsed path and query, and adds one header, `Metadata-Flavor`. The upstream request
 //! contains no raw bytes of the client. The agent and the real server therefore cannot interpret a request differently. Attackers use such
@@ -27,7 +27,7 @@ pub(super) struct GooglePassthrough {
 
 /// The timeout of a request to the real server.
 ///
-/// It is longer than one try of Google's libraries (3 s for Python and Node), so the agent never times out first.
+/// The timeout is longer than one try of Google's libraries (3 s for Python and Node), so the agent never gives up before its client.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl GooglePassthrough {
@@ -48,7 +48,7 @@ impl GooglePassthrough {
         let admitted = google::admit(head)?;
         let forward = UpstreamRequest {
             target: &admitted.target,
-            // The agent sends GET even for a HEAD request. Then it knows the length of the response, and the response context omits the body.
+            // The agent sends GET even for a HEAD request. Then the agent knows the length of the response, and the response context omits the body.
             method: Method::GET,
             headers: &[("metadata-flavor", "Google")],
             timeout: PATIENCE,

@@ -53,7 +53,7 @@ pub async fn start_as(role: &str, longest: Duration) -> (PodFixture, AwsEmulator
     start_with(role, "", longest).await
 }
 
-/// Starts AWS and a pod, with these additional lines in the `aws` section.
+/// Starts AWS and a pod that may have [`ROLE`], with this additional text in the `aws` section.
 pub async fn start_on(lines: &str, longest: Duration) -> (PodFixture, AwsEmulator) {
     start_with(ROLE, lines, longest).await
 }
@@ -93,7 +93,7 @@ pub fn naming(role: &str) -> RelatedAnnotations {
 }
 
 impl PodFixture {
-    /// Runs all tasks that are awake until no upstream call is in flight.
+    /// Runs all tasks that can run, until none of the pod's upstream calls is in flight.
     pub async fn settle(&self) {
         loop {
             for _ in 0..256 {
@@ -134,7 +134,7 @@ impl PodFixture {
         self.ask_as(&self.caller, bytes.as_bytes()).await.0
     }
 
-    /// Returns after the pod has its first credentials.
+    /// Waits until the pod has its first credentials.
     pub async fn first(&self) {
         while self.life().await.is_none() {
             self.settle().await;

@@ -28,11 +28,12 @@ use crate::entitlements::Entitlements;
 use crate::pod::{PodClient, PodDialects, PodEntry, PodHandlerOutcome};
 use crate::{Clouds, CloudsConfig, CurrentClouds, DialectResources, EntitlementRequest};
 
-/// Both clouds. Google forwards all requests. AWS gives pods their own credentials after their ServiceAccount is read.
+/// A configuration with both clouds. Google forwards all requests. AWS gives a pod its own credentials after the pod's ServiceAccount is read.
 pub const BOTH: &str =
     "google: { mode: conceal }\naws: { region: eu-central-1, imds: { httpTokens: optional } }\n";
 
-/// Both clouds, with credentials for pods. AWS decides by the pod's annotations, Google by those of the ServiceAccount.
+/// A configuration in which both clouds give pods their own credentials. AWS decides by the pod's annotations, Google by the annotations of the
+/// ServiceAccount.
 pub const BOTH_BROKERED: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
     workloadIdentityProvider: \"//iam.googleapis.com/x\" }\naws: { region: eu-central-1, roleSources: [kube2iam], imds: { httpTokens: optional } }\n";
 
@@ -68,7 +69,7 @@ pub struct PodFixture {
 }
 
 impl PodFixture {
-    /// Creates a fixture with both clouds. Google needs no credentials for pods.
+    /// Creates a fixture with the configuration [`BOTH`].
     #[expect(clippy::new_without_default, reason = "for tests alone")]
     pub fn new() -> Self {
         Self::of(BOTH)
@@ -125,7 +126,7 @@ impl PodFixture {
         PodClient::Pod(resident(pod, entitlements))
     }
 
-    /// Returns the clouds in the form for code that outlives a configuration.
+    /// Returns the clouds in a cell, for code that outlives a configuration.
     pub fn in_force(&self) -> Arc<CurrentClouds> {
         Arc::new(CurrentClouds::new(self.clouds.clone()))
     }
@@ -223,8 +224,8 @@ impl PodFixture {
         self.ask_as(caller, bytes.as_bytes()).await.0
     }
 
-    /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. Credentials are counted as on a
-    /// connection.
+    /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. Credential fetches are counted as the server counts
+    /// them.
     pub async fn ask_as(&self, caller: &PodClient, bytes: &[u8]) -> (String, bool) {
         let mut room = header_buffer();
         let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &HeadLimits::default()) else {

@@ -249,7 +249,7 @@ mod tests {
         let both = seen(false, &|_| true).unwrap();
         let one = seen(false, &|claimed| claimed == ip(OWN)).unwrap();
         assert_eq!((pods.addresses(&both), pods.addresses(&one)), (&addresses[..], &addresses[..1]));
-        assert_ne!(both, one, "after the pod loses an address, its connections are decided again");
+        assert_ne!(both, one, "a pod that loses an address gets another basis");
         assert!(rests_on(&pods, &one, OWN) && rests_on(&pods, &one, "::ffff:10.4.0.7"));
         assert!(!rests_on(&pods, &one, "fd00::7") && rests_on(&pods, &both, "fd00::7"));
         assert_eq!(seen(true, &|_| true), None, "no address identifies a pod on the node's network");

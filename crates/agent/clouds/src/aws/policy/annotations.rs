@@ -39,8 +39,7 @@ const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
 
 /// Returns the annotation keys that the agent must read for the enabled projects.
 ///
-/// KIAM and kube2iam need annotations of pods and namespaces; IRSA needs annotations of ServiceAccounts. The agent reads namespaces
-/// only if their annotations can decide.
+/// KIAM and kube2iam need annotations of pods and namespaces; IRSA needs annotations of ServiceAccounts.
 pub(in crate::aws) fn selection(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
     let namespace: &[&str] = match (kiam, kube2iam) {
         (true, true) => &[PERMITTED, ALLOWED_ROLES],

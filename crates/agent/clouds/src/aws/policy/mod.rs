@@ -1,7 +1,7 @@
 //! Decides which role a pod may have and by which method the agent assumes the role.
 //!
-//! The inputs are the configuration and the annotations of KIAM, kube2iam and the EKS webhook. The module has no side effects: it returns a grant or
-//! the reason for a denial.
+//! The inputs are the configuration and the annotations of KIAM, kube2iam and the EKS webhook. The module only returns a grant or the reason for a
+//! denial.
 //!
 //! The security of the policy depends on these rules, in this order:
 //!
@@ -9,12 +9,14 @@
 //! - If a pod's ServiceAccount names a role (`eks.amazonaws.com/role-arn`), the pod authenticates to AWS with its own token. The
 //!   role's trust policy decides.
 //! - If the pod and its ServiceAccount name the same role, the pod's own token assumes the role. Then AWS need not trust the agent with the role.
-//! - If they name different roles, the agent refuses both and informs the pod's owner. A wrong guess would give the pod credentials of another role.
-//! - If neither names a role, the pod gets the default role of its namespace (`aws.defaultRoles`). If its namespace has no default role, the agent
-//!   asks EKS for the role that EKS associates with the pod's ServiceAccount. If EKS has no association, the pod gets no role.
+//! - If the pod and its ServiceAccount name different roles, the agent refuses both and informs the pod's owner. A wrong guess would give the pod
+//!   credentials of another role.
+//! - If neither the pod nor its ServiceAccount names a role, the pod gets the default role of its namespace (`aws.defaultRoles`). If its namespace
+//!   has no default role, the agent asks EKS for the role that EKS associates with the pod's ServiceAccount. If EKS has no association, the pod gets
+//!   no role.
 //!
-//! The agent does not decide before it has read all annotations. Other agents used a default role until then, and gave pods the wrong role for a
-//! moment.
+//! The agent does not decide before it has read all annotations. Other metadata agents used a default role until they had read the annotations, and
+//! gave pods the wrong role for a moment.
 
 pub(crate) mod annotations;
 pub(crate) mod namespace;
@@ -54,12 +56,12 @@ pub(super) struct RolePolicy {
     pub(super) session_prefix: String,
 }
 
-/// The role that a pod may have. Either the agent knows the role, or EKS names it.
+/// The role that a pod may have: a role that the agent knows, or a role that only EKS knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AllowedRole {
     /// A role that the agent knows.
     Granted(RoleGrant),
-    /// The role that EKS associates with the pod's ServiceAccount in this cluster, if any. Only the answer of EKS names it.
+    /// The role that EKS associates with the pod's ServiceAccount in this cluster, if any. Only the answer of EKS names the role.
     Associated(ClusterName),
 }
 
@@ -404,7 +406,11 @@ mod tests {
         let rules = RolePolicy { defaults, ..all() };
         assert_eq!(granted(&rules, &facts(&[], &[], &[])).unwrap().role.as_str(), PAY);
         let refused = rules.decide(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
-        assert_eq!(code(refused).0, "no_permitted_annotation", "a refused role is not replaced by another");
+        assert_eq!(
+            code(refused).0,
+            "no_permitted_annotation",
+            "the default role does not replace a refused role"
+        );
         let elsewhere = ServiceAccount { namespace: "lab".into(), name: "cart".into() };
         let elsewhere = Pod { service_account: elsewhere, ..pod() };
         assert_eq!(code(rules.decide(&elsewhere, &facts(&[], &[], &[])).unwrap_err()).0, "no_role");
@@ -444,7 +450,7 @@ mod tests {
         };
         assert_eq!(code_of(&rules, &unread), "not yet", "an annotation may name a role");
         let alone = RolePolicy { by_pod: None, by_service_account: None, ..rules.clone() };
-        assert_eq!(code_of(&alone, &unread), "reef", "no annotation counts");
+        assert_eq!(code_of(&alone, &unread), "reef", "annotations are off");
     }
 
     #[test]
@@ -496,7 +502,7 @@ mod tests {
             assert_eq!(
                 code(others.decide(&pod(), &facts).unwrap_err()).0,
                 "no_role",
-                "{of}, of role sources that are off"
+                "{of}: a role source that is off names no role"
             );
         }
     }

@@ -1,8 +1,8 @@
 //! Decides which roles a namespace permits to its pods, by the annotations of KIAM and kube2iam.
 //!
 //! A user who is allowed to create pods in a namespace can write any role into their annotations. This check prevents pods of one namespace from
-//! using the roles of another. A namespace permits a role only by an annotation, unless the operator turns the check off. In kube2iam the check is
-//! off by default.
+//! using the roles of another namespace. A namespace permits a role only by an annotation, unless the operator turns the check off. In kube2iam the
+//! check is off by default.
 //!
 //! An expression must match the whole name of a role. In KIAM and kube2iam a partial match can suffice. KIAM puts `^` and `$` around the expression,
 //! so each alternative of `a|b` is anchored at one side only. kube2iam adds no anchors.
@@ -26,7 +26,8 @@ pub(in crate::aws) struct NamespaceRules {
 /// The flags with which the operator ran kube2iam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct Kube2iam {
-    /// True if `allowed-roles` decides, as with kube2iam's flag `--namespace-restrictions`. Then a namespace without the annotation permits no role.
+    /// True if `allowed-roles` decides, as with kube2iam's flag `--namespace-restrictions`. If it is true, a namespace without the annotation permits
+    /// no role.
     pub(in crate::aws) namespace_restrictions: bool,
     /// The format of the list, as in kube2iam's flag `--namespace-restriction-format`.
     pub(in crate::aws) namespace_restriction_format: AllowedRolesFormat,
@@ -75,7 +76,7 @@ const NO_NAMESPACE: Refusal =
     Refusal::new(403, "no_namespace", "This pod's namespace does not exist, so it permits no role.");
 
 impl NamespaceRules {
-    /// Checks that a namespace permits a role. Each annotation that is present and that the agent uses must permit the role.
+    /// Checks that a namespace permits a role. Each annotation that the namespace has and that the agent uses must permit the role.
     ///
     /// At least one annotation must be present, unless only kube2iam without restrictions is configured.
     ///
@@ -103,7 +104,7 @@ impl NamespaceRules {
     /// Returns the settings for `allowed-roles`, or `None` if the agent ignores the list.
     ///
     /// Without the flag `--namespace-restrictions`, kube2iam ignores the list. A namespace can therefore have an outdated list. If Seawall enforced
-    /// it, pods would lose roles at the migration from kube2iam.
+    /// an outdated list, pods would lose roles at the migration from kube2iam.
     fn restricting(self) -> Option<Kube2iam> {
         self.kube2iam.filter(|kube2iam| kube2iam.namespace_restrictions)
     }
@@ -124,9 +125,9 @@ fn is_empty(text: &AnnotationValue) -> bool {
 
 /// Checks that the expression of `permitted` matches the role.
 ///
-/// Since version 4, KIAM compares the expression with the ARN. Older versions compared it with the text of the pod's annotation. Therefore, for a
-/// role below the base ARN, either the ARN or the name must match. For other roles only the ARN counts, so `cart` never matches the role `cart` of
-/// another account.
+/// Since version 4, KIAM compares the expression with the ARN. Older versions compared the expression with the text of the pod's annotation.
+/// Therefore, for a role below the base ARN, either the ARN or the name must match. For other roles only the ARN counts, so `cart` never matches the
+/// role `cart` of another account.
 fn matches_permitted(
     expression: &AnnotationValue,
     role: &NamedRole,
@@ -141,7 +142,7 @@ fn matches_permitted(
 
 /// Checks that an entry of the list matches the role. Entries are ARNs, or names below the base ARN.
 ///
-/// Without a base ARN, the function compares each entry with the whole ARN. Then `*` matches every role, as in kube2iam.
+/// Without a base ARN, the function compares each entry with the whole ARN. In that case `*` matches every role, as in kube2iam.
 fn is_among(
     list: &AnnotationValue,
     format: AllowedRolesFormat,
@@ -247,7 +248,7 @@ mod tests {
             ("art", "cart", NO),
             ("^red.*$|^.red.*$", "red_role", Ok(())),
             ("^red.*$|^.red.*$", "orange_role", NO),
-            // KIAM accepts both of these.
+            // KIAM accepts the next two roles, because it anchors each alternative at one side only.
             ("red|blue", "redder", NO),
             ("red|blue", "darkblue", NO),
             ("red|blue", "blue", Ok(())),

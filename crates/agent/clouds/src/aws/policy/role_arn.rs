@@ -1,6 +1,6 @@
 //! Identifies roles by their ARN, or by a name that the operator's base ARN completes.
 //!
-//! The agent never repairs an invalid ARN, because an ARN decides whose credentials a pod gets and becomes part of a signed request.
+//! The agent never repairs an invalid ARN, because an ARN decides which role's credentials a pod gets and becomes part of a signed request.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl NamedRole {
     }
 }
 
-/// The prefix that completes a role's name to an ARN, such as `arn:aws:iam::123456789012:role/`. It can include a part of the path.
+/// The prefix that completes a role's name to an ARN, such as `arn:aws:iam::123456789012:role/`. It can include the beginning of the role's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct BaseRoleArn(Arc<str>);
 
@@ -151,7 +151,7 @@ mod tests {
         for text in ["", "/", "//cart", "web//cart", "a b", "cart/", "arn:aws:iam::1:role/cart", ".."] {
             assert_eq!(resolve(text, Some(&base)), None, "{text:?}");
         }
-        assert_eq!(resolve("cart", None), None, "no base, no name");
+        assert_eq!(resolve("cart", None), None, "a name needs a base ARN");
     }
 
     #[test]

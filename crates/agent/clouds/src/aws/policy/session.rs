@@ -1,7 +1,7 @@
 //! The name and the tags of a pod's session at AWS. CloudTrail shows them, and policies can require them.
 //!
-//! Both are part of the key under which the agent caches credentials. By default they contain only the ServiceAccount, so all pods of a
-//! ServiceAccount share one session. If they contain the name or UID of a pod, each pod has its own session.
+//! The name and the tags are part of the key under which the agent caches credentials. By default they contain only the ServiceAccount, so all pods
+//! of a ServiceAccount share one session. If they contain the name or UID of a pod, each pod has its own session.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(in crate::aws) fn tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, Name
     SessionTags::new(of.iter().map(tag).collect())
 }
 
-/// True if the text can be the audience of a token. The agent sends it to the API server without escapes.
+/// True if the text can be the audience of a token. The agent sends the audience to the API server without escapes.
 pub(in crate::aws) fn is_audience(text: &str) -> bool {
     seawall_core::name_syntax::needs_no_escape(text, 512)
 }
