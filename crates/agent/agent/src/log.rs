@@ -33,13 +33,13 @@ const ROOM: usize = 64 * 1024;
 /// The maximum number of lines in the queue.
 const LINES: usize = 1024;
 
-/// The maximum capacity, in bytes, of an empty queue. It has room for occasional lines.
+/// The maximum capacity, in bytes, that an empty queue keeps. Occasional lines then need no new memory.
 const KEPT: usize = 4 * 1024;
 
 /// The interval at which [`AgentLog::finish`] checks whether the log thread has written the last lines.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The number of checks after which [`AgentLog::finish`] gives up if nobody reads the pipe (0.5 s).
+/// The number of checks after which [`AgentLog::finish`] gives up if no program reads standard error (0.5 s).
 ///
 /// The drain (`DRAIN` in `seawall_server::thread`) and these checks together take less than 5 s.
 const LOOKS_UNREAD: usize = 10;
@@ -47,8 +47,8 @@ const LOOKS_UNREAD: usize = 10;
 /// The number of checks after which [`AgentLog::finish`] gives up in any case (3 s), for example if the log thread lacks CPU time.
 const LOOKS: usize = 60;
 
-/// The time for which [`print_error`] waits until standard error accepts text. It can be long: no drain precedes it, and users
-/// read these errors.
+/// The time for which [`print_error`] waits until standard error accepts text. The wait can be long, because no drain precedes it. Users need these
+/// errors.
 const COMPLAINT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
 /// The pause before the next write if standard error is non-blocking and full. Another process that shares standard error can
@@ -85,8 +85,8 @@ fn heard(level: Level) -> Targets {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The lines that the log thread has not taken yet. A lock guards them, because every thread adds lines. A thread holds the
-    /// lock while it copies one line. The log thread does not hold it while it writes.
+    /// The lines that the log thread has not taken yet. A lock guards them, because every thread adds lines. A thread holds the lock while it copies
+    /// one line. The log thread does not hold the lock while it writes to standard error.
     waiting: Mutex<Waiting>,
     changed: Condvar,
     dropped: AtomicU64,
@@ -112,7 +112,7 @@ impl AgentLog {
         std::thread::Builder::new().name("log".into()).spawn(move || writing.write_for_ever())?;
         let (subscriber, loudness) = log.subscriber(level);
         tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
-        // The default hook writes to standard error itself. With it, a panicking thread would wait for the reader instead of
+        // The default hook writes to standard error itself. With that hook, a panicking thread would wait for the reader of standard error instead of
         // ending.
         std::panic::set_hook(Box::new(|panic| {
             let thread = std::thread::current();
@@ -184,12 +184,15 @@ impl AgentLog {
 }
 
 impl AgentLog {
-    /// Logs the number of lines that were dropped since the last report. `told` is the number reported before. Returns the number
-    /// reported now.
+    /// Logs the number of lines that were dropped since the last report. `told` is the total at the last report. Returns the present total.
     fn tell(&self, told: u64) -> u64 {
         let dropped_in_all = self.dropped_lines();
         if let dropped @ 1.. = dropped_in_all - told {
-            tracing::error!(dropped, dropped_in_all, "log lines were dropped because the log was not read");
+            tracing::error!(
+                dropped,
+                dropped_in_all,
+                "log lines were dropped because standard error was not read fast enough"
+            );
         }
         dropped_in_all
     }
@@ -234,7 +237,7 @@ impl Queue {
     }
 }
 
-/// Writes to standard error without `std`'s lock, because a blocked write would keep that lock from all other threads.
+/// Writes to standard error without `std`'s lock, because all other threads would wait for that lock while a write is blocked.
 fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
     let stderr = io::stderr();
     while !bytes.is_empty() {

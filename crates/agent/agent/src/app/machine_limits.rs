@@ -9,7 +9,7 @@ use std::io::Read;
 
 use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, memory_limit};
 
-/// The maximum number of bytes that the agent reads from one of these files. All of them are shorter: on a node with thousands of
+/// The maximum number of bytes that the agent reads from one file of `/proc` or of a cgroup. Real files are shorter: on a node with thousands of
 /// mounts, `mountinfo` has about 1 MiB.
 const LONGEST: u64 = 4 << 20;
 

@@ -58,7 +58,7 @@ use seawall_observe::pod_scan::PodCountGauge;
 use seawall_observe::readiness::Readiness;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
 
-/// The number of open files that the agent requests from the kernel. The caps need fewer, even without a memory limit.
+/// The limit on open files that the agent requests from the kernel. The largest caps of `resource_limits` need fewer open files.
 const DESCRIPTORS: u64 = 65_536;
 
 /// Runs the agent until a signal stops it.
@@ -166,7 +166,7 @@ fn spoken<'a>(
     bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]))
 }
 
-/// Waits until the agent can serve, directs captured connections to it, and then removes the node's startup taint.
+/// Waits until the agent can serve. Then makes the redirect send captured connections to this agent, and removes the node's startup taint.
 async fn open(
     capture: Option<Arc<RedirectHandle>>,
     cluster: Option<Arc<ClusterClient>>,
@@ -174,7 +174,7 @@ async fn open(
     stop: StopSignal,
 ) {
     const PAUSE: Duration = Duration::from_millis(500);
-    // Without a redirect and a cluster client, the agent directs no connections and removes no taint.
+    // Some identity strategies use neither the redirect nor the API server. They have no connections to redirect and no taint to remove.
     if capture.is_none() && cluster.is_none() {
         return;
     }
@@ -184,8 +184,8 @@ async fn open(
     if let Some(capture) = &capture {
         capture.redirect_to_this_agent(&stop).await;
     }
-    // Both tasks run concurrently. While the API server refuses to remove the taint, this agent must still be able to replace an
-    // agent that has died.
+    // The two tasks run concurrently. Removing the taint can take long if the API server refuses. `monitor_target` must not wait for it, because it
+    // makes this agent the redirect's target when the target is a dead agent.
     let untaint = async {
         if let Some(cluster) = cluster {
             cluster.remove_startup_taint().await;
@@ -200,7 +200,7 @@ async fn open(
 }
 
 fn control_runtime() -> anyhow::Result<Runtime> {
-    // The runtime looks up the host names of upstream servers on blocking threads. It has at most four, because each costs memory
+    // The runtime looks up the host names of upstream servers on blocking threads. It has at most four of these threads, because each needs memory
     // for a stack.
     Builder::new_current_thread()
         .enable_all()
@@ -263,14 +263,14 @@ async fn control_thread(
     }
 }
 
-/// The handles that stop the agent, and the redirect, which knows whether another agent has replaced this one.
+/// The handles that stop the agent, and the redirect. The redirect knows whether another agent has replaced this agent.
 struct AgentShutdown {
     stopper: Stopper,
     stop: StopSignal,
     capture: Option<Arc<RedirectHandle>>,
 }
 
-/// The parts that are created once and shared by all threads.
+/// The parts of the agent that `serve` creates once and that all threads share.
 struct AgentContext {
     clock: Clock,
     identity: Arc<IdentityService>,
@@ -338,7 +338,7 @@ impl AgentContext {
     /// Registers the collectors of all metrics.
     fn register(&self, registry: &mut Registry, metrics: &[Arc<ThreadMetrics>], log: &AgentLog) {
         let log = log.clone();
-        let help = "Log lines that were dropped because the log was not read";
+        let help = "Log lines that the agent dropped because standard error was not read fast enough";
         registry.register_collector(collector_from_fn(move |out| {
             write::counter(out, "seawall_log_lines_dropped", help, log.dropped_lines())
         }));
@@ -389,7 +389,7 @@ impl AgentContext {
         Arc::new(AdminServer::new(sources, own_clock))
     }
 
-    /// Starts two tasks on the control thread: they look for pods that fetch too often and for credentials that the agent cannot
+    /// Starts two tasks on the control thread. One finds pods that fetch credentials too often; the other finds credentials that the agent could not
     /// renew.
     fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
@@ -423,7 +423,8 @@ impl AgentContext {
         };
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
-        // The traffic thread itself creates its listeners and dialects, because a connection's data never moves between threads.
+        // The traffic thread creates its own listeners and dialects in this future: dialects are not `Send`, and listeners belong to the runtime of
+        // their thread.
         let serve = move || async move {
             let (lanes, speaks) =
                 (ListenerShards::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
@@ -500,7 +501,7 @@ struct AgentDialectSettings {
     spoken: Vec<Vec<DialectName>>,
     long_polls: Arc<PermitCounter>,
     upstream_permits: Arc<UpstreamPermits>,
-    /// The maximum number of idle connections of one thread to a real server.
+    /// The maximum number of idle connections of one traffic thread to a real metadata server.
     idle: usize,
     room: ClientCaps,
     stop: StopSignal,

@@ -1,7 +1,7 @@
 //! Computes the caps for clients. With the computed caps, clients can never make the kernel kill the agent for its memory use.
 //!
-//! Each cap follows from the memory limit and the limit on open files. The configuration can set smaller caps, and for
-//! connections also a larger one. The agent computes and logs the caps once, at the start.
+//! Each cap follows from the memory limit and the limit on open files. The configuration can set smaller caps. For connections it can also set a
+//! larger cap. The agent computes and logs the caps once, at the start.
 //!
 //! The kernel kills a process that exceeds its memory limit, and then no pod gets a response. Clients can make the process hold
 //! connections, incomplete request heads, unread responses, and responses of the real server in transit. The memory of the
@@ -11,15 +11,15 @@
 use super::machine_limits::DetectedMachine;
 use crate::config;
 
-/// The memory of the program itself on a full node, including the pages of its file (benches/agent-memory: 10.9 MiB).
+/// The memory of the program itself on a full node, including the pages of its executable file (benches/agent-memory: 10.9 MiB).
 const PROGRAM: u64 = 12 << 20;
 
-/// The memory of a waiting connection. It takes 1.5 KiB in the kernel and 1.5 KiB in the process (measured with 2,000 connections
-/// on kernel 6.18, cgroup v1). The rest is for unread bytes in the socket.
+/// The memory of a connection that waits for a request. It takes 1.5 KiB in the kernel and 1.5 KiB in the process (measured with 2,000 connections on
+/// kernel 6.18, cgroup v1). The other 3 KiB are for bytes that the agent has not read from the socket yet.
 const CONNECTION: u64 = 6 << 10;
 
-/// The memory of a request to the real server while its response is in transit. It includes one window of the response, one in
-/// the connection's buffer, and the kernel's buffers (`upstream`).
+/// The memory of a request to the real server while its response is in transit. It includes two windows of the response (one that the agent forwards,
+/// and one in the connection's buffer) and the kernel's buffers (`upstream`).
 const FORWARD: u64 = 32 << 10;
 
 /// The memory of a long poll: its future and, in `conceal`, a connection to the real server.
@@ -34,18 +34,18 @@ const LEAST_CONNECTIONS: u64 = 64;
 /// The maximum number of connections of one client. It is more than any healthy client opens.
 const MOST_PER_CALLER: u32 = 1024;
 
-/// The maximum number of bytes held for clients if memory sets no limit. Hundreds of the largest heads fit.
+/// The maximum number of bytes held for clients if memory sets no limit. It is enough for hundreds of the largest request heads.
 const MOST_HELD: u64 = 8 << 20;
 
-/// The minimum number of bytes held for clients. The largest head and a response fit for each of a few clients.
+/// The minimum number of bytes held for clients. It is enough for a few clients, each with the largest request head and a response.
 const LEAST_HELD: u64 = 512 << 10;
 
 /// The maximum number of listening sockets per address. It is a power of two. The kernel distributes clients among the sockets
 /// (`listen`).
 const MOST_LANES: u64 = 256;
 
-/// The number of descriptors that are not for pods. The admin port takes 32, and connections to the cloud and the API server take
-/// 20. Pollers, timers, signals and files take the rest.
+/// The number of descriptors that are not for pods. The admin port takes 32, and connections to the cloud and the API server take 20. Pollers,
+/// timers, signals and files take the other 36.
 const OTHER_DESCRIPTORS: u64 = 88;
 
 /// The caps in force.
@@ -78,8 +78,8 @@ impl ClientCaps {
         let upstream_requests =
             u64::from(limits.upstream_requests).min(descriptors / 16).min(part(8, FORWARD)).max(1);
         let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
-        // A forwarded request uses one connection to the real server and can leave another one idle. A long poll in `conceal`
-        // uses one connection.
+        // For each concurrent request, the agent can hold two connections to the real server: one in use and one idle. A long poll in `conceal` uses
+        // one connection.
         let taken =
             lanes * config.listen.len() as u64 + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
         let open = descriptors.saturating_sub(taken).max(LEAST_CONNECTIONS / 4);

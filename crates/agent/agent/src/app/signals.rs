@@ -1,9 +1,8 @@
 //! Handles signals: the signals that stop the agent, the signal that reloads its configuration, and the signals that it ignores.
 //!
-//! The first SIGTERM or SIGINT starts the drain (`app`). A second one ends the agent at once. Kubernetes sends SIGTERM, waits for
-//! the grace period and then kills the process. The drain takes at most 5 s, which is shorter than any usual grace period. By
-//! default, some other signals would end the process without a drain, so the agent logs and ignores them. `app` and `uninstall`
-//! read the signals.
+//! The first SIGTERM or SIGINT starts the drain (`app`). A second such signal ends the agent at once. Kubernetes sends SIGTERM, waits for the grace
+//! period and then kills the process. The drain takes at most 4 s, which is shorter than any usual grace period. By default, some other signals would
+//! end the process without a drain, so the agent logs and ignores them. `app` and `uninstall` read the signals.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

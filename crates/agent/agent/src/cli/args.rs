@@ -30,8 +30,8 @@ const COMMANDS: [(&str, &str); 9] = [
         "  seawall-agent check [--config FILE]   check the configuration and the identity file. Print the effective
                                         configuration, with warnings on standard error; or print every mistake and exit 1.
   seawall-agent check --offline [--config FILE]
-                                        check the configuration only, on any machine. The files that it names, credentials and
-                                        environment variables are not needed. Exit 0 if the configuration has no mistake.
+                                        check the configuration only, on any machine. This needs no credentials, no environment variables
+                                        and none of the files that the configuration names. Exit 0 if the configuration has no mistake.
 ",
     ),
     (
@@ -116,7 +116,8 @@ pub(crate) enum AgentCommand {
     Print(String),
 }
 
-/// Parses a command line. On failure, returns the word of the command, which may be empty, and the error.
+/// Parses a command line. On failure, returns the error and the command's word. The word is empty if the command line has no command before the
+/// mistake.
 pub(crate) fn parse_command(args: Vec<OsString>) -> Result<AgentCommand, (String, Error)> {
     let mut args = Parser::from_args(args);
     let mut before = Flags::default();

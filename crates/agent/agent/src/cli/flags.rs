@@ -12,8 +12,8 @@ use lexopt::{Error, Parser, ValueExt};
 pub(super) struct Flags(Vec<(&'static str, OsString)>);
 
 impl Flags {
-    /// Reads the flags that a command accepts. `takes` contains their names. A name ends with `=` if the flag has a value, and
-    /// with `=*` if the flag may be repeated. Returns `None` if the user requests help.
+    /// Reads the flags that a command accepts. `takes` contains their names. A name ends with `=` if the flag has a value, and with `=*` if the user
+    /// can give the flag several times. Returns `None` if the user requests help.
     ///
     /// # Errors
     /// There is an unknown flag, an unexpected word, or a flag without its value.

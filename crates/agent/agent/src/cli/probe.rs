@@ -14,10 +14,11 @@ use anyhow::Context;
 
 use crate::config::AdminEndpoint;
 
-/// The time limit of the connect, of each write and of each read. It is longer than the readiness check of a listener (2 s).
+/// The time limit of the connect, of each write and of each read. It is longer than the agent's own check of a listener (2 s), which precedes the
+/// response of `/readyz`.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The maximum number of bytes that are read of a response. `/debug/pods` on the fullest node is smaller.
+/// The maximum number of bytes that the command reads from a response. `/debug/pods` on the fullest node is smaller.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// The kind of a probe.
@@ -25,7 +26,8 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 pub(crate) enum ProbeKind {
     /// Checks that the agent can serve a pod now.
     Ready,
-    /// Checks only that the agent answers. A restart would not help an agent that is not ready because another system fails.
+    /// Checks only that the agent answers. The kubelet restarts an agent that fails this check. A restart would not help an agent that is not ready
+    /// because another system fails.
     Live,
 }
 
@@ -61,7 +63,7 @@ pub(super) fn get(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, Stri
     let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
     let place = door.socket.as_ref().map_or(door.admin.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;
-    read(&answered).with_context(|| format!("the answer from {place} is not an agent's"))
+    read(&answered).with_context(|| format!("the answer from {place} does not come from an agent"))
 }
 
 fn exchange(mut stream: UnixStream, path: &str) -> io::Result<Vec<u8>> {

@@ -19,12 +19,12 @@ use super::flags::{Flags, next_word};
 use crate::app::signals::AgentSignals;
 
 pub(crate) const HELP: &str = "\
-seawall-agent uninstall: removes the agent from a cluster. `helm uninstall` runs these steps. A step waits until it is done on all nodes.
-On a timeout it names the nodes on which it is not done.
+seawall-agent uninstall: removes the agent from a cluster. `helm uninstall` runs these steps. Each step waits until all nodes
+have done it. On a timeout, the step names the other nodes.
 
 Usage:
   seawall-agent uninstall delete-agents --namespace NAME --daemonset NAME [OPTIONS]
-                                                   delete the agents' DaemonSet and wait until its pods are gone. From then on pods are refused.
+                                                   delete the agents' DaemonSet and wait until its pods are gone. From then on, pods' metadata requests fail.
   seawall-agent uninstall wait-for-nodes --namespace NAME [--daemonset NAME] [--taint KEY] [OPTIONS]
                                                    wait until the pods of that DaemonSet, which run `redirect detach`, are ready on all
                                                    nodes; then remove that taint from all nodes
@@ -181,8 +181,8 @@ async fn wait_for_nodes(
     Ok(done)
 }
 
-const DIRTY: &str = "programs, pins or rules may be left on nodes and refuse the pods there. Uninstall again when each node is back or \
-                     deleted (`kubectl delete node`); a restart of a node also removes them";
+const DIRTY: &str = "eBPF programs, their pins or netfilter rules can still be on nodes and refuse pods' metadata requests there. Uninstall again \
+                     when each node is back or deleted (`kubectl delete node`); a restart of a node also removes them";
 
 async fn idle() -> anyhow::Result<String> {
     let mut signals = AgentSignals::new().context("cannot listen for signals")?;

@@ -1,7 +1,7 @@
 //! Finds the admin address of the agent that uses a configuration file, for `probe` and `status`.
 //!
-//! A running agent keeps its configuration when it refuses a changed file. Probes of this agent must not fail because of that
-//! file, so this module ignores mistakes in other keys.
+//! A running agent keeps its configuration when it refuses a changed file. Probes of this agent must not fail because of that file, so this module
+//! ignores mistakes in keys other than `admin` and `adminSocket`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl AdminEndpoint {
     /// Returns the addresses in a configuration file.
     ///
     /// # Errors
-    /// The file cannot be read, and the usual socket file does not exist.
+    /// The file cannot be read, and the socket file of the shipped manifests does not exist.
     pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigFileError> {
         let base = path.parent().unwrap_or(Path::new(""));
         match read_text(path) {
@@ -35,7 +35,7 @@ impl AdminEndpoint {
         }
     }
 
-    /// Returns the usual addresses if the usual socket file exists.
+    /// Returns the addresses of the shipped manifests if their socket file exists.
     fn usual() -> Option<Self> {
         let socket = PathBuf::from(USUAL);
         socket.exists().then(|| Self { admin: loopback(ADMIN_PORT), socket: Some(socket) })

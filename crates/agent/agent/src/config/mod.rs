@@ -1,9 +1,8 @@
 //! Parses the configuration file into checked values, and reports all mistakes at once.
 //!
-//! The values that this module returns need no further check. The module opens only the configuration file: `clouds` and
-//! `identity` open the files that the configuration names. The module resolves no host names. Each cloud's folder in the crate
-//! `clouds` reads the cloud's own section. `default.yaml` documents every key, and `config-default` prints it. A test compares it
-//! with the defaults in the code.
+//! The values that this module returns need no further check. The module opens only the configuration file: `clouds` and `identity` open the files
+//! that the configuration names. The module resolves no host names. Each cloud's folder in the crate `clouds` reads the cloud's own section.
+//! `default.yaml` documents every key, and `config-default` prints it. A test compares `default.yaml` with the defaults in the code.
 
 mod addresses;
 mod admin_address;
@@ -140,7 +139,7 @@ impl AgentConfig {
     }
 }
 
-/// The keys that moved to a cloud's section, each with its new name.
+/// The keys that moved to a cloud's section, each with the text that names its new place.
 const MOVED: [(&str, &str); 3] = [
     ("mode", "this key is now google.mode"),
     ("federate", "its keys are now in the section google itself"),

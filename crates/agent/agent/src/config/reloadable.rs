@@ -1,8 +1,8 @@
 //! Defines the keys that a reload can change while the agent runs, and the keys that need a restart.
 //!
-//! If one changed key in a file needs a restart, the agent refuses the whole file. The configuration in force is therefore always
-//! one version of the file, never a mixture of two. Every key has a class: it is reloaded, or it needs a restart. This module and
-//! each cloud's section list the classes. A key that is not in a list needs a restart, and a test fails because of it.
+//! If one changed key in a file needs a restart, the agent refuses the whole file. The configuration in force is therefore always one version of the
+//! file, never a mixture of two. Every key has a class: it is reloaded, or it needs a restart. This module and each cloud's section list the keys of
+//! each class. A key that is in no list needs a restart, and a test fails until the key is in a list.
 
 use std::collections::{BTreeMap, BTreeSet};
 

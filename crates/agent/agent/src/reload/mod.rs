@@ -9,13 +9,11 @@
 //! After a refusal, the old configuration stays in force. The log, an event (once for each content) and metrics ([`status`])
 //! report the refusal.
 //!
-//! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] gives the reasons):
-//! 1. Build the clouds of the new configuration. They take over from the old clouds everything that the sections do not change: a
-//!    broker with all its leases, session token keys, rates, and counters.
-//! 2. Fetch the leases that the new configuration needs, while the old configuration still answers.
-//! 3. Clear the pods' entitlements at the changed clouds. Until step 5 they are undecided, and requests to these clouds wait.
-//! 4. Switch each traffic thread to the dialects of the new configuration.
-//! 5. Decide the pods' entitlements under the new configuration.
+//! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] gives the reasons): 1. Build the clouds of the new configuration.
+//! They take over from the old clouds everything that the sections do not change: a broker with all its leases, session token keys, rates, and
+//! counters. 2. Fetch the leases that the new configuration needs, while the old configuration still answers. 3. Clear the pods' entitlements at the
+//! changed clouds. Until step 5 the entitlements are undecided, and requests to these clouds wait. 4. Switch each traffic thread to the dialects of
+//! the new configuration. 5. Decide the pods' entitlements under the new configuration.
 //!
 //! If a file takes something away from pods, they lose it in step 3: at once if no lease must be fetched, and otherwise at most
 //! [`AHEAD`] later.
@@ -56,8 +54,8 @@ use seawall_identity::entitlement_swap::{RefetchTasks, SwapCommand};
 pub(crate) use status::ReloadStatus;
 use status::{RefusedConfig, ReloadOutcome, format_time};
 
-/// The time limit to prefetch credentials that pods hold and that the new configuration replaces. At the initial rate of a
-/// broker, it is enough for all credentials of a full node. The agent fetches the remaining credentials when pods request them.
+/// The time limit to prefetch credentials that pods hold and that the new configuration replaces. At the initial rate of a broker, 10 s are enough
+/// for all credentials of a full node. The agent fetches the remaining credentials when pods request them.
 const AHEAD: Duration = Duration::from_secs(10);
 
 /// The time limit for a traffic thread to switch to another configuration. The switch takes microseconds, or longer if the CPU
@@ -380,8 +378,8 @@ impl Reloader {
 /// The error text if the thread that keeps the pods' entitlements has ended.
 const STOPPED: &str = "the agent is shutting down";
 
-/// Sends an update to each thread, and waits at most [`SPEAKING`] until all threads have applied it. Returns true if they have.
-/// Ignores a thread that has ended, because such a thread serves no client. A slow thread applies its updates in order.
+/// Sends an update to each thread, and waits at most [`SPEAKING`] until all threads have applied it. Returns false if the time is up. Ignores a
+/// thread that has ended, because such a thread serves no client. A slow thread applies its updates in order.
 async fn told_all(
     threads: &[mpsc::UnboundedSender<ThreadUpdate<PodEntry>>],
     speaks: impl Fn() -> (BuildDialectsFn<PodEntry>, ClientLimits),

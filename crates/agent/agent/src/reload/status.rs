@@ -42,7 +42,7 @@ impl ReloadOutcome {
 pub(super) struct RefusedConfig {
     pub(super) digest: Digest,
     pub(super) at: SystemTime,
-    /// The keys and the expected values.
+    /// The reason for the refusal, without the content of the file.
     pub(super) reason: String,
 }
 

@@ -11,10 +11,9 @@
 //! executable. It can create a file only if the configuration makes the agent write one (`aws.imds.tokenKeyFile`).
 //! - Some calls can come only from an attacker's code. The kernel then ends the process at once. An operator sees a container
 //!   that ended by SIGSYS (exit code 159), and the call's number in the kernel's log.
-//! - Every other call that is not on the list fails with EPERM, and the agent continues. A C library may need such a call in a
-//!   case that no test reached. If such a call ended the agent, it could end the agents of all nodes at once. That would harm
-//!   pods more than it would hinder an attacker. The code that made the call reports an ordinary failure ("os error 1"). With
-//!   `seccomp: log`, the kernel's log names each such call.
+//! - Every other call that is not on the list fails with EPERM, and the agent continues. A C library can need such a call in a case that no test
+//!   reached. If such a call ended the agent, it could end the agents of all nodes at once. That would harm pods more than it would hinder an
+//!   attacker. The code that made the call reports an ordinary failure ("os error 1"). With `seccomp: log`, the kernel's log names each such call.
 
 mod seccomp;
 mod syscalls;
@@ -56,7 +55,7 @@ impl Seccomp {
     /// Installs the filter for all threads, present and future. Call it after [`harden_process`].
     ///
     /// # Errors
-    /// The kernel refused the filter. The agent must not serve without it, because THREAT-MODEL.md promises it.
+    /// The kernel refused the filter. The agent must not serve without the filter, because THREAT-MODEL.md promises the filter.
     pub(crate) fn install(self, needs: SyscallProfile) -> anyhow::Result<()> {
         match self {
             Self::Enforce => seccomp::enforce(needs),

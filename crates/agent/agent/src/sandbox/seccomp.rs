@@ -1,9 +1,8 @@
-//! Compiles the list of `syscalls` to BPF programs for the kernel, and installs them.
+//! Compiles the lists of the module `syscalls` to BPF programs, and installs the programs in the kernel.
 //!
-//! Only the sandbox uses this module. The module itself names only one system call, `clone3`. A program gives one result to all
-//! calls on its list and another result to all other calls. The agent needs four results, so it installs three programs, and the
-//! kernel applies the strictest result (seccomp(2)). Since Linux 5.11 the kernel runs no program for calls that are allowed with
-//! any arguments: it records each of these calls as one bit.
+//! Only the sandbox uses this module. The module itself names only one system call, `clone3`. A program gives one result to all calls on its list and
+//! another result to all other calls. The agent needs four results, so it installs three programs, and the kernel applies the strictest result
+//! (seccomp(2)). Since Linux 5.11 the kernel runs no program for a call that is allowed with any arguments: it finds such a call in a bitmap.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ use super::syscalls::{ArgFilter, ArgFilters, FATAL_CALLS, SyscallProfile, Syscal
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-/// Refuses calls that are not on the list, for every present and future thread. The process cannot undo this.
+/// Makes the kernel refuse calls that are not on the list, for every present and future thread. The process cannot undo this.
 ///
 /// # Errors
 /// The kernel has no seccomp filters, or a thread already has its own filter.
@@ -26,8 +25,8 @@ pub(super) fn enforce(needs: SyscallProfile) -> anyhow::Result<()> {
     enforced(needs, std::env::consts::ARCH)?.iter().try_for_each(start)
 }
 
-/// Returns the programs in the order of installation. The program with the list is last, because it refuses the call that
-/// installs further programs.
+/// Returns the programs in the order of installation. The program with the list of allowed calls is last, because it refuses the call that installs
+/// further programs.
 fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfProgram; 3]> {
     let program = |calls: Vec<SyscallRule>, other, named| program(calls, other, named, architecture);
     let unknown = program(vec![(libc::SYS_clone3, &[])], SeccompAction::Allow, refusal(libc::ENOSYS))?;
@@ -84,8 +83,8 @@ fn condition(arguments: ArgFilters) -> anyhow::Result<SeccompRule> {
 }
 
 fn compared(place: u8, is: ArgFilter) -> anyhow::Result<Vec<SeccompCondition>> {
-    // The kernel reads 32 bits of most arguments and ignores the bits above. Where it reads 64 bits, the filter checks all of
-    // them.
+    // The kernel reads 32 bits of most arguments and ignores the bits above. For arguments of which the kernel reads 64 bits, the filter checks all
+    // 64.
     let word = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Dword, op, value);
     let long = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Qword, op, value);
     let conditions: Result<Vec<_>, _> = match is {

@@ -47,7 +47,7 @@ impl SyscallProfile {
 /// The calls that are allowed with any arguments. The process's open descriptors and its empty set of capabilities limit their
 /// effect.
 const ALWAYS: &[c_long] = &[
-    // Connections, name lookups, and the admin port, which may be opened late.
+    // Connections, name lookups, and the admin port, which the agent can open after the start.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -256,8 +256,8 @@ const WRITING: &[SyscallRule] = &[
     (libc::SYS_rename, &[]),
 ];
 
-/// The calls that the agent never makes, and that an attacker makes first. They end the process, because an attacker controls it
-/// by then. Other calls that are not on the list only fail, because a C library may make them in a case that no test reached.
+/// The calls that the agent never makes, and that an attacker makes first. They end the process, because an attacker already controls it. Other calls
+/// that are not on the list only fail, because a C library can make them in a case that no test reached.
 pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     // Another program or another process.
     (libc::SYS_execve, &[]),

@@ -1,5 +1,4 @@
-//! Translates what the flags of both tools have in common: keys of the section `aws`, and the rule that sends requests to the
-//! agent.
+//! Translates the settings that KIAM and kube2iam share: keys of the section `aws`, and the NAT rule that sends requests to the agent.
 //!
 //! Only `kiam` and `kube2iam` use this module. `mod.rs`, `config_builder` and `flags` contain no configuration key of a cloud.
 
@@ -23,8 +22,8 @@ pub(super) const MUST_HAVE_REGION: RequiredSetting = RequiredSetting {
     sentence: "these flags do not name the AWS region: give --region REGION before `--`",
 };
 
-const NO_ACCOUNT: &str = "these flags do not name the AWS account, which role names need: give --account ACCOUNT before `--`, or the flag for \
-                          the base of role ARNs";
+const NO_ACCOUNT: &str = "these flags do not name the AWS account, which is needed for roles that are given by name: give --account \
+                          ACCOUNT before `--`, or the flag for the base of role ARNs";
 
 /// Returns the requirement to give an account. `is_open` returns true if the tool gives roles by name and the account is unknown.
 pub(super) const fn must_have_account(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
@@ -41,15 +40,16 @@ pub(super) fn begin(draft: &mut ConfigBuilder) {
     draft.set("identity.strategy", "source-ip");
     draft.set("aws.stsEndpoint", "global");
     draft.set("aws.session.duration", "1h");
+    // Pods can read metadata without a session token under both tools, because neither tool issues session tokens.
     draft.set("aws.imds.httpTokens", "optional");
-    // Neither tool issues session tokens. `deploy/daemonset.yaml` mounts the folder.
+    // `deploy/daemonset.yaml` mounts this folder from the node.
     draft.set("aws.imds.tokenKeyFile", "/var/lib/seawall/token-keys");
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-const SHORT_SESSION: &str = "the agent requests sessions of at least 1h, because SDKs refresh credentials with less than 15 minutes left and would fetch \
-                             shorter ones on every call";
+const SHORT_SESSION: &str = "the agent requests sessions of at least 1h. SDKs refresh credentials that have less than 15 minutes left, so in a \
+                             session of 15 minutes they would fetch credentials on every call";
 
 /// Sets the session duration from a flag's value.
 pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
@@ -61,7 +61,7 @@ pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
         Some(length) => {
             draft.set("aws.session.duration", format!("{}s", length.as_secs()));
             draft.remark(
-                "if a role's maximum is shorter, the agent requests that maximum; a session of a chained role always lasts one hour",
+                "if a role's maximum session duration is shorter, the agent requests that maximum; a session of a chained role always lasts one hour",
             );
         }
         // Keep an invalid value: the configuration's parser then reports it with the expected value.
@@ -69,15 +69,15 @@ pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
     }
 }
 
-/// Adds a remark about the NAT rule that sends pods' requests to the agent. No key sets this rule. `to` is the port.
+/// Adds a remark about the NAT rule that sends pods' requests to the agent. No configuration key sets this rule. `to` is the agent's port.
 pub(super) fn redirect(draft: &mut ConfigBuilder, interface: &str, to: &str) {
     let (not, name) = interface.strip_prefix('!').map_or(("", interface), |name| ("! ", name.trim()));
     let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+:".contains(&b));
     let name = if !name.is_empty() && is_name(name) { name } else { "INTERFACE" };
     let port = if is_name(to) { to } else { "PORT" };
     let rule = format!(
-        "the agent adds and removes no rule on the node, and without a rule pods reach the real service. Keep this rule, and load it \
-         before pods start: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
+        "the agent does not add or remove NAT rules on the node, and without such a rule pods reach the real metadata service. Keep the \
+         following rule, and load it before pods start: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
          --to-destination NODE_ADDRESS:{port}"
     );
     draft.remark(rule);

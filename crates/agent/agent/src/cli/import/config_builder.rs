@@ -70,7 +70,7 @@ impl ConfigBuilder {
         self.given.get(flag).map(String::as_str)
     }
 
-    /// Adds a remark on the flag that is being translated. If there is none, the remark is on the whole configuration.
+    /// Adds a remark on the flag that is being translated. If no flag is being translated, the remark is on the whole configuration.
     pub(super) fn remark(&mut self, text: impl Into<Cow<'static, str>>) {
         let text = text.into();
         let at = self.remarks.iter().position(|remark| remark.text == text).unwrap_or(self.remarks.len());
@@ -85,8 +85,8 @@ impl ConfigBuilder {
     /// Returns the configuration as YAML, preceded by the remarks as comments.
     pub(super) fn yaml(&self, title: &str) -> String {
         let mut out = format!(
-            "# Translated from the flags of {title} by `seawall-agent import`. Run the agent on the node's network, with the name of the \
-             node in NODE_NAME.\n"
+            "# Translated from the flags of {title} by `seawall-agent import`. Run the agent on the node's network, and set the \
+             environment variable NODE_NAME to the name of the node.\n"
         );
         for line in self.remarks().lines() {
             // Writing to a String cannot fail.
@@ -128,7 +128,7 @@ impl ConfigBuilder {
     }
 }
 
-/// Sets a value in a table, at a key with dots.
+/// Sets a value in nested tables. The dots of `key` separate the names of the tables (`aws.region`).
 fn put(table: &mut Map<String, Value>, key: &str, value: &Value) {
     let Some((first, rest)) = key.split_once('.') else {
         table.insert(key.to_owned(), value.clone());

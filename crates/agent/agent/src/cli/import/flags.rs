@@ -1,6 +1,6 @@
 //! Parses the command lines of other tools. Each tool's file lists the flags that the tool knows.
 //!
-//! The module knows the flag syntax of kingpin (KIAM) and pflag (kube2iam), and no flag by name.
+//! The module knows the flag syntax of kingpin (KIAM) and pflag (kube2iam). It does not know the name of any flag.
 
 use super::config_builder::ConfigBuilder;
 
@@ -33,7 +33,7 @@ pub(super) struct ImportOption {
     pub(super) key: &'static str,
 }
 
-/// A setting that the flags may omit and that must not be guessed.
+/// A setting that the flags can omit and that `import` must not guess.
 #[derive(Debug)]
 pub(super) struct RequiredSetting {
     pub(super) is_open: fn(&ConfigBuilder) -> bool,
@@ -145,7 +145,7 @@ pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<Give
     if mistakes.is_empty() { Ok(given) } else { Err(mistakes) }
 }
 
-/// True if the argument is a word of the tool's command, in any folder.
+/// True if the argument is the tool's program, in any folder (`/kiam`), or one of its subcommands (`agent`).
 fn is_word(arg: &str, tool: &SourceTool) -> bool {
     let name = arg.rsplit('/').next().unwrap_or(arg);
     tool.words.contains(&name)

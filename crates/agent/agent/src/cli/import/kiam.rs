@@ -1,4 +1,4 @@
-//! Defines the flags of KIAM's agent and server and their translation. KIAM has two programs where Seawall has one.
+//! Defines the flags of KIAM's agent and server and their translation. One agent replaces both.
 
 use seawall_protocols::aws::Pattern;
 
@@ -19,9 +19,9 @@ pub(super) const KIAM: SourceTool = SourceTool {
 };
 
 /// The remark on an unanchored expression.
-const UNANCHORED: &str = "KIAM matches part of a path, the agent matches the whole path; the translation has the same meaning. Narrow \
-                          aws.imds.passthroughPaths to the paths that pods need. The agent never passes on credentials, and passes on \
-                          user-data and managed-ssh-keys only for an expression that names them";
+const UNANCHORED: &str = "KIAM matches part of a path, and the agent matches the whole path, so the translation allows any text around the \
+                          expression. Narrow aws.imds.passthroughPaths to the paths that pods need. The agent never passes on credentials, and passes \
+                          on user-data and managed-ssh-keys only for an expression that names them";
 
 /// The remark on user data. On most clusters, user data contains the credentials with which a node joins.
 const SECRET: &str = "this expression lets every pod read the user data, which holds the credentials with which nodes join the cluster. \
@@ -55,7 +55,7 @@ const SERVER: &[ToolFlag] = &[
     ToolFlag::with_value("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
     ToolFlag::unsupported_boolean(
         "role-base-arn-autodetect",
-        "the agent does not detect the base of role ARNs: the base covers all roles of the account that --account names",
+        "the agent does not detect the base of role ARNs: it looks for roles that are given by name in the account that --account names",
     ),
     ToolFlag::with_value("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
     ToolFlag::with_value("session-duration", aws::session),
@@ -80,7 +80,7 @@ const SERVER: &[ToolFlag] = &[
     ),
     ToolFlag::unsupported_boolean(
         "disable-strict-namespace-regexp",
-        "an expression in iam.amazonaws.com/permitted is matched against the whole name or ARN of a role: to match a part, add .* before or after it",
+        "the agent matches an expression in iam.amazonaws.com/permitted against the whole name or ARN of a role: to match a part, add .* before or after it",
     ),
 ];
 
@@ -131,8 +131,8 @@ const fn relay(name: &'static str) -> ToolFlag {
     ToolFlag::unsupported(name, NO_RELAY)
 }
 
-const NODES: &str = "KIAM's servers assumed the pods' roles; now the role of each node must be allowed to assume them. To avoid that, let \
-                     pods assume roles with their own tokens: aws.credentials.source: pod-token, or the role source irsa";
+const NODES: &str = "KIAM's servers assumed the pods' roles; now the role of each node must be allowed to assume them. To avoid this, let \
+                     pods assume roles with their own tokens: set aws.credentials.source: pod-token, or use the role source irsa";
 
 /// Sets KIAM's own defaults where they differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {

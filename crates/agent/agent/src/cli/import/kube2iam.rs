@@ -19,8 +19,8 @@ pub(super) const KUBE2IAM: SourceTool = SourceTool {
     finish,
 };
 
-const NO_DEFAULT: &str = "the agent has no default role for all namespaces: set aws.defaultRoles for each namespace that needs one, such as \
-                          { shop: cart }; other pods without an annotation have no role";
+const NO_DEFAULT: &str = "the agent has no default role for all namespaces: set aws.defaultRoles for each namespace that needs a default role, \
+                          such as { shop: cart }; other pods without an annotation have no role";
 
 const ROLES: &[ToolFlag] = &[
     ToolFlag::with_value("base-role-arn", |base, draft| {
@@ -59,7 +59,7 @@ const ROLES: &[ToolFlag] = &[
     ToolFlag::with_value("namespace-restriction-format", |format, draft| {
         draft.set("aws.kube2iam.namespaceRestrictionFormat", format);
         if format == "regexp" {
-            draft.remark("an entry of allowed-roles is matched against the whole name or ARN of a role: to match a part, add .* before or after it");
+            draft.remark("the agent matches an entry of allowed-roles against the whole name or ARN of a role: to match a part, add .* before or after it");
         }
     }),
     ToolFlag::boolean("iam-enable-pod-identity-tags", |is_on, draft| {
@@ -82,7 +82,7 @@ const NO_CLUSTER: &str = "sessions have tags for the pod, but no tag for the clu
 const NODE: &[ToolFlag] = &[
     ToolFlag::with_value("app-port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
     ToolFlag::with_value("node", |name, draft| {
-        // In a manifest, the value can be a variable reference such as `$(NODE_NAME)`.
+        // In a manifest, the value can be a variable reference such as `$(NODE_NAME)`. The agent then reads the name from its own environment.
         if !name.is_empty() && !name.starts_with("$(") {
             draft.set("identity.nodeName", name);
         }
@@ -154,7 +154,7 @@ const fn watched(name: &'static str) -> ToolFlag {
 fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     if is_on == "true" {
         draft.remark(
-            "the agent does not detect the base of role ARNs: the base covers all roles of the account that --account names",
+            "the agent does not detect the base of role ARNs: it looks for roles that are given by name in the account that --account names",
         );
     }
 }
@@ -168,7 +168,9 @@ fn is_discovered(draft: &ConfigBuilder) -> bool {
 /// Adds a remark if an annotation key differs from the only key that the agent reads.
 fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
     if key != known {
-        draft.remark(format!("the agent reads only the annotation {known}: add it beside the existing one"));
+        draft.remark(format!(
+            "the agent reads only the annotation {known}: add this annotation beside the existing annotation"
+        ));
     }
 }
 
@@ -200,7 +202,7 @@ fn finish(draft: &mut ConfigBuilder) {
         });
     }
     draft.remark(
-        "unlike kube2iam, the agent does not pass on other paths of the real service: set what pods may read of the node in aws.instance, \
-         and other paths that they need in aws.imds.passthroughPaths",
+        "kube2iam passes all other metadata requests to the real service, and the agent does not. Set the node's metadata that pods need in \
+         aws.instance (such as availabilityZone). List other paths that pods need in aws.imds.passthroughPaths",
     );
 }

@@ -1,10 +1,9 @@
 //! `seawall-agent import`: translates the command line of KIAM or kube2iam to an equivalent configuration.
 //!
-//! The printed configuration is valid: the configuration's own parser checks it first. Errors name the flag that has an invalid
-//! value. KIAM and kube2iam detect some values at run time. For these values `import` needs options, because a guess could pick
-//! another account. For a flag without an equivalent, a remark says what to do instead. An unknown flag is an error, because the
-//! import cannot translate its effect. Each tool's file and `aws` define the keys and the required settings. Only `main` calls
-//! this module.
+//! The printed configuration is valid: the configuration's own parser checks it first. Errors name the flag that has an invalid value. KIAM and
+//! kube2iam detect some values at run time. For these values `import` needs options, because a wrong guess could name another AWS account. For a flag
+//! without an equivalent, a remark says what to do instead. An unknown flag is an error, because the import cannot translate its effect. Each tool's
+//! file and `aws` define the keys and the required settings. Only `main` calls this module.
 
 mod aws;
 mod config_builder;

@@ -187,7 +187,11 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
             "the agent reads only the annotation iam.amazonaws.com/allowed-roles:",
         ),
         (KUBE2IAM, "", "--namespace-restrictions: the restrictions are off"),
-        (KUBE2IAM, "", "the agent does not pass on other paths of the real service"),
+        (
+            KUBE2IAM,
+            "",
+            "kube2iam passes all other metadata requests to the real service, and the agent does not.",
+        ),
     ] {
         let remarks = imported(&format!("{line} {flags}")).remarks;
         assert!(remarks.contains(expected), "{flags}: {expected} in {remarks}");

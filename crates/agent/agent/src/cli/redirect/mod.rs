@@ -141,7 +141,7 @@ fn attached(
         site = site.limit_conflict_check_to(outermost);
     }
     let outcome = attach(&pins, &site)?;
-    // Load the drop rules after the programs. By then the programs already send pods' connections to the agent.
+    // Load the drop rules after the programs are attached. In the opposite order, the rules would drop pods' packets until then.
     if drop_rules {
         nft_rules::apply(&nft_rules::drop_rules())
             .context("the programs are attached, but the drop rules are not loaded")?;
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// On such nodes `print dnat-rules` once failed with the advice to use `print dnat-rules`.
+    /// On nodes without cgroup v2, `print dnat-rules` once failed with the advice to use `print dnat-rules`.
     #[test]
     fn the_dnat_rules_are_printed_where_there_are_no_groups_of_version_two() {
         let line = "print dnat-rules --cgroup-root /proc --node-address 10.0.0.1 --metadata-port 8988";
