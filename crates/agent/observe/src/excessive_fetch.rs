@@ -5,7 +5,7 @@
 //! - The credentials' remaining life is always below the SDK's refresh window, so the SDK refreshes at each call.
 //! - A program creates a new client for each call.
 //!
-//! In both cases each call costs a fetch, and only the latency of the calls shows the problem.
+//! In both cases the program fetches credentials for each of its calls to the cloud. The calls succeed, so only their latency shows the problem.
 //!
 //! A traffic thread only increments the pod's counter ([`seawall_clouds::pod::FetchCounters`]). Once a minute the control thread checks all counters
 //! ([`FetchMonitor`]). The monitor reports a pod that meets all of these conditions:
@@ -36,7 +36,8 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{PodCountGauge, PodScanner};
 
-/// The normal number of fetches of one lease. An SDK fetches within minutes after the agent has renewed the lease, and tries a few times before that.
+/// The normal number of fetches of one lease. An SDK fetches a renewed lease within minutes. Shortly before the renewal, an SDK can fetch the old
+/// lease a few more times.
 const PER_LEASE: u32 = 3;
 
 /// The time between two scans.
@@ -45,14 +46,15 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The number of scans in an hour.
 const HOUR: usize = 60;
 
-/// The number of consecutive scans with a fetch that shows that the fetches are not a burst.
+/// If each of this many consecutive scans sees a fetch, the fetches are not a burst.
 ///
-/// The time of 12 scans is shorter than the last 15 minutes of a lease, in which AWS's older SDKs fetch at each call.
+/// 12 scans take 12 minutes. AWS's older SDKs fetch at each call in the last 15 minutes of a lease, so the monitor finds them before the lease
+/// expires.
 const ON_END: u32 = 12;
 
 /// The number of scans in one group. A pod keeps fetching if every group of the last hour has a fetch.
 ///
-/// More than 12 fetches in an hour mean one fetch in less than five minutes.
+/// More than 12 fetches in an hour mean more than one fetch in five minutes on average.
 const BREAK: usize = 5;
 
 /// The history of one pod's fetches from one cloud.
@@ -106,7 +108,7 @@ impl History {
         self.from_lease = self.from_lease.saturating_add(more);
         self.on_end = if more == 0 { 0 } else { self.on_end.saturating_add(1) };
         self.minutes[self.looks as usize % HOUR] = u16::try_from(more).unwrap_or(u16::MAX);
-        // The number wraps to the same position in the hour, and never to 0.
+        // At its maximum, the number wraps to the same position in the hour. It never wraps to 0, which means that no fetch was seen yet.
         self.looks = if self.looks == u32::MAX { u32::MAX % HOUR as u32 + 1 } else { self.looks + 1 };
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A stored flag would not show whether the agent can serve now. This check takes the same path as a pod's request: accept, attestation, parser,
 //! dialect, writer (and, in `conceal`, the real metadata server). Only the client differs, because the agent is not a pod. So for one request, the
-//! [`seawall_identity::pod_resolver::PodResolver`] accepts the address of the agent's own socket as that of the probe. The probe gets no credentials.
+//! [`seawall_identity::pod_resolver::PodResolver`] accepts the address of the agent's own socket as the address of the readiness probe. The probe
+//! gets no credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

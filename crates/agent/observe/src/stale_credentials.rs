@@ -14,9 +14,9 @@
 //! - when all clients of the pod will fail;
 //! - what to check.
 //!
-//! The log has one line at the beginning and one at the end of the problem, and there is a metric. A pod without any credentials gets no event here,
-//! because the refusal of its requests states the reason. No event reports the end of the problem, because the end needs no action. Each cloud says
-//! which of its SDKs are affected first ([`FirstExpiringSdks`]).
+//! The log has one line when the problem begins and one line when the problem ends. A metric counts the affected pods. A pod without any credentials
+//! gets no event here, because the refusal of its requests states the reason. No event reports the end of the problem, because the end needs no
+//! action. Each cloud says which of its SDKs are affected first ([`FirstExpiringSdks`]).
 //!
 //! The number of events per scan is limited, and the cluster's event reporter limits them again. A pod whose event was dropped gets the event at a
 //! later scan. The number of pods limits the monitor's memory.
@@ -49,7 +49,7 @@ const AT_A_LOOK: usize = 15;
 /// Google: 4 minutes).
 const OVERDUE: Duration = Duration::from_secs(120);
 
-/// The time for which a pod still counts after its credentials have expired, unless it gets new credentials.
+/// The time for which a pod still counts as affected after its credentials have expired. The pod no longer counts when it gets new credentials.
 const AFTER_THE_END: Duration = Duration::from_secs(3600);
 
 /// The monitor of all pods' leases, for each cloud.
@@ -140,7 +140,7 @@ impl RenewalMonitor {
                 fault = trouble.failing.fault.name(),
                 failing_seconds = now.since(trouble.failing.since).as_secs(),
                 left_seconds = trouble.ends.since(now).as_secs(),
-                "credentials could not be renewed and are below their floor; each affected pod has an event"
+                "the agent could not renew credentials in time, so their remaining life is below the floor; each affected pod has an event"
             ),
             (true, _) if pods == 0 => {
                 tracing::info!(cloud = cloud.as_str(), "no pod has credentials below their floor any more");
@@ -218,7 +218,7 @@ fn advice(fault: ExchangeFault) -> &'static str {
             "Check the node's path to the cloud (DNS, proxy, firewall) and the cloud's status page."
         }
         ExchangeFault::Throttled => {
-            "The cloud limits the calls of this account: find the programs that make them."
+            "The cloud limits the calls of this account: find the programs that make these calls."
         }
         ExchangeFault::AccessDenied | ExchangeFault::ExchangeRejected | ExchangeFault::NoAssociation => {
             "Check recent policy changes of the role or account; the agent's log has the cloud's message."
@@ -238,7 +238,7 @@ fn hour(at: SystemTime) -> String {
 /// The metric of the affected pods.
 pub const METRIC: (&str, &str) = (
     "seawall_pods_with_stale_credentials",
-    "Pods whose credentials could not be renewed and are below their floor, or have expired",
+    "Pods whose credentials have less life left than the floor, or have expired, because the agent could not renew them",
 );
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use seawall_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-/// The maximum number of open connections. Scrapers and probes are few, and each connection can use a page and about 16 KiB of buffers.
+/// The maximum number of open connections. Scrapers and probes are few. Each connection can hold a copy of a page such as `/metrics`, and about 16
+/// KiB of buffers.
 const PLACES: usize = 32;
 
 /// The number of open connections above which each connection closes after its response.
@@ -68,7 +69,7 @@ impl AdminConnectionLimit {
         AdminPermit { number, places: self.clone(), ending }
     }
 
-    /// Evicts the connection that a new connection would evict at the limit.
+    /// Evicts one connection, chosen as [`Self::take`] chooses it at the limit.
     pub(super) fn evict_one(&self) {
         self.taken().end_one();
     }

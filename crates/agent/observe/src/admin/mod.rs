@@ -1,7 +1,7 @@
 //! The admin port: `/metrics`, `/healthz`, `/readyz`, `/debug/pods`.
 //!
-//! It runs on the control thread, so that a slow scrape never delays a response to a pod. hyper serves it, because correctness
-//! matters here and speed does not. One client cannot starve the others:
+//! It runs on the control thread, so that a slow scrape never delays a response to a pod. The HTTP library hyper serves it, because correctness
+//! matters here and speed does not. One client cannot prevent the responses to other clients:
 //!
 //! - A new connection is always accepted ([`connection_limit`]).
 //! - A costly page is created once for all waiting clients ([`single_flight`]).
@@ -43,7 +43,7 @@ use single_flight::SingleFlight;
 /// The time limit for a request head, and for the idle time between two requests of a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum age of a connection. Scrapers simply reconnect.
+/// The maximum age of a connection. After that, a scraper opens a new connection.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 
 /// The time limit for the last response after [`CONNECTION_LIFE`].
@@ -53,7 +53,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// keeps a copy.
 const DEBUG_READERS: usize = 2;
 
-/// The number of connections accepted per second, sustained and in a burst.
+/// The maximum number of connections that the agent accepts per second. [`ACCEPTED_AT_ONCE`] is the size of a burst.
 ///
 /// An evicted client can reconnect at once. A measured client reconnected 22,000 times per second and used up the CPU quota that requests of pods
 /// need. At the limit of 2,000, the kernel's accept queue (1,024 connections) drains in half a second, which a kubelet's probe tolerates.
@@ -272,7 +272,8 @@ impl AdminServer {
         }
     }
 
-    /// Returns the result of `/readyz`. With `for_operators`, the response also has the reason and the warnings.
+    /// Returns the result of `/readyz`. If the request cannot come from a web page (`for_operators`), the response also has the reason and the
+    /// warnings.
     async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
         let look = async {
             let warnings =

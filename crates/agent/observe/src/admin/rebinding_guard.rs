@@ -5,8 +5,8 @@
 //! the page could read the responses. So the port refuses requests whose Host is a host name.
 //!
 //! The port accepts IP addresses in the Host header, because kubelets and Prometheus send them. A page that uses the admin port's address makes a
-//! cross-site request, and the browser does not let the page read the response. The port refuses cross-site requests too, because they should not
-//! cost work.
+//! cross-site request, and the browser does not let the page read the response. The port refuses cross-site requests too, so that it does no work for
+//! them.
 
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, Request};
@@ -24,7 +24,7 @@ impl BrowserAttack {
     /// Checks the request's host and the headers that browsers add.
     ///
     /// # Errors
-    /// The attack that the request could be.
+    /// The request could be an attack; the error is the kind of attack.
     pub(super) fn check<B>(request: &Request<B>) -> Result<(), Self> {
         let headers = request.headers();
         let mut hosts = headers.get_all(HOST).iter();

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 /// The length of the pause as a multiple of the run's duration. With a factor of 9, runs use at most a tenth of the thread's time.
 const PAUSE: u32 = 9;
 
-/// The maximum pause. A long run mostly waits and does not keep the thread busy.
+/// The maximum pause. It is short, because a long run mostly waits and uses little of the thread's time.
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// A result that is created on demand and shared by all clients that wait for it.

@@ -41,7 +41,7 @@ fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Res
     counters(out, "seawall_redirect_connects", help, connects.map(of_outcome))?;
     let records =
         [("stored", counts.stored), ("closed_early", counts.closed_early), ("dropped", counts.dropped)];
-    let help = "Connection records of the kernel, by outcome: stored; closed_early, before the agent accepted; dropped, because they could not be stored";
+    let help = "Connection records of the kernel, by outcome: stored; closed_early: the connection closed before the agent accepted it; dropped: the kernel could not store the record";
     counters(out, "seawall_redirect_connection_records", help, records.map(of_outcome))
 }
 

@@ -1,4 +1,4 @@
-//! Functions that write, at a scrape, values that other crates count.
+//! Writes values that other crates count as Prometheus metrics, at each scrape.
 
 use std::fmt;
 

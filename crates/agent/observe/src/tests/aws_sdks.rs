@@ -394,7 +394,7 @@ impl Lines {
     }
 }
 
-/// Proves that the one-day test and an operator detect the incident. The role's sessions are too short, as in the incident.
+/// Proves that the one-day test and an operator detect sessions that are too short for the SDKs: the role allows 15 minutes.
 #[tokio::test]
 async fn a_role_of_fifteen_minutes_shows_the_thrash_and_who_it_is() {
     let lines = Lines::default();
