@@ -34,9 +34,8 @@ pub struct ProcessCgroup {
 const DEEPEST: usize = 16;
 
 impl ProcessCgroup {
-    /// Finds the cgroup of a process for a controller, from the texts of its `/proc/PID/cgroup` and `/proc/PID/mountinfo`.
-    /// If the controller is mounted in version 1, this returns the cgroup of that hierarchy. Otherwise it returns the cgroup of
-    /// version 2.
+    /// Finds the cgroup of a process for a controller, from the texts of its `/proc/PID/cgroup` and `/proc/PID/mountinfo`. If the controller is
+    /// mounted in version 1, this function returns the cgroup of the controller's hierarchy. Otherwise it returns the cgroup of version 2.
     #[must_use]
     pub fn find(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
         Self::find_v1(memberships, mounts, controller).or_else(|| Self::find_v2(memberships, mounts))
@@ -187,8 +186,8 @@ impl CpuQuota {
     }
 }
 
-/// The smallest value of `memory.limit_in_bytes` that means "no limit". Version 1 then reports the largest multiple of the page
-/// size.
+/// The smallest value of `memory.limit_in_bytes` that means "no limit". For a cgroup without a limit, version 1 reports the largest multiple of the
+/// page size that fits into 63 bits.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// Reads a memory limit in bytes: `memory.max` or `memory.limit_in_bytes`.
@@ -202,9 +201,8 @@ pub fn memory_limit(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// Reads from `memory.stat` how many bytes of file pages the kernel can reclaim at any moment.
-/// The kubelet also subtracts these bytes from a pod's memory use (`inactive_file`; in version 1 `total_inactive_file`, which
-/// includes the cgroup's descendants).
+/// Reads from `memory.stat` how many bytes of cached file pages the kernel can reclaim at any moment. The kubelet also subtracts these bytes from a
+/// pod's memory use (`inactive_file`; in version 1 `total_inactive_file`, which includes the cgroup's descendants).
 #[must_use]
 pub fn reclaimable(text: &str) -> Option<u64> {
     field(text, "total_inactive_file").or_else(|| field(text, "inactive_file"))

@@ -50,7 +50,7 @@ impl std::error::Error for ValidationErrors {}
 
 type SharedErrors = Rc<RefCell<Vec<ValidationError>>>;
 
-/// Parses a YAML (or JSON) file of another program, such as a kubeconfig. Errors contain none of its content, which may be secret.
+/// Parses a YAML (or JSON) file of another program, such as a kubeconfig. Errors contain none of the file's content, which can be secret.
 ///
 /// # Errors
 /// The text is not YAML. The error gives the line and column, and no content of the file.
@@ -101,7 +101,7 @@ impl Document {
     }
 }
 
-/// A place in the document. The document may have no value there.
+/// A place in the document, with the document's value at that place or with no value.
 #[derive(Debug, Clone)]
 pub struct DocumentNode<'d> {
     value: Option<&'d Value>,
@@ -196,7 +196,7 @@ impl<'d> DocumentNode<'d> {
         let converted = match self.value {
             None | Some(Value::Null) => return None,
             Some(Value::String(text)) => convert(text),
-            // YAML reads 8080 and 1.5 as numbers, but the user may mean a port or a version as text.
+            // YAML reads 8080 and 1.5 as numbers, but the user can mean a port or a version as text.
             Some(Value::Number(number)) => convert(&number.to_string()),
             Some(_) => None,
         };
@@ -266,7 +266,8 @@ impl<'d> DocumentTable<'d> {
         node
     }
 
-    /// Rejects a key that has moved or is gone; `now` is a sentence that says so. Returns true if the key is present.
+    /// Rejects a key that has moved or is gone; `now` is a sentence for the error that says where the key is now, or that it is gone. Returns true if
+    /// the key is present.
     pub fn reject_moved(&self, key: &'static str, now: &str) -> bool {
         self.moved.borrow_mut().insert(key);
         let node = self.place(key);

@@ -43,7 +43,7 @@ pub fn secure_url(text: &str) -> Option<String> {
     base_url(text, is_sealed)
 }
 
-/// Parses a base URL with plain http. It is the URL of a metadata server, whose traffic never leaves the node, or of a proxy.
+/// Parses a base URL with plain http: the URL of a metadata server, whose traffic never leaves the node, or the URL of a proxy.
 pub fn http_url(text: &str) -> Option<String> {
     base_url(text, |url| url.scheme_str() == Some("http"))
 }

@@ -60,8 +60,8 @@ impl FromIterator<(&'static str, AnnotationValue)> for Annotations {
     }
 }
 
-/// The annotations of a pod's ServiceAccount or namespace. The value is one word and cheap to clone. All pods of the ServiceAccount or namespace
-/// share the annotations.
+/// The annotations of a pod's ServiceAccount or namespace. The value is one machine word and cheap to clone. All pods of the ServiceAccount or
+/// namespace share the annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelatedAnnotations {
     /// The agent has not read the object yet, so its annotations are unknown.
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(Annotations::default().find("a"), None);
     }
 
-    /// A node stores one such value per pod, with or without annotations.
+    /// The agent stores one [`PodAnnotations`] for each pod of its node, even for a pod without annotations.
     #[test]
     fn what_is_told_of_a_pod_is_three_words() {
         assert!(size_of::<PodAnnotations>() <= 3 * size_of::<usize>(), "{}", size_of::<PodAnnotations>());

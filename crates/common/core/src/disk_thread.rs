@@ -1,8 +1,8 @@
 //! Runs disk work on a separate thread, so the calling thread can serve other requests in the meantime.
 //!
-//! If a disk or network file system hangs, its thread stays blocked in the kernel, and no timeout can end that. Therefore [`run_with_timeout`] stops
-//! waiting after [`TIMEOUT`], and the process has at most [`THREADS`] such threads. The module does not use tokio's blocking threads, because DNS
-//! lookups need those threads.
+//! If a disk or network file system hangs, its thread stays blocked in the kernel, and no timeout can end the blocked call. Therefore
+//! [`run_with_timeout`] stops waiting after [`TIMEOUT`], and the process has at most [`THREADS`] such threads. The module does not use tokio's
+//! blocking threads, because DNS lookups need those threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub const THREADS: usize = 4;
 
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts one working thread. At most [`THREADS`] permits exist.
+/// The permit of one disk thread. At most [`THREADS`] permits exist at the same time.
 struct ThreadPermit;
 
 impl ThreadPermit {

@@ -6,8 +6,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// The reason for an event, such as a refusal of a pod's credentials. It is the event's `reason` and the value of a metric label. The set of reasons
-/// is closed.
+/// The reason for an event, such as a refusal of a pod's credentials. It is the event's `reason` and the value of a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventReason {
     /// The agent's own policy refused the credentials.
@@ -41,7 +40,7 @@ impl EventReason {
     }
 }
 
-/// Records events on one pod. Without a cluster it has no backend.
+/// Records events on one pod. With identity strategies that use no API server, it has no backend and does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct PodEventRecorder(Option<Arc<dyn EventBackend>>);
 

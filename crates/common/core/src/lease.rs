@@ -35,9 +35,9 @@ impl Floor {
         issued + wait.mul_f64(1.0 - SPREAD * draw.clamp(0.0, 1.0))
     }
 
-    /// Returns the moment from which a renewal has priority over all other calls: halfway from `refresh_at` to the floor. A full node has 110 pods.
-    /// At one call per second, the agent can renew the credentials of all 110 pods before the floor: this leaves two minutes for credentials of one
-    /// hour. If the credential cannot stay above the floor, its renewal has priority from `refresh_at` on.
+    /// Returns the moment from which a renewal has priority over all other calls: halfway from `refresh_at` to the floor. For credentials of one
+    /// hour, at least two minutes remain from that moment to the floor. At one call per second, that is enough for the 110 pods of a full node. If
+    /// the credential cannot stay above the floor, its renewal has priority from `refresh_at` on.
     pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
         refresh_at + expires.saturating_sub(self.hard).since(refresh_at) / 2
     }

@@ -18,7 +18,7 @@ pub struct StopSignal(watch::Receiver<Stage>);
 enum Stage {
     GoesOn,
     Ends,
-    /// The agent stops, and another agent has taken over.
+    /// The agent stops, and another agent has replaced it.
     IsSucceeded,
 }
 
@@ -92,7 +92,7 @@ impl StopSignal {
         *self.0.borrow() != Stage::GoesOn
     }
 
-    /// True once the shutdown has begun because another agent has taken over.
+    /// True once the shutdown has begun because another agent has replaced this agent.
     pub fn is_replaced(&self) -> bool {
         *self.0.borrow() == Stage::IsSucceeded
     }

@@ -29,7 +29,7 @@ pub enum BodyEvent<'b> {
     More(usize),
 }
 
-/// Finds the end of one body. The sizes of the received pieces do not matter. The decoder stores no body bytes.
+/// Finds the end of one body. The body can arrive in pieces of any size. The decoder stores no body bytes.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
@@ -55,7 +55,7 @@ impl BodyDecoder {
     /// Creates a decoder at the start of a response's body.
     ///
     /// This decoder accepts white space between a chunk's size and the end of the line. Some servers write such white space to reserve room for a
-    /// size that they fill in later. In a request body, [`BodyDecoder::new`] refuses it.
+    /// size that they fill in later. The decoder of [`BodyDecoder::new`] refuses such white space.
     pub fn of_response(framing: Framing) -> Self {
         let mut decoder = Self::new(framing);
         if let State::Chunked(chunked) = &mut decoder.state {

@@ -22,7 +22,7 @@ pub(crate) struct FramingHeaders<'b> {
 pub(crate) struct AmbiguousFraming;
 
 impl<'b> FramingHeaders<'b> {
-    /// Reads the headers. The function compares the length of each name first, because most headers are none of the four that it reads.
+    /// Reads the headers. The function compares the length of each name first, which rules out most headers other than the four that it reads.
     pub(crate) fn read(headers: &[Header<'b>]) -> Result<Self, AmbiguousFraming> {
         let mut fields = Self::default();
         for Header { name, value } in headers {

@@ -1,5 +1,6 @@
 //! Parses and writes HTTP/1.1 heads. The input is a byte buffer. The result is a head, the finding that the head is not complete yet, or an error.
-//! The crate also contains the common parts of the agent's responses: a canonical [`path`], the [`ResponseContext`] of a response, and a [`Refusal`].
+//! The crate also contains the code that all dialects of the agent share: canonical paths ([`path`]), the common headers of responses
+//! ([`ResponseContext`]), and the [`Refusal`].
 //!
 //! The crate uses no sockets and no clock, and its parsers do not allocate. The agent parses requests with it. The load engine and the `fetch` crate
 //! parse responses with it. The crate refuses every request that two parsers could interpret differently (RFC 9112 sections 2.2, 5 and 6), because
@@ -38,6 +39,6 @@ pub enum HttpVersion {
 pub enum Parsed<T> {
     /// A complete head, and the number of bytes that the head took from the buffer.
     Complete(T, usize),
-    /// The start of a head. The buffer contains no reason to refuse it yet.
+    /// The start of a head. The bytes so far break no rule.
     Partial,
 }

@@ -11,7 +11,7 @@ use crate::RequestError;
 pub struct Refusal {
     /// The HTTP status. The SDKs retry after a 503 and treat nearly every 4xx status as final, so the status decides whether the SDK retries.
     pub status: u16,
-    /// A word from a closed set, usable as a metric label.
+    /// A short name of the cause, from a fixed set, so it can be the value of a metric label.
     pub code: &'static str,
     /// One plain sentence for the reader of the client's error message.
     pub message: &'static str,

@@ -1,4 +1,4 @@
-//! Parses request heads. The agent parses every request except one that repeats the bytes of an earlier request.
+//! Parses request heads. The agent parses every request, except a request whose bytes it has recently parsed for the same client.
 
 use std::mem::MaybeUninit;
 
@@ -188,7 +188,6 @@ fn is_worth_parsing(window: &[u8]) -> bool {
 }
 
 /// Handles an incomplete head: asks for more bytes, unless the head already breaks a limit or the rule for line ends.
-/// The loop ends at the first line above the limit.
 fn unfinished<T>(window: &[u8], limits: &HeadLimits) -> Result<Parsed<T>, RequestError> {
     if target_so_far(window) > limits.target {
         return Err(RequestError::TargetTooLong);

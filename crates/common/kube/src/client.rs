@@ -94,7 +94,7 @@ impl KubeClient {
     /// Sends a request and parses the response as JSON.
     ///
     /// # Errors
-    /// The request cannot be built, fails, is refused, or exceeds `limit`. Or the response is too large or cannot be parsed.
+    /// The request cannot be built, fails, is refused or exceeds `limit`, or the response is too large or cannot be parsed.
     pub async fn call<T: DeserializeOwned>(
         &self,
         request: BuildRequestResult,
@@ -106,7 +106,7 @@ impl KubeClient {
     /// Sends a request and returns the unparsed response body.
     ///
     /// # Errors
-    /// The request cannot be built, fails, is refused, or exceeds `limit`. Or the response is too large.
+    /// The request cannot be built, fails, is refused or exceeds `limit`, or the response is too large.
     pub async fn call_raw(&self, request: BuildRequestResult, limit: Duration) -> Result<Bytes, KubeError> {
         let request = request?;
         let answer = async { read_body(self.open(request).await?, MAX_RESPONSE_BYTES).await };
@@ -157,8 +157,7 @@ pub async fn run_with_timeout<F: Future>(
     }
 }
 
-/// Reads the error in a refused response. Uses the HTTP status, not the code in the body, because a proxy may have written the
-/// body.
+/// Reads the error in a refused response. Uses the HTTP status, not the code in the body, because a proxy can have written the body.
 pub async fn read_error(code: StatusCode, body: ResponseBody) -> KubeError {
     let told = read_body(body, LARGEST_REFUSAL).await.ok();
     let status = told.and_then(|text| serde_json::from_slice::<KubeStatus>(&text).ok()).unwrap_or_default();

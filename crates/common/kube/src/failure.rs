@@ -1,7 +1,7 @@
 //! The errors of calls to the API server, and the delays before a retry.
 //!
-//! Only this module reads errors of HTTP and JSON. The messages are for operators. From a response, they contain only the
-//! `Status` message.
+//! Only this module reads errors of HTTP and JSON. The messages are for operators. From a response, the messages contain only the text of its
+//! `Status` object.
 
 use std::error::Error;
 use std::time::Duration;
@@ -101,8 +101,8 @@ impl KubeError {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEnded)
     }
 
-    /// True if the API server responds but refuses this client. A server that fails (5xx) may refuse all clients, including the
-    /// kubelet.
+    /// True if the API server responds but refuses this client. A server that fails (5xx) does not count, because it can refuse all clients,
+    /// including the kubelet.
     pub fn is_refusal(&self) -> bool {
         !self.is_unreachable() && !matches!(self, Self::Server { .. })
     }
@@ -140,7 +140,7 @@ impl From<http::Error> for KubeError {
 
 impl From<serde_json::Error> for KubeError {
     fn from(error: serde_json::Error) -> Self {
-        // Do not use the error's text. It repeats the invalid value, which may be a token.
+        // Do not use the error's text. It repeats the invalid value, which can be a token.
         let (kind, line, column) = (error.classify(), error.line(), error.column());
         Self::Unreadable(format!("{kind:?} error in JSON at line {line}, column {column}"))
     }

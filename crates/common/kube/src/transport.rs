@@ -45,8 +45,8 @@ pub trait ApiServerTransport: Send + Sync {
 /// The maximum age of credentials from files. Source: client-go (transport/token_source.go), one minute for tokens.
 pub const CREDENTIALS_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// The TCP keepalive settings: idle time before the first probe, interval between probes, and number of failed probes. With
-/// these values, the client notices within 25 s that the server's machine has vanished.
+/// The TCP keepalive settings: idle time before the first probe, interval between probes, and number of failed probes. With these values, the client
+/// notices within 25 s that the server's machine no longer responds.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
 /// The maximum number of idle connections, and the time for which the client keeps each. A watch's connection is never idle.
@@ -196,7 +196,7 @@ fn pool(endpoint: &KubeEndpoint, tls: ClientConfig, connect: Duration) -> Pool {
         .build(connector)
 }
 
-/// Creates the connector for TCP connections. The connections detect that the server's machine has vanished.
+/// Creates the connector for TCP connections. By keepalive probes, the connections detect a server's machine that no longer responds.
 pub fn tcp_connector(connect: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // This connector carries TLS, so it must accept URLs other than http://.

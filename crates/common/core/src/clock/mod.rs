@@ -33,7 +33,7 @@ impl Moment {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns this moment minus `span`, or the clock's origin if that is later.
+    /// Returns this moment minus `span`, or the clock's origin if the result would precede it.
     pub fn saturating_sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
     }
@@ -84,7 +84,7 @@ impl Clock {
     /// Returns the wall time. Use it only for comparison with times that a cloud stated.
     pub fn wall(&self) -> SystemTime {
         match &self.0 {
-            #[expect(clippy::disallowed_methods, reason = "the one place that may ask")]
+            #[expect(clippy::disallowed_methods, reason = "the only place that reads the wall time")]
             Source::System => SystemTime::now(),
             Source::Manual(hand) => SystemTime::UNIX_EPOCH + MANUAL_EPOCH + hand.now().since(Moment(0)),
         }

@@ -38,7 +38,7 @@ pub struct KubeEndpoint {
     pub identity: Option<(CredentialSource, CredentialSource)>,
 }
 
-/// The source of a credential: a given text, or a file whose content may be replaced.
+/// The source of a credential: a given text, or a file whose content can change.
 #[derive(Clone, Debug)]
 pub enum CredentialSource {
     /// The text itself.
@@ -168,7 +168,7 @@ impl KubeCredentials {
     }
 }
 
-/// Parses the certificates in a PEM text, which must contain at least one. `whose` names their owner in the error.
+/// Parses the certificates in a PEM text, which must contain at least one. `whose` describes the certificates in the error.
 fn certificates(pem: &Secret<String>, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or_else(|| format!("{whose} is not a certificate in PEM"))
