@@ -40,7 +40,9 @@ pub enum UpstreamConfigError {
     #[error("cannot set up TLS: {0}")]
     Tls(String),
     /// The proxy's URL is invalid, or the proxy is not on loopback although an upstream is plain http.
-    #[error("the proxy {0}: expected an http URL, on loopback if an upstream is plain http")]
+    #[error(
+        "the proxy {0}: expected an http URL such as http://proxy:3128. If an upstream's URL is plain http, the proxy must be on loopback"
+    )]
     Proxy(String),
 }
 

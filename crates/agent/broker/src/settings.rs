@@ -29,8 +29,8 @@ pub struct BrokerSettings {
     pub call_deadline: Duration,
     /// The longest wait of a request for a credential that is not cached, counted from the first waiting request of its pod.
     /// A later request of the pod waits only until the same deadline, so a client that retries does not wait this long at each try. Google's
-    /// libraries for Python and Node allow 3 s for a request; Node's library allows 3 s for all its tries together. If the agent answers in that
-    /// time, the client reports the agent's refusal instead of a timeout. A busy client process can use one of the 3 s before it connects, so the
+    /// libraries for Python and Node allow 3 s for a request; Node's library allows 3 s for all its tries together. If the agent answers within
+    /// these 3 s, the client reports the agent's refusal instead of a timeout. A busy client process can use one of the 3 s before it connects, so the
     /// default is 2 s. The upstream call continues after the wait, so a later try finds its result.
     pub max_wait: Duration,
     /// The highest rate of call chains, per second. A call chain is the sequence of upstream calls by which a fetch gets a credential. The rate
