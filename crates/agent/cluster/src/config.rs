@@ -1,5 +1,5 @@
-//! Defines the configuration of the cluster client. The agent builds it from the agent's configuration file; the timeouts are
-//! fixed.
+//! Defines the configuration of the cluster client. The agent fills these fields from its configuration file, except the
+//! timeouts, which are constants.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub struct ClusterConfig {
     pub timeouts: KubeTimeouts,
 }
 
-/// A valid node name. The agent puts the name into a field selector. There, an empty name would select pods without a node, and
-/// a comma would start another condition.
+/// A valid node name. The agent puts the name into a field selector. In a field selector, an empty name would select pods
+/// without a node, and a comma would start another condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName(String);
 

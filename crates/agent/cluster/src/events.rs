@@ -1,10 +1,10 @@
 //! Posts events on pods, so that `kubectl describe pod` shows why a pod got no credentials. Posts events about the agent itself
 //! on the agent's own pod or on the node.
 //!
-//! A pod can send thousands of requests per second, and the agent may refuse all of them. So the agent posts at most one event
-//! per pod and reason in 600 s, and limits the rate for the whole node. The agent remembers a limited number of events and does
-//! not retry a failed post. A call that reports an event never blocks: it puts the event into a short queue, or drops the event
-//! if the queue is full.
+//! A pod can send thousands of requests per second that the agent refuses. So the agent posts at most one event per pod and
+//! reason in 600 s, and limits the rate for the whole node. The agent remembers a limited number of events and does not retry a
+//! failed post. A call that reports an event never blocks: it puts the event into a short queue, or drops the event if the
+//! queue is full.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -189,8 +189,8 @@ impl Poster {
         while let Some(report) = reports.recv().await {
             let posted = self.post(&report).await;
             if let Err(failure) = &posted {
-                // The rate limit of events also limits these warnings. An operator who misses an event finds the reason in the
-                // log.
+                // An operator who misses an event finds the reason in the log. The rate limit of events also limits these
+                // warnings.
                 warn!(reason = %failure, complaint = report.complaint.as_str(), "cannot post a Kubernetes event; the agent drops it");
             }
             let Some(tally) = self.tally.upgrade() else { return };

@@ -23,7 +23,7 @@ pub(crate) struct FakeCall {
 }
 
 impl FakeCall {
-    /// Responds to the call. Ignores a client that has given up.
+    /// Responds to the call. Does nothing if the client has given up.
     pub(crate) fn answer(self, status: u16, body: &Value) {
         self.answer_lines(status, std::slice::from_ref(body));
     }
@@ -45,7 +45,7 @@ impl FakeCall {
         let (feed, pieces) = mpsc::unbounded_channel::<Bytes>();
         let frames = futures_util::stream::unfold(pieces, |mut pieces| async {
             let piece = pieces.recv().await?;
-            // A real connection also yields one piece each time the runtime has asked the kernel.
+            // A real connection, too, delivers one piece each time the runtime asks the kernel for input.
             tokio::task::yield_now().await;
             Some((Ok::<_, Infallible>(Frame::data(piece)), pieces))
         });

@@ -1,10 +1,10 @@
 //! The Kubernetes view of this node: its pods, their ServiceAccounts, and tokens that prove a pod's identity.
 //!
-//! Only this crate of the agent sends requests to the API server, by means of the crate `kube`. It knows which pod has which
-//! address. It does not know clouds, the HTTP requests of pods, or policy. The agent starts one [`ClusterClient`], which sends
-//! requests, and runs the [`WatchThread`] on a separate thread. Traffic threads get a [`NodePods`] handle: an atomic pointer to
-//! an immutable [`PodSnapshot`]. The agent follows the snapshots ([`NodePods::newer_than`]) to prefetch credentials for new
-//! pods and to drop the credentials of pods that are gone.
+//! Only this crate of the agent sends requests to the API server, by means of the crate `kube`. This crate knows which pod has
+//! which address. It does not know clouds, the HTTP requests of pods, or policy. The agent starts one [`ClusterClient`], which
+//! sends requests, and runs the [`WatchThread`] on a separate thread. Traffic threads get a [`NodePods`] handle: an atomic
+//! pointer to an immutable [`PodSnapshot`]. The agent waits for each new snapshot ([`NodePods::newer_than`]). It then
+//! prefetches credentials for new pods and drops the credentials of pods that are gone.
 //!
 //! **An unreachable API server is a normal state.** The client starts without sending a request. During an outage, readers keep
 //! the last snapshot, the age of the data grows ([`NodePods::staleness`]), and each watch retries until it works again.
@@ -13,7 +13,8 @@
 //! all namespaces reports changes, because separate watches would need a TLS connection for each namespace. The watch starts
 //! without a list and reports only later changes: with a list, each node of a cluster with 10,000 ServiceAccounts would
 //! transfer all of them. The agent fetches each ServiceAccount in use with a separate request, whose response has a few hundred
-//! bytes. For this the agent needs the permissions `get, list, watch` on all ServiceAccounts, which contain no secrets.
+//! bytes. For the watch and these requests, the agent needs the permissions `get, list, watch` on all ServiceAccounts.
+//! ServiceAccounts contain no secrets.
 //!
 //! **Which namespaces.** The agent watches and fetches namespaces in the same way, but only if a cloud selects annotation keys
 //! of namespaces. Otherwise the agent reads no namespaces and needs no permission for them. `deploy/rbac.yaml` grants `get,
@@ -153,7 +154,7 @@ impl NodePods {
 
     /// True if the latest snapshot contains all watch data that had reached this machine shortly before the call. Identify a
     /// pod by its address only if this function returns true. The check costs one atomic read. If the result is false, the
-    /// function also requests a new proof from the watch thread.
+    /// function also asks the watch thread to prove again that the snapshot is current.
     pub fn is_current(&self) -> bool {
         self.shared.pod_watch.freshness.is_fresh_at(self.clock.now())
     }
@@ -171,14 +172,14 @@ impl NodePods {
         self.snapshot()
     }
 
-    /// Returns the time since the API server last sent anything about this node's pods; `None` before the first message.
+    /// Returns the time since the API server last sent a message about this node's pods; `None` before the first message.
     pub fn staleness(&self) -> Option<Duration> {
         self.shared.pod_watch.age(self.clock.now())
     }
 }
 
-/// Returns the TLS provider of the agent. The agent also signs with ring, and a single provider keeps the agent's binary
-/// smaller.
+/// Returns ring, the TLS provider of the agent. The agent also signs with ring, so a second library would only make the binary
+/// larger.
 fn provider() -> Arc<CryptoProvider> {
     rustls::crypto::ring::default_provider().into()
 }

@@ -2,7 +2,7 @@
 //!
 //! Each field costs memory for each pod while the agent decodes a list, so this module has only fields that the agent needs.
 //! Sources: the Kubernetes API reference for Pod v1, ServiceAccount v1 and ListMeta. All fields have defaults. A missing field
-//! is not an error, and an object without a UID is ignored.
+//! is not an error. The index ignores a pod without a UID.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -280,8 +280,8 @@ pub(crate) struct PodIpEntry {
 }
 
 impl PodStatus {
-    /// Returns a moment, by the node's clock, after which the kubelet certainly wrote the status. `None` if the status contains
-    /// no such time; a kubelet's status with an address always contains such a time.
+    /// Returns the latest time in the status that the node's clock set. The kubelet wrote the status after this time. Returns
+    /// `None` if the status contains no such time. A status in which a kubelet reports an address always contains such a time.
     ///
     /// The transition time of the condition `Ready` does not count, because the node controller can write it. The end times of
     /// containers do not count either: after a reboot, runtimes set them to the runtime's next start.
@@ -422,7 +422,11 @@ mod tests {
         assert_eq!(some.find("huge"), Some(&AnnotationValue::TooLong));
         assert_eq!((some.find("skipped"), some.find("none"), some.find("absent")), (None, None, None));
         let outside: PodObject = serde_json::from_str(&text).unwrap();
-        assert_eq!(outside.metadata.annotations, Annotations::default(), "no selection outlives its reading");
+        assert_eq!(
+            outside.metadata.annotations,
+            Annotations::default(),
+            "the selection ends with the call of `read`"
+        );
         for nothing in [r#"{"metadata":{"annotations":null}}"#, r#"{"metadata":{"annotations":{}}}"#] {
             let pod = read::<PodObject>(nothing.as_bytes(), &["a"].as_slice().into()).unwrap();
             assert_eq!(pod.metadata.annotations, Annotations::default());

@@ -175,7 +175,7 @@ impl SnapshotWriter {
 }
 
 /// Returns the time until `end` or until the end of [`REBUILT`], whichever comes first. Adds 1 s so that the wall clock has
-/// certainly passed that moment.
+/// then passed this end.
 fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     let now = clock.wall();
     let end = end.map(|end| end.duration_since(now).unwrap_or_default());

@@ -34,7 +34,7 @@ pub(crate) async fn remove_with_retries(link: &TimedKubeClient, node: &str, tain
 }
 
 /// Tries once to remove the taint. Returns `true` if the node had the taint. The patch fails if another client changes the
-/// node's taints meanwhile.
+/// node's taints after this function has read them.
 pub(crate) async fn remove(link: &TimedKubeClient, name: &str, taint: &str) -> Result<bool, KubeError> {
     let path = format!("/api/v1/nodes/{name}");
     let node: Node =

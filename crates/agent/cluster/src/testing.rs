@@ -1,4 +1,4 @@
-//! Provides tests with a view of pods that the test itself writes. No request is sent, and no watch runs.
+//! Provides tests with a view of pods that the test itself writes. The client sends no request, and no watch runs.
 
 #![expect(clippy::unwrap_used, reason = "for tests alone")]
 
@@ -22,7 +22,7 @@ use crate::{ClusterClient, NodeName, NodePods};
 /// A cluster client whose pods a test reports.
 #[derive(Debug)]
 pub struct ManualCluster {
-    /// The client. Its requests are never answered.
+    /// The client. Its requests never get a response.
     pub client: Arc<ClusterClient>,
     index: PodIndex,
     clock: Clock,

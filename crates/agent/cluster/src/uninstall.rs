@@ -4,8 +4,8 @@
 //! **The order matters.**
 //!
 //! 1. Delete the agents' DaemonSet. Otherwise the DaemonSet could start an agent again on a node that returns or joins, and the
-//!    agent's pod would attach the redirect again. After this step, the requests of all pods fail: the redirect's programs
-//!    still capture them, but no agent answers. So no pod gets another pod's credentials.
+//!    agent's pod would attach the redirect again. After this step, the metadata requests of all pods fail: the redirect's
+//!    programs still capture the requests, but no agent answers. So no pod gets another pod's credentials.
 //! 2. Clean the nodes with the pods of another DaemonSet. Each of these pods is ready once its node is clean. From then on, the
 //!    node's pods reach the real metadata server. No pod gets another pod's credentials, because no agent is left.
 //! 3. Remove the startup taint. If the taint were removed earlier, pods would start on nodes where their requests still fail.
@@ -44,7 +44,7 @@ pub struct Uninstaller {
 /// The reason why a step did not finish in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UninstallError {
-    /// On these nodes, parts of the agents may remain.
+    /// The step is not done on these nodes.
     #[error("timed out after {}s; not done on {}", .within.as_secs(), Nodes(.nodes))]
     Nodes {
         /// The names of the nodes, sorted.
@@ -187,8 +187,8 @@ impl Uninstaller {
     ///
     /// # Errors
     /// Some pods remain, or the API server does not report their state. A pod remains if its node's kubelet does not respond.
-    /// The agent in such a pod may still serve. The kubelet will not start that agent again, because the pod is marked as
-    /// deleted.
+    /// The agent in such a pod can still serve other pods. The kubelet will not start that agent again, because the pod is
+    /// marked as deleted.
     pub async fn delete_agents(&self, daemonset: &str) -> Result<(), UninstallError> {
         let (start, mut selector) = (self.link.clock.now(), None);
         while !self.is_done(start, self.agents_left(daemonset, &mut selector).await).await? {}

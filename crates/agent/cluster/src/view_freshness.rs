@@ -3,11 +3,11 @@
 //! The agent decides once for each connection which pod has the source address. It uses the latest snapshot of the node's pods,
 //! the *view*. The API server reports a pod's end before the next pod at its address can run. But on a machine that is short of
 //! CPU, the report can wait unread in the socket. If a traffic thread then accepted the next pod's first connection, the next
-//! pod would get the previous pod's credentials. So the agent decides a connection only by a *current* view: a view that
-//! contains everything that had reached this machine shortly before. To check this, a traffic thread reads one number, the time
-//! of the last proof. If the last proof is older than [`AGE`], the traffic thread requests a new proof from the watch thread.
-//! The client's request waits for the proof, just as it waits while its pod is unknown. While connections arrive, the watch
-//! thread renews the proof before it is too old.
+//! pod would get the previous pod's credentials. So the agent makes this decision only with a *current* view: a view that
+//! contains everything that had reached this machine shortly before. The watch thread proves that the view is current, and
+//! stores the time of the last proof as one number. A traffic thread reads this number. If the last proof is older than
+//! [`AGE`], the traffic thread requests a new proof. The client's request waits for the proof, just as it waits while its pod
+//! is unknown. While connections arrive, the watch thread renews the proof before the proof is too old.
 //!
 //! The proof depends on tokio's current-thread runtime. The watch, its connection, the snapshot writer and the prover share one
 //! such runtime ([`crate::watch_thread`]). A task that yields runs again only after the runtime has asked the kernel for input.
@@ -22,9 +22,9 @@
 //! API server accepts the agent again.
 //!
 //! A list shows the pods at one moment, and only a watch that starts at that moment reports later changes. So the view is not
-//! current before the first watch is open, however long that takes. The view is also not current while the watch restarts
-//! because its position was lost. An API server that reports a lost position also serves the kubelet, so the agent does not
-//! assume an outage. If the API server then stops responding, the agent assumes an outage.
+//! current until the API server has opened the first watch. The view is also not current while the watch restarts because its
+//! position was lost. An API server that reports a lost position also serves the kubelet, so the agent does not assume an
+//! outage. If the API server then stops responding, the agent assumes an outage.
 //!
 //! The proof does not cover data that the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
 
@@ -39,13 +39,13 @@ use tokio::sync::Notify;
 ///
 /// This age is far shorter than the time between a pod's end and the first process of the next pod at its address. In that
 /// time, the node sets up the network namespace, the pod's network and the container, which takes hundreds of milliseconds. The
-/// age is also far longer than a proof takes. A storm of new connections costs about 100 proofs per second ([`RENEWAL`])
-/// instead of one proof per connection.
+/// age is also far longer than a proof takes. One proof serves all connections of the next 20 ms, so a storm of new connections
+/// costs about 100 proofs per second ([`RENEWAL`]).
 pub(crate) const AGE: Duration = Duration::from_millis(20);
 
-/// The interval at which the prover renews the proof while connections arrive. Because of the early renewal, connections rarely
-/// wait for a proof. A wait costs two thread switches. On a busy machine, these switches are most of the latency of a quiet
-/// pod's slowest connections. The other half of [`AGE`] remains for the proof itself.
+/// The interval at which the prover renews the proof while connections arrive. The interval is half of [`AGE`], so that a new
+/// proof has the other half to finish and connections rarely wait for one. Each wait costs two thread switches. On a busy
+/// machine, these switches cause most of the latency of a quiet pod's slowest connections.
 const RENEWAL: Duration = Duration::from_millis(10);
 
 /// The number of renewals after which the prover stops if no connection checked the proof meanwhile. These renewals take 0.5 s.
@@ -56,8 +56,8 @@ const UNSEEN: u32 = 50;
 /// refuses no known pod in an outage.
 const RESUMING: Duration = Duration::from_millis(300);
 
-/// The number of yields in one check. In the first, the runtime asks the kernel for input. In the second, the input passes
-/// through the connection, the watch and the writer. The third is spare.
+/// The number of times that the prover yields in one check. During the first yield, the runtime asks the kernel for input.
+/// During the second yield, the input passes through the connection, the watch and the writer. The third yield is a reserve.
 const ROUNDS: usize = 3;
 
 /// The time of the last proof, and the signals that produce the next one.
@@ -90,8 +90,8 @@ const ANEW: u64 = 1;
 const OPEN: u64 = 2;
 
 impl ViewFreshness {
-    /// True if, at `then`, the view contained everything that had arrived shortly before. Otherwise the function also requests
-    /// a new proof.
+    /// True if, at `then`, the view contained everything that had arrived shortly before. If not, the function also requests a
+    /// new proof.
     pub(crate) fn is_fresh_at(&self, then: Moment) -> bool {
         if !self.looked.load(Ordering::Relaxed) {
             self.looked.store(true, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl ViewFreshness {
         self.rewatched.notify_one();
     }
 
-    /// Records that the stream has ended. If the attempts to resume it fail, the recorded time stays.
+    /// Records the time at which the stream ended. Failed attempts to open the next stream do not change this time.
     pub(crate) fn stream_ended(&self, now: Moment) {
         self.turn(OPEN, now.as_nanos().max(OPEN + 1));
     }
@@ -180,7 +180,7 @@ impl ViewFreshness {
     }
 
     /// Waits until everything that had arrived at some moment is read and published, and returns that moment. If the watch's
-    /// stream ends or opens meanwhile, the wait starts again, because an ended watch receives nothing more.
+    /// stream ends or opens meanwhile, the wait starts again, because a watch without a stream receives nothing.
     async fn drained_in_one_watch(&self, clock: &Clock) -> Moment {
         loop {
             self.watched(clock).await;
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
     }
 
-    /// A list is as old as its response. Only a watch reports later changes.
+    /// A list shows the pods at the time of the list's response. Only a watch reports later changes.
     #[tokio::test]
     async fn before_the_first_watch_is_open_nothing_is_current_however_long_that_takes() {
         let mut world = world();
@@ -477,7 +477,8 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
     }
 
-    /// True if the future is still pending after ten times [`RESUMING`]. That is less than the timeout of any response.
+    /// True if the future is still pending after ten times [`RESUMING`]. This time is shorter than the timeout of every
+    /// response.
     async fn is_never(future: impl Future<Output = ()>, hand: &ManualClock) -> bool {
         let mut future = std::pin::pin!(future);
         for _ in 0..RESUMING.as_millis() {
@@ -513,7 +514,7 @@ mod tests {
         }
     }
 
-    /// Polls the future once.
+    /// Polls the future once. Returns `true` if the future is pending.
     async fn is_pending(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
         std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending()))
             .await

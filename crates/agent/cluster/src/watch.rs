@@ -90,7 +90,8 @@ enum WatchRoundError {
 impl From<KubeError> for WatchRoundError {
     fn from(failure: KubeError) -> Self {
         match failure {
-            // After `Unreadable` and `TooLarge`, the server would send the same event again from the same position.
+            // After `Unreadable` and `TooLarge`, the watch must restart, because from the same position the server would send
+            // the same event again.
             KubeError::Expired | KubeError::Unreadable(_) | KubeError::TooLarge(_) => Self::Lost(failure),
             _ => Self::Failed(failure),
         }
@@ -186,13 +187,14 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         while let Some(line) = client.run_with_timeout(patience.watch_idle, lines.next(heard)).await?? {
             match object::read(&line, &self.source.annotations) {
                 Ok(event) => self.apply_event(event).await?,
-                // The stream ended within an event. The next stream repeats that event.
+                // The stream ended within an event. The next stream sends the whole event again.
                 Err(error) if error.is_eof() => break,
                 Err(error) => return Err(KubeError::from(error).into()),
             }
             told = true;
         }
-        // A watch normally ends after some events. A stream that ends without any event counts as a failure.
+        // A watch normally ends after some events. A stream without any event counts as a failure, so that the agent pauses
+        // before the next attempt.
         if told { Ok(()) } else { Err(KubeError::WatchEnded.into()) }
     }
 
@@ -409,7 +411,8 @@ mod tests {
         world.call().await.answer(200, &list(7, "", &[]));
         world.names().await;
         let heard = world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap();
-        // The silence exceeds every interval between bookmarks. The watch gives up, resumes, and still hears nothing.
+        // The server is silent for longer than any interval between bookmarks. The watch gives up, resumes, and still receives
+        // nothing.
         let silent = world.call().await;
         let resumed = world.call().await;
         assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
@@ -515,12 +518,12 @@ mod tests {
         let feed = world.call().await.answer_stream();
         for version in 10..20 {
             feed.say(&bookmark(version));
-            // Pass most of the time for which silence is allowed.
+            // Advance the clock by 80 s. The watch allows 90 s of silence.
             for _ in 0..80 {
                 tokio::task::yield_now().await;
                 world.hand.advance(Duration::from_secs(1));
             }
-            assert!(world.asked.try_recv().is_err(), "given up at {version}");
+            assert!(world.asked.try_recv().is_err(), "the watch gave up at version {version}");
         }
     }
 }

@@ -29,9 +29,10 @@ pub(crate) struct WatchState {
 pub struct WatchHealth {
     /// The kind of the watched objects, such as `pods`.
     pub kind: &'static str,
-    /// The time since the last event, bookmark or list; `None` before the first.
+    /// The time since the last event, bookmark or list; `None` before the first of them.
     pub age: Option<Duration>,
-    /// The number of starts of the watch, including the first. It grows when the watch has lost its position and starts again.
+    /// The number of starts of the watch, including the first. The number grows when the watch has lost its position and starts
+    /// again.
     pub lists: u64,
     /// The number of failed attempts.
     pub failures: u64,
@@ -72,7 +73,7 @@ impl WatchState {
         self.trouble.swap(Some(Arc::new(why.to_string()))).is_none()
     }
 
-    /// Returns the time since the last activity; `None` before the first.
+    /// Returns the time since the last activity; `None` before the first activity.
     pub(crate) fn age(&self, now: Moment) -> Option<Duration> {
         match self.heard.load(Ordering::Relaxed) {
             0 => None,

@@ -1,15 +1,15 @@
 //! Runs the watch thread: the watches, the snapshot writer, the prover, and one task of the caller.
 //!
-//! Without this thread the agent cannot decide a connection ([`crate::view_freshness`]). So the thread must not do slow work,
-//! or work that pods, clouds or operators can slow down. It sends no token requests and no events, and it serves no pages for
-//! operators.
+//! Without this thread the agent cannot identify the pod of a new connection ([`crate::view_freshness`]). So the thread must
+//! not do slow work, or work that pods, clouds or operators can slow down. It sends no token requests and no events, and it
+//! serves no pages for operators.
 //!
 //! **The proof needs one runtime for watch and prover.** The prover proves that its runtime has read everything that had
 //! arrived. The proof does not cover a watch whose connection another runtime drives. The library hyper drives a connection on
 //! the runtime that opened the connection, and a client reuses an idle connection for requests from any thread. So if two
 //! threads shared a client, the watch could run over a connection that the other thread drives. The types prevent this.
-//! [`WatchThread`] contains no client, only a function that creates one. [`WatchThread::run`] creates the runtime and then the
-//! client inside the runtime, and shares neither with another thread. [`crate::ClusterClient`] has a separate client on the
+//! [`WatchThread`] contains no client, only a function that creates a client. [`WatchThread::run`] creates the runtime and then
+//! the client inside the runtime, and shares neither with another thread. [`crate::ClusterClient`] has a separate client on the
 //! control thread, and no watch, writer or prover that could use that client.
 
 use std::sync::Arc;
@@ -80,8 +80,8 @@ impl WatchThread {
         }
     }
 
-    /// Runs the watches on the calling thread only, until `end` is ready. `beside` runs on the same thread. It is a task that
-    /// must stay in step with the view. The task must be quick and must send no requests.
+    /// Runs the watches on the calling thread only, until `end` is ready. `beside` is a task of the caller that must see each
+    /// new snapshot at once. The task runs on the same thread, so it must be quick and must send no requests.
     ///
     /// # Errors
     /// The client or the runtime cannot be created, or one of the tasks has ended. The last snapshot stays readable, but it no
@@ -234,7 +234,7 @@ mod tests {
     fn a_view_is_proven_by_the_thread_that_hears_alone() {
         let mut world = hearing(std::future::pending());
         let _feeds = world.open();
-        // This runtime only waits. The control thread is this thread, and it is busy.
+        // This thread plays a busy control thread: its runtime waits for the proof and runs no watch, writer or prover.
         let waiting = Builder::new_current_thread().build().unwrap();
         waiting.block_on(world.pods.wait_until_current());
         assert!(world.pods.snapshot().is_complete());
@@ -258,7 +258,7 @@ mod tests {
         assert!(panicking.thread.join().is_err());
     }
 
-    /// A watch of namespaces needs a permission that nothing else needs.
+    /// A watch of namespaces needs a permission that the agent otherwise does not need.
     #[test]
     fn namespaces_are_asked_about_only_if_somebody_selects_a_key_on_them() {
         let some = AnnotationKeys { namespace: &["cloud/of-namespace"], ..AnnotationKeys::default() };

@@ -17,11 +17,11 @@
 //!   reports the next pod's address up to a second after the next pod started. So while the status of any pod on the node has
 //!   no address, that pod could already have the address of the ending pod. During this time, the ending pod's address names no
 //!   pod. The cost: while a pod starts, new connections of a pod that shuts down get 503 for about a second. The gain: the new
-//!   pod never gets the old pod's credentials. A pod without an address has this effect for [`SETTING_UP`] only. Otherwise a
-//!   stuck pod would withhold the addresses of all later pods that shut down. The rule affects only new decisions
-//!   ([`PodSnapshot::pod_at`]). The ending pod stays the last known holder of the address ([`PodSnapshot::claimant`]), and its
-//!   open connections keep their identity. A connection belongs to the network namespace in which it began, so the next pod at
-//!   the address does not inherit the old pod's connections.
+//!   pod never gets the old pod's credentials. A pod without an address has this effect only for the time [`SETTING_UP`].
+//!   Otherwise a pod that never gets an address would withhold the addresses of all pods that shut down later. The rule affects
+//!   only new decisions ([`PodSnapshot::pod_at`]). The ending pod stays the last known holder of the address
+//!   ([`PodSnapshot::claimant`]), and its open connections keep their identity. A connection belongs to the network namespace
+//!   in which it began, so the next pod at the address does not inherit the old pod's connections.
 //! - A pod that is being deleted loses its address [`DELETION_LEEWAY`] after its deletion time, by the wall clock. The API
 //!   server sets the deletion time to the time of the delete request plus the grace period. This rule ends the claim of a pod
 //!   whose end the agent cannot learn, because the API server is unreachable. If the node's clock runs ahead by more than the
@@ -68,10 +68,10 @@ pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 ///
 /// A kubelet starts to create a pod's sandbox as soon as it learns of the pod. The creation takes seconds, or tens of seconds
 /// on a node where many pods start at once. A pod that has no sandbox after [`SETTING_UP`] waits for something else, such as a
-/// volume, a network plugin or free resources. Such a pod has no connection with the pod that ends. When it gets its sandbox
-/// later, the agent treats it like a pod whose predecessor at the address ended by itself. The kubelet reports the
-/// predecessor's end before it can create the next sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the sandbox,
-/// then set the terminal phase, since 1.27). The agent measures [`SETTING_UP`] by the wall clock, like deletion times.
+/// volume, a network plugin or free resources. Such a pod does not depend on the end of the other pod. If it gets the other
+/// pod's address later, the agent decides as if the other pod had ended by itself. The kubelet reports the end of the other pod
+/// before it can create the next sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the sandbox, then set the terminal
+/// phase, since 1.27). The agent measures [`SETTING_UP`] by the wall clock, like deletion times.
 const SETTING_UP: Duration = Duration::from_secs(60);
 
 /// One pod of this node, as readers see it. A record is immutable; each change creates a new record.
@@ -128,7 +128,7 @@ pub struct PodSnapshot {
 #[derive(Clone, Debug)]
 enum Claim {
     One(Arc<PodRecord>),
-    /// One pod that is being deleted. Another pod may have the address by now.
+    /// One pod that is being deleted. Another pod could already have the address.
     Withheld(Arc<PodRecord>),
     /// One pod that has no identity.
     Nameless,
@@ -159,7 +159,7 @@ impl PodSnapshot {
         }
     }
 
-    /// Returns the only known pod that claims `address`, even if another pod may have the address by now. Use the result to
+    /// Returns the only known pod that claims `address`, even if another pod could already have the address. Use the result to
     /// keep an earlier decision for that pod, not to make a new decision.
     pub fn claimant(&self, address: IpAddr) -> Option<&Arc<PodRecord>> {
         match self.claim(address) {

@@ -1,8 +1,8 @@
 //! Caches the annotations of the ServiceAccounts or of the namespaces of this node's pods, and selects the objects to fetch.
 //!
-//! A watch reports only changes after its start, so the agent fetches each object once. A fetch and the watch can race; this
-//! table decides which result counts. The table does not know pods or the content of annotations. [`super::PodIndex`] has one
-//! table per kind.
+//! A watch reports only changes after its start, so the agent also fetches each object once. The result of a fetch can arrive
+//! before or after a watch event about the same object. This table decides which of the two counts. The table does not know
+//! pods or the content of annotations. [`super::PodIndex`] has one table for ServiceAccounts and one for namespaces.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -460,7 +460,7 @@ fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
     assert_eq!(index.next_change_at(at(0)), Some(at(stuck)));
     // A repeated event does not make the pod newer.
     index.apply_pod(&object(&ModelPod { phase: "Pending", ..running(2, &[]) }));
-    assert!(says(&mut index, stuck), "no longer");
+    assert!(says(&mut index, stuck), "a stuck pod withholds the address only for `SETTING_UP`");
     // The pod got an address and lost it. It may get another one.
     index.apply_pod(&object(&running(2, &[1])));
     assert!(says(&mut index, stuck));
@@ -557,7 +557,7 @@ fn no_service_account_is_read_before_its_watch_has_a_position() {
     assert!(index.take_fetches().is_empty());
     index.watch_started(RelatedKind::ServiceAccount);
     assert_eq!(index.take_fetches().len(), 1);
-    assert!(index.take_fetches().is_empty(), "each is handed out once");
+    assert!(index.take_fetches().is_empty(), "each fetch is returned once");
 }
 
 #[test]
@@ -570,7 +570,7 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
     index.remove_pod(&object(&running(1, &[0])));
     drop(index.snapshot(at(0)));
     assert!(index.accounts.is_empty());
-    assert!(fetch.ticket.upgrade().is_none(), "and whoever reads it can stop");
+    assert!(fetch.ticket.upgrade().is_none(), "the reader of this fetch can stop");
 }
 
 #[test]
@@ -624,7 +624,7 @@ fn a_namespaces_annotation_reaches_all_of_its_pods() {
     else {
         unreachable!()
     };
-    assert!(Arc::ptr_eq(&one, &two), "kept once for all of them");
+    assert!(Arc::ptr_eq(&one, &two), "all pods of the namespace share the annotations");
     // A pod that comes later gets the known annotations at once.
     index.apply_pod(&object(&running(4, &[4])));
     assert_eq!(index.snapshot(at(0)).by_uid("uid-4").unwrap().annotations.namespace, says("a"));
@@ -686,6 +686,6 @@ fn namespaces_that_nobody_uses_are_forgotten() {
     let (mut index, fetches) = in_two_namespaces();
     index.remove_pod(&object(&running(3, &[3])));
     drop(index.snapshot(at(0)));
-    assert!(fetches["namespace shop"].ticket.upgrade().is_none(), "and whoever reads it can stop");
+    assert!(fetches["namespace shop"].ticket.upgrade().is_none(), "the reader of this fetch can stop");
     assert!(fetches["namespace reef"].ticket.upgrade().is_some());
 }

@@ -1,9 +1,9 @@
 //! Requests, caches and renews a pod's own Kubernetes token for one audience.
 //!
 //! Each token is bound to the pod (`boundObjectRef` with its UID). After the pod is deleted, the API server rejects the token,
-//! and so does every cloud that validates tokens at the API server. For such a cloud, a stolen token becomes worthless. No
-//! background task renews tokens: the agent renews a token when the token is requested after its renewal time. A pod that needs
-//! no token causes no token requests.
+//! and so does every cloud that validates tokens at the API server. At such a cloud, a stolen token is worthless once the pod
+//! is deleted. No background task renews tokens: the agent renews a token when the token is requested after its renewal time. A
+//! pod that needs no token causes no token requests.
 //!
 //! Source of the request: Kubernetes API reference, TokenRequest authentication.k8s.io/v1. Source of the renewal rule:
 //! kubernetes, pkg/kubelet/token/token_manager.go (after 80 % of the token's life or after a day, less up to 10 s of jitter).
@@ -83,8 +83,8 @@ impl TokenCache {
     /// Returns the cache entry of this audience, and drops expired entries of other audiences.
     fn slot(&self, audience: &str, now: Moment) -> Arc<TokenCell> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reload can remove an audience. Then no task asks for that audience, and the cache must not keep its token after the
-        // token expires.
+        // A reload of the configuration can remove an audience. No task then asks for that audience, so this code drops its
+        // entry once the token has expired.
         let is_good = |slot: &Arc<TokenCell>| {
             // Keep the entry if a task uses it or if its token is still valid.
             let holds = |held: tokio::sync::MutexGuard<'_, Option<CachedToken>>| {

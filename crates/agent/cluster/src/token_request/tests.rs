@@ -111,7 +111,7 @@ async fn a_token_of_an_audience_that_nobody_asks_for_goes_when_it_has_ended() {
     with_token(&tokens, &mut asked).await;
     let audiences =
         || tokens.cache.0.lock().unwrap().iter().map(|(known, _)| known.to_string()).collect::<Vec<_>>();
-    assert_eq!(audiences(), ["before.example", AUDIENCE], "it may be put back");
+    assert_eq!(audiences(), ["before.example", AUDIENCE], "a reload can add the audience again");
     hand.advance(Duration::from_secs(600));
     ask(&tokens).await.unwrap().unwrap();
     assert_eq!(audiences(), [AUDIENCE]);
