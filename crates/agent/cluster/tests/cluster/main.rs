@@ -1,8 +1,12 @@
-//! Against a real kube-apiserver and etcd, under the RBAC that is shipped. `scripts/cluster-test` runs these; a plain
-//! `cargo test` names them and says so, because they need programs that take minutes to build and a network of their own.
+//! Tests the crate against a real kube-apiserver and etcd, under the RBAC of `deploy/`. `scripts/cluster-test` runs these
+//! tests. A plain `cargo test` skips them and prints the reason: they need their own network namespace and programs that take
+//! minutes to build.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "a measurement is shown, and a child answers its parent")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a test prints its measurement, and a child process responds to its parent"
+)]
 
 mod support;
 
@@ -34,7 +38,7 @@ fn at(pods: &NodePods, address: &str) -> Result<String, PodLookupError> {
     pods.snapshot().pod_at(ip(address)).map(|record| record.pod.name.to_string())
 }
 
-/// A control plane with a ServiceAccount, and the agent's part of it.
+/// Starts a control plane with one ServiceAccount, and a cluster client like the agent's.
 async fn watched() -> (ControlPlane, Api, Node) {
     let (plane, admin, token) = prepared().await;
     admin.make_account("coral", None).await;
@@ -42,24 +46,24 @@ async fn watched() -> (ControlPlane, Api, Node) {
     (plane, admin, cluster)
 }
 
-/// Makes a pod of that account, and waits until it is known at its address.
+/// Creates a pod of the ServiceAccount `coral`, and waits until the snapshot has the pod at this address.
 async fn run(admin: &Api, pods: &NodePods, name: &str, address: &str) {
     admin.make_pod(name, "coral").await;
     admin.report(name, "Running", &[address]).await;
     until(pods, name, |snapshot| snapshot.pod_at(ip(address)).is_ok()).await;
 }
 
-/// A ServiceAccount that was read and has this annotation.
+/// Returns the annotations of a ServiceAccount that the agent has read, with this value.
 fn says(email: &str) -> RelatedAnnotations {
     RelatedAnnotations::read([(ACCOUNT, AnnotationValue::from(email))].into_iter().collect())
 }
 
-/// One that was read and has none.
+/// Returns the annotations of a ServiceAccount that the agent has read and that has no selected annotation.
 fn says_nothing() -> RelatedAnnotations {
     RelatedAnnotations::read(Annotations::default())
 }
 
-/// News come within five seconds of the API server's return.
+/// Checks that at most five seconds have passed since the API server's return at `back`.
 fn check_soon_after(back: Moment) {
     let took = Clock::system().now().since(back);
     assert!(took < Duration::from_secs(5), "{took:?}");
@@ -90,7 +94,7 @@ async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
     for address in ["10.244.1.7", "fd00::7", "::ffff:10.244.1.7"] {
         assert_eq!(at(&pods, address), Ok("web-0".into()), "{address}");
     }
-    assert_eq!(at(&pods, "192.0.2.1"), Err(PodLookupError::Absent), "the node's own address names nobody");
+    assert_eq!(at(&pods, "192.0.2.1"), Err(PodLookupError::Absent), "the node's own address names no pod");
 
     admin.delete_pod("web-0", 0).await;
     until(&pods, "the pod is gone", |snapshot| snapshot.by_uid(&uid).is_none()).await;
@@ -105,32 +109,38 @@ async fn an_address_that_is_used_again_never_names_the_old_pod() {
 
     run(&admin, &pods, "old", "10.244.1.7").await;
     admin.delete_pod("old", 30).await;
-    until(&pods, "it is terminating", |s| s.pods().any(|pod| pod.terminating)).await;
-    assert_eq!(at(&pods, "10.244.1.7"), Ok("old".into()), "graceful shutdown keeps its identity");
+    until(&pods, "the old pod is terminating", |s| s.pods().any(|pod| pod.terminating)).await;
+    assert_eq!(
+        at(&pods, "10.244.1.7"),
+        Ok("old".into()),
+        "a pod keeps its identity during its graceful shutdown"
+    );
 
     let new = admin.make_pod("new", "coral").await;
-    until(&pods, "the new pod may have any address", |s| {
+    until(&pods, "the new pod could have any address", |s| {
         s.by_uid(&new).is_some() && matches!(s.pod_at(ip("10.244.1.7")), Err(PodLookupError::Ambiguous))
     })
     .await;
     admin.report("new", "Running", &["10.244.1.8"]).await;
-    until(&pods, "it has another", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    until(&pods, "the new pod has another address", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("old".into()));
     admin.report("new", "Running", &["10.244.1.7"]).await;
-    until(&pods, "two claim it", |s| matches!(s.pod_at(ip("10.244.1.7")), Err(PodLookupError::Ambiguous)))
-        .await;
+    until(&pods, "two pods claim the address", |s| {
+        matches!(s.pod_at(ip("10.244.1.7")), Err(PodLookupError::Ambiguous))
+    })
+    .await;
     admin.delete_pod("old", 0).await;
-    until(&pods, "the old pod has left", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    until(&pods, "the old pod is gone", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("new".into()));
 
-    // A finished pod stays in the API, and its address is free.
+    // The API server keeps a finished pod, but its address is free.
     admin.report("new", "Succeeded", &["10.244.1.7"]).await;
     until(&pods, "the finished pod is gone", |s| s.by_uid(&new).is_none()).await;
     run(&admin, &pods, "next", "10.244.1.7").await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("next".into()));
 }
 
-/// A restart of the container runtime that ends every sandbox, as a kubelet tells of it.
+/// The container runtime restarts, which ends every sandbox. The kubelet reports this.
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn pods_whose_sandboxes_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
@@ -139,26 +149,27 @@ async fn pods_whose_sandboxes_are_rebuilt_and_swap_addresses_are_never_taken_for
     let (x, y) = ("10.244.1.7", "10.244.1.8");
     admin.make_pod("one", "coral").await;
     admin.make_pod("two", "coral").await;
-    // After this machine's start, whenever that was.
+    // This time is certainly after the start of this machine.
     let now = "2100-01-01T00:00:00Z";
     admin.report_sandbox("one", x, true, now).await;
     admin.report_sandbox("two", y, true, now).await;
     until(&pods, "both run", |s| s.pod_at(ip(x)).is_ok() && s.pod_at(ip(y)).is_ok()).await;
 
-    // Told before the kubelet makes another sandbox; the address beside it is the last one's.
+    // The kubelet reports this before it creates the next sandbox. The reported address is that of the previous sandbox.
     admin.report_sandbox("one", x, false, now).await;
     admin.report_sandbox("two", y, false, now).await;
-    until(&pods, "nobody is at either", |s| s.pod_at(ip(x)).is_err() && s.pod_at(ip(y)).is_err()).await;
+    until(&pods, "neither address names a pod", |s| s.pod_at(ip(x)).is_err() && s.pod_at(ip(y)).is_err())
+        .await;
     assert_eq!(at(&pods, x), Err(PodLookupError::Absent));
     admin.report_sandbox("two", x, true, now).await;
-    until(&pods, "two is rebuilt", |s| s.pod_at(ip(x)).is_ok()).await;
+    until(&pods, "the pod `two` has its next sandbox", |s| s.pod_at(ip(x)).is_ok()).await;
     assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(PodLookupError::Absent)));
     admin.report_sandbox("one", y, true, now).await;
-    until(&pods, "one is rebuilt", |s| s.pod_at(ip(y)).is_ok()).await;
+    until(&pods, "the pod `one` has its next sandbox", |s| s.pod_at(ip(y)).is_ok()).await;
     assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Ok("one".into())));
 }
 
-/// An agent that starts with the machine, and finds what was told before it went down.
+/// The agent starts with the machine, and the API server still has the statuses from before the reboot.
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn after_a_reboot_what_was_told_before_it_names_nobody() {
@@ -169,7 +180,7 @@ async fn after_a_reboot_what_was_told_before_it_names_nobody() {
         admin.make_pod(name, "coral").await;
         admin.report_sandbox(name, address, true, "2025-06-01T00:00:02Z").await;
     }
-    // A kubelet that does not tell of sandboxes: its containers run since.
+    // An older kubelet does not report sandboxes. Its container has started after the machine.
     admin.make_pod("older", "coral").await;
     let started = json!({"name": "main", "image": "local/none:1", "imageID": "", "ready": true, "restartCount": 1,
                          "state": {"running": {"startedAt": "2026-01-01T00:00:20Z"}}});
@@ -189,7 +200,7 @@ async fn after_a_reboot_what_was_told_before_it_names_nobody() {
     assert_eq!((at(&pods, x), at(&pods, y)), (Err(PodLookupError::Absent), Err(PodLookupError::Absent)));
     assert_eq!(at(&pods, "10.244.1.9"), Ok("older".into()));
     admin.report_sandbox("two", x, true, "2026-01-01T00:00:30Z").await;
-    until(&pods, "two is rebuilt", |s| s.pod_at(ip(x)).is_ok()).await;
+    until(&pods, "the pod `two` has its next sandbox", |s| s.pod_at(ip(x)).is_ok()).await;
     assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(PodLookupError::Absent)));
 }
 
@@ -220,7 +231,7 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
     let path = format!("{}/coral", accounts());
-    until(&pods, "the account is read", |s| {
+    until(&pods, "the agent has read the ServiceAccount", |s| {
         s.pods().any(|p| p.annotations.service_account == says("coral@shop.iam.gserviceaccount.com"))
     })
     .await;
@@ -238,12 +249,12 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
         until(&pods, "the change", changed).await;
     }
     admin.must("DELETE", &path, None).await;
-    until(&pods, "it is missing", |s| {
+    until(&pods, "the ServiceAccount is missing", |s| {
         s.pods().any(|p| p.annotations.service_account == RelatedAnnotations::missing())
     })
     .await;
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
-    until(&pods, "it is back", |s| {
+    until(&pods, "the ServiceAccount is back", |s| {
         s.pods().any(|p| p.annotations.service_account == says("coral@shop.iam.gserviceaccount.com"))
     })
     .await;
@@ -273,16 +284,16 @@ async fn a_token_is_bound_to_its_pod_and_dies_with_it() {
     assert_eq!(status["user"]["username"], "system:serviceaccount:reef:coral");
     assert_eq!(status["user"]["extra"]["authentication.kubernetes.io/pod-uid"], json!([uid]));
     let elsewhere = review(&admin, token.expose(), "https://issuer.test").await;
-    assert_ne!(elsewhere["authenticated"], true, "the API server itself must not take it");
+    assert_ne!(elsewhere["authenticated"], true, "the API server must not accept the token for itself");
 
-    // Kept for the pod, whoever asks; another audience is another token.
+    // All handles of a pod share its cached tokens. Each audience has its own token.
     let again = cluster.tokens_for(&record).subject_token(AUDIENCE).await.unwrap();
     assert_eq!(again.expose(), token.expose());
     let other = tokens.subject_token("sts.amazonaws.com").await.unwrap();
     assert_ne!(other.expose(), token.expose());
 
     admin.delete_pod("web-0", 0).await;
-    until_true("the token is dead", || async {
+    until_true("the API server rejects the token", || async {
         review(&admin, token.expose(), AUDIENCE).await["authenticated"] != true
     })
     .await;
@@ -306,7 +317,7 @@ async fn a_token_that_cannot_be_had_says_why() {
 
     let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/seawall-agent";
     admin.must("DELETE", binding, None).await;
-    // The API server learns of it in its own time.
+    // The API server's authorizer applies the deletion after a delay.
     until_true("the agent is forbidden", || forbids(tokens.as_ref())).await;
 
     let created = json!({
@@ -327,7 +338,7 @@ async fn a_token_that_cannot_be_had_says_why() {
     assert!(away.retryable && away.reason.contains("does not answer"), "{away:?}");
 }
 
-/// Whether a token for a new audience is forbidden; a known audience would be answered from what is kept.
+/// Returns `true` if the API server forbids a token. Requests an audience that is not in the cache yet.
 async fn forbids(tokens: &dyn SubjectTokens) -> bool {
     let fresh = format!("probe-{}", fastrand::u64(..));
     match tokens.subject_token(&fresh).await {
@@ -354,7 +365,7 @@ async fn the_shipped_rules_are_all_that_the_agent_may_do() {
         .as_array()
         .unwrap()
         .iter()
-        // What every authenticated user may do: ask who it is and what it may do.
+        // Skip the rules that let each authenticated user review its own identity and permissions.
         .filter(|rule| !rule["resources"].to_string().contains("\"selfsubject"))
         .map(|rule| format!("{} {} {}", rule["verbs"], rule["apiGroups"], rule["resources"]))
         .collect();
@@ -407,7 +418,7 @@ async fn a_stolen_agent_token_makes_no_token_for_the_api_server_and_changes_no_o
         }
     };
     let label = json!({"metadata": {"labels": {"stolen": "yes"}}});
-    // Policies take a moment to be in force.
+    // The API server applies new policies after a delay.
     until_true("the policies are in force", || async {
         ask(json!({"audiences": [AUDIENCE]})).await.is_err()
             && thief.json("PATCH", "/api/v1/nodes/node2", Some(&label)).await.is_err()
@@ -471,7 +482,7 @@ async fn the_node_is_opened_by_taking_off_one_taint() {
         .map(|taint| taint["key"].as_str().unwrap())
         .collect();
     assert_eq!(keys, ["someone/elses"]);
-    // Nothing left to do is success.
+    // A second call succeeds, although the taint is already gone.
     cluster.remove_startup_taint().await;
 }
 
@@ -483,12 +494,13 @@ async fn a_frozen_api_server_leaves_the_snapshot_and_shows_its_age() {
     run(&admin, &pods, "web-0", "10.244.1.7").await;
 
     plane.freeze();
-    until_true("its age grows", || async { pods.staleness().unwrap() > Duration::from_secs(3) }).await;
+    until_true("the age of the view grows", || async { pods.staleness().unwrap() > Duration::from_secs(3) })
+        .await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
     plane.thaw();
     let thawed = Clock::system().now();
     admin.make_pod("web-1", "coral").await;
-    until(&pods, "news", |s| names(s).len() == 2).await;
+    until(&pods, "the new pod is known", |s| names(s).len() == 2).await;
     check_soon_after(thawed);
     assert!(pods.staleness().unwrap() < Duration::from_secs(3));
 }
@@ -501,7 +513,7 @@ async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
     run(&admin, &pods, "web-0", "10.244.1.7").await;
 
     plane.kill_api_server();
-    // Long enough that the pauses between tries have reached their longest.
+    // Wait until the pauses between attempts have reached their maximum.
     until_true("the outage lasts", || async { pods.staleness().unwrap() > Duration::from_secs(12) }).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
     let health = cluster.health().remove(0);
@@ -510,7 +522,7 @@ async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
     plane.start_api_server().await;
     let back = Clock::system().now();
     plane.admin().await.make_pod("web-1", "coral").await;
-    until(&pods, "news", |s| names(s).len() == 2).await;
+    until(&pods, "the new pod is known", |s| names(s).len() == 2).await;
     check_soon_after(back);
     assert!(cluster.health()[0].trouble.is_none());
 }
@@ -518,7 +530,7 @@ async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn an_api_server_that_is_not_there_yet_is_waited_for() {
-    // Once, for the certificate that the kubeconfig names.
+    // Start the API server once, so that it creates the certificate that the kubeconfig names.
     let (mut plane, admin, token) = prepared().await;
     admin.make_account("coral", None).await;
     admin.make_pod("web-0", "coral").await;
@@ -526,7 +538,7 @@ async fn an_api_server_that_is_not_there_yet_is_waited_for() {
 
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    until_true("the trouble is told", || async { cluster.health()[0].failures >= 3 }).await;
+    until_true("the health shows three failures", || async { cluster.health()[0].failures >= 3 }).await;
     assert_eq!(pods.staleness(), None);
     assert!(!pods.snapshot().is_complete());
     assert_eq!(at(&pods, "10.244.1.7"), Err(PodLookupError::Absent));
@@ -547,7 +559,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     let pods = cluster.pods();
     admin.make_pod("left", "coral").await;
     let stays = admin.make_pod("stays", "coral").await;
-    until(&pods, "both", |s| {
+    until(&pods, "both pods and the ServiceAccount are known", |s| {
         names(s).len() == 2 && !s.pods().any(|p| p.annotations.service_account == RelatedAnnotations::NotRead)
     })
     .await;
@@ -557,14 +569,15 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     admin.make_pod("came", "coral").await;
     let patch = json!({"metadata": {"annotations": {ACCOUNT: null}}});
     admin.must("PATCH", &format!("{}/coral", accounts()), Some(&patch)).await;
-    // A restarted API server's watch cache begins at the present; older positions are 410.
+    // The watch cache of a restarted API server starts at the present version. For older positions the API server returns 410.
     plane.kill_api_server();
     plane.start_api_server().await;
     proxy.mend();
 
-    until(&pods, "the one that came", |s| names(s) == ["came", "stays"]).await;
+    until(&pods, "the pod `came` is known and the pod `left` is gone", |s| names(s) == ["came", "stays"])
+        .await;
     let knows = |s: &PodSnapshot| s.by_uid(&stays).unwrap().annotations.service_account == says_nothing();
-    until(&pods, "the account's change in between", knows).await;
+    until(&pods, "the ServiceAccount's change during the interruption", knows).await;
     let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
         panic!("two watches")
     };
@@ -586,8 +599,8 @@ async fn a_connection_that_died_silently_is_given_up() {
     until(&pods, "the pod", |s| names(s).len() == 1).await;
     proxy.deaden();
     admin.make_pod("web-1", "coral").await;
-    until(&pods, "news over a new connection", |s| names(s).len() == 2).await;
-    assert_eq!(cluster.health()[0].lists, 1, "resumed, not listed anew");
+    until(&pods, "the watch reports the new pod over a new connection", |s| names(s).len() == 2).await;
+    assert_eq!(cluster.health()[0].lists, 1, "the watch resumed without a new list");
 }
 
 #[tokio::test]
@@ -635,7 +648,7 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
         pods.snapshot()
             .pods()
             .all(|record| record.annotations.service_account == RelatedAnnotations::NotRead),
-        "unknown is not none"
+        "the annotations are unknown, which differs from no annotations"
     );
     let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
         panic!("two watches")
@@ -657,17 +670,18 @@ async fn the_files_that_kubernetes_gives_each_pod_are_enough() {
     watcher.memory_once(1);
 }
 
-/// Pods of the churn; a node has a few hundred at most.
+/// The number of pods in the memory test. A node has a few hundred pods at most.
 const MANY: usize = 2000;
 
-/// Memory that one pod may cost, all included: record, maps, strings, what lists and events leave behind.
+/// The limit of resident memory per pod, in bytes. It includes records, maps, strings, and memory that stays allocated after
+/// lists and events.
 const BYTES_PER_POD: u64 = 4096;
 
 fn address(number: usize) -> String {
     format!("10.244.{}.{}", number / 200, number % 200 + 1)
 }
 
-/// Makes the pods `range`, some 6 KB of JSON each, with addresses and twenty ServiceAccounts.
+/// Creates the pods `range` with addresses and twenty ServiceAccounts. Each pod has about 6 KB of JSON.
 async fn make_many(admin: &Api, generation: u32, range: std::ops::Range<usize>) {
     let environment: Vec<Value> =
         (0..40).map(|i| json!({"name": format!("VARIABLE_{i}"), "value": "x".repeat(80)})).collect();
@@ -704,7 +718,7 @@ async fn two_thousand_pods_come_and_go_and_cost_little() {
     until(&pods, "all have their addresses", addressed).await;
     let full = watcher.memory_once(MANY);
 
-    // Half of them leave; others get their addresses at once.
+    // Delete half of the pods. New pods get their addresses at once.
     for_each(0..MANY / 2, |number| {
         let admin = &admin;
         async move { admin.delete_pod(&format!("pod-1-{number}"), 0).await }
@@ -722,7 +736,7 @@ async fn two_thousand_pods_come_and_go_and_cost_little() {
     until(&pods, "every address names its new pod", turned_over).await;
     let churned = watcher.memory_once(MANY);
 
-    // All of it again, as one list.
+    // Restart the API server, so that the watch lists all pods again.
     plane.kill_api_server();
     plane.start_api_server().await;
     plane.admin().await.make_pod("last", "account-0").await;
@@ -742,14 +756,14 @@ async fn two_thousand_pods_come_and_go_and_cost_little() {
     }
 }
 
-/// The watched part alone in a process of its own, so that its memory is its own.
+/// A cluster client in a separate process, so that its memory can be measured alone.
 struct Watcher {
     child: Child,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
 impl Watcher {
-    /// With a kubeconfig, or with what a pod finds in its environment and files.
+    /// Starts the process with a kubeconfig. `None` makes it use the in-cluster environment variables and files.
     fn start(kubeconfig: Option<&Path>, port: u16) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "watch_in_a_process_of_its_own", "--ignored", "--nocapture"])
@@ -764,7 +778,7 @@ impl Watcher {
         Self { child, answers }
     }
 
-    /// Resident bytes once it knows so many of the tests' pods.
+    /// Waits until the process knows this number of the tests' pods, and returns its resident memory in bytes.
     fn memory_once(&mut self, pods: usize) -> u64 {
         writeln!(self.child.stdin.as_mut().unwrap(), "{pods}").unwrap();
         let mut lines = self.answers.by_ref().map(Result::unwrap);
@@ -780,7 +794,8 @@ impl Drop for Watcher {
     }
 }
 
-/// Not a test: what [`Watcher`] runs. Reads how many pods to wait for, writes its resident bytes.
+/// Not a test, but the process that [`Watcher`] starts. It reads the number of pods to wait for, and writes its resident memory
+/// in bytes.
 #[tokio::test]
 #[ignore = "SKIPPED: a part of two_thousand_pods_come_and_go_and_cost_little"]
 async fn watch_in_a_process_of_its_own() {
@@ -805,7 +820,7 @@ async fn watch_in_a_process_of_its_own() {
     }
 }
 
-/// `VmRSS` of this process (proc(5)).
+/// Returns the resident memory of this process in bytes (`VmRSS` in proc(5)).
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

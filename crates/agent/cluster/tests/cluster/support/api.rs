@@ -1,4 +1,4 @@
-//! The test's own hand on the API server: plain JSON to plain paths, playing scheduler, kubelet and administrator.
+//! Sends plain JSON requests to the API server, in the roles of scheduler, kubelet and administrator.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// As whoever has this token.
+    /// Creates a client that authenticates with this token.
     pub(crate) fn new(port: u16, certificate: &Path, token: &str) -> Self {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(certificate).into_iter().flatten() {
@@ -43,7 +43,7 @@ impl Api {
         Self { client, base: format!("https://127.0.0.1:{port}"), token: token.into() }
     }
 
-    /// Any request; status and text of the answer.
+    /// Sends a request and returns the status and the text of the response.
     pub(crate) async fn call(
         &self,
         method: &str,
@@ -64,7 +64,7 @@ impl Api {
         Ok((status, String::from_utf8(body.into()).unwrap()))
     }
 
-    /// Any request; the answer as JSON if it succeeded.
+    /// Sends a request and returns the JSON of a successful response.
     pub(crate) async fn json(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
         match self.call(method, path, body).await? {
             (200..=299, text) => Ok(serde_json::from_str(&text).unwrap()),
@@ -72,12 +72,12 @@ impl Api {
         }
     }
 
-    /// A request that must succeed.
+    /// Sends a request that must succeed. Panics otherwise.
     pub(crate) async fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         self.json(method, path, body).await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// The HTTP status of a request's refusal.
+    /// Sends a request that the API server must refuse. Returns the HTTP status.
     pub(crate) async fn refusal(&self, method: &str, path: &str, body: Option<&Value>) -> u16 {
         match self.call(method, path, body).await {
             Ok((status @ 400.., _)) => status,
@@ -85,44 +85,45 @@ impl Api {
         }
     }
 
-    /// Creates every object of a YAML file, in order.
+    /// Creates all objects of a YAML file, in the file's order.
     pub(crate) async fn apply(&self, yaml: &str) {
         for (path, object) in objects::of_yaml(yaml) {
             self.must("POST", &path, Some(&object)).await;
         }
     }
 
-    /// A namespace with a ServiceAccount in it.
+    /// Creates a ServiceAccount, and its namespace if that does not exist.
     pub(crate) async fn make_account(&self, name: &str, google: Option<&str>) {
-        // Already there is fine.
+        // The call fails if the namespace already exists. The test ignores this error.
         let _ = self.call("POST", "/api/v1/namespaces", Some(&objects::namespace())).await;
         self.must("POST", &accounts(), Some(&objects::account(name, google))).await;
     }
 
-    /// A pod that the scheduler has put on the node, without address or phase yet. Returns its UID.
+    /// Creates a pod that is already bound to the node, still without address and phase. Returns its UID.
     pub(crate) async fn make_pod(&self, name: &str, account: &str) -> String {
         self.make_pod_with(name, account, &json!({})).await
     }
 
-    /// As [`Self::make_pod`], with more in its spec.
+    /// Creates a pod like [`Self::make_pod`], with additional fields in its spec.
     pub(crate) async fn make_pod_with(&self, name: &str, account: &str, spec: &Value) -> String {
         let pod = self.must("POST", &pods(), Some(&objects::pod(name, account, spec))).await;
         pod["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// What the kubelet reports: phase and addresses.
+    /// Reports a pod's phase and addresses, like a kubelet.
     pub(crate) async fn report(&self, name: &str, phase: &str, addresses: &[&str]) {
         let path = format!("{}/{name}/status", pods());
         self.must("PATCH", &path, Some(&objects::report(phase, addresses))).await;
     }
 
-    /// What a kubelet reports that tells of sandboxes.
+    /// Reports a pod's address and sandbox condition, like a kubelet since Kubernetes 1.29.
     pub(crate) async fn report_sandbox(&self, name: &str, address: &str, is_ready: bool, since: &str) {
         let path = format!("{}/{name}/status", pods());
         self.must("PATCH", &path, Some(&objects::report_of_sandbox(address, is_ready, since))).await;
     }
 
-    /// Asks for a pod's deletion. With grace it stays, marked, until the kubelet removes it; without it is gone.
+    /// Deletes a pod. With a grace period in seconds, the pod stays, marked as deleted, until the kubelet removes it. With 0,
+    /// it is gone at once.
     pub(crate) async fn delete_pod(&self, name: &str, grace: u32) {
         let path = format!("{}/{name}", pods());
         self.must("DELETE", &path, Some(&json!({ "gracePeriodSeconds": grace }))).await;

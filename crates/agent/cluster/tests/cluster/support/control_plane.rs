@@ -1,4 +1,4 @@
-//! A control plane whose API server is waited for, and the test's own hand on it.
+//! Starts a control plane and waits until its API server is ready.
 
 use std::fs;
 use std::ops::{Deref, DerefMut};
@@ -12,14 +12,14 @@ use tokio::time::timeout;
 use super::EVENTUALLY;
 use super::api::Api;
 
-/// A running control plane; ends with everything it started when dropped.
+/// A running control plane. Dropping it ends all its processes.
 pub(crate) struct ControlPlane {
     programs: control_plane::ControlPlane,
     _folder: TempDir,
 }
 
 impl ControlPlane {
-    /// Storage and API server, ready.
+    /// Starts etcd and the API server, and waits until both are ready.
     pub(crate) async fn start() -> Self {
         let folder = TempDir::with_prefix("seawall-kube-").unwrap();
         let programs = control_plane::ControlPlane::without_api_server(folder.path());
@@ -28,7 +28,7 @@ impl ControlPlane {
         plane
     }
 
-    /// Starts the API server and waits until it is ready, which takes it about four seconds.
+    /// Starts the API server and waits until it is ready. The start takes about four seconds.
     pub(crate) async fn start_api_server(&mut self) {
         self.launch_api_server();
         let wait = async {
@@ -46,17 +46,18 @@ impl ControlPlane {
             && self.admin().await.call("GET", "/readyz", None).await.is_ok_and(|(status, _)| status == 200)
     }
 
-    /// A client that may do everything.
+    /// Returns a client that is allowed to do everything.
     pub(crate) async fn admin(&self) -> Api {
         self.client_with(ADMIN).await
     }
 
-    /// A client with this token.
+    /// Returns a client that authenticates with this token.
     pub(crate) async fn client_with(&self, token: &str) -> Api {
         Api::new(self.port(), &self.certificate(), token)
     }
 
-    /// The files of a pod's ServiceAccount, where every pod finds them. `scripts/cluster-test` made that place private.
+    /// Writes the ServiceAccount files to the path at which every pod has them. `scripts/cluster-test` gives this test a
+    /// private directory there.
     pub(crate) fn give_pod_files(&self, token: &str) {
         let folder = Path::new("/var/run/secrets/kubernetes.io/serviceaccount");
         fs::create_dir_all(folder).unwrap();

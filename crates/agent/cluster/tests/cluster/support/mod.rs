@@ -1,4 +1,4 @@
-//! What the tests with a real API server share.
+//! Helpers that all tests with a real API server share.
 
 mod api;
 mod control_plane;
@@ -23,31 +23,31 @@ pub(crate) use api::{Api, NAMESPACE, NODE, accounts};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use proxy::Proxy;
 
-/// What is shipped, word for word.
+/// The shipped file `deploy/rbac.yaml`.
 pub(crate) const RBAC: &str = include_str!("../../../../../../deploy/rbac.yaml");
-/// What is shipped, word for word.
+/// The shipped file `deploy/rbac-taint.yaml`.
 pub(crate) const RBAC_TAINT: &str = include_str!("../../../../../../deploy/rbac-taint.yaml");
-/// What is shipped, word for word.
+/// The shipped file `deploy/admission.yaml`.
 pub(crate) const ADMISSION: &str = include_str!("../../../../../../deploy/admission.yaml");
 
-/// An annotation that means something to a cloud.
+/// An annotation key that a cloud reads.
 pub(crate) const ACCOUNT: &str = "iam.gke.io/gcp-service-account";
 
-/// What is read of objects here.
+/// The annotation keys that the tests' agent reads.
 pub(crate) const SELECTION: AnnotationKeys =
     AnnotationKeys { pod: &[], service_account: &[ACCOUNT], namespace: &[] };
 
-/// Long enough that only a thing that never happens exceeds it.
+/// The time limit for events that certainly happen. The limit is long, so that a slow machine does not fail a test.
 pub(crate) const EVENTUALLY: Duration = Duration::from_secs(60);
 
-/// The agent's own pod, and a token of it.
+/// Creates the agent's own pod and returns a token of it.
 pub(crate) async fn agent_token(admin: &Api) -> String {
     admin.must("POST", objects::AGENT_PODS, Some(&objects::agent_pod())).await;
     let answer = admin.must("POST", objects::AGENT_TOKENS, Some(&objects::agent_token_request())).await;
     answer["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// A control plane with the shipped RBAC, the node, and the agent's pod and token.
+/// Starts a control plane with the shipped RBAC, the node, and the agent's pod. Also returns the agent's token.
 pub(crate) async fn prepared() -> (ControlPlane, Api, String) {
     let plane = ControlPlane::start().await;
     let admin = plane.admin().await;
@@ -55,7 +55,7 @@ pub(crate) async fn prepared() -> (ControlPlane, Api, String) {
     (plane, admin, token)
 }
 
-/// As [`prepared`], for a control plane that runs.
+/// Prepares a running control plane like [`prepared`]. Returns the agent's token.
 pub(crate) async fn prepare(admin: &Api) -> String {
     admin.apply(RBAC).await;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
@@ -63,7 +63,7 @@ pub(crate) async fn prepare(admin: &Api) -> String {
     agent_token(admin).await
 }
 
-/// The agent's part, with the thread that hears. Ends it when dropped.
+/// A cluster client like the agent's, with its watch thread. Dropping it ends the thread.
 pub(crate) struct Node {
     cluster: ClusterClient,
     end: Option<oneshot::Sender<()>>,
@@ -75,7 +75,7 @@ impl Node {
         Self::start_by(Clock::system(), config).await
     }
 
-    /// As [`Self::start`], where it is another time.
+    /// Starts like [`Self::start`], with this clock.
     pub(crate) async fn start_by(clock: Clock, config: ClusterConfig) -> Self {
         let (cluster, hearing) = ClusterClient::start(config, clock).await.unwrap();
         let (end, ended) = oneshot::channel::<()>();
@@ -101,12 +101,12 @@ impl Drop for Node {
     }
 }
 
-/// The agent's part, on the node, as whoever has the token.
+/// Starts a cluster client for the node, which authenticates with this token.
 pub(crate) async fn cluster(plane: &ControlPlane, token: &str) -> Node {
     cluster_at(plane, token, plane.port(), |_| {}).await
 }
 
-/// As [`cluster`], behind another port and with a changed configuration.
+/// Starts like [`cluster`], with another port of the API server and a changed configuration.
 pub(crate) async fn cluster_at(
     plane: &ControlPlane,
     token: &str,
@@ -120,7 +120,7 @@ pub(crate) async fn cluster_at(
     Node::start(config).await
 }
 
-/// Waits, by versions, for a snapshot of which something is true.
+/// Waits for a snapshot for which `is` returns `true`, and returns it. `what` names the condition in the panic message.
 pub(crate) async fn until(
     pods: &NodePods,
     what: &str,
@@ -139,7 +139,7 @@ pub(crate) async fn until(
     }
 }
 
-/// Waits for the pod with this UID.
+/// Waits until the snapshot has the pod with this UID.
 pub(crate) async fn until_known(pods: &NodePods, uid: &str) -> Arc<PodRecord> {
     until(pods, "the pod is known", |snapshot| snapshot.by_uid(uid).is_some())
         .await
@@ -148,7 +148,7 @@ pub(crate) async fn until_known(pods: &NodePods, uid: &str) -> Arc<PodRecord> {
         .clone()
 }
 
-/// The names of the tests' pods, sorted; the agent's own is not among them.
+/// Returns the sorted names of the tests' pods, without the agent's own pod.
 pub(crate) fn names(snapshot: &PodSnapshot) -> Vec<String> {
     let here = snapshot.pods().filter(|record| &*record.pod.service_account.namespace == NAMESPACE);
     let mut names: Vec<String> = here.map(|record| record.pod.name.to_string()).collect();
@@ -156,7 +156,7 @@ pub(crate) fn names(snapshot: &PodSnapshot) -> Vec<String> {
     names
 }
 
-/// Waits for something that has no version to wait on.
+/// Waits until `is` returns `true`. For conditions that do not depend on a snapshot.
 pub(crate) async fn until_true<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
     let wait = async {
         while !is().await {

@@ -1,19 +1,19 @@
-//! A wire between the agent and the API server that can be cut, or go dead without a word.
+//! A TCP proxy between the agent and the API server. A test can cut its connections or make them silent.
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A forwarder on loopback.
+/// A TCP proxy on loopback.
 pub(crate) struct Proxy {
     port: u16,
     cut: watch::Sender<bool>,
-    /// Each change kills the connections that there are at that moment.
+    /// Each change makes all present connections silent.
     deaths: watch::Sender<()>,
 }
 
 impl Proxy {
-    /// Forwards to a port on loopback.
+    /// Starts a proxy that forwards to this port on loopback.
     pub(crate) async fn to(target: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -29,22 +29,22 @@ impl Proxy {
         Self { port, cut, deaths }
     }
 
-    /// Where it listens.
+    /// Returns the port on which the proxy listens.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Closes what there is and what comes.
+    /// Closes all present connections and all later connections.
     pub(crate) fn cut(&self) {
         self.cut.send_replace(true);
     }
 
-    /// Forwards what comes from now on.
+    /// Forwards later connections again.
     pub(crate) fn mend(&self) {
         self.cut.send_replace(false);
     }
 
-    /// Lets the connections that there are go dead: open, and silent for ever. New ones are fine.
+    /// Makes all present connections silent for ever, but keeps them open. The proxy still forwards new connections.
     pub(crate) fn deaden(&self) {
         self.deaths.send_replace(());
     }
@@ -62,6 +62,6 @@ async fn carry(
         _ = is_cut.wait_for(|cut| *cut) => return,
         _ = death.changed() => {}
     }
-    // Both sockets stay open. The other end's kernel acknowledges and nobody answers.
+    // Both sockets stay open. The kernel acknowledges the client's data, but no program reads it.
     let _ = is_cut.wait_for(|cut| *cut).await;
 }
