@@ -1,8 +1,8 @@
 //! Attaches the eBPF programs, or replaces the programs of another version without a gap in the capture.
 //!
-//! [`attach()`] creates the new links before it removes the old links. Meanwhile the kernel runs the programs of both versions, and
-//! the second program sees a `connect` that already goes to the agent. The pins keep the maps, and with them the records of
-//! connections that wait for accept. A second call changes nothing.
+//! [`attach()`] creates the new links before it removes the old links. Between these steps, the kernel runs the programs of both
+//! versions. The program that runs second sees a `connect` that already goes to the agent, and does not change it. The pins keep
+//! the maps, and with them the records of connections that wait for accept. A second call changes nothing.
 
 use std::fs::File;
 use std::io;
@@ -39,11 +39,11 @@ pub enum AttachOutcome {
 ///
 /// First the function tests for conflicting programs. For a moment it attaches a program that does nothing to each ancestor of the
 /// pods' parent cgroup. The kernel permits this if the ancestor has no program, or only programs that permit others. (The library
-/// has no call that reads the attached programs' flags.) Without this test, the redirect could silently switch off another program
-/// for pods, if that program is attached to an ancestor with `BPF_F_ALLOW_OVERRIDE`.
+/// aya has no call that reads the flags of attached programs.) Without this test, the redirect could silently switch off another
+/// program for pods, if that program is attached to an ancestor with `BPF_F_ALLOW_OVERRIDE`.
 ///
 /// # Errors
-/// The machine, the process or another program does not permit the attachment. In that case nothing has changed.
+/// The machine, the process or another program does not permit the attachment. The redirect is then as it was before the call.
 pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     prerequisites::check()?;
     let _turn = pins.lock(LOCK_TIMEOUT)?;
@@ -118,7 +118,7 @@ fn attach_one(
 ) -> Result<(), Error> {
     let mut loaded = LoadedProgram::of(programs, pin.hook, pin.hook.program())?;
     let link = loaded.attach(group, site.directory())?;
-    // If a pin of this name already exists, its link is attached to nothing, so the pin is useless.
+    // A pin of this name can exist whose link is not attached to the cgroup. Such a pin is useless.
     unpin(path)?;
     let pinned = link.pin(path).map_err(|error| match error {
         aya::pin::PinError::SyscallError(error) => Error::system("pin", path)(error.io_error),
@@ -167,7 +167,7 @@ impl<'a> LoadedProgram<'a> {
 
     /// Attaches the program to a cgroup and returns the link. Links always permit other programs in the cgroup.
     ///
-    /// `Single` means no flags, because the kernel rejects all flags in this call (Linux af6eea57437a, `cgroup_bpf_link_attach`).
+    /// `Single` passes no flags, because the kernel rejects all flags in this call (Linux af6eea57437a, `cgroup_bpf_link_attach`).
     fn link(&mut self, group: &File) -> Result<FdLink, ProgramError> {
         let mode = CgroupAttachMode::Single;
         match self.program {

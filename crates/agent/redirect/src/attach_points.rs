@@ -36,7 +36,8 @@ impl Hook {
         }
     }
 
-    /// Returns the name of the program that does nothing. Attaching it tests this hook.
+    /// Returns the name of this hook's program that does nothing. [`mod@crate::attach`] attaches it for a moment to detect conflicting
+    /// programs.
     pub(crate) const fn probe(self) -> &'static str {
         match self {
             Self::Sockops => "probe_ops",

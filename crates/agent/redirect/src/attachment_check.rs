@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use crate::error::Error;
 use crate::pins::{CONNECTIONS, Pins, TARGET};
 
-/// The state of the pins, compared with the time when they were opened.
+/// The change of the pins since [`RedirectAttachment::of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachmentState {
     /// The same objects are pinned.
@@ -56,7 +56,8 @@ impl RedirectAttachment {
     }
 }
 
-/// Returns the inodes of the pinned maps; `None` if a pin is missing. Pins are created and removed one by one.
+/// Returns the inodes of the pinned maps; `None` if a pin is missing. Pins are created and removed one by one, so for a moment one
+/// of the two can be missing.
 fn inodes(pins: &Pins) -> Result<Option<[Inode; 2]>, Error> {
     Ok(inode(pins, TARGET)?.zip(inode(pins, CONNECTIONS)?).map(<[Inode; 2]>::from))
 }

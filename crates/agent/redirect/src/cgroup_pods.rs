@@ -1,6 +1,6 @@
 //! Maps cgroups to pods and pods to cgroups. The module lists only the directories that directly contain the pods' cgroups.
 //!
-//! Therefore a pod cannot pass a nested cgroup off as another pod's cgroup. A directory `pod<UID of another pod>` inside a
+//! Therefore a pod cannot imitate another pod's cgroup with a nested cgroup. A directory `pod<UID of another pod>` inside a
 //! container's cgroup is never listed, so it belongs to no pod.
 
 use std::collections::HashMap;

@@ -16,8 +16,8 @@ use crate::target::RedirectTarget;
 /// The magic number of the cgroup v2 file system: `CGROUP2_SUPER_MAGIC` in Linux's `include/uapi/linux/magic.h`.
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
-/// The usual paths of the pods' parent cgroup with the drivers cgroupfs and systemd. The last two are for kind, which sets
-/// `--cgroup-root`.
+/// The usual paths of the pods' parent cgroup with the drivers cgroupfs and systemd. The last two are the paths in kind clusters,
+/// because kind sets the kubelet's `--cgroup-root`.
 const USUAL: [&str; 4] =
     ["kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"];
 
@@ -107,7 +107,7 @@ impl CgroupTree {
     /// Returns the three directories that contain pods' cgroups, each with the prefix of a pod's cgroup name there.
     ///
     /// The first directory is the pods' parent cgroup itself. It contains the pods of the QoS class `guaranteed`, because this
-    /// class has no cgroup. The other two directories are the cgroups of the classes `burstable` and `besteffort`.
+    /// class has no cgroup of its own. The other two directories are the cgroups of the classes `burstable` and `besteffort`.
     pub(crate) fn qos_cgroups(&self) -> [(PathBuf, String); 3] {
         let stem = self.kubepods.file_stem().unwrap_or_default().to_string_lossy();
         ["", "burstable", "besteffort"].map(|class| match (self.is_systemd(), class) {

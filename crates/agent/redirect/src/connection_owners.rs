@@ -1,9 +1,9 @@
 //! Finds the owner of a connection in the records of the eBPF programs, which write a record when the connection begins.
 //!
-//! The agent looks up the record of a connection when it accepts the connection, and deletes the record when it has decided about
-//! the client. Therefore no later connection with the same addresses and ports can use that record. A connection without a record
-//! has no owner: its record was evicted or never written. A pod can create any number of records, but only under its own
-//! [`ConnectionOwner`].
+//! The agent looks up the record of a connection when it accepts the connection, and deletes the record when it has identified the
+//! client. Therefore no later connection with the same addresses and ports can use that record. A connection has no owner if the
+//! map has no record of it, because the record was evicted or never written. A pod can create any number of records, but only under
+//! its own [`ConnectionOwner`].
 
 use std::net::SocketAddr;
 

@@ -5,8 +5,8 @@ use crate::pins::{LOCK_TIMEOUT, Pins};
 
 /// Detaches all programs of every version and layout.
 ///
-/// Afterwards pods reach the real metadata server, unless something else prevents it, for example netfilter rules. If nothing is
-/// attached, the function does nothing.
+/// Afterwards pods reach the real metadata server, unless for example netfilter rules drop their packets. If nothing is attached,
+/// the function does nothing.
 ///
 /// # Errors
 /// The kernel refuses to unpin an object; the error contains the cause.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Returns an address as 16 bytes in network order, like the programs. An IPv4 address becomes an IPv4-mapped IPv6 address.
+/// Returns an address as 16 bytes in network order, as the eBPF programs write it. An IPv4 address becomes an IPv4-mapped IPv6 address.
 pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

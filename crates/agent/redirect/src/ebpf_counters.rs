@@ -46,7 +46,7 @@ pub struct RedirectCounts {
     pub stored: u64,
     /// The number of recorded connections that ended before the agent accepted them.
     pub closed_early: u64,
-    /// The number of connections that the programs could not record. They belong to no pod.
+    /// The number of connections that the programs could not record. The agent finds no owner for such a connection.
     pub dropped: u64,
 }
 

@@ -22,7 +22,7 @@ pub enum Error {
         missing: String,
     },
     /// The path is not on a BPF file system, so nothing can be pinned there.
-    #[error("{path} is not a BPF file system; mount one there (`mount -t bpf bpf PATH`), or mount the host's /sys/fs/bpf into the container", path = .path.display())]
+    #[error("{path} is not a BPF file system; mount a BPF file system there (`mount -t bpf bpf PATH`), or mount the host's /sys/fs/bpf into the container", path = .path.display())]
     NoBpffs {
         /// The given path.
         path: PathBuf,

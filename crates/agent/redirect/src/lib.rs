@@ -1,17 +1,18 @@
 //! Redirects the clouds' metadata addresses to the agent and records the owner of each connection.
 //!
-//! Three eBPF programs (`ebpf/capture.bpf.c`) are attached to the cgroup that contains the node's pods. They turn a `connect` to a
-//! metadata address into a `connect` to the agent. They record the client before the first packet leaves.
+//! Three eBPF programs (`ebpf/capture.bpf.c`) are attached to the cgroup that contains the node's pods. The programs turn a
+//! `connect` to a metadata address into a `connect` to the agent. They also record the client before the first packet leaves.
 //!
 //! - Operators use [`attach()`], [`status()`] and [`detach()`] (`seawall-agent redirect`).
 //! - The agent sets the target of captured connections with [`TargetMap`].
 //! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
 //! - The agent learns from [`RedirectAttachment`] that the pinned maps which it opened were removed or replaced.
-//! - [`nft_rules`] generates netfilter rules: drop rules for packets that bypass `connect`, and a mode without eBPF programs.
+//! - [`nft_rules`] generates netfilter rules: drop rules for packets that bypass `connect`, and translation rules for nodes without
+//!   the eBPF programs.
 //!
-//! The programs stay attached after all Seawall processes have ended. Without a live agent they refuse the pods' connections.
-//! Therefore the death of an agent never lets a pod reach the real metadata server. This crate does not know pods as cluster
-//! objects; it returns cgroups and UIDs. It does not know the purpose of a connection.
+//! The programs stay attached after all Seawall processes have ended. Without a live agent they refuse each connection of a pod to
+//! a metadata address. Therefore a pod does not reach the real metadata server even if the agent dies. This crate does not know
+//! pods as cluster objects; it returns cgroups and UIDs. It does not know the purpose of a connection.
 
 pub mod attach;
 mod attach_points;

@@ -25,8 +25,8 @@ impl LinkInfo {
 
 /// Returns the cgroup to which a link of this process is attached.
 ///
-/// The library reads only a link's id and program. The kernel shows the cgroup in `/proc/self/fdinfo` (`bpf_link_show_fdinfo`). The
-/// function finds the right file there by the link's id.
+/// The library aya reads only a link's id and program. The kernel shows the cgroup in `/proc/self/fdinfo` (`bpf_link_show_fdinfo`).
+/// The function searches this directory for the file with the link's id.
 fn group_of(link: u32) -> Option<u64> {
     let open = fs::read_dir("/proc/self/fdinfo").ok()?;
     let mut texts = open.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());

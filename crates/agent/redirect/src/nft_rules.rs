@@ -1,8 +1,8 @@
 //! Generates netfilter rules: drop rules that complement the eBPF programs, and rules that replace the programs.
 //!
-//! The rules are text for the program `nft`. Operators have `nft` installed and can read the text before they load it. The module
-//! does not use netlink, because the available Rust libraries for netfilter wrap C code or are unmaintained. `nft` loads the rules
-//! as one transaction, which replaces the old rules.
+//! The rules are text for the program `nft`. Operators have `nft` installed and can read the rules before they load them. The
+//! module does not use netlink, because the available Rust libraries for netfilter wrap C code or are unmaintained. `nft` loads the
+//! rules as one transaction, which replaces the old rules.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -22,24 +22,24 @@ use crate::target::AgentAddress;
 /// The table that contains all Seawall rules, for IPv4 and IPv6.
 const TABLE: &str = "inet seawall";
 
-/// Returns the drop rules for the node's own network namespace. They complement the programs.
+/// Returns the drop rules for the node's own network namespace. They complement the eBPF programs.
 ///
-/// The rules drop forwarded packets to metadata addresses, except DNS. Such packets bypass `connect`. They are raw packets
+/// The rules drop forwarded packets to metadata addresses, except DNS. These packets have bypassed `connect`: they are raw packets
 /// (containers have CAP_NET_RAW by default), or packets of pods with a separate kernel (gVisor, Kata). The rules run at the hook
-/// prerouting, which packets of the node itself never pass.
+/// prerouting, so they do not drop packets that the node itself sends.
 #[must_use]
 pub fn drop_rules() -> String {
     // The chain must run before connection tracking and every address translation.
     table(&drop_chain("raw"))
 }
 
-/// Returns rules that translate metadata addresses to the agent's address. They replace the programs.
+/// Returns rules that translate metadata addresses to the agent's address. They replace the eBPF programs.
 ///
 /// The packets of most pods pass the hook prerouting, where the rules match them by address and port. HostNetwork pods send from
-/// the node itself, so the rules match their packets by the cgroup of the socket. Drop rules follow for the remaining packets. If
-/// the node has only cgroup v1, `site` is `None`. Rules cannot match cgroups of v1, so on such a node the rules treat hostNetwork
-/// pods like processes of the node. They treat the agent's pod `agent_pod_uid` in the same way on every node. Otherwise the agent's
-/// requests to the real server would come back to the agent.
+/// the node itself, so the rules match their packets by the cgroup of the socket. Drop rules then drop all other forwarded packets
+/// to metadata addresses, except DNS. If the node has only cgroup v1, `site` is `None`. Rules cannot match cgroups of v1, so on
+/// such a node the rules treat hostNetwork pods like processes of the node. On every node, the rules leave the packets of the
+/// agent's own pod `agent_pod_uid` unchanged. Otherwise the agent's requests to the real server would come back to the agent.
 ///
 /// # Errors
 /// The agent has no address or no port, or its pod has no cgroup.
@@ -75,7 +75,7 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
     if let Some(socket) = socket_of_pods {
         let passed = own.map(|own| format!("{own} accept"));
         let of_pods = rules.iter().map(|rule| format!("{socket} {rule}"));
-        // The priority is a number because nft 1.0.6 rejects the name on this hook.
+        // The priority is a number, because nft 1.0.6 rejects the name `dstnat` on this hook.
         chains += &chain(
             "hostpods",
             "nat hook output priority -101",

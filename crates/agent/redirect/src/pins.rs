@@ -152,7 +152,7 @@ impl Pins {
         Ok(names)
     }
 
-    /// Removes all pins of a layout. The links of the connect programs come first, so that each captured connection is still recorded.
+    /// Removes all pins of a layout. Removes the links of the connect programs first, so that no connection is captured without a record.
     pub(crate) fn clear(&self, layout: &str) -> Result<(), Error> {
         let directory = self.bpffs.join(FAMILY).join(layout);
         let mut names = names(&directory)?;
@@ -225,7 +225,7 @@ fn names(directory: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// The name of a pinned link: `HOOK-VERSION-CGROUP`. It contains no dot, because the file system reserves names with a dot.
+/// The name of a pinned link: `HOOK-VERSION-CGROUP`. The name contains no dot, because a BPF file system reserves names with a dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinkPin {
     pub(crate) hook: Hook,

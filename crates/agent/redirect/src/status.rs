@@ -18,7 +18,7 @@ use crate::target_map::TargetMap;
 pub struct RedirectStatus {
     /// The status of each hook.
     pub hooks: Vec<HookStatus>,
-    /// The current target. Before the first agent it is `None`, and the programs refuse all pods.
+    /// The current target. Before the first agent it is `None`, and the programs refuse the metadata connections of all pods.
     pub target: Option<RedirectTarget>,
     /// The programs' counters.
     pub counts: RedirectCounts,

@@ -19,8 +19,8 @@ pub struct AgentAddress {
     pub metadata: Option<NonZeroU16>,
     /// The port that serves AWS's container endpoint.
     pub containers: Option<NonZeroU16>,
-    /// The slot of the agent's listening socket, from [`crate::TargetMap::register_listener`].
-    /// The programs look there to check that the agent still listens.
+    /// The slot of the agent's listening socket, from [`crate::TargetMap::register_listener`]. The programs look up this slot to
+    /// check that the agent still listens.
     pub listener_slot: u16,
 }
 
@@ -49,8 +49,8 @@ pub struct RedirectTarget {
 }
 
 impl RedirectTarget {
-    /// Returns the target with one more exempt pod. A third pod replaces the oldest pod, because two newer agents have followed the
-    /// oldest pod's agent.
+    /// Returns the target with one more exempt pod. The target has two exempt pods, so a third pod replaces the oldest. By then,
+    /// two newer agents have replaced that pod's agent.
     #[must_use]
     pub fn exempting(mut self, pod: u64) -> Self {
         if !self.exempt_cgroups.contains(&pod) {

@@ -1,9 +1,9 @@
 //! Writes the target of captured connections. The target is the only setting that changes while the programs stay attached.
 //!
-//! A new agent listens on its own port before it writes the target. After that write, no new connection reaches the old agent. The
-//! programs redirect no connection to a dead agent's port, even if another process listens on that port. They look for the agent's
-//! own listening socket, and the kernel removes a closed socket from the map. Every change holds the lock of [`Pins`] and keeps the
-//! other fields, so two agents do not undo each other's changes.
+//! A new agent listens on its own port before it writes the target. After this write, the programs send no new connection to the
+//! old agent. The programs redirect no connection to a dead agent's port, even if another process listens on that port. The
+//! programs look up the agent's own listening socket in a map, and the kernel removes a closed socket from this map. Each method
+//! that changes a field holds the lock of [`Pins`] and keeps the other fields, so two agents do not undo each other's changes.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -117,7 +117,7 @@ impl TargetMap {
     /// Makes `agent` the target if `last` is still the target. Returns true if it changed the target.
     ///
     /// A process calls this function after it has found that the agent `last` is dead. If another agent has become the target
-    /// meanwhile, the process must not undo that change.
+    /// meanwhile, the function does not undo that change.
     ///
     /// # Errors
     /// The agent has no address or no port, or the kernel refuses to write.
@@ -240,8 +240,8 @@ fn somewhere(agent: AgentAddress) -> Result<(), Error> {
 
 /// Returns the target with the probe port and the probe's address, so that the programs recognise the agent's connection to itself.
 ///
-/// If the agent has no address of this family, the function sets the probe's address without a port for pods. Therefore the
-/// programs redirect no pod to the probe's address.
+/// If the target has no agent address of this family, the function sets the probe's address. It sets no port for pods, so before
+/// the first agent the programs still refuse all pods.
 fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
     target.probe_port = at.port();
     match at.ip() {
@@ -287,7 +287,7 @@ mod tests {
         drop(strangers);
     }
 
-    /// The function once waited for ever.
+    /// Without its time limit, `meet` once waited for ever.
     #[test]
     fn a_process_that_does_not_come_to_itself_gives_up() {
         let (listener, elsewhere) = ["127.0.0.1:0"; 2].map(|at| TcpListener::bind(at).unwrap()).into();
