@@ -24,7 +24,7 @@ const PRESSURE: &str = "cpu.pressure";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "cpu",
-    about: "CPU throttling of this control group during two seconds, its CPU quota against the thread counts of its processes (GOMAXPROCS, nginx, Envoy), CPU pressure",
+    about: "CPU throttling of this control group during two seconds; whether its processes run more threads (GOMAXPROCS, nginx, Envoy) than its CPU quota allows; CPU pressure",
     findings: &[THROTTLING, WORKERS, PRESSURE],
     examine,
 };
@@ -95,7 +95,7 @@ fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFindin
     };
     let (window, ever) = worst.shares();
     let text = format!(
-        "a CPU quota of {} ({}) stopped the group's threads in {} of {} periods during this check, for {:.2} s in total, and in {} of {} periods since the group began",
+        "a CPU quota of {} ({}) stopped the control group's threads in {} of {} periods during this check, for {:.2} s in total, and in {} of {} periods since the group began",
         pluralize(worst.level.cores, "core"),
         worst.level.directory,
         worst.window.1,
@@ -115,12 +115,12 @@ fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFindin
     };
     found.with_status(
         status,
-        "when the group has used up the quota of a period, all its threads stop until the next period: responses are late although the CPU is idle",
-        "raise the CPU limit, or remove it and keep the request; or run at most as many threads at once as the quota has cores (cpu.workers)",
+        "when the control group has used up the quota of a period, all its threads stop until the next period: responses are late although the CPU is idle",
+        "raise the CPU limit, or remove it and keep the CPU request; or reduce the number of threads to the cores of the quota (see cpu.workers)",
     )
 }
 
-const FEWER: &str = "set the number of threads to the quota, rounded up: GOMAXPROCS (Go before 1.25 takes all cores of \
+const FEWER: &str = "set the number of threads to the cores of the quota, rounded up: GOMAXPROCS (Go before 1.25 takes all cores of \
                      the machine), Envoy's --concurrency, nginx's worker_processes, Java's -XX:ActiveProcessorCount";
 
 /// Compares the quota with the number of threads that may run at once.
@@ -154,14 +154,14 @@ fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
         return Some(too_many(one, quota));
     }
     if let Some(one) = most(&|_| true) {
-        let why = "no readable setting says how many threads it runs at once";
+        let why = "the check found no setting that limits how many of these threads run at once";
         return Some(untold(one, quota).with_status(DoctorStatus::Unknown, why, FEWER));
     }
     let mut unread = crowd.iter().filter_map(|one| Some((one, one.word.unread_reason()?)));
     let (one, why) = unread.next()?;
     let others = match unread.count() {
         0 => String::new(),
-        count => format!("; {count} more processes are unknown, too"),
+        count => format!("; the check cannot read the settings of {count} more processes"),
     };
     Some(untold(one, quota).with_status(DoctorStatus::Unknown, format!("{why}{others}"), LOOK))
 }
@@ -169,20 +169,24 @@ fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
 /// The finding that no visible process runs too many threads.
 fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> DoctorFinding {
     let text = format!(
-        "none of the {count} processes in this group runs more threads at once than the quota of {} allows",
+        "none of the {count} processes in this control group runs more threads at once than the quota of {} allows",
         pluralize(quota, "core")
     );
     let found = DoctorFinding::ok(WORKERS, text).with_measurement("quota", quota, "cores");
     let who = match (unshown, hides) {
         (0, false) => return found,
         (0, true) => "processes of other users are hidden (hidepid)".to_owned(),
-        _ => format!("this user may not see the group of {unshown} processes"),
+        _ => format!("this user cannot read the control group of {unshown} processes"),
     };
-    found.with_status(DoctorStatus::Unknown, format!("the group may have more processes: {who}"), LOOK)
+    found.with_status(
+        DoctorStatus::Unknown,
+        format!("this control group may have more processes: {who}"),
+        LOOK,
+    )
 }
 
 const LOOK: &str =
-    "look as root, or as the user of the process: tr '\\0' '\\n' </proc/PID/environ | grep GOMAXPROCS";
+    "as root or as the user of the process, run: tr '\\0' '\\n' </proc/PID/environ | grep GOMAXPROCS";
 
 /// A finding about a process with an unknown thread setting.
 fn untold(one: &ParallelThreads, quota: f64) -> DoctorFinding {
@@ -222,7 +226,7 @@ const WAITED: f64 = 10.0;
 
 /// Judges how long tasks waited for a CPU during the check.
 fn pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFinding {
-    let fix = "look at /proc/pressure/cpu (Linux 4.20, psi=1) on the node";
+    let fix = "look at /proc/pressure/cpu on the node (needs Linux 4.20 and the boot option psi=1)";
     let (earlier, later) = match (&before.cpu_pressure, &after.cpu_pressure) {
         (Ok(earlier), Ok(later)) => (earlier, later),
         (Err(why), _) | (_, Err(why)) => return DoctorFinding::unknown(PRESSURE, why, fix),

@@ -101,7 +101,7 @@ fn search(config: &ResolverConfig) -> DoctorFinding {
     let before = tried.iter().position(|tried| !tried.is_searched).unwrap_or(0);
     let questions = 2 * (before + 1);
     let text = format!(
-        "ndots:{} and {}: the lookup of a name such as {FOREIGN} takes {questions} questions, A and AAAA for each tried name",
+        "with ndots:{} and {}, the lookup of a name such as {FOREIGN} takes {questions} questions: A and AAAA for each tried name",
         config.ndots,
         domains(config)
     );
@@ -125,9 +125,9 @@ fn domains(config: &ResolverConfig) -> String {
 /// Advice that reduces the questions for a name.
 fn fewer(name: &str) -> String {
     format!(
-        "write the name with a final dot ({name}.), or set dnsConfig.options ndots to 1 (then services in other \
-         namespaces need full names, up to .svc.cluster.local). Otherwise use CoreDNS' autopath, which responds in one \
-         round, or a DNS cache on the node, which shortens each round"
+        "write the name with a final dot ({name}.); or set ndots to 1 in the pod's dnsConfig.options and \
+         write full names for services in other namespaces (such as web.shop.svc.cluster.local). Otherwise use \
+         CoreDNS's plugin autopath, which needs one round, or a DNS cache on the node, which shortens each round"
     )
 }
 
@@ -213,7 +213,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
     let count = |of: fn(&ServerPoll) -> u32| polled.iter().map(of).sum::<u32>();
     let (asked, answered) = (count(ServerPoll::asked), count(ServerPoll::answered));
     let none = if config.names_none {
-        "resolv.conf names no name server, so the C library asks one on this machine: "
+        "resolv.conf names no name server, so the C library asks a name server on this machine: "
     } else {
         ""
     };
@@ -256,8 +256,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
 
 const NAME_ONE: &str = "set a name server: nameserver ADDRESS in resolv.conf, or the pod's dnsPolicy";
 
-const LOOK: &str = "look at the server's pods: CPU (cpu.throttling there), restarts, network policies that forbid port \
-                    53, and ports.conntrack on the node. A cache on the node that uses TCP avoids lost datagrams";
+const LOOK: &str = "look at the server's pods: CPU (run the check cpu.throttling there), restarts, network policies that forbid port 53; and run the check ports.conntrack on the node. A cache on the node that uses TCP avoids lost datagrams";
 
 const WAY: &str = "check the route (ip route get ADDRESS), network policies and firewalls for port 53, and that a \
                    server listens there";
@@ -284,7 +283,7 @@ fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
             (format!("{ip} is unreachable ({error}): a lookup goes on to the next server at once, and fails if there is none"), WAY)
         }
         None => (
-            "the server gave no response over TCP, which long responses need: such a lookup goes on to the next server, and fails if there is none".to_owned(),
+            "the server gave no response over TCP, which long responses need: a lookup with a long response goes on to the next server, and fails if there is none".to_owned(),
             TCP,
         ),
     }
@@ -316,7 +315,7 @@ fn useless(polled: &[ServerPoll]) -> Option<(DoctorStatus, String, &'static str)
         "{} responded to every question with {said}: each lookup goes on to the next server, and fails if there is none",
         who.join(", ")
     );
-    let fix = "look at that server's log and at its upstream servers (CoreDNS: the forward plugin, and whether it may reach them)";
+    let fix = "look at that server's log and at its upstream servers (in CoreDNS: the plugin forward, and whether network policies let CoreDNS reach these servers)";
     (!failing.is_empty()).then_some((status, reason, fix))
 }
 

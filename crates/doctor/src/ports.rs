@@ -136,8 +136,8 @@ fn range(look: &PortSnapshot) -> DoctorFinding {
     let (usable, rate) = (ports.usable(), ports.lasting());
     let (first, last) = (ports.range.start(), ports.range.end());
     let text = format!(
-        "{usable} ports for connections from one address to one destination ({first} to {last}, {} reserved): enough \
-         for {rate:.0} new connections/s if this side closes them",
+        "connections from one address to one destination can use {usable} ports ({first} to {last}, {} reserved): \
+         enough for {rate:.0} new connections/s if this side closes them",
         ports.reserved
     );
     let found = DoctorFinding::ok(RANGE, text)
@@ -153,7 +153,7 @@ fn range(look: &PortSnapshot) -> DoctorFinding {
             WIDER,
         );
     }
-    let reason = "fewer ports than the kernel's default (28232): above that rate, new connections to one destination fail (EADDRNOTAVAIL)";
+    let reason = "the range has fewer ports than the kernel's default (28232): above that rate, new connections to one destination fail (EADDRNOTAVAIL)";
     found.with_status(DoctorStatus::Warning, reason, WIDER)
 }
 
@@ -234,7 +234,7 @@ fn advice(
     is_loopback: bool,
 ) -> (String, &'static str) {
     if !mostly_waiting {
-        let reason = "the connections are open at the same time: when all ports are in use, new ones fail (EADDRNOTAVAIL); when more than half are in use, each takes longer to find a port";
+        let reason = "most of these connections are open at the same time: when all ports are in use, new connections fail (EADDRNOTAVAIL); when more than half are in use, each new connection takes longer to find a free port";
         return (
             reason.to_owned(),
             "share connections (a pool with a limit, HTTP/2), add destinations or source addresses, or widen net.ipv4.ip_local_port_range",
@@ -246,7 +246,7 @@ fn advice(
         _ => false,
     };
     let ends = if is_reused {
-        "the kernel searches for a free port and reuses ports in TIME_WAIT after a second".to_owned()
+        "the kernel reuses ports in TIME_WAIT after a second".to_owned()
     } else {
         format!(
             "this side closes the connections, so the ports last for {:.0} new connections/s",
@@ -255,7 +255,7 @@ fn advice(
     };
     (
         format!(
-            "{ends}; when more than half of the ports are in use, each connection takes longer to find one"
+            "{ends}; when more than half of the ports are in use, each new connection takes longer to find a free port"
         ),
         "keep connections alive: use a pool with as many idle connections as concurrent calls (Go: \
          MaxIdleConnsPerHost, 2 by default); otherwise set net.ipv4.tcp_tw_reuse=1, or add destinations or source \
@@ -282,7 +282,7 @@ fn waiting(look: &PortSnapshot) -> DoctorFinding {
         Ok(0) => "the kernel reuses their ports only after a minute",
         Ok(1) => "the kernel reuses their ports after a second if both sides send timestamps",
         Ok(2) => "the kernel reuses their ports after a second on loopback only",
-        _ => "unknown when the kernel reuses their ports",
+        _ => "it is unknown when the kernel reuses their ports",
     };
     let text = format!("{count} of at most {most} sockets are in TIME_WAIT; {reuse}");
     let share = percent(count, most);
@@ -310,7 +310,7 @@ fn conntrack(look: &PortSnapshot) -> DoctorFinding {
     let ConntrackTable { count, most, closed_for } = match &look.tracked {
         Ok(tracked) => tracked,
         Err(why) => {
-            let fix = "if connections are tracked, the node does it. Run there: sysctl \
+            let fix = "if something tracks this pod's connections, it is the node. Run on the node: sysctl \
                        net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max, dmesg ('table full'), \
                        conntrack -S (drop, insert_failed)";
             return DoctorFinding::unknown(CONNTRACK, why, fix);
@@ -326,8 +326,7 @@ fn conntrack(look: &PortSnapshot) -> DoctorFinding {
     let share = percent(*count, *most);
     let rate = *most as f64 / (*closed_for).max(1) as f64;
     let text = format!(
-        "this network namespace tracks {count} of at most {most} connections ({share:.0} %); each stays {closed_for} s \
-         after its end, so the table is full at {rate:.0} new connections/s"
+        "this network namespace tracks {count} of at most {most} connections ({share:.0} %); each stays in the table for {closed_for} s after its end, so the table is full at {rate:.0} new connections/s"
     );
     let found = DoctorFinding::ok(CONNTRACK, text)
         .with_measurement("tracked", *count as f64, "connections")
@@ -372,7 +371,7 @@ fn nat(look: &PortSnapshot) -> DoctorFinding {
     if ports < LEAST_NAT {
         return found;
     }
-    let reason = "this is as many ports as the smallest NAT share that a cloud gives a node; this machine cannot see its own share";
+    let reason = "some clouds give a node only 32 NAT ports; the check cannot see how many this node has";
     found.with_status(DoctorStatus::Unknown, reason, fix)
 }
 

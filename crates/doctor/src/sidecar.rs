@@ -31,7 +31,7 @@ const ANNOTATIONS: &str = "sidecar.annotations";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "sidecar",
-    about: "an Envoy sidecar, through its admin port (127.0.0.1:15000, :9901, or --envoy-admin): workers against CPU, pending overflow, circuit breakers, \
+    about: "an Envoy sidecar, through its admin port (127.0.0.1:15000, :9901, or --envoy-admin): worker threads compared with the CPU limit, overflow of pending requests, circuit breakers, \
             connections, protocol sniffing, Istio's annotations",
     findings: &[ENVOY, WORKERS, SPREAD, PENDING, BREAKERS, CONNECTIONS, PROTOCOL, ANNOTATIONS],
     examine,

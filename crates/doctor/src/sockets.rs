@@ -188,11 +188,11 @@ fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeRes
     };
     let text = match still {
         0 => format!(
-            "no connection waited at any of {} listeners in both samples; a backlog has at most {most} places",
+            "no connection waited for accept at the start and at the end of this check at any of {} listeners; a backlog has at most {most} places",
             listeners.len()
         ),
         _ => format!(
-            "at {}, {still} connections waited for accept in both samples; a backlog has at most {most} places",
+            "at {}, {still} connections waited for accept at the start and at the end of this check; a backlog has at most {most} places",
             worst.local
         ),
     };
@@ -212,7 +212,7 @@ fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeRes
     }
     found.with_status(
         DoctorStatus::Warning,
-        "this limits the backlog of every listener to less than the kernel's default of 4096: a burst of connections overflows it",
+        "net.core.somaxconn limits the backlog of every listener to less than the kernel's default of 4096: a burst of connections can overflow it",
         "raise net.core.somaxconn and restart the programs",
     )
 }

@@ -245,7 +245,7 @@ fn where_no_name_server_is_named_the_one_on_this_machine_is_asked() {
     serve_names();
     let (_, found) = finding(&check, "dns.servers");
     assert!(
-        found["text"].as_str().unwrap().contains("asks one on this machine: 127.0.0.1 answered"),
+        found["text"].as_str().unwrap().contains("asks a name server on this machine: 127.0.0.1 answered"),
         "{found}"
     );
     let (_, found) = finding(&check, "dns.lookup");

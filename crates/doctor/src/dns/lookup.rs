@@ -171,7 +171,7 @@ fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     if let (1.., Some(error)) = (lost, error) {
         let reason = format!(
             "{} unreachable: {error}",
-            if looked.passed_over() > 0 { "servers are" } else { "the server is" }
+            if looked.passed_over() > 0 { "some name servers are" } else { "the name server is" }
         );
         return Some((reason, "see dns.servers".to_owned()));
     }
@@ -181,7 +181,7 @@ fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
             "{} got no response within {patience} ms; the C library waits {timeout} s for each response",
             pluralize(f64::from(lost), "question")
         );
-        let fix = "see dns.servers; if only one of A and AAAA is lost, options single-request-reopen avoids conntrack's race";
+        let fix = "see dns.servers; if only one of A and AAAA is lost, set options single-request-reopen, which avoids a race in conntrack";
         return Some((reason, fix.to_owned()));
     }
     let is_found = looked.sum(|heard| heard.addresses) > 0;

@@ -27,7 +27,7 @@ pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorF
         serving.into_iter().chain(meant).collect::<Vec<_>>().join("; ")
     } else {
         let told = silent(outcomes.iter());
-        let told = if told.is_empty() { "none could be queried".to_owned() } else { told.join("; ") };
+        let told = if told.is_empty() { "the check could query none".to_owned() } else { told.join("; ") };
         format!("no metadata server responds: {told}")
     };
     let found = DoctorFinding::ok(SERVERS, text)
@@ -62,14 +62,14 @@ fn refused(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         _ => None,
     })?;
     let (status, refuse) = match place.address() {
-        Some(_) => (DoctorStatus::Error, "refuse every other address before they send anything"),
+        Some(_) => (DoctorStatus::Error, "send nothing to any other address"),
         None => (
             DoctorStatus::Warning,
-            "accept only the name localhost or (Go, Java) a name whose addresses are all among these: they refuse other names before they send anything",
+            "send nothing to a name other than localhost; the SDKs for Go and Java also accept a name whose addresses are all in this list",
         ),
     };
     let reason = format!(
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI ({}): over http:// AWS's SDKs request container credentials from loopback, 169.254.170.2, 169.254.170.23 and [fd00:ec2::23] only, and {refuse}",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI ({}): over http://, AWS's SDKs request container credentials only from loopback, 169.254.170.2, 169.254.170.23 and [fd00:ec2::23], and {refuse}",
         place.authority
     );
     let fix = "serve the credentials at one of these addresses, or over https://; or remove the variable";
@@ -147,7 +147,7 @@ fn misread(name: &str, why: InvalidServerVariable) -> Complaint {
         ),
         InvalidServerVariable::NoHost => (
             DoctorStatus::Unknown,
-            "is not HOST or HOST:PORT, so no request was sent there",
+            "is not HOST or HOST:PORT, so the check sent no request there",
             "check its value",
         ),
         InvalidServerVariable::Https => (
@@ -160,9 +160,11 @@ fn misread(name: &str, why: InvalidServerVariable) -> Complaint {
             "names a server with a protocol that this check does not support (Service Fabric, Azure Arc or Cloud Shell)",
             "query that server by hand",
         ),
-        InvalidServerVariable::NoUrl => {
-            (DoctorStatus::Unknown, "is not an http:// URL, so no request was sent there", "check its value")
-        }
+        InvalidServerVariable::NoUrl => (
+            DoctorStatus::Unknown,
+            "is not an http:// URL, so the check sent no request there",
+            "check its value",
+        ),
     };
     (status, format!("{name} {why}"), format!("{name}: {fix}"))
 }
@@ -172,7 +174,7 @@ fn mute(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         matches!(outcome, CloudServerOutcome::Absent(_, FetchError::Timeout(_)))
     };
     let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
-    let reason = "a server accepts the connection but sends no complete response within a second: SDKs wait at least that long, some retry, and then they have no credentials";
+    let reason = "a server accepts the connection but sends no complete response within a second: SDKs wait at least a second, some retry, and then they fail without credentials";
     let fix = "look at that server's log and CPU (run `seawall doctor cpu` there), or look for a proxy that accepts its connections";
     let is_error = !serves && outcomes.iter().any(is_mute);
     is_error.then(|| (DoctorStatus::Error, reason.to_owned(), fix.to_owned()))
@@ -192,7 +194,7 @@ fn broken(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         _ => None,
     })?;
     let reason = format!(
-        "a server accepts connections at {} but sends no valid response ({}): SDKs get no credentials there; if no server should be there, SDKs go on to the next in their chain",
+        "a server accepts connections at {} but sends no valid response ({}): SDKs get no credentials there and go on to the next source in their chain",
         wanted.place.authority,
         describe_failure(why)
     );
@@ -264,8 +266,8 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
     if answered < asked {
         return found.with_status(
             DoctorStatus::Error,
-            format!("the other responses: {}; most SDKs send one request, wait at most a second, and then fail the call", others(server).join(", ")),
-            "look at that server's log, its CPU (cpu.throttling there) and its number of clients; identity.life reports a refresh that is too frequent",
+            format!("the results without credentials: {}; most SDKs send one request, wait at most a second, and then fail the call", others(server).join(", ")),
+            "look at that server's log, its CPU (run the check cpu.throttling there) and its number of clients; the check identity.life shows whether SDKs refresh too often",
         );
     }
     if worst >= millis(Some(&SLOW)) {
@@ -283,7 +285,7 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
         ServerPrincipal::Named(..) => {
             "the check ran out of time before it had sent enough requests for credentials"
         }
-        _ => "it did not name an identity, so the check requested no credentials",
+        _ => "the server did not name an identity, so the check requested no credentials from it",
     };
     found.with_status(
         DoctorStatus::Unknown,
@@ -319,11 +321,11 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
     let all = if count == 1 { "its only response".to_owned() } else { format!("all its {count} responses") };
     match (asked, &server.principal) {
         (0, ServerPrincipal::NoIdentity) => {
-            format!("{whose} has no credentials, so the check requested none; it gave {others} {within}")
+            format!("{whose} has no credentials, so the check requested none; it sent {others} {within}")
         }
-        (0, _) => format!("the check requested no credentials from {whose}, which gave {others} {within}"),
+        (0, _) => format!("the check requested no credentials from {whose}, which sent {others} {within}"),
         (..ENOUGH, _) => {
-            format!("{whose} gave credentials {answered} of {asked} times; {all} came {within}")
+            format!("{whose} gave credentials {answered} of {asked} times; it sent {all} {within}")
         }
         _ => format!("{whose} gave credentials {answered} of {asked} times, {within}"),
     }
@@ -358,7 +360,7 @@ pub(super) fn principal(server: &RespondingServer) -> DoctorFinding {
         ),
         ServerPrincipal::Failing(status) => DoctorFinding::ok(PRINCIPAL, format!("{whose} does not name the identity of programs here")).with_status(
             DoctorStatus::Error,
-            format!("it responded {status} to that request: SDKs have no credentials, and most do not retry"),
+            format!("the server responded {status} to the request for the identity: SDKs get no credentials, and most do not retry"),
             "look at that server's log and at its own upstream requests",
         ),
         ServerPrincipal::Refused(status, words) => unsaid(format!("{whose}: it responded {status}: {words}")),
@@ -395,7 +397,7 @@ pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
     let largest = server.windows.iter().map(|window| window.seconds).max().unwrap_or(0);
     let whole = life.whole.map_or_else(String::new, |whole| format!(" of {}", spoken(whole)));
     let text = format!(
-        "the credentials of {whose} have {}{whole} left; the largest refresh window of its SDKs is {}",
+        "the credentials of {whose} have {}{whole} left; the SDK with the largest refresh window renews credentials that have less than {} left",
         spoken(life.left),
         spoken(largest)
     );
@@ -489,13 +491,12 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
         (Some(200), _) => found,
         (None, _) if tokens.is_slow => found.with_status(
             DoctorStatus::Unknown,
-            "the server responds late, so the response with the token may be late rather than lost",
+            "the server responds late, so the check cannot tell whether the response with the token is late or lost",
             "look at that server first (identity.latency)",
         ),
         (None, Some(200)) => found.with_status(
             DoctorStatus::Error,
-            "the response with the token is lost, as with a hop limit of 1: at each fetch SDKs wait for it for a \
-             second or more, then go on without a token; SDKs for Rust never go on",
+            "the response with the token is lost, as with a hop limit of 1: at each fetch, SDKs wait for the token for a second or more and then continue without it; SDKs for Rust fail instead",
             hops,
         ),
         (None, _) => found.with_status(
@@ -510,7 +511,7 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
         ),
         (Some(_), Some(200)) => found.with_status(
             DoctorStatus::Warning,
-            "SDKs that go on without a token get credentials; SDKs for Rust do not",
+            "SDKs that continue without a token get credentials; SDKs for Rust fail",
             "let the server issue tokens (IMDSv2)",
         ),
         (Some(_), _) => found.with_status(

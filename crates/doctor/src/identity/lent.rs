@@ -213,7 +213,7 @@ pub(super) fn is_sendable_text(member: &Value) -> bool {
 pub(super) fn describe_failure(why: &FetchError) -> String {
     match why {
         FetchError::Timeout(Duration::ZERO) | FetchError::ConnectTimeout(Duration::ZERO) => {
-            "the time limit left no time for it".to_owned()
+            "the time limit left no time for this request".to_owned()
         }
         FetchError::Timeout(patience) => {
             format!("no complete response within {:.1} s", patience.as_secs_f64())
@@ -228,7 +228,11 @@ pub(super) fn describe_failure(why: &FetchError) -> String {
 /// The reason for an unknown lifetime if no response had complete credentials.
 pub(super) fn no_lifetime_reason(tries: &[CredentialAttempt]) -> ProbeError {
     let is_asked = !tries.is_empty();
-    ProbeError::Absent(if is_asked { "it gave no credentials" } else { "the check requested no credentials" })
+    ProbeError::Absent(if is_asked {
+        "the server gave no credentials"
+    } else {
+        "the check requested no credentials"
+    })
 }
 
 /// The identity of the server's credentials.

@@ -32,7 +32,7 @@ pub(super) struct SdkTimeout {
 /// The waits for AWS's instance metadata (aws/aws-sdk-go-v2, `feature/ec2/imds`; boto/botocore, `utils.py`).
 pub(super) const INSTANCES_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_millis(500),
-    who: "the AWS SDK for Go gives up after 500 ms, most others after 1 s",
+    who: "the AWS SDK for Go gives up after 500 ms, most other SDKs after 1 s",
 };
 
 /// The waits for container credentials (aws/aws-sdk-js, `lib/credentials`; aws/aws-sdk-php; boto/botocore, `utils.py`).

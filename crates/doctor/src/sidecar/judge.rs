@@ -64,7 +64,7 @@ fn envoy(place: &HttpUrl, info: &EnvoyInfo) -> DoctorFinding {
     }
     found.with_status(
         DoctorStatus::Warning,
-        "it has no configuration yet, or it is draining",
+        "Envoy has no configuration yet, or it is draining",
         "look at Envoy's log and at /config_dump; Istio: istioctl proxy-status, and holdApplicationUntilProxyStarts if the program starts first",
     )
 }
@@ -84,15 +84,12 @@ fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
         (listener, all, most.unwrap_or_default())
     });
     let Some((listener, all, (worker, most))) = judged.max_by_key(|(_, all, (_, most))| (*most, *all)) else {
-        return DoctorFinding::ok(SPREAD, "it has accepted no connection yet".to_owned()).with_measurement(
-            "connections",
-            0.0,
-            "connections",
-        );
+        return DoctorFinding::ok(SPREAD, "Envoy has accepted no connection yet".to_owned())
+            .with_measurement("connections", 0.0, "connections");
     };
     let total = sum(stats.workers.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
     let text = format!(
-        "listener {} has {all} open connections, and worker {worker} serves {most} of them; all workers accepted {total} since the start",
+        "listener {} has {all} open connections, and worker {worker} serves {most} of them; all workers accepted {total} connections since Envoy's start",
         shortened(listener)
     );
     let found = DoctorFinding::ok(SPREAD, text)
@@ -155,7 +152,7 @@ fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         whole: |cluster| cluster.requests.saturating_add(cluster.pending_overflow),
     };
     let Some((name, cluster, now)) = worst(before, after, part) else {
-        let text = "the limit of pending requests refused no request".to_owned();
+        let text = "Envoy refused no request because of the limit of pending requests".to_owned();
         return DoctorFinding::ok(PENDING, text)
             .with_measurement("now", 0.0, "requests")
             .with_measurement("ever", 0.0, "requests");
@@ -163,7 +160,7 @@ fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let ever = cluster.pending_overflow;
     let share = part.share(cluster);
     let text = format!(
-        "the limit of pending requests refused {now} requests during this check, and {ever} of {} to the worst cluster, {}, since the start",
+        "because of the limit of pending requests, Envoy refused {now} requests during this check, and since its start {ever} of {} requests to the worst cluster, {}",
         (part.whole)(cluster),
         shortened(name)
     );
@@ -202,7 +199,7 @@ fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<Limi
         (.., Err(why)) => {
             return found.with_status(
                 DoctorStatus::Unknown,
-                format!("the use of the limits is unknown: {why}"),
+                format!("the check cannot see how close the clusters are to their limits: {why}"),
                 "look at /clusters of Envoy's admin port",
             );
         }
@@ -248,23 +245,27 @@ impl<'a> BreakerSummary<'a> {
 
     fn told(&self) -> String {
         let others = if self.others > 0 {
-            format!(", and for {}", pluralize(self.others as f64, "other cluster"))
+            format!("; so are circuit breakers of {}", pluralize(self.others as f64, "other cluster"))
         } else {
             String::new()
         };
         let open = self.open.map(|(name, cluster)| {
-            format!("open now for {}: {}{others}", shortened(name), shortened(&cluster.open.join(", ")))
+            format!(
+                "these circuit breakers of {} are open now: {}{others}",
+                shortened(name),
+                shortened(&cluster.open.join(", "))
+            )
         });
         let cut = self.cut.map(|(name, cluster, now)| {
             format!(
-                "limits prevented {} connections and {} retries to the worst cluster, {}, since the start, and {now} in all clusters during this check",
+                "limits prevented {} connections and {} retries to the worst cluster, {}, since Envoy's start, and {now} to all clusters during this check",
                 cluster.connection_overflow, cluster.retry_overflow, shortened(name)
             )
         });
         let nearest = self.nearest.filter(|near| near.used > 0);
         let nearest = nearest.map(|near| {
             format!(
-                "nearest to its limit: {} of {} {} to {}",
+                "the most used limit is at {} of {} {} to {}",
                 near.used,
                 near.most,
                 near.what,
@@ -296,21 +297,21 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let wasteful = wasteful.max_by_key(|(_, cluster)| cluster.connections);
     let text = match (failed, wasteful) {
         (Some((name, cluster, now)), _) => format!(
-            "{} of {} connections to {} failed; during this check {now} failed in all clusters",
+            "since Envoy's start, {} of {} connections to {} failed; during this check, {now} connections to all clusters failed",
             cluster.connect_failed,
             cluster.connections,
             shortened(name)
         ),
         (None, Some((name, cluster))) => {
             format!(
-                "{} connections for {} requests to {}",
+                "Envoy opened {} connections for {} requests to {}",
                 cluster.connections,
                 cluster.requests,
                 shortened(name)
             )
         }
         (None, None) => format!(
-            "{all} connections for {requests} requests to {}; none failed",
+            "Envoy opened {all} connections for {requests} requests to {}; none failed",
             pluralize(after.clusters.len() as f64, "cluster")
         ),
     };
@@ -346,7 +347,7 @@ fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let (now, ever) =
         (after.protocol_timeouts.saturating_sub(before.protocol_timeouts), after.protocol_timeouts);
     let text = format!(
-        "HTTP/1.1 to {}, HTTP/2 to {http2}; Envoy detected the protocol of {} connections by their first bytes, and \
+        "Envoy uses HTTP/1.1 to {} and HTTP/2 to {http2}; Envoy detected the protocol of {} connections by their first bytes, and \
          {ever} timed out in detection ({now} during this check)",
         pluralize(http1 as f64, "cluster"),
         after.protocol_detected

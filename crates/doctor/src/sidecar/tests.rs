@@ -137,7 +137,7 @@ fn one_worker_and_narrow_limits_are_found_in_what_envoy_itself_said() {
     assert_eq!(complaints(&says), expected);
     let pending = text(&says, PENDING);
     assert!(
-        pending.contains("18 of 24 to the worst cluster, outbound|80||store.shop.svc.cluster.local"),
+        pending.contains("18 of 24 requests to the worst cluster, outbound|80||store.shop.svc.cluster.local"),
         "{pending}"
     );
 }
@@ -283,13 +283,13 @@ fn the_cluster_that_is_named_is_the_one_that_loses_now_or_else_the_largest_share
     let both = healthy().counts(&[busy, small].concat(), false);
     assert_eq!(complaints(&both), [(PENDING, DoctorStatus::Warning)]);
     assert!(
-        text(&both, PENDING).contains("20 of 25 to the worst cluster, small,"),
+        text(&both, PENDING).contains("20 of 25 requests to the worst cluster, small"),
         "{}",
         text(&both, PENDING)
     );
     let now = both.counts("cluster.busy.upstream_rq_pending_overflow: 501", true);
     assert_eq!(complaints(&now), [(PENDING, DoctorStatus::Error)]);
-    assert!(text(&now, PENDING).contains("the worst cluster, busy,"), "{}", text(&now, PENDING));
+    assert!(text(&now, PENDING).contains("the worst cluster, busy"), "{}", text(&now, PENDING));
 }
 
 #[test]
@@ -320,10 +320,18 @@ fn of_many_clusters_with_an_open_breaker_one_is_named_and_the_others_are_counted
         told::of(BREAKERS, found(&healthy().counts(&lines.collect::<String>(), false)))
     };
     let (one, two, many) = (open(1), open(2), open(5000));
-    assert!(one.text.starts_with("open now for c0: default.rq_open"), "{}", one.text);
+    assert!(
+        one.text.starts_with("these circuit breakers of c0 are open now: default.rq_open"),
+        "{}",
+        one.text
+    );
     assert!(!one.text.contains("other cluster"), "{}", one.text);
-    assert!(two.text.contains(", and for 1 other cluster"), "{}", two.text);
-    assert!(many.text.contains("c0: default.rq_open, and for 4999 other clusters"), "{}", many.text);
+    assert!(two.text.contains("; so are circuit breakers of 1 other cluster"), "{}", two.text);
+    assert!(
+        many.text.contains("default.rq_open; so are circuit breakers of 4999 other clusters"),
+        "{}",
+        many.text
+    );
     assert_eq!(told::measured(&many, "open"), 5000.0);
 }
 
@@ -385,10 +393,9 @@ fn connections_that_wait_for_a_protocol_in_vain_are_a_fault_while_they_do() {
     let line = "listener.0.0.0.0_15006.downstream_pre_cx_timeout: 3";
     assert_eq!(complaints(&healthy().counts(line, true)), [(PROTOCOL, DoctorStatus::Error)]);
     assert_eq!(complaints(&healthy().counts(line, false)), [(PROTOCOL, DoctorStatus::Warning)]);
-    assert!(
-        text(&healthy(), PROTOCOL)
-            .starts_with("HTTP/1.1 to 1 cluster, HTTP/2 to 0; Envoy detected the protocol of 12 connections")
-    );
+    assert!(text(&healthy(), PROTOCOL).starts_with(
+        "Envoy uses HTTP/1.1 to 1 cluster and HTTP/2 to 0; Envoy detected the protocol of 12 connections"
+    ));
 }
 
 #[test]

@@ -91,8 +91,7 @@ fn listeners(files: &dyn HostFiles, process: &str, place: &HttpUrl) -> Vec<Strin
     tables.iter().flat_map(|table| table.lines()).filter_map(inode).collect()
 }
 
-const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may use; Istio: annotation proxy.istio.io/config with concurrency: N, which by \
-                           default is the CPU limit of the sidecar, rounded up";
+const CONCURRENCY: &str = "set Envoy's --concurrency to the number of cores that Envoy may use; Istio: annotation proxy.istio.io/config with concurrency: N. Its default is the CPU limit of the sidecar, rounded up";
 
 const ONE: &str = "all connections of the pod go through one thread, which can use at most one core: requests wait for that thread even while other cores are idle";
 
@@ -113,7 +112,7 @@ pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> Do
         None if stalls > 0 => found.with_status(
             DoctorStatus::Warning,
             "during a stall, all requests of that worker wait",
-            "check whether its container is throttled (run the check cpu.throttling in that container), and look for filters that block (Lua, Wasm)",
+            "check whether Envoy's container is throttled (run the check cpu.throttling in that container), and look for filters that block (Lua, Wasm)",
         ),
         None => unseen(found, info.concurrency, cpu),
     }
@@ -140,7 +139,7 @@ fn unseen(found: DoctorFinding, workers: u64, cpu: &WorkerCpuLimit) -> DoctorFin
     match cpu {
         WorkerCpuLimit::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.with_status(
             DoctorStatus::Unknown,
-            "one worker fits a CPU limit of at most one core; with a higher limit or none, one core limits all connections of the pod",
+            "one worker is right for a CPU limit of at most one core; with a higher limit or none, all connections of the pod share one core",
             "look at the CPU limit of Envoy's container (kubectl get pod; cpu.max of its control group); if the limit is above one core or missing, set --concurrency to match",
         ),
         WorkerCpuLimit::Unknown(None) => {

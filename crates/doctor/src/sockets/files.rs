@@ -39,13 +39,13 @@ pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
     let Some(worst) =
         seen.into_iter().chain(machine(files)).max_by(|one, other| one.share().total_cmp(&other.share()))
     else {
-        return DoctorFinding::unknown(FILES, &ProbeError::Absent("this user may not read any process"), fix);
+        return DoctorFinding::unknown(FILES, &ProbeError::Absent("this user cannot read any process"), fix);
     };
     let others = match (unseen, hides) {
         (0, false) => String::new(),
         (0, true) => "; processes of other users are hidden (hidepid)".to_owned(),
-        (1, _) => "; this user may not read 1 other process".to_owned(),
-        _ => format!("; this user may not read {unseen} other processes"),
+        (1, _) => "; this user cannot read 1 other process".to_owned(),
+        _ => format!("; this user cannot read {unseen} other processes"),
     };
     let text = format!(
         "{} has {} of {} files open and is nearest to its limit among {count} {} and the machine{others}",

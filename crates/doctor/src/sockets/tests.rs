@@ -155,7 +155,7 @@ fn processes_whose_files_are_not_shown_leave_it_unknown_unless_somebody_is_seen_
     let found_of = |texts: &Texts| told::of(FILES, found(texts, |_| ()));
     let unseen = found_of(&texts);
     assert_eq!((unseen.status, told::measured(&unseen, "unseen")), (DoctorStatus::Unknown, 1.0));
-    assert!(unseen.text.ends_with("; this user may not read 1 other process"), "{}", unseen.text);
+    assert!(unseen.text.ends_with("; this user cannot read 1 other process"), "{}", unseen.text);
     open_files(&texts, 9, 96, 100);
     assert_eq!(found_of(&texts).status, DoctorStatus::Error);
     let texts = healthy();
