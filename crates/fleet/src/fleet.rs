@@ -153,7 +153,7 @@ pub enum FleetNotReady {
         theirs: String,
     },
     /// Some pods were not ready in time.
-    #[error("{missing} of {pods} pods were not ready after {after:.0?}; the first is {pod}{why}")]
+    #[error("{missing} of {pods} pods were not ready after {after:.0?}; the first of these is {pod}{why}")]
     Timeout {
         /// The number of pods that are not ready.
         missing: usize,
@@ -383,7 +383,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         let since = now.checked_sub(HEARTBEAT_SECONDS * SECOND)?;
         let is_silent = |pod: &PodState| pod.ready.is_some() && pod.gone.is_none() && pod.heard < since;
         let pod = self.pods.iter().position(is_silent)?;
-        Some(self.lose(pod, now, format!("no message for {HEARTBEAT_SECONDS} s")))
+        Some(self.lose(pod, now, format!("the pod sent no message for {HEARTBEAT_SECONDS} s")))
     }
 
     /// Marks a pod as lost, because the channel is closed.
@@ -425,7 +425,10 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             Ok(told) => told,
             Err(_) => {
                 let line: String = line.chars().take(SHOWN).collect();
-                return Some(PodUpdateKind::Lost(format!("its output is not a report: {}", shown(&line))));
+                return Some(PodUpdateKind::Lost(format!(
+                    "the pod wrote a line that is not a report: {}",
+                    shown(&line)
+                )));
             }
         };
         Some(match told {

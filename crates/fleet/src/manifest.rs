@@ -103,9 +103,9 @@ fn head(spec: &LoadJobSpec, command: &str) -> String {
     let within =
         spec.namespace.as_ref().map_or_else(String::new, |namespace| format!(" --namespace {namespace}"));
     let lines = [
-        format!("One load from {pods} pods. `seawall {command} --on kubernetes` creates these objects itself. To create them by hand:"),
+        format!("These objects send one load from {pods} pods. `seawall {command} --on kubernetes` creates them itself. To create them by hand:"),
         format!("  kubectl{within} apply --filename FILE"),
-        "The pods get ready and then wait for orders. The same command starts the load:".to_owned(),
+        "The pods start and wait for orders. To start the load, add --attach-job to your command:".to_owned(),
         format!("  seawall {command} ... --on kubernetes{within} --attach-job {name}"),
         format!("Pods without orders end after {deadline_seconds} seconds. To delete everything:"),
         format!("  kubectl{within} delete job,secret {name}"),

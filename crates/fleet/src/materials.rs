@@ -48,7 +48,7 @@ struct MountedFile {
 pub enum JobInputsError {
     /// The inputs exceed the size of a Secret.
     #[error(
-        "arguments and files together have {bytes} bytes, but the Secret that carries them to the pods takes at most \
+        "the command line and its files have {bytes} bytes together, but the Secret that carries them to the pods takes at most \
          {LARGEST}; the largest is {largest} with {of_largest}"
     )]
     TooLarge {
@@ -61,7 +61,7 @@ pub enum JobInputsError {
     },
     /// The command has too many files.
     #[error(
-        "the command names {0} files, but pods get at most {MOST_FILES}: put bodies into targets of the json format"
+        "the command names {0} files, but pods get at most {MOST_FILES}: write the bodies into the targets file, in the json format"
     )]
     TooMany(usize),
     /// A file cannot be mounted at its path in a pod.
@@ -193,7 +193,9 @@ fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'st
                 is_down = true;
                 place.push(name);
             }
-            Component::ParentDir if is_down => return Err("write the path without `..` after a name"),
+            Component::ParentDir if is_down => {
+                return Err("write the path without `..` after a directory name");
+            }
             Component::ParentDir => _ = place.pop(),
             Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
         }
@@ -204,10 +206,10 @@ fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'st
     }
     let is_in = |room: &&str| place.starts_with(room) || Path::new(room).starts_with(&place);
     if FORBIDDEN.iter().any(&is_in) {
-        return Err("pods cannot mount files there: copy it to another directory");
+        return Err("pods cannot mount files there: copy the file to another directory");
     }
     if taken.iter().any(is_in) {
-        return Err("the path is in a --volume or contains one: copy it to another directory");
+        return Err("the path lies inside a --volume or contains one: copy the file to another directory");
     }
     Ok(text.to_owned())
 }

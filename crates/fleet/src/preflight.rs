@@ -123,7 +123,7 @@ pub fn missing_permissions(refused: &[Permission], place: &KubectlContext) -> Op
     let first = refused.first()?;
     let all: Vec<_> = refused.iter().map(ToString::to_string).collect();
     let what = format!(
-        "you may not {} in the namespace {}: apply the role in deploy/load-rbac.yaml",
+        "you are not allowed to {} in the namespace {}: apply the role in deploy/load-rbac.yaml",
         all.join(", "),
         place.namespace
     );
@@ -138,8 +138,7 @@ pub fn missing_permissions(refused: &[Permission], place: &KubectlContext) -> Op
 #[must_use]
 pub fn unsupported_server(job: &Value, place: &KubectlContext) -> Option<Obstacle> {
     let knows = job.pointer("/spec/backoffLimitPerIndex").is_some();
-    let what = "this cluster's Jobs have no backoffLimitPerIndex, so Kubernetes would replace a failed pod during the \
-                load: Kubernetes 1.29 or later is needed";
+    let what = "this cluster's Jobs have no backoffLimitPerIndex, so Kubernetes would replace a failed pod during the load: use Kubernetes 1.29 or later";
     (!knows).then(|| Obstacle {
         message: what.to_owned(),
         shown_by: place.kubectl("version"),

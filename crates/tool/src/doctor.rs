@@ -61,13 +61,9 @@ fn check(name: &str) -> Result<&'static DoctorCheck, String> {
 
 const HELP: &str = "\
 Looks at the machine, pod or container that it runs in, and changes nothing. It sends only DNS questions (check dns), requests to Envoy's \
-admin address (sidecar), and requests to metadata servers (identity). Those go where SDKs send them, also as set in \
-GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_CONTAINER_CREDENTIALS_FULL_URI, IDENTITY_ENDPOINT and the like. The servers of \
-Azure's Service Fabric, Arc and Cloud Shell are named, but get no request. No credential is shown. A check takes five seconds at most. \
-Root is not needed; without root, doctor sees less. What it cannot see is reported as unknown, with where to look.
+admin address (sidecar), and requests to metadata servers (identity). The requests of identity go to the addresses that SDKs use, such as those in GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_CONTAINER_CREDENTIALS_FULL_URI and IDENTITY_ENDPOINT. doctor names the servers of Azure's Service Fabric, Arc and Cloud Shell, but sends them no request. It shows no credential. A check takes at most five seconds. doctor does not need root, but sees less without it. It reports what it cannot see as unknown, and says where to look.
 
-Exit code: 0 nothing is wrong; 9 an error (it does harm now, or nearly); 10 a warning and no error; 8 nothing wrong was found, but something \
-could not be seen; 1 a file cannot be used; 2 a flag, a check or a value does not exist.
+Exit code: 0 nothing is wrong; 9 an error (it does harm now, or almost); 10 a warning and no error; 8 doctor found nothing wrong, but could not see everything; 1 a file cannot be used; 2 a flag, a check or a value does not exist.
 
 Example: seawall doctor
          seawall doctor dns --lookup api.example.com

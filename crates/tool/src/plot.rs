@@ -116,7 +116,9 @@ impl PlotArgs {
             0 => Ok(PlotInputs::Others(inputs)),
             all if all == inputs.len() => Ok(PlotInputs::Curves(inputs)),
             _ => {
-                bail!("the files mix results with documents of find or attack: give one kind")
+                bail!(
+                    "some files hold results, others JSON of `find --json` or `attack --summary=json`: give files of one kind"
+                )
             }
         }
     }
@@ -124,7 +126,10 @@ impl PlotArgs {
     /// Curves are drawn as a picture, whatever the default.
     fn curves(&self, inputs: Vec<InputSource>) -> anyhow::Result<ExitCode> {
         let html = matches!(self.format, Some(Format::Html)) || self.output.ends_with(".html");
-        ensure!(!html, "curves need an .svg output; for the page of a search use find --html");
+        ensure!(
+            !html,
+            "JSON of find and attack is drawn as SVG only: give an .svg output. For the page of a search, use find --html"
+        );
         Output::open(&self.output)?.write(&curves::render(&self.title, inputs)?, false)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -198,7 +198,7 @@ pub(crate) fn report_problems(problems: &[String]) -> ExitCode {
 }
 
 /// Said of an input that was not read to its end.
-const KEPT: &str = "the report keeps the records before it";
+const KEPT: &str = "the report keeps the records before this point";
 
 /// Says what makes a report less than it seems to be, and gives the exit code.
 fn warn_and_exit_code(problems: impl Iterator<Item = String>) -> ExitCode {

@@ -40,7 +40,7 @@ fn a_page_of_curves_and_results_beside_them_are_refused_by_name() {
     assert!(!page.status.success() && said(&page).contains("find --html"), "{}", said(&page));
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mixed.json");
     let mixed = plot(&[], &[&search, &results]);
-    assert!(!mixed.status.success() && said(&mixed).contains("give one kind"), "{}", said(&mixed));
+    assert!(!mixed.status.success() && said(&mixed).contains("give files of one kind"), "{}", said(&mixed));
 }
 
 /// The summary that `attack` prints today is one that is drawn: its keys are not written down twice.

@@ -377,7 +377,7 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
         assert!(
-            said.contains(&expected) && said.contains("the report keeps the records before it"),
+            said.contains(&expected) && said.contains("the report keeps the records before this point"),
             "{said}"
         );
         assert!((1..=100).contains(&kept(&output)), "{}", text(&output.stdout));

@@ -303,7 +303,10 @@ fn who_hears_of_a_change_too_late_says_by_how_much() {
     }
     let said = |words: &str| doubts.iter().any(|doubt| doubt.contains(words));
     assert!(said("changed its rate") && said("ms later than other pods"), "{doubts:?}");
-    assert!(said("rejected \"concurrency 10\": an open loop has no clients"), "{doubts:?}");
+    assert!(
+        said("rejected \"concurrency 10\": the load has a rate, so it has no number of clients"),
+        "{doubts:?}"
+    );
 }
 
 #[test]
@@ -371,7 +374,7 @@ fn what_cannot_be_done_is_said_and_nothing_is_sent() {
     for (words, expected) in [
         (&["attack", "-rate", "often", "-targets", "/nowhere"][..], "often"),
         (&["attack", "-targets", "/nowhere/at/all"], "cannot read /nowhere/at/all"),
-        (&["attack"], "a pod needs a file of targets"),
+        (&["attack"], "give a file of targets, because pods read orders"),
         (&["attack", "-targets", "x", "--shard", "1/2", "--start-at", "2027-01-31T12:00:00Z"], "--shard"),
         (&["report", "x"], "attack, find or isolate"),
         (&["no-such-command"], "no-such-command"),

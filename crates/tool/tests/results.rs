@@ -306,7 +306,7 @@ fn the_summary_counts_errors_and_tells_targets_apart() {
 fn what_results_do_not_hold_is_said_where_figures_are_explained_and_only_there() {
     let input = scratch("unsent").join("in.json");
     std::fs::write(&input, results("a", 0, 10, 2)).unwrap();
-    let note = "were never sent and are missing here, so the schedule may have been longer";
+    let note = "were never sent and are missing here, so the schedule can be longer than shown";
     for (words, notes) in [
         (&["report", "-type=summary"][..], 1),
         (&["report", "-type=html"], 1),

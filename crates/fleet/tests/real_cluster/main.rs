@@ -47,7 +47,10 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
     for right in PERMISSIONS {
         cluster.take_away(right).await;
         let refused = async || {
-            loader.preflight(false).await.is_err_and(|refused| refused.to_string().contains("you may not"))
+            loader
+                .preflight(false)
+                .await
+                .is_err_and(|refused| refused.to_string().contains("you are not allowed to"))
         };
         cluster.until("the right is gone", refused).await;
         let told = told(loader.preflight(false).await);

@@ -93,7 +93,7 @@ pub struct ContainerStdin(mpsc::Sender<Bytes>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StdinError {
     /// The queue is full, because the connection is too slow.
-    #[error("{WAITING} messages wait to be sent, which is the limit")]
+    #[error("too many messages wait to be sent: the limit is {WAITING}")]
     Full,
     /// The attachment has ended.
     #[error("the attachment has ended")]

@@ -118,7 +118,7 @@ fn warn_of_placeholder(file: &str, line: usize) {
     // Nothing is lost if nobody can read it.
     let _ = writeln!(
         stderr(),
-        "seawall: {file}:{line}: the target contains \"{{{{\" and is sent as it stands; --template fills placeholders (attack, find)"
+        "seawall: {file}:{line}: the target contains \"{{{{\" and is sent unchanged; add --template to fill placeholders (attack and find only)"
     );
 }
 

@@ -43,8 +43,8 @@ pub(crate) struct AttackArgs {
     /// Format of the results: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "gob")]
     pub(crate) to: results::ResultFormat,
-    /// Add the connection to each result (json, csv): its number, its earlier requests, and nanoseconds idle, to connect,
-    /// for TLS and to the first byte; csv gets six more columns
+    /// Add the request's connection to each result (json and csv only): its number, its count of earlier requests, and
+    /// the nanoseconds that it was idle, connected, shook hands for TLS and waited for the first byte; six columns in csv
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) connection_timings: bool,
@@ -68,10 +68,10 @@ pub(crate) struct AttackArgs {
     /// How long to send; 0: until stopped [default: 10s with a URL, else 0]
     #[arg(short = 'z', long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) duration: Option<Duration>,
-    /// Time limit for a connection, then for a response; 0: none
+    /// Time limit to connect, and again for the response; 0: none
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(crate) timeout: Duration,
-    /// Time limit for a whole response, from the scheduled send; a request that is late already is not sent
+    /// Time limit from the scheduled send to the end of the response; a request past it is not sent
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) deadline: Option<Duration>,
     /// Requests per second, all clients together [default: 50]
@@ -101,16 +101,16 @@ pub(crate) struct AttackArgs {
     /// Clients of a closed loop; with a rate: maximum of requests in flight
     #[arg(short, long, value_name = "N", conflicts_with = "max_workers")]
     pub(crate) concurrency: Option<u64>,
-    /// Errors that end the attack within a tenth of a second: a number, or a share such as 5% (of at least 100 requests)
+    /// Stop the attack, within a tenth of a second, after this many errors, or at a share such as 5% (of at least 100 requests)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
     /// Objectives, such as "p99<100ms,errors<0.1%"; exit code 3 if missed
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
-    /// With -max-workers requests in flight, the next one waits (queue), or is counted and not sent (drop)
+    /// With -max-workers requests in flight, the next request waits (queue), or is counted and not sent (drop)
     #[arg(long, value_name = "POLICY", default_value = "queue")]
     pub(crate) on_saturation: OnSaturationFlag,
-    /// If the output of records blocks: senders wait (wait), or records are dropped and counted (drop)
+    /// If the reader of the records is too slow, senders wait (wait), or drop and count records (drop)
     #[arg(long, value_name = "POLICY", default_value = "wait")]
     pub(crate) on_slow_output: OnSlowOutputFlag,
     /// Redirects to follow; -1: a redirect is the response
@@ -119,7 +119,7 @@ pub(crate) struct AttackArgs {
     /// Bytes of each body to keep in the results; -1: all, up to 64 MiB of each
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
-    /// Responses of each outcome to show in --summary=json: status, head, the first KiB of the body
+    /// Number of sample responses per outcome in --summary=json, each with status, headers and the first KiB of the body
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
     pub(crate) sample_responses: usize,
     /// Sending threads [default: as many as the rate needs, at most one per core or -cpus]
@@ -141,8 +141,8 @@ pub(crate) struct AttackArgs {
     /// Length of an interval of --timeseries, --hdr and -prometheus-addr: at least 50ms
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub(crate) interval: SamplingInterval,
-    /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; they show the targets' URLs, so
-    /// prefer loopback, such as 127.0.0.1:8880
+    /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; the metrics show the targets' URLs,
+    /// so prefer loopback, such as 127.0.0.1:8880
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     pub(crate) prometheus_addr: String,
     /// Show the run while it goes on: view (fills the terminal, keys change the rate), lines (one per second on standard

@@ -167,7 +167,7 @@ impl DistributedAttack {
     fn measured(&mut self, pod: usize, part: &IntervalStats, doubts: Vec<String>) -> bool {
         match self.gather.add(pod, part) {
             Ok(()) => self.pods.record(pod, PodObservation::Measured { interval: part, doubts }),
-            Err(gap) => self.lost(pod, format!("its report has a gap: {gap}")),
+            Err(gap) => self.lost(pod, format!("the pod's report has a gap: {gap}")),
         }
     }
 
@@ -185,7 +185,7 @@ impl DistributedAttack {
         }
         self.ended_early.insert(pod);
         self.pods_without_reason.insert(pod);
-        self.record_loss(pod, "ended before its load was complete".into(), at)
+        self.record_loss(pod, "the pod ended before its load was complete".into(), at)
     }
 
     /// A pod will tell nothing more. One that has told all of its run is of no further interest.
@@ -211,7 +211,7 @@ impl DistributedAttack {
         for row in
             self.pods.rows().iter().filter(|row| row.start_delay.is_none() && row.lost_reason.is_none())
         {
-            self.lost(row.index, "did not start at the agreed time".into());
+            self.lost(row.index, "the pod did not start at the agreed time".into());
         }
     }
 
@@ -337,7 +337,7 @@ impl DistributedAttack {
         {
             let side = if offset > 0 { "after" } else { "before" };
             let text = format!(
-                "{}: began {} {side} the agreed start, ± {}",
+                "{}: began {} {side} the agreed start (± {})",
                 row.name,
                 brief_time(offset.unsigned_abs()),
                 brief_time(error)

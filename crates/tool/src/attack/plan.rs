@@ -78,29 +78,28 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
     refuse(has_urls && args.targets != "stdin", "a URL and -targets exclude each other: give one");
     refuse(
         has_urls && args.lazy,
-        "-lazy works only with -targets, because a URL on the command line has no end",
+        "-lazy reads targets from a file until its end: give -targets instead of a URL",
     );
     refuse(
         has_urls && args.travel.bounds_idle_connections(),
-        "-connections bounds idle connections (vegeta's flag): with a URL give -c N for clients (wrk's --connections), or \
-         --max-connections N",
+        "-connections limits idle connections, as in vegeta. With a URL, give -c N for N clients (wrk's --connections), or --max-connections N",
     );
     let closed = args.is_closed();
     refuse(
         closed && args.clients().is_none(),
-        "-rate=0 is a closed loop: it needs -max-workers, the number of clients",
+        "-rate=0 is a closed loop: give its number of clients with -max-workers",
     );
     refuse(
         closed && !matches!(args.arrivals, args::AttackArrivals::Constant),
-        "--arrivals needs a rate; a closed loop has none",
+        "--arrivals needs a rate, but a closed loop has none",
     );
     refuse(
         closed && matches!(args.on_saturation, OnSaturationFlag::Drop),
-        "--on-saturation=drop needs a rate; a closed loop has none",
+        "--on-saturation=drop needs a rate, but a closed loop has none",
     );
     refuse(
         args.connection_timings && args.to == ResultFormat::Gob,
-        "--connection-timings needs -to=json or -to=csv: vegeta's gob format has no field for it",
+        "--connection-timings needs -to=json or -to=csv: vegeta's gob format has no fields for them",
     );
     refuse(
         closed && !args.shard.is_whole() && args.requests.is_none() && !args.lazy,

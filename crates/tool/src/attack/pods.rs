@@ -350,9 +350,10 @@ impl AttackPodStatus {
         }
         self.is_late = is_late;
         match self.state(now) {
-            PodRunState::Late => {
-                Some(format!("late: no report since {} after the start", brief_time(self.reported_until)))
-            }
+            PodRunState::Late => Some(format!(
+                "late: its reports end {} after the start of the load",
+                brief_time(self.reported_until)
+            )),
             PodRunState::Running | PodRunState::Finished => Some("reports again".to_owned()),
             // That is said by itself.
             PodRunState::Lost => None,

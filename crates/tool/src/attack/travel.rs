@@ -30,7 +30,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(short = 'k', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     keepalive: bool,
-    /// Repeat, as Go does, requests that a server lost by closing an idle connection or has not processed
+    /// Repeat, as Go does, a request that the server lost when it closed an idle connection, or did not process
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     retries: bool,
@@ -43,7 +43,7 @@ pub(crate) struct ConnectionArgs {
     /// Requests after which a connection is closed
     #[arg(long, value_name = "N")]
     requests_per_connection: Option<u64>,
-    /// Age after which a connection carries no more requests
+    /// Age at which a connection stops taking requests
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     connection_age: Option<Duration>,
     /// Source addresses, used in turn; may repeat, or a comma list

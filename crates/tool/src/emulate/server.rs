@@ -21,12 +21,13 @@ Examples:
   seawall emulate server --fault pool,workers=8,service=40ms,cv=1 --fault rate-limiter,rate=190 --fault noise,delay=1ms
   seawall emulate server --fault connection-cap,connections=15,service=100ms,how=backlog,backlog=1024
   seawall emulate server --random --cause pool-saturation --seed 7
-A request passes the faults in the given order; a link comes last.
+A request passes the faults in the given order, but bandwidth always comes last.
 With a real quota instead of a simulated one:
   systemd-run --user --scope -p CPUQuota=20% seawall emulate server --fault cpu,work=1ms
 
-When it listens, it prints one line of JSON: url, address, pid, and what find should report: classes (causes by find's names),
-limit in requests/s (null without a formula; limit_exact: it breaks exactly there), each fault with its parameters, and the seed.
+When it listens, it prints one line of JSON: url, address, pid, and what find should report: classes (the causes, by find's
+names), limit (requests/s; null if no formula gives it), limit_exact (true if the server breaks exactly there),
+each fault with its parameters, and the seed.
 Exit code: 0 after SIGTERM or SIGINT, 1 if a fault or the address cannot be used, 2 if a flag is wrong.";
 
 /// Flags of `seawall emulate server`.
@@ -39,7 +40,7 @@ pub(crate) struct EmulateServerArgs {
     /// File for the printed JSON; it exists once the server listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// Print JSON, which it does in any case
+    /// No effect: this command always prints JSON
     #[arg(long, hide = true)]
     json: bool,
     /// Fault of the server: NAME[,KEY=VALUE]…; may repeat

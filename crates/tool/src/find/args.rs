@@ -48,13 +48,13 @@ pub(crate) struct FindArgs {
     /// With --closed-loop: maximum of clients [default: 4096]
     #[arg(long, value_name = "N", value_parser = clients, allow_negative_numbers = true)]
     pub(crate) max_clients: Option<NonZero<u32>>,
-    /// How requests are spaced: constant, or poisson, which lowers the limit
+    /// How requests are spaced: constant, or poisson (random: the limit is lower)
     #[arg(long, value_name = "SPACING", default_value = "constant", hide_possible_values = true)]
     pub(crate) arrivals: FindArrivals,
     /// Prometheus metrics of the target (http:// URL), to read before and after trials that break it
     #[arg(long, value_name = "URL")]
     pub(crate) server_metrics: Option<String>,
-    /// Directory of the target's control group on this machine, to read at the same times; cgroup v1: one per controller
+    /// Directory of the target's control group on this machine, read at the same times; cgroup v1: one per controller
     #[arg(long, value_name = "PATH")]
     pub(crate) server_cgroup: Vec<String>,
     /// Do not look for the cause
@@ -94,7 +94,7 @@ pub(crate) struct FindArgs {
     /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Time limit for a connection, then for a response
+    /// Time limit to connect, and again for the response
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(crate) timeout: Duration,
     /// Redirects to follow; -1: a redirect is the response

@@ -35,7 +35,7 @@ pub(crate) struct IsolateArgs {
     /// First of two builds or configurations, the reference
     #[arg(long, value_name = "URL", requires = "b")]
     pub(super) a: Option<String>,
-    /// Second of the two
+    /// Second of the two builds or configurations
     #[arg(long, value_name = "URL", requires = "a")]
     pub(super) b: Option<String>,
     /// Rate of all variants together, below the limit of the target
@@ -50,13 +50,13 @@ pub(crate) struct IsolateArgs {
     /// Continue until the 99th percentile is decided, too
     #[arg(long)]
     pub(super) until_p99: bool,
-    /// Then search for the limits of the reference and of variants that differ
+    /// After the comparison, search for the limits of the reference and of the variants that differ from it
     #[arg(long)]
     pub(super) capacity: bool,
     /// With --capacity: objectives of each variant, one quantile, errors, or both [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS")]
     pub(super) slo: Option<Objectives>,
-    /// With --capacity: never offer more than this
+    /// With --capacity: highest rate to offer
     #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
     pub(super) max_rate: Option<MaxRate>,
     /// File for the experiment as JSON; - is standard output
@@ -79,7 +79,7 @@ pub(crate) struct IsolateArgs {
     /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Time limit for a connection, then for a response
+    /// Time limit to connect, and again for the response
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(super) timeout: Duration,
     /// Redirects to follow; -1: a redirect is the response

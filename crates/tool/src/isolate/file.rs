@@ -84,7 +84,7 @@ fn variant(node: &DocumentNode<'_>, reference: &VariantDraft, names: &mut BTreeS
         table.key("name").reject("a name that is unique among the variants");
     }
     if draft.design == Some(Design::Interleaved) && reference.design() == Design::Blocks {
-        let why = "blocks, because the reference's design, connections, source or body needs blocks";
+        let why = "blocks, because the reference has connections, a source, a body or design: blocks";
         table.key("design").reject(why);
     }
     // Its unknown keys are known once it is dropped: whoever mistypes one means a difference.

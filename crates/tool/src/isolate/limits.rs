@@ -83,7 +83,7 @@ pub(super) fn headline(answer: &IsolateReport) -> Option<String> {
     let said = found.variants.iter().filter_map(|way| {
         Some(match found.verdict(way)? {
             _ if way.find.outcome == FindOutcome::TargetDied => {
-                format!("{} died during its search", way.name)
+                format!("{} stopped answering during its search", way.name)
             }
             CapacityVerdict::Less => format!("{} breaks at a lower rate", way.name),
             CapacityVerdict::More => format!("{} breaks at a higher rate", way.name),

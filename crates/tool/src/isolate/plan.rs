@@ -340,7 +340,7 @@ fn unfit(ways: &VariantDrafts) -> Vec<String> {
     }));
     let mut names = BTreeSet::new();
     let again = ways.all().filter(|way| !names.insert(&way.name));
-    mistakes.extend(again.map(|way| format!("{:?} is the name of two variants", way.name)));
+    mistakes.extend(again.map(|way| format!("two variants have the name {:?}", way.name)));
     mistakes
 }
 
@@ -392,7 +392,7 @@ fn way(
     let requests = requests(draft, targets, style)?;
     let bodiless = requests.iter().map(PreparedRequest::method).find(|method| !takes_body(method));
     if let (Some(_), Some(method)) = (draft.body, bodiless) {
-        bail!("body: a {method} has no body; give a target with a body by -targets");
+        bail!("body: a {method} request has no body; give targets with a body with -targets");
     }
     let apart = (draft.design() == Design::Blocks).then(|| separate_session_transport(draft, travel));
     if looks != LookupScope::Remote {

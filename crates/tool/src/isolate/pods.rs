@@ -142,7 +142,7 @@ impl IsolatePods {
             }
         }
         if !ends {
-            waiting.into_iter().for_each(|pod| self.note_loss(pod, "reported nothing in time"));
+            waiting.into_iter().for_each(|pod| self.note_loss(pod, "the pod reported nothing in time"));
         }
         told.sort_unstable_by_key(|(pod, _)| *pod);
         told
@@ -156,7 +156,7 @@ impl IsolatePods {
         let said = format!("{}: {why}", self.crew.fleet.name(pod));
         crew::print_status(&said);
         self.first_loss.get_or_insert_with(|| said.clone());
-        self.losses.push((pod, format!("{said}; its share of the requests is missing")));
+        self.losses.push((pod, format!("{said}; this pod's share of the requests is missing")));
     }
 
     /// What all that are there see of what they send.

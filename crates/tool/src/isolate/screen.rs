@@ -334,7 +334,7 @@ pub(super) fn suspicious_tail(answer: &IsolateReport, way: &VariantResult) -> Op
 
 /// How near one that is equal is.
 pub(super) fn describe_equal(answer: &IsolateReport, way: &VariantResult) -> String {
-    let hardly_answers = || format!("hardly any good response, as with {}", answer.reference.name);
+    let hardly_answers = || format!("hardly any response is good, as with {}", answer.reference.name);
     way.time_saved_ratio.map_or_else(hardly_answers, |_| of_gain(way))
 }
 
@@ -352,7 +352,7 @@ fn in_time(way: &VariantResult) -> String {
 pub(super) fn why_not_equal(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
     way.decided_after_seconds?;
     if way.way.responses == 0 {
-        return Some(format!("hardly any good response, as with {}", answer.reference.name));
+        return Some(format!("hardly any response is good, as with {}", answer.reference.name));
     }
     let seems = || {
         "; but its 99th percentile or its share of failures seems to differ: decide with --until-p99 or a higher rate"

@@ -169,7 +169,7 @@ impl FactorSpec {
         if let Some(method) =
             aimed.requests.iter().map(PreparedRequest::method).find(|method| !takes_body(method))
         {
-            return Err(format!("a {method} has no body; give a target with a body by -targets"));
+            return Err(format!("a {method} request has no body; give targets with a body with -targets"));
         }
         let what = format!("a body of {}", pluralize(bytes as u64, "byte"));
         Ok(vec![VariantDraft { body: Some(bytes), ..VariantDraft::named(&self.text, what) }])
@@ -189,7 +189,8 @@ fn to_one_place(aimed: &FactorContext<'_>) -> Result<(), String> {
     if aimed.requests.iter().all(is_there) {
         return Ok(());
     }
-    Err("the targets have several hosts or ports; this factor needs one".to_owned())
+    Err("the targets have several hosts or ports, but this factor needs targets with one host and port"
+        .to_owned())
 }
 
 fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
@@ -204,7 +205,7 @@ fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
         return Ok(vec![literal]);
     }
     let Some(name) = &aimed.absolute_name else {
-        let description = format!("{}; found no absolute name with this address", literal.description);
+        let description = format!("{}; no full name with a final dot has this address", literal.description);
         return Ok(vec![VariantDraft { description, ..literal }]);
     };
     let absolute = VariantDraft {
@@ -218,7 +219,7 @@ fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
 fn by_address(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
     if aimed.addresses.len() < 2 {
-        return Err(format!("{} has only one address; this factor needs two", aimed.request.origin()));
+        return Err(format!("{} has only one address, but this factor needs two", aimed.request.origin()));
     }
     let each = aimed.addresses.iter();
     Ok(each.map(|address| to(&address.ip().to_string(), "connected to ", *address)).collect())
@@ -226,10 +227,10 @@ fn by_address(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
 
 fn connections(aimed: &FactorContext<'_>, number: usize) -> Result<Vec<VariantDraft>, String> {
     if aimed.travel.connections == number {
-        return Err(format!("--max-connections is {number} already"));
+        return Err(format!("the reference already has this limit (--max-connections {number})"));
     }
     let name = if number == 1 { "one connection".to_owned() } else { pluralize(number as u64, "connection") };
-    let what = "at most this many connections; takes turns with the reference at the whole rate";
+    let what = "at most this many connections; alternates with the reference, each at the whole rate";
     Ok(vec![VariantDraft { connections: Some(number), ..VariantDraft::named(name, what) }])
 }
 
@@ -290,7 +291,7 @@ fn other_scheme(url: &str) -> Result<String, String> {
     let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
     if let Some(port) = port {
         return Err(format!(
-            "port {port} serves only one scheme: give tls=URL a URL with the other scheme and another port"
+            "port {port} serves only one scheme: give a URL with the other scheme and another port, as tls=URL"
         ));
     }
     Ok(format!("{}://{rest}", if scheme == "https" { "http" } else { "https" }))

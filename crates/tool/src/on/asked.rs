@@ -218,7 +218,10 @@ impl DistributedArgs {
         };
         refuse(
             self.max_pods.is_some() && beside.command != LoadCommand::Find,
-            format!("--max-pods works with find only: {} uses the number of --pods", beside.command.name()),
+            format!(
+                "--max-pods works with find only: {} always uses the number of --pods",
+                beside.command.name()
+            ),
         );
         refuse(
             self.max_pods.is_some_and(|most| most < self.pods.unwrap_or(1)),

@@ -144,7 +144,7 @@ fn read(InputSource { name, reader }: InputSource) -> anyhow::Result<(String, Cu
         let is_of_rates = !matches!(said, CurveDocument::Find { closed_loop: Some(_), .. });
         ensure!(
             is_of_rates,
-            "{name} is a search for a number of clients (--closed-loop) and has no rates: give a search for a rate"
+            "{name} is a search for a number of clients (--closed-loop), which has no rates to draw: give a search for a rate"
         );
         curve.add(said);
     }

@@ -32,7 +32,7 @@ pub(super) fn run(
     ensure!(!args.has_searches(), plan::NO_SEARCH);
     ensure!(
         !args.reads_stdin(),
-        "-targets: a pod needs a file of targets, because it reads orders from standard input"
+        "-targets: give a file of targets, because pods read orders from standard input"
     );
     let plan::IsolateRun { plan, bench, reach_checks: reaches, .. } =
         plan::plan_inside_pod(args, cpus, &InputFiles::default())?;

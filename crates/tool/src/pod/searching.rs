@@ -42,7 +42,7 @@ pub(super) fn run(
     }
     ensure!(
         args.url.is_some() || !matches!(args.targets.as_str(), "stdin" | "-"),
-        "-targets: a pod needs a file of targets, because it reads orders from standard input"
+        "-targets: give a file of targets, because pods read orders from standard input"
     );
     (args.resume, args.server_metrics, args.server_cgroup) = (None, None, Vec::new());
     let (_, mut kit) = plan::plan(&args, cpus, &InputFiles::default())?;

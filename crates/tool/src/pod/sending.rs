@@ -91,7 +91,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
         );
     }
     if args.urls.is_empty() && matches!(args.targets.as_str(), "stdin" | "-") {
-        bail!("-targets: a pod needs a file of targets, because it reads orders from standard input");
+        bail!("-targets: give a file of targets, because pods read orders from standard input");
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ impl AttackWorker {
     }
 }
 
-const TOO_MANY: &str = "a pod can send 4 MiB of records; this one left out further records. Let the pods write the records \
+const TOO_MANY: &str = "a pod can send 4 MiB of records; this pod dropped the records beyond that. Let the pods write the records \
                         with --volume and -output in it, or use -output=none and --timeseries";
 
 /// Tells of a trial, second by second.
@@ -226,7 +226,7 @@ impl IntervalReporter {
         if interval.stats.in_flight_peak >= self.max_in_flight as u64 {
             let most = self.max_in_flight;
             self.doubts.push(format!(
-                "{most} requests were in flight, as many as the pod's memory allows (--memory); further requests waited"
+                "{most} requests were in flight, which is the limit of the pod's memory (--memory); further requests waited"
             ));
         }
         self.doubts.extend(self.hand.take_doubts());
@@ -321,6 +321,6 @@ impl AttackHandle {
         let clients = usize::try_from(share(whole.get() as u64, self.shard)).unwrap_or(usize::MAX);
         let clients = NonZero::new(clients.min(self.max_clients)).unwrap_or(NonZero::<usize>::MIN);
         let changed = self.control.set_concurrency(clients);
-        changed.then_some(None).ok_or_else(|| "an open loop has no clients".into())
+        changed.then_some(None).ok_or_else(|| "the load has a rate, so it has no number of clients".into())
     }
 }

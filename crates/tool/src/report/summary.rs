@@ -72,13 +72,14 @@ fn rates(run: &RunResults) -> String {
         rows,
         "  offered\t{offered:.2}/s\tscheduled requests per second, from the first to the last"
     );
-    let _ = writeln!(rows, "  achieved\t{achieved:.2}/s\tresponses and failures per second of that time");
-    let _ = writeln!(rows, "  good\t{good:.2}/s\tresponses 200 to 399 per second of that time");
+    let _ = writeln!(rows, "  achieved\t{achieved:.2}/s\tresponses and failures per second of the schedule");
+    let _ =
+        writeln!(rows, "  good\t{good:.2}/s\tresponses with status 200 to 399 per second of the schedule");
     if after_schedule.completed > 0 {
         let [ended, good] = [after_schedule.completed, after_schedule.good].map(thousands);
         let _ = writeln!(
             rows,
-            "  after it\t{ended}\tresponses and failures after the schedule, counted in no rate; {good} were good"
+            "  after it\t{ended}\tresponses and failures after the schedule, not counted in the rates; {good} were good"
         );
     }
     let _ = writeln!(

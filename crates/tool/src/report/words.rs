@@ -40,12 +40,15 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
         "Scheduled requests without a response, on average over each interval. If the number grows at the same offered rate, the server does not keep up.",
     ),
     ("lag", "Real send minus scheduled send. If it grows, the generator was the limit, not the server."),
-    ("charts over time", "Requests appear at their scheduled time, responses and errors when they came."),
+    (
+        "charts over time",
+        "Requests appear at their scheduled time; responses and errors appear when they came.",
+    ),
 ];
 
 /// What results cannot hold, said of every report that explains its figures.
 pub(crate) const OF_RESULTS: &str = "Results hold only requests that ended. Requests that still waited at the end of \
-the run were never sent and are missing here, so the schedule may have been longer. The attack's own summary and its \
+the run were never sent and are missing here, so the schedule can be longer than shown. The attack's own summary and its \
 --timeseries count them.";
 
 /// The same for a page of intervals, which hold sums and not instants.

@@ -295,7 +295,7 @@ fn what_keeps_pods_from_running_is_said_with_the_command_that_shows_it_and_nothi
     // The same person, who may do little from now on.
     let few = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]);
     nobodys.env("KUBECONFIG", node.kubeconfig_of_person(&few));
-    refused(&mut nobodys, &["you may not create jobs.batch", "auth can-i"]);
+    refused(&mut nobodys, &["you are not allowed to create jobs.batch", "auth can-i"]);
     assert_eq!(counter.requests(), 0);
 }
 

@@ -71,7 +71,7 @@ impl PodRecords {
             broken.map(|(pod, error)| format!("records of {}: {error}", name(pod))).collect();
         missing.extend(cut.first().map(|pod| {
             format!(
-                "the records of {} pods are incomplete, the first is {}: all pods together can send {} MiB",
+                "the records of {} pods are incomplete (the first of these is {}), because all pods together can send at most {} MiB of records",
                 cut.len(),
                 name(*pod),
                 MOST_HELD >> 20

@@ -63,10 +63,10 @@ fn alarms(rows: &[AttackPodStatus], now: Nanos) -> Vec<String> {
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let is = if with.len() == 1 { "is" } else { "are" };
         (!with.is_empty())
-            .then(|| format!("{} of {} pods {is} {what} ({named}{more})", with.len(), rows.len()))
+            .then(|| format!("{} of {} pods {is} {what}: {named}{more}", with.len(), rows.len()))
     };
-    let lost = alarm(PodRunState::Lost, "lost; a share of the load is missing");
-    let late = alarm(PodRunState::Late, "late; a share of the load is unknown");
+    let lost = alarm(PodRunState::Lost, "lost, and a share of the load is missing");
+    let late = alarm(PodRunState::Late, "late, and a share of the load is unknown");
     lost.into_iter().chain(late).collect()
 }
 

@@ -62,7 +62,7 @@ pub(super) struct AwsTrustArgs {
     /// Audience (`aud`) that STS expects in Kubernetes tokens; may repeat; EKS Auth expects pods.eks.amazonaws.com
     #[arg(long, value_name = "AUD", default_value = "sts.amazonaws.com")]
     pub(super) audience: Vec<String>,
-    /// Let a ServiceAccount assume a role (name or ARN), and associate both at EKS; may repeat
+    /// Let a ServiceAccount assume a role (name or ARN), and associate the two at EKS; may repeat
     #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
     pub(super) allow: Vec<RoleGrantArg>,
     /// Associate a ServiceAccount at EKS with this role instead of its role of --allow; may repeat
@@ -77,7 +77,7 @@ pub(super) struct AwsTrustArgs {
     /// Create a user that can assume every role that the flags name, and write its keys to a file; may repeat
     #[arg(long, value_name = "NAME=FILE", value_parser = parse::user_file)]
     pub(super) user: Vec<UserFile>,
-    /// ExternalId that every role that the flags name requires of signed requests
+    /// ExternalId that a signed request must carry to assume a role that the flags name
     #[arg(long, value_name = "ID")]
     pub(super) external_id: Option<String>,
 }
@@ -91,7 +91,7 @@ pub(super) struct SessionArgs {
     /// Longest life of a session, whatever life was requested and allowed
     #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = parse::lifetime)]
     pub(super) session_lifetime: Duration,
-    /// Write the ends of sessions with fractions of a second
+    /// Write expiry times of sessions with fractions of a second
     #[arg(long)]
     pub(super) fractions: bool,
 }
@@ -111,7 +111,7 @@ pub(super) struct InstanceArgs {
     /// Role of the instance: a name, or an ARN
     #[arg(long, value_name = "ROLE", default_value = "node")]
     pub(super) node_role: String,
-    /// Answer requests without a token, too (IMDSv1)
+    /// Also serve requests without a session token (IMDSv1)
     #[arg(long)]
     pub(super) without_tokens: bool,
 }
@@ -135,7 +135,7 @@ enum AwsFaultTarget {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
 pub(super) struct AwsDemoArgs {
-    /// Create an issuer, and in this directory a token file for each of PODS, which can then assume its role
+    /// Create an issuer, and in this directory a token file for each of PODS; each pod can assume its role
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT[=ROLE]; the default role is SERVICEACCOUNT

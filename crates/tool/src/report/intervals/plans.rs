@@ -51,7 +51,7 @@ fn differences(one: &Value, other: &Value) -> Vec<String> {
     both.filter(|(_, value, others)| value != others)
         .map(|(key, value, others)| match [value, others].map(Value::to_string) {
             [value, others] if value.len().max(others.len()) <= SHOWN => {
-                format!("{key} {value} and {others}")
+                format!("{key} is {value} and {others}")
             }
             _ => format!("{key} differs"),
         })
