@@ -95,7 +95,7 @@ fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<Ex
     let (clients, pods) = (plan.load.in_flight.limit as u64, asked.pods());
     ensure!(
         clients >= pods,
-        "the limit of {clients} requests in flight is below the number of pods, {pods}: each pod needs at least one"
+        "the limit of {clients} requests in flight is below the number of pods, {pods}: each pod needs at least one request in flight"
     );
     let asked = asked.with_duration(plan.load.ends().map(Duration::from_nanos));
     if asked.records == on::RecordDestination::Local {

@@ -48,12 +48,13 @@ counts, and targets. Drag over a chart to zoom, click a line's name to hide it. 
 four charts.
 
 Each attack name in each file is a separate run. Several runs are drawn over each other, each from
-its own start, and compared in a table. Lost or cut results leave only their own gap. Memory does
-not depend on the run's length. HDR logs (tags lag and service) given together with results add
-send lag and service time; alone, they have no rate, status or error to draw: see `seawall report`.
+its own start, and compared in a table. Lost or cut results leave a gap only where they are missing.
+Memory does not depend on the run's length. HDR logs (tags lag and service) add send lag and
+service time if you give them together with results. Alone, they have no rate, status or error to
+draw: see `seawall report`.
 
-JSON of searches (find --json) and of attacks (--summary=json, several summaries in a file) is
-drawn as one SVG with a line per file: good responses, 99 % response time, and the share of late
+JSON of searches (find --json) and of attacks (--summary=json; a file can hold several summaries)
+is drawn as one SVG with a line per file: good responses, 99 % response time, and the share of late
 or failed requests, by offered rate. Bursts that use up a burst allowance and invalid trials are
 left out.
 

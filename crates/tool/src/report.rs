@@ -79,7 +79,7 @@ What text and json say (vegeta's definitions, so that reports can be compared):
   Latencies   from the instant a request was due to its last byte or failure; failures and
               timeouts are included. min leaves out latencies of 0. Percentiles come from an HDR
               histogram: at most 0.1 % above the true value, never below. (vegeta interpolates
-              between about 200 points, so its 99 may lie anywhere in 98.85..99.15.)
+              between about 200 points, so its 99 can be any percentile from 98.85 to 99.15.)
   Bytes       total and mean of response and request bodies
   Success     share of responses with status 200 to 399
   Status      count per code; code 0: no response, or a wrong one (--expect)
@@ -92,9 +92,10 @@ they add send lag and service time to the page.
 
 Inputs can be intervals (`attack --timeseries FILE`) instead of results. If they are shards of one
 run, with one plan and one start, report adds them up exactly. text and summary print the lines of
-the attack's summary, json prints its object with each file's first line under generators. hist and
-hdrplot count the response times of sent requests, hist to 0.1 % of a bound. html also counts the
-requests that were never sent, which results do not hold, and compares runs with different starts.
+the attack's summary; json prints the summary's JSON object and each file's first line under
+generators. hist and hdrplot count the response times of sent requests, hist to 0.1 % of a bound.
+html also counts the requests that were never sent, which results do not hold, and compares runs
+with different starts.
 
 Several inputs are merged in the order of time. If an input is cut or damaged, report names it on
 standard error, reports the results before the damage, and exits with 1. On a pipe, the first

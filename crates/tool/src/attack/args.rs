@@ -129,13 +129,13 @@ pub(crate) struct AttackArgs {
     /// core and without a CPU quota, else 0]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) busy_poll: Option<Duration>,
-    /// Leave the first part of the run out of the statistics and the results
+    /// Length of the warm-up, which the statistics and the results leave out
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) warm_up: Duration,
-    /// HDR log of response time, service time and send lag per interval; `seawall plot` reads it together with results
+    /// File for an HDR log of response time, service time and send lag per interval; `seawall plot` reads it together with results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
-    /// All measurements, a line of JSON per interval; `seawall report` reads such files and merges several
+    /// File for all measurements, a line of JSON per interval; `seawall report` reads such files and merges several
     #[arg(long, value_name = "FILE")]
     pub(crate) timeseries: Option<String>,
     /// Length of an interval of --timeseries, --hdr and -prometheus-addr: at least 50ms

@@ -64,7 +64,7 @@ fn interval(compared: &RunComparison, before: &FindReport, after: &FindReport, e
             format!("both sustained {}/s; neither run found a limit", rate(is))
         }
         (Some(was), Some(is)) => {
-            format!("sustained {}/s, and {}/s {earlier}; neither run found a limit", rate(is), rate(was))
+            format!("sustained {}/s ({}/s {earlier}); neither run found a limit", rate(is), rate(was))
         }
         (None, Some(_)) => format!("breaking rate: at least {}", share(lower)),
         (Some(_), None) => format!("breaking rate: at most {}", share(upper)),
