@@ -54,7 +54,7 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
         };
         cluster.until("the right is gone", refused).await;
         let told = told(loader.preflight(false).await);
-        assert!(told.contains(&format!("may not {right} in")), "{right}: {told}");
+        assert!(told.contains(&format!("not allowed to {right} in")), "{right}: {told}");
         cluster.give_back().await;
         cluster.until("it is back", async || loader.preflight(false).await.is_ok()).await;
     }
