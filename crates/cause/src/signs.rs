@@ -53,7 +53,7 @@ pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     let share = if refused(case, &near) > 0.0 { calm / near.count() } else { 0.0 };
     sign_present(
         share > 0.01 && calm > 1.5,
-        format!("at 90 % of the limit the target refused {} of the requests", percent(share)),
+        format!("at 90 % of the limit, the target refused {} of the requests", percent(share)),
     )
 }
 
@@ -63,7 +63,7 @@ pub fn over_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
     let share = refused(case, &over.view);
     sign_present(
         share > 0.02 && share * over.view.count() > 4.5,
-        format!("at {:.0}/s the target refused {} of the requests at once", over.rate(), percent(share)),
+        format!("at {:.0}/s, the target immediately refused {} of the requests", over.rate(), percent(share)),
     )
 }
 
@@ -79,7 +79,11 @@ pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (now, before) = (over.response_times().quantile(0.95), base.quantile(0.95));
     sign_present(
         is_flat(case, &over),
-        format!("above the limit, p95 was {}; at half the limit, it was {}", ms(now), ms(before)),
+        format!(
+            "p95 of the response time was {} above the limit and {} at half the limit",
+            ms(now),
+            ms(before)
+        ),
     )
 }
 
@@ -87,7 +91,11 @@ pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
 pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.over()?.view.last_third().response_times();
     let (median, service) = (last.median(), case.service_time());
-    let seen = format!("p50 was {} late in the overload and {} at low load", ms(median), ms(service));
+    let seen = format!(
+        "p50 of the response time was {} in the last third of the overload and {} at low load",
+        ms(median),
+        ms(service)
+    );
     sign_present(last.count() > 0 && median > 2.0 * service + 0.01, seen)
 }
 
@@ -110,7 +118,7 @@ pub fn comes_through(case: &DiagnosisInput<'_>) -> SignOutcome {
 pub fn hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     let share = over.share_where(|hit| hit.outcome.hangs());
-    let seen = format!("{} of the requests above the limit got no response", percent(share));
+    let seen = format!("at a rate above the limit, {} of the requests got no response", percent(share));
     sign_present(share > 0.05 && (is_flat(case, &over) || over.response_times().count() < 5), seen)
 }
 
@@ -132,7 +140,7 @@ pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
     let loads = [case.over(), case.last_named("much over")];
     let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
     let seen = format!(
-        "the target closed the new connections of {} of the requests above the limit and of {} at half the limit",
+        "at a rate above the limit, the target closed the new connections of {} of the requests; at half the limit, the share was {}",
         percent(over),
         percent(base)
     );
@@ -174,7 +182,9 @@ pub fn cuts_alike(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     let share = ends / requests.max(1.0);
     let alike = cut(&over) - cut_new(&over) < 4.0 * share + 0.01;
-    let seen = format!("{ends:.0} of {requests:.0} requests below the limit lost their reused connection");
+    let seen = format!(
+        "at rates below the limit, the target closed the reused connection of {ends:.0} of {requests:.0} requests"
+    );
     case.base()?;
     sign_present(ends >= 2.0 && alike, seen)
 }
@@ -194,7 +204,7 @@ pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     }
     let opened = view.watched.connections;
     let seen = format!(
-        "on two connections, {ends:.0} of {:.0} requests lost their reused connection ({opened} opened)",
+        "with two connections at a time, the target closed the connection of {ends:.0} of {:.0} requests; the client opened {opened} connections",
         view.count()
     );
     sign_present(ends >= 2.0, seen)
@@ -210,8 +220,10 @@ pub fn idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     }
     let idle = sizes::idle_time(&done).unwrap_or(0.0);
     let all = done.view.count();
-    let seen =
-        format!("on connections idle for {}, {ends:.0} of {all:.0} requests lost their connection", ms(idle));
+    let seen = format!(
+        "when connections were idle for {}, the target closed the connection of {ends:.0} of {all:.0} requests",
+        ms(idle)
+    );
     sign_present(ends >= 2.0, seen)
 }
 
@@ -252,7 +264,10 @@ pub fn stopped_by_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     let holds = is_throttled(case);
     let not = if holds { "" } else { "not " };
-    sign_present(holds, format!("stalls were {not}in step with a 100 ms period"))
+    sign_present(
+        holds,
+        format!("the target's stalls were {not}in step with the 100 ms period of a CPU quota"),
+    )
 }
 
 /// The median length of the stalls in seconds; 0 without a stall.
@@ -274,8 +289,8 @@ pub fn stands_still(case: &DiagnosisInput<'_>) -> SignOutcome {
     };
     let told = if holds(&gaps) && !holds(&teeth) { &gaps } else { &teeth };
     let seen = match told.all.count() {
-        0 => "no stalls".to_owned(),
-        times => format!("the target stalled {times} times, for {} each", ms(told.all.median())),
+        0 => "the target did not stall".to_owned(),
+        times => format!("the target stalled {times} times; the median stall took {}", ms(told.all.median())),
     };
     sign_present(holds(&teeth) || holds(&gaps), seen)
 }
@@ -341,7 +356,9 @@ pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     let not = if strength > 0.3 { "" } else { "not " };
     sign_present(
         strength > 0.3,
-        format!("responses were {not}in step with a 100 ms period (strength {strength:.2} of 1)"),
+        format!(
+            "responses were {not}in step with the 100 ms period of a CPU quota (phase coherence {strength:.2} of at most 1)"
+        ),
     )
 }
 
@@ -356,7 +373,7 @@ pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (calm, busy) = (share(&base), share(&over));
     let each = ms(SortedSamples::of(base.watched.lookups.iter().copied()).median());
     let seen = format!(
-        "DNS lookups ({each}) took {} of the response time at half the limit and {} above the limit",
+        "DNS lookups (median {each}) took {} of the response time at half the limit and {} above the limit",
         percent(calm),
         percent(busy)
     );
@@ -366,7 +383,10 @@ pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Sign: response bodies at the limit need less than 2 Mbit/s, which fills no link.
 pub fn few_bytes(case: &DiagnosisInput<'_>) -> SignOutcome {
     let bytes = case.base()?.view.mean_bytes() * case.known.limit;
-    sign_present(bytes < 250e3, format!("at the limit response bodies take {:.0} kB/s", bytes / 1e3))
+    sign_present(
+        bytes < 250e3,
+        format!("at the limit, response bodies take {:.0} kB/s of bandwidth", bytes / 1e3),
+    )
 }
 
 /// Sign: TLS handshakes or connects become slower above the limit.
@@ -398,7 +418,9 @@ pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
     };
     let late = over.opened_connections().filter(late).count();
     let none = over.count_where(|hit| hit.outcome == ObservedOutcome::Unconnected);
-    let seen = format!("{late} connects took whole seconds (SYN retransmits); {none:.0} failed");
+    let seen = format!(
+        "{late} connects took a whole number of seconds, because the kernel retransmitted the SYN; {none:.0} connects failed"
+    );
     sign_present(late >= 2 || none >= 2.0, seen)
 }
 
@@ -418,9 +440,12 @@ fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
     };
     let times = SortedSamples::of(view.hits.iter().filter(gateway).map(ObservedRequest::response_time));
     let seen = match times.count() {
-        0 => "no late response had a gateway's status (5xx)".to_owned(),
+        0 => "no request failed with a gateway's status (5xx) after more than 150 ms".to_owned(),
         count => {
-            format!("{count} requests failed with a gateway's status (5xx) after {}", ms(times.median()))
+            format!(
+                "{count} requests failed with a gateway's status (5xx), after a median of {}",
+                ms(times.median())
+            )
         }
     };
     sign_present(times.count() >= 8 && times.share_near_median(0.03, 0.005) > 0.8, seen)
@@ -435,7 +460,7 @@ pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         holds,
         format!(
-            "late in the overload, the fastest 20 % of responses took up to {} and the slowest 7 % from {}",
+            "in the last third of the overload, the fastest 20 % of responses took at most {} and the slowest 7 % took at least {}",
             ms(fast),
             ms(slow)
         ),
@@ -451,7 +476,10 @@ pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
         .flatten()
         .map(|done| done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort))
         .fold(0.0, f64::max);
-    sign_present(share > 0.01, format!("{} of the requests found no free local port", percent(share)))
+    sign_present(
+        share > 0.01,
+        format!("this machine had no free local port for {} of the requests", percent(share)),
+    )
 }
 
 /// Sign: the name of the target does not resolve.
@@ -459,7 +487,7 @@ pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
     let share = case.over()?.view.share_where(|hit| hit.outcome == ObservedOutcome::NoName);
     sign_present(
         share > 0.01,
-        format!("the name of the target had no address for {} of the requests", percent(share)),
+        format!("the lookup of the target's name found no address for {} of the requests", percent(share)),
     )
 }
 
@@ -480,7 +508,7 @@ pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         holds,
         format!(
-            "one client that never pauses waited {} per response; at low load a response took {}",
+            "one client that sends without pauses waited {} for each response; at low load, a response took {}",
             ms(middle),
             ms(service)
         ),
@@ -508,7 +536,7 @@ pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         holds,
         format!(
-            "{size:.0} requests sent at once took {} on average; at half the limit a request took {}",
+            "{size:.0} requests that were sent together took {} on average; at half the limit, a request took {}",
             ms(mean),
             ms(service)
         ),
@@ -536,7 +564,7 @@ pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
     Some((
         outcome(places),
         format!(
-            "{:.0} requests/s that take {} each mean {places:.2} concurrent requests",
+            "the target completed {:.0} requests/s of {} each, so it serves about {places:.2} requests concurrently",
             many.throughput(),
             ms(case.service_time())
         ),
@@ -552,7 +580,7 @@ pub fn hardly_busy(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.base()?;
     let places = case.in_flight_at_limit();
     let outcome = BUSY.iter().filter(|bound| places < **bound).count();
-    Some((outcome, format!("at the limit the target has {places:.2} requests in flight on average")))
+    Some((outcome, format!("at the limit, the target has {places:.2} requests in flight on average")))
 }
 
 /// The requests that were admitted in each of three bursts, and the requests that a token bucket would have admitted.
@@ -603,7 +631,7 @@ pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
         () => 2,
     };
     let seen = format!(
-        "of three bursts the target admitted {first:.0}, then {second:.0}, then {third:.0} requests (a rate limiter regains {bucket:.1} between bursts)"
+        "the target admitted {first:.0} requests of the first burst, {second:.0} of the second and {third:.0} of the third (a rate limiter regains {bucket:.1} tokens between two bursts)"
     );
     Some((outcome, seen))
 }
@@ -668,7 +696,7 @@ pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
     let outcome = MORE_UNDER_WAY.iter().filter(|bound| share >= **bound).count();
     let [refused, served] = [not, through].map(|counts| SortedSamples::of(counts.into_iter()).mean());
     let seen = format!(
-        "on average {refused:.1} requests were in flight at a refusal and {served:.1} at an accepted request"
+        "on average, {refused:.1} requests were in flight when a refused request was sent, and {served:.1} when an accepted request was sent"
     );
     Some((outcome, seen))
 }
@@ -683,7 +711,7 @@ pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         failed > 0.5,
         format!(
-            "with {held} idle connections open, {} of the requests failed at 40 % of the limit",
+            "at 40 % of the limit, {} of the requests failed while {held} idle connections were open",
             percent(failed)
         ),
     )
@@ -695,14 +723,21 @@ fn lifts(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> 
     let (p, q) = (before.response_times().median(), after.response_times().median());
     let chance = (x / before.span().max(0.1) + y / after.span().max(0.1)).sqrt();
     let holds = y > by * x && y - x > 3.0 * chance || q > 0.0 && q < 0.3 * p && y > 0.8 * x;
-    (holds, format!("goodput {y:.0}/s and p50 {}; before, {x:.0}/s and {}", ms(q), ms(p)))
+    (
+        holds,
+        format!(
+            "goodput was {y:.0}/s and p50 was {}; without this change, goodput was {x:.0}/s and p50 was {}",
+            ms(q),
+            ms(p)
+        ),
+    )
 }
 
 /// Sign: keep-alive raises the limit.
 pub fn keeping_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("connections kept")?;
     let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.2);
-    sign_present(holds, format!("with keep-alive: {seen}"))
+    sign_present(holds, format!("with keep-alive, {seen}"))
 }
 
 /// Sign: requests no longer hang when each request opens a new connection.
@@ -714,7 +749,7 @@ pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
         return None;
     }
     let seen = format!(
-        "with a new connection per request, {} of the requests got no response; before, {} of them did",
+        "{} of the requests got no response with a new connection per request, and {} with reused connections",
         percent(after),
         percent(before)
     );
@@ -732,7 +767,7 @@ pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         after < 0.2 * before,
         format!(
-            "with a new connection per request, {after:.0} requests lost their connection; before, {before:.0} did"
+            "the target closed the connection of {after:.0} requests with a new connection per request, and of {before:.0} requests with reused connections"
         ),
     )
 }
@@ -747,7 +782,7 @@ pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
         return None;
     }
     let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.25);
-    sign_present(holds, format!("with HEAD: {seen}"))
+    sign_present(holds, format!("with HEAD requests, {seen}"))
 }
 
 /// Sign: another source address has free ports.
@@ -756,7 +791,7 @@ pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     let share = done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
     sign_present(
         share < 0.01,
-        format!("from another source address, {} of the requests found no free port", percent(share)),
+        format!("from another source address, {} of the requests had no free local port", percent(share)),
     )
 }
 
@@ -766,7 +801,11 @@ pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let [before, after] = [case.base()?.view, done.view].map(|view| view.response_times().median());
     sign_present(
         after < 0.7 * before,
-        format!("without a DNS lookup, p50 was {}; before, {}", ms(after), ms(before)),
+        format!(
+            "p50 of the response time was {} without DNS lookups and {} with DNS lookups",
+            ms(after),
+            ms(before)
+        ),
     )
 }
 
@@ -779,10 +818,8 @@ pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (one, other) =
         (number(case.last_named("much over")?), number(case.last_named("twice as much over")?));
     let same = |one: f64, other: f64| one > 10.0 && (one - other).abs() <= 2.0;
-    let seen = format!(
-        "{:.0} requests got no response at the first rate and {:.0} at twice that rate",
-        one.0, other.0
-    );
+    let seen =
+        format!("{:.0} requests got no response at one rate, and {:.0} at twice that rate", one.0, other.0);
     sign_present(same(one.0, other.0), seen)
 }
 
@@ -795,7 +832,7 @@ pub fn few_connections_free(case: &DiagnosisInput<'_>) -> SignOutcome {
     let most = done.experiment.variation.connections.unwrap_or(0);
     sign_present(
         share < 0.1,
-        format!("on {most} connections, {} of the sent requests timed out", percent(share)),
+        format!("with at most {most} connections, {} of the sent requests timed out", percent(share)),
     )
 }
 

@@ -23,9 +23,13 @@ pub fn says(experiment: &Experiment, watched: &ExperimentObservation) -> String 
     let (good, all) = (view.count_where(|hit| hit.outcome == ObservedOutcome::Good), view.count());
     let times = view.response_times();
     let (p50, p99) = (times.median() * 1e3, times.quantile(0.99) * 1e3);
-    let resent = if watched.retried > 0 { format!(", {} retried", watched.retried) } else { String::new() };
-    let held =
-        if experiment.variation.held > 0 { format!(", {} held open", watched.held) } else { String::new() };
+    let resent =
+        if watched.retried > 0 { format!(", {} requests retried", watched.retried) } else { String::new() };
+    let held = if experiment.variation.held > 0 {
+        format!(", {} idle connections held open", watched.held)
+    } else {
+        String::new()
+    };
     format!(
         "{good:.0} of {all:.0} requests good, p50 {p50:.1} ms, p99 {p99:.1} ms, {} connections{resent}{held}",
         watched.connections
@@ -125,18 +129,18 @@ fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     };
     let mut ties = Vec::new();
     if places < 1.35 {
-        ties.push(tie(&[CpuSaturation, PoolSaturation], "either one busy core or one worker. Look at the server's CPU under load (--server-cgroup or top): about 100 % of one core means the core; otherwise add a second worker"));
+        ties.push(tie(&[CpuSaturation, PoolSaturation], "look at the server's CPU under load (--server-cgroup or top): about 100 % of one core means that this core is the limit; otherwise, add a second worker and search again"));
     } else {
-        ties.push(tie(&[PoolSaturation, CpuSaturation], "either a pool or as many busy cores. Look at the server's CPU under load (--server-cgroup): if cores are idle, the pool is the limit; enlarge the pool by one and search again"));
+        ties.push(tie(&[PoolSaturation, CpuSaturation], "look at the server's CPU under load (--server-cgroup): if cores are idle, the worker pool is the limit; then add one worker and search again"));
     }
     if (0.001..QUOTA).contains(&signs::still_for(case)) {
-        ties.push(tie(&[Pauses, CfsThrottling], "either pauses or a CPU quota, which stops a target for less than 100 ms. Read nr_throttled in the server's cpu.stat under load (--server-cgroup)"));
+        ties.push(tie(&[Pauses, CfsThrottling], "read nr_throttled in the server's cpu.stat under load (--server-cgroup): it rises only if a CPU quota stops the server"));
     }
     if (0.4..1.5).contains(&places) {
-        ties.push(tie(&[DelayingLimiter, CpuSaturation], "either one worker or a limiter that passes one request at a time. Look for a delaying limit in the proxy's configuration; if the server is idle under load, it is the limiter"));
+        ties.push(tie(&[DelayingLimiter, CpuSaturation], "look for a limit that delays requests in the proxy's configuration; if the server is idle under load, this limiter is the cause and not the server's worker"));
     }
     if case.over().is_some_and(|over| over.view.share_where(|hit| hit.outcome.is_status()) > 0.05) {
-        ties.push(tie(&[PoolSaturation, ConcurrencyCap], "a pool with a short queue, or a concurrency cap that is a little higher. Look at the server's queue length and its concurrency limit"));
+        ties.push(tie(&[PoolSaturation, ConcurrencyCap], "look at the server's queue length and its concurrency limit: a pool with a short queue looks like a slightly higher concurrency cap to clients"));
     }
     ties
 }
@@ -149,29 +153,31 @@ fn tell(one: CauseClass, other: CauseClass) -> String {
             "count the server's connections under load (ss -tn): the same number at every rate means a connection cap"
         }
         () if has(CauseClass::RateLimiter) && has(CauseClass::ConcurrencyCap) => {
-            "make responses slower (a larger document) and search again: slower responses lower the limit of a cap, but not of a rate limiter"
+            "make responses slower (a larger document) and search again: slower responses lower the limit of a concurrency cap, but not the limit of a rate limiter"
         }
         () if has(CauseClass::Bandwidth) => {
             "request a smaller document and search again: if bandwidth is the limit, more requests pass"
         }
         () if has(CauseClass::DelayingLimiter) => {
-            "look for a delaying rate limit in the proxy before the server; with such a limit the server is idle under load"
+            "look for a rate limit that delays requests in the proxy in front of the server; with such a limit, the server is idle under load"
         }
         () if has(CauseClass::CfsThrottling) => {
-            "read nr_throttled in the server's cpu.stat under load (--server-cgroup)"
+            "read nr_throttled in the server's cpu.stat under load (--server-cgroup): it rises only if a CPU quota stops the server"
         }
         () if has(CauseClass::CpuSaturation) && has(CauseClass::PoolSaturation) => {
             "look at the server's CPU under load (--server-cgroup): if cores are idle, the pool is the limit"
         }
         () if has(CauseClass::Pauses) => {
-            "look at the server's garbage collection log and at its CPU every 100 ms"
+            "look at the server's garbage collection log, and read the server's CPU use every 100 ms"
         }
-        () if has(CauseClass::UnevenBalancing) => "send requests to each server behind the balancer directly",
+        () if has(CauseClass::UnevenBalancing) => {
+            "send requests directly to each server behind the load balancer"
+        }
         () if has(CauseClass::KeepAliveRace) => {
-            "compare the server's idle timeout and requests per connection with those of its clients"
+            "compare the server's idle timeout and its maximum of requests per connection with the settings of its clients"
         }
         () if has(CauseClass::ChurnCost) || has(CauseClass::Dns) => "search again with keep-alive",
-        () => "look at the server's own metrics under load, or search again without other load",
+        () => "look at the server's own metrics under load, or search again without other load on the target",
     };
     what.to_owned()
 }
@@ -270,10 +276,11 @@ fn undecided(case: &DiagnosisInput<'_>, class: CauseClass, left: TargetCondition
         Some(why) => because(why.to_owned()),
         None if missing.iter().any(barred) => {
             let barred: Vec<_> = missing.iter().copied().filter(|by| barred(by)).collect();
-            let reason = format!("not tried: --max-rate is too low for {}", barred.join(", "));
+            let reason =
+                format!("not tried: --max-rate is too low for these experiments: {}", barred.join(", "));
             UndecidedCause { class, reason, needs_higher_max_rate: true }
         }
-        None if missing.is_empty() => because("the experiments neither show nor rule it out".to_owned()),
-        None => because(format!("not tried: {}", missing.join(", "))),
+        None if missing.is_empty() => because("the experiments gave no clear result".to_owned()),
+        None => because(format!("these experiments were not run: {}", missing.join(", "))),
     }
 }

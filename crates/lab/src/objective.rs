@@ -223,7 +223,7 @@ impl Objective {
 fn in_time(latency: Option<Nanos>, below: Nanos, judged: &LatenciesOfAllOffered) -> (bool, String) {
     let without = || {
         format!(
-            "no figure: {} of {} requests had no good response",
+            "not measurable: {} of {} requests had no good response",
             judged.offered - judged.good,
             judged.offered
         )
@@ -295,7 +295,7 @@ impl Objectives {
                 Sought::Errors(share) if errors.is_none() => errors = Some(share),
                 Sought::Late(lateness) if late.is_none() => late = Some(lateness),
                 Sought::Errors(_) => {
-                    return Err(objective.unsearchable("errors already have an objective; keep one"));
+                    return Err(objective.unsearchable("a search takes one errors objective; keep one"));
                 }
                 Sought::Late(_) => {
                     return Err(objective.unsearchable("a search takes one latency objective; keep one"));
@@ -405,7 +405,7 @@ mod tests {
     fn a_mean_alone_is_missed_while_one_request_fails() {
         let limited = summary(19, 181, 200, RequestFault::Timeout);
         let missed = missed_by("mean<1s", &limited);
-        assert_eq!(missed[0].measured, "no figure: 181 of 200 requests had no good response");
+        assert_eq!(missed[0].measured, "not measurable: 181 of 200 requests had no good response");
         assert_eq!(missed_by("mean<1s,errors<95%", &limited), []);
         assert_eq!(missed_by("mean<1s", &summary(200, 0, 200, RequestFault::Timeout)), []);
     }
@@ -446,7 +446,7 @@ mod tests {
         let [missed] = &missed_by("p50<2ms,p99<4s", &cut)[..] else { panic!("one of two") };
         assert_eq!(
             (missed.objective.as_str(), missed.measured.as_str()),
-            ("p99 < 4s", "no figure: 97 of 200 requests had no good response")
+            ("p99 < 4s", "not measurable: 97 of 200 requests had no good response")
         );
     }
 

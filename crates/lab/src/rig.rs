@@ -514,10 +514,10 @@ impl TargetDriver for LocalDriver {
             Some((rate, senders)) => format!(
                 "{:.0} % of {rate:.0} requests/s, the highest rate that {senders} sending thread(s) reached against a test \
                  server on this machine's loopback, with plain HTTP/1.1 and keep-alive; TLS, HTTP/2 and new connections \
-                 lower that rate",
+                 lower this rate",
                 100.0 * SHARE
             ),
-            None => "the generator's own limit could not be measured; each trial checks whether the generator keeps up"
+            None => "the generator's own limit could not be measured, but each trial checks whether the generator keeps up"
                 .to_owned(),
         };
         Calibration {

@@ -37,7 +37,7 @@ pub fn of_stretch(stretch: &IntervalStats, threads: usize) -> Vec<String> {
     let stood = stats.output_blocked > all / 100;
     let stood = stood.then(|| {
         let stalled = Duration::from_nanos(stats.output_blocked);
-        format!("senders waited {stalled:.2?} for a slow reader of the results, above the limit of 1 % of the time")
+        format!("sending threads waited {stalled:.2?} for a slow reader of the results; the limit is 1 % of the time")
     });
     lagged(stats).into_iter().chain(stood).collect()
 }
@@ -61,7 +61,7 @@ fn lagged(stats: &LoadStats) -> Option<String> {
     let bound = bound(&stats.class(OutcomeClass::Good).response_time);
     (own > bound).then(|| {
         let [own, bound] = [own, bound].map(Duration::from_nanos);
-        format!("the generator's {name} send lag is {own:.2?}, above the limit of {bound:.2?}")
+        format!("the generator's {name} send lag is {own:.2?}; the limit is {bound:.2?}")
     })
 }
 
@@ -102,10 +102,11 @@ fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
     let unsent = outcome.unsent().saturating_sub(cut_off(outcome)) > scheduled / 100 && had_room;
     (was_late || unsent).then(|| {
         let [late, bound] = [late, bound].map(Duration::from_nanos);
-        let clock = format!("; the generator's median delay is {late:.2?}, above the limit of {bound:.2?}");
+        let clock =
+            format!("; the median delay of the sending threads is {late:.2?}, and its limit is {bound:.2?}");
         let clock = if was_late { clock } else { String::new() };
         let measured =
-            format!("{missed} of {scheduled} requests were not sent in time, above the limit of 1 %{clock}");
+            format!("{missed} of {scheduled} requests were not sent in time; the limit is 1 %{clock}");
         VerdictReason::new("not-sent", GeneratorVerdict::GeneratorLimited, measured)
     })
 }
@@ -115,7 +116,7 @@ fn output_blocked(outcome: &RunOutcome) -> Option<VerdictReason> {
     let all = outcome.scheduled_for.saturating_mul(outcome.threads as u64);
     (stalled > all / 100).then(|| {
         let measured = format!(
-            "senders waited {stalled} ns for a slow reader of the results, above the limit of 1 % of the run"
+            "sending threads waited {stalled} ns for a slow reader of the results; the limit is 1 % of the run"
         );
         VerdictReason::new("results", GeneratorVerdict::GeneratorLimited, measured)
     })
@@ -127,7 +128,7 @@ fn records_dropped(outcome: &RunOutcome) -> Option<VerdictReason> {
         VerdictReason::new(
             "results",
             GeneratorVerdict::Degraded,
-            format!("{lost} results were dropped because their reader was slow"),
+            format!("{lost} results were dropped because the reader of the results was slow"),
         )
     })
 }

@@ -207,7 +207,9 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
     assert!(hung.way.all_failed() && hung.way.failures.is_empty());
     let (cut, all) = (answer.stop_detail.as_ref().unwrap(), hung.way.requests);
     assert!(
-        cut.starts_with(&format!("\"hung\" left {all} of {all} requests without a response; \"here\" left ")),
+        cut.starts_with(&format!(
+            "\"hung\" gave no response to {all} of {all} requests; \"here\" gave no response to "
+        )),
         "{cut}"
     );
 }

@@ -455,7 +455,7 @@ fn an_objective_does_not_hold_where_nothing_was_answered() {
     let output = seawall(words, format!("GET http://{dead}/\n").as_bytes());
     assert!(matches!(output.status.code(), Some(3 | 4)), "{output:?}");
     if output.status.code() == Some(3) {
-        let said = "seawall: missed p99 < 20s: no figure: 100 of 100 requests had no good response\n";
+        let said = "seawall: missed p99 < 20s: not measurable: 100 of 100 requests had no good response\n";
         assert!(text(&output.stderr).ends_with(said), "{}", text(&output.stderr));
     }
     let slow = Server::start(|mut peer, _| {

@@ -248,11 +248,11 @@ fn a_run_is_not_continued_another_way_nor_with_other_requests() {
     for (words, part) in [
         (
             "--resume socket",
-            "the earlier run connected at ng/sock, this run would connect directly to the target",
+            "the earlier run connected at ng/sock, but this run would connect directly to the target",
         ),
         (
             "--resume socket --unix-socket elsewhere",
-            "connected at ng/sock, this run would connect at elsewhere",
+            "connected at ng/sock, but this run would connect at elsewhere",
         ),
         ("--resume socket --connect-to a:80:127.0.0.1:9", "this run would connect at 127.0.0.1:9"),
         ("--resume other --header X:y", "another set of requests (targets, --header"),

@@ -44,7 +44,7 @@ pub fn find(
     let cut = steps.run_client_search(ground, &mut search);
     let answer = build_report(plan, &search.report(), cut, room < asked);
     let how = format!(
-        "not measured; each trial checks whether the generator keeps up; this machine can run {room} clients"
+        "not measured, but each trial checks whether the generator keeps up; this machine can run {room} clients"
     );
     let generator = GeneratorCapacity { max_rate: None, method: how };
     FindReport { generator_capacity: generator, duration_seconds: steps.spent().as_secs_f64(), ..answer }
@@ -189,9 +189,9 @@ fn why(trial: &search::ClosedTrial) -> String {
     }
     let evidence = &trial.finding.evidence;
     let errors = told::describe_errors(evidence.errors, &trial.seen.details);
-    let late = format!("{} late", told::format_percent(evidence.late.value()));
+    let late = format!("{} late responses", told::format_percent(evidence.late.value()));
     match trial.trial_verdict {
-        _ if trial.finding.hangs => "most requests have no response".to_owned(),
+        _ if trial.finding.hangs => "most requests got no response".to_owned(),
         vote::TrialVerdict::Good => "sustained".to_owned(),
         _ if is_judged_late(trial) => format!("{errors}, {late}"),
         _ => errors,

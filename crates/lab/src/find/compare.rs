@@ -40,7 +40,7 @@ pub struct RunComparison {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunComparisonError {
     /// Something else was asked.
-    #[error("the runs differ in {0}: repeat one run with the settings of the other")]
+    #[error("the runs differ in {0}: repeat one run with the settings of the other run")]
     Config(&'static str),
     /// Numbers of clients.
     #[error(
@@ -51,7 +51,9 @@ pub enum RunComparisonError {
     #[error("one run found neither a breaking rate nor a rate that the target sustained up to --max-rate")]
     NotFound,
     /// A cliff that does not last is none.
-    #[error("one run used up a burst allowance, so its breaking rate is not a sustainable rate")]
+    #[error(
+        "one run used up the target's burst allowance, so this run's breaking rate is not a sustainable rate"
+    )]
     Depleted,
     /// A figure that is none.
     #[error(transparent)]

@@ -104,9 +104,12 @@ fn check(answer: &FindReport) -> Result<(), FindReportError> {
         "the lower bound of clients must not exceed the upper bound",
     )?;
     let is_alike = |trial: &ReportedTrial| trial.clients.is_some() == answer.closed_loop.is_some();
-    says(!answer.trials.iter().all(is_alike), "trials must be either all of rates or all of clients")?;
+    says(
+        !answer.trials.iter().all(is_alike),
+        "either every trial or no trial must have a number of clients",
+    )?;
     says(answer.trials.len() > TRIALS, "too many trials")?;
-    says(!answer.trials.iter().all(is_trial), "a trial needs a rate, times and counts in range")?;
+    says(!answer.trials.iter().all(is_trial), "the rate, a time or a count of a trial is out of range")?;
     says(
         !answer.budget_log.iter().all(|grant| {
             is_figure(grant.breaking_rate_seconds) && is_figure(grant.latency_breaking_rate_seconds)

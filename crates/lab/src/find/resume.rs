@@ -18,11 +18,11 @@ use super::told;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// Something else was asked.
-    #[error("the earlier run had another {0}: continue it with the same settings")]
+    #[error("the earlier run had a different {0}: continue it with the same settings")]
     ConfigDiffers(&'static str),
     /// Somebody else would answer.
     #[error(
-        "the earlier run connected {before}, this run would connect {now}: continue it with the same settings"
+        "the earlier run connected {before}, but this run would connect {now}: continue it with the same settings"
     )]
     Route {
         /// Where they went.
@@ -37,7 +37,7 @@ pub enum ResumeError {
     ClosedLoop,
     /// The search goes another way than it went.
     #[error(
-        "trial {0} differs from the trial that this version would run: use the unchanged file with the seawall version that wrote it"
+        "trial {0} of the file differs from the trial that this version would run: use the unchanged file with the seawall version that wrote it"
     )]
     Trial(usize),
     /// A time that is none.

@@ -186,7 +186,7 @@ fn what_no_run_has_written_is_refused() {
         ("\"version\":1", "\"version\":2", "version 2"),
         ("\"outcome\":\"found\"", "\"outcome\":\"lost\"", "unknown variant"),
         ("\"effort\":\"quick\"", "\"effort\":\"slow\"", "unknown effort"),
-        ("\"rate\":20.0", "\"rate\":-20.0", "a trial needs a rate"),
+        ("\"rate\":20.0", "\"rate\":-20.0", "the rate, a time or a count of a trial"),
         ("\"max_error_ratio\":0.001", "\"max_error_ratio\":7", "between 0 and 1"),
         ("\"trials\"", "\"more\":1,\"trials\"", "unknown field"),
         (
@@ -329,7 +329,7 @@ fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_co
     let text = refused(RequestFingerprint { via: None, ..sent.clone() });
     assert!(
         text.starts_with(
-            "the earlier run connected at ng/sock, this run would connect directly to the target"
+            "the earlier run connected at ng/sock, but this run would connect directly to the target"
         ),
         "{text}"
     );
@@ -406,7 +406,7 @@ fn blamed(class: Cause) -> report::DiagnosisReport {
 fn of_an_inquiry_that_ran_out_of_time_the_experiment_is_named() {
     let mut answer = searched();
     told::add_not_run(&mut answer, Some("churn"));
-    assert_eq!(answer.not_run, ["the experiment \"churn\" and the later ones"]);
+    assert_eq!(answer.not_run, ["the experiment \"churn\" and all later experiments"]);
 }
 
 #[test]
@@ -662,7 +662,7 @@ fn a_run_of_clients_is_the_same_after_it_was_written_and_is_no_run_of_rates() {
     let text = answer.to_json().unwrap();
     assert!(read::parse(text.as_bytes()).unwrap() == answer);
     for (from, to, why) in [
-        ("\"clients\":1,", "", "trials must be either all of rates or all of clients"),
+        ("\"clients\":1,", "", "either every trial or no trial must have a number of clients"),
         (
             "\"service_time_seconds\":0",
             "\"service_time_seconds\":-1",
@@ -870,12 +870,14 @@ fn a_bracket_that_its_own_trials_contradict_is_not_found() {
     low.verdict = TrialVerdict::Bad;
     let (outcome, reason) = stated(&contradicted);
     assert_eq!(outcome, FindOutcome::Undecided);
-    assert!(reason.is_some_and(|reason| reason.contains("/s was bad, below the interval")));
+    assert!(reason.is_some_and(|reason| {
+        reason.contains("/s was bad, although this rate is below the limit's interval")
+    }));
     let mut beyond = report;
     beyond.cliff.bracket.as_mut().unwrap().upper *= 10.0;
     let (outcome, reason) = stated(&beyond);
     assert_eq!(outcome, FindOutcome::Undecided);
-    assert!(reason.is_some_and(|reason| reason.contains("but the highest offered rate was")));
+    assert!(reason.is_some_and(|reason| reason.contains("but the highest rate of a trial was")));
 }
 
 /// A search that had all of its time ended after 82 of 240 s with "cut short by the budget".

@@ -97,13 +97,13 @@ const TRIALS: &str = "further trials of the search";
 
 /// Adds the experiment that an inquiry had no time left for.
 pub(super) fn add_not_run(answer: &mut FindReport, experiment: Option<&str>) {
-    let first = experiment.map(|name| format!("the experiment \"{name}\" and the later ones"));
+    let first = experiment.map(|name| format!("the experiment \"{name}\" and all later experiments"));
     answer.not_run.push(first.unwrap_or_else(|| "all experiments that look for the cause".to_owned()));
 }
 
 /// Why a run without a limit is undecided if no trial contradicts another one.
 const NO_AGREEMENT: &str =
-    "the trials do not show between which tested rates the limit lies; --thorough runs longer trials";
+    "the trials do not show which two tested rates enclose the limit; --thorough runs longer trials";
 
 /// A bracket may end above the highest offered rate by this factor: its margins widen it.
 const BEYOND_OFFERED: f64 = 1.1;
@@ -123,14 +123,14 @@ fn contradiction(report: &SearchReport) -> Option<String> {
         .reduce(f64::min);
     if let Some(below) = below {
         return Some(format!(
-            "a trial at {below:.3}/s was bad, below the interval of {:.3} to {:.3}/s: run find again",
+            "a trial at {below:.3}/s was bad, although this rate is below the limit's interval of {:.3} to {:.3}/s: run find again",
             bracket.lower, bracket.upper
         ));
     }
     let offered = valid().map(|trial| trial.spec.rate).reduce(f64::max)?;
     (bracket.upper > BEYOND_OFFERED * offered).then(|| {
         format!(
-            "the interval ends at {:.3}/s, but the highest offered rate was {offered:.3}/s",
+            "the limit's interval ends at {:.3}/s, but the highest rate of a trial was {offered:.3}/s",
             bracket.upper
         )
     })
@@ -299,7 +299,7 @@ fn why(trial: &report::RateTrial) -> String {
     }
     let evidence = &trial.evidence;
     let errors = describe_errors(evidence.errors, &trial.seen.details);
-    let flight = format!("in flight {:.0} to {:.0}", evidence.from, evidence.to);
+    let flight = format!("requests in flight went from {:.0} to {:.0}", evidence.from, evidence.to);
     match (trial.verdict, trial.failure_mode) {
         (vote::TrialVerdict::Bad, Some(vote::FailureMode::Rejecting)) => errors,
         (vote::TrialVerdict::Bad, Some(vote::FailureMode::BoundedQueue)) => format!("{errors}, {flight}"),
@@ -313,7 +313,7 @@ fn why(trial: &report::RateTrial) -> String {
 /// How many failed, and how.
 pub(super) fn describe_errors(share: Proportion, beside: &TrialDetails) -> String {
     let of = match &beside.failing {
-        Some((way, part)) if *part < MOSTLY => format!(" ({} of them: {way})", format_percent(*part)),
+        Some((way, part)) if *part < MOSTLY => format!(" ({} of the errors: {way})", format_percent(*part)),
         Some((way, _)) => format!(" ({way})"),
         None => String::new(),
     };
@@ -426,7 +426,7 @@ fn suspect_targets(answer: &mut FindReport) {
         answer.cause.iter_mut().chain(&mut answer.other_causes).filter(|cause| cause.name == uneven);
     for cause in uneven_ones {
         let seen = format!(
-            "{targets} targets were given and their limits may differ: search each target alone first"
+            "{targets} targets were given, and their limits can differ: search each target alone first"
         );
         let by = "the target list".to_owned();
         cause.evidence.insert(

@@ -325,8 +325,10 @@ fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
             continue;
         };
         if cause.name != *winner {
-            let as_well =
-                evidence(format!("what clients observed fits this cause as well as {}", cause.name), 1.0);
+            let as_well = evidence(
+                format!("the observations of the clients fit this cause and {} equally well", cause.name),
+                1.0,
+            );
             cause.name.clone_from(winner);
             (cause.evidence, cause.estimates) = (vec![as_well], Vec::new());
         }
@@ -479,7 +481,9 @@ mod tests {
         let bad = answer.trials.iter().filter(|trial| trial.verdict == answer::ReportedVerdict::Bad).count();
         let windows = &answer.server_metrics;
         assert!(!windows.is_empty() && windows.len() <= bad + 2, "{} of {bad}", windows.len());
-        let says = |window: &ServerSideWindow| window.facts.iter().any(|said| said.text == "used 1.00 cores");
+        let says = |window: &ServerSideWindow| {
+            window.facts.iter().any(|said| said.text == "the control group used 1.00 cores")
+        };
         assert!(windows.iter().all(says), "{windows:?}");
         assert!(
             windows
@@ -544,7 +548,10 @@ mod tests {
             (windows[0].facts[0].text, windows[0].facts[0].is_unchanged) = (text.to_owned(), is_unchanged);
             server_evidence(&windows).iter().all(|word| word.only_excludes)
         };
-        assert!(only_excludes("any sentence", true) && !only_excludes("did not rise: a_total", false));
+        assert!(
+            only_excludes("any sentence", true)
+                && !only_excludes("counters that did not rise: a_total", false)
+        );
     }
 
     fn weighed(class: &str, ratios: &[f64]) -> FindReport {

@@ -555,12 +555,16 @@ fn in_words(cut: &IsolateStopReason, ways: &[&VariantStats]) -> String {
             (Some(way), Some(reference)) if way.leaves_more_than(reference) => {
                 let said = |way: &VariantStats| format!("{} of {} requests", way.no_response, way.requests);
                 let (name, other) = (&way.name, &reference.name);
-                format!("{name:?} left {} without a response; {other:?} left {}", said(way), said(reference))
+                format!(
+                    "{name:?} gave no response to {}; {other:?} gave no response to {}",
+                    said(way),
+                    said(reference)
+                )
             }
             (way, _) => {
                 let name = way.map_or("?", |way| way.name.as_str());
                 format!(
-                    "as many requests as are sent in two seconds have no response, most of them requests of {name:?}: --rate is above its limit; lower --rate"
+                    "too many requests have no response (as many as are sent in two seconds), and most of these are requests of {name:?}: lower --rate, because it is above the limit of {name:?}"
                 )
             }
         },

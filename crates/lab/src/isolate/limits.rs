@@ -34,8 +34,7 @@ const REST: Duration = Duration::from_secs(3);
 
 /// Reasons why a variant was not searched.
 const NO_TIME: &str = "the budget left no time for this search";
-const NO_ROOM: &str =
-    "three other variants differ more; --capacity searches the reference and at most three variants";
+const NO_ROOM: &str = "three other variants differ more from the reference, and --capacity searches at most three variants besides the reference";
 
 /// The shortest budget. A third of it is enough for the first look of an experiment, and the rest for two searches.
 pub const MIN_BUDGET: Duration = Duration::from_secs(75);
@@ -267,7 +266,7 @@ impl CapacityReport {
 fn wanted(answer: &IsolateReport, all: bool) -> Result<Vec<usize>, &'static str> {
     match answer.outcome {
         IsolateOutcome::Interrupted => return Err("the experiment was stopped on request"),
-        IsolateOutcome::Failed => return Err("the experiment could not send"),
+        IsolateOutcome::Failed => return Err("the experiment could not send requests"),
         _ => {}
     }
     let matters = |way: usize, variant: &VariantResult| {
@@ -283,7 +282,7 @@ fn wanted(answer: &IsolateReport, all: bool) -> Result<Vec<usize>, &'static str>
         order.then_with(|| size(other).total_cmp(&size(variant)))
     });
     if ways.is_empty() && answer.overloaded_variant != Some(0) {
-        return Err("no variant is known to differ from the reference");
+        return Err("the experiment found no variant that differs from the reference");
     }
     Ok(ways.into_iter().map(|(way, _)| way).collect())
 }

@@ -158,7 +158,7 @@ pub fn isolate(
     // What this machine came late to send waits at the target for no fault of the target's.
     if answer.outcome == IsolateOutcome::Overloaded && is_own {
         let detail =
-            "as many requests as are due in two seconds were in flight, because this generator had sent them late".to_owned();
+            "too many requests were in flight (as many as are due in two seconds), because this generator sent requests late".to_owned();
         return IsolateReport {
             outcome: IsolateOutcome::GeneratorLimited,
             stop_reason: Some(ReportedStopReason::GeneratorLimited),

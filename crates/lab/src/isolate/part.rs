@@ -85,7 +85,9 @@ impl LocalVariantRunner {
                 Some(Some(session)) => self.run_load(session, &sending, self.cells(segment, 1), |_| member),
                 _ => Err(SessionError::Impossible("the variant is not part of the segment".into())),
             },
-            _ => Err(SessionError::Impossible("the order does not fit the segment's design".into())),
+            _ => Err(SessionError::Impossible(
+                "the coordinator's command does not fit the segment's design".into(),
+            )),
         };
         let loaded = loaded.map_err(|error| error.to_string())?;
         let shares = |cell: &Vec<CellSamples>| {

@@ -43,7 +43,9 @@ impl<F: HostFiles> QuotaWatch<F> {
 }
 
 fn said(stopped: Duration, (throttled, periods): (u64, u64), cores: f64) -> String {
-    format!("the CPU quota of {cores} cores stopped it for {stopped:.1?} in {throttled} of {periods} periods")
+    format!(
+        "the CPU quota of {cores} cores stopped the generator for {stopped:.1?} in {throttled} of {periods} periods"
+    )
 }
 
 #[cfg(test)]
@@ -70,7 +72,7 @@ mod tests {
         let mut quota = QuotaWatch::watch(&texts, 7);
         assert_eq!((quota.cores(), quota.describe_throttling()), (Some(0.5), None));
         texts.set(STAT, "nr_periods 20\nnr_throttled 5\nthrottled_usec 65000\n");
-        let said = "the CPU quota of 0.5 cores stopped it for 60.0ms in 3 of 10 periods";
+        let said = "the CPU quota of 0.5 cores stopped the generator for 60.0ms in 3 of 10 periods";
         assert_eq!(quota.describe_throttling().as_deref(), Some(said));
         assert_eq!(quota.describe_throttling(), None);
     }

@@ -146,9 +146,9 @@ impl Serialize for ExperimentPartResult {
         let told = &self.0;
         let hits = pack(&told.requests.iter().map(HitRow::from).collect::<Vec<_>>());
         let hits = hits.filter(|hits| hits.len() <= MOST_OF_HITS);
-        let too_many = hits
-            .is_none()
-            .then(|| format!("too many requests for the report of a pod: {}", told.requests.len()));
+        let too_many = hits.is_none().then(|| {
+            format!("the requests of this pod are too many for its report: {}", told.requests.len())
+        });
         TriedLine {
             hits: hits.unwrap_or_default(),
             connections: told.connections,
@@ -351,7 +351,7 @@ mod tests {
         }))
         .0;
         assert_eq!(told.requests.len(), 0);
-        assert!(told.invalid.is_some_and(|why| why.ends_with("for the report of a pod: 60000")));
+        assert!(told.invalid.is_some_and(|why| why.ends_with("too many for its report: 60000")));
     }
 
     #[test]

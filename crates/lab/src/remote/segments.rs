@@ -149,8 +149,9 @@ impl SentSegmentPart {
     fn said(&self) -> impl Iterator<Item = String> {
         let limited = self.cells.iter().filter(|cell| is_limited(cell)).count();
         let is_often = self.limits.is_empty() && limited as f64 > OFTEN * self.cells.len() as f64;
-        let told = is_often
-            .then(|| format!("sent its requests late in {limited} of {} time buckets", self.cells.len()));
+        let told = is_often.then(|| {
+            format!("the generator sent its requests late in {limited} of {} time buckets", self.cells.len())
+        });
         self.limits.iter().cloned().chain(told)
     }
 }

@@ -108,7 +108,7 @@ impl BurstTally {
         (is_most && (is_much || fails)).then(|| {
             let errors = beside.errors + apart.errors;
             format!(
-                "{} of {errors} errors among {all} requests came during or right after a burst that this machine sent late",
+                "{} of the {errors} errors among {all} requests came during or right after a burst of requests that this machine sent late",
                 beside.errors
             )
         })

@@ -85,7 +85,7 @@ pub(super) fn port_shortage(
         let range = range.map_or_else(String::new, |range| {
             let lasting = range.len() as f64 / TIME_WAIT;
             let (first, last) = range.into_inner();
-            format!(" (ephemeral range {first}-{last} to one destination lasts for {lasting:.0} new connections/s)")
+            format!(" (the ephemeral ports {first}-{last} suffice for {lasting:.0} new connections/s to one destination)")
         });
         format!("{no_port} requests found no free local port{range}")
     })
@@ -151,7 +151,9 @@ mod tests {
     fn a_trial_without_ports_says_so_with_how_many_there_are() {
         let said = port_shortage(40, 100, false, Some(20_000..=20_599)).unwrap();
         assert!(
-            said.starts_with("40 requests found no free local port (ephemeral range 20000-20599 to"),
+            said.starts_with(
+                "40 requests found no free local port (the ephemeral ports 20000-20599 suffice for"
+            ),
             "{said}"
         );
         assert!(said.contains("lasts for 10 new"), "{said}");

@@ -118,7 +118,9 @@ impl SessionConfig {
 
     fn reframe(&mut self, variation: &Variation) -> Result<(), SessionError> {
         if variation.head && self.requests().iter().any(|request| request.method() != "GET") {
-            return Err(SessionError::Impossible("HEAD needs GET targets only".into()));
+            return Err(SessionError::Impossible(
+                "the HEAD experiment needs targets that all use GET".into(),
+            ));
         }
         if let Some(keep_alive) = variation.keep_alive {
             (self.travel.keep_alive, self.style.close) = (keep_alive, !keep_alive);
@@ -135,19 +137,21 @@ impl SessionConfig {
         let addresses = self.addresses()?;
         let on_loopback = |address: &SocketAddr| matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
         if addresses.is_empty() || !addresses.iter().all(on_loopback) {
-            let why = "only a target on this machine's IPv4 loopback has a known second source address";
+            let why = "a second source address is known only for targets on this machine's IPv4 loopback";
             return Err(SessionError::Impossible(why.into()));
         }
         let used = |ip: &IpAddr| self.travel.sources.contains(ip);
         let mut others = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
         let other = others.find(|ip| !used(ip));
-        other.ok_or_else(|| SessionError::Impossible("all loopback addresses are in use".into()))
+        other.ok_or_else(|| {
+            SessionError::Impossible("all loopback addresses are already in use as source addresses".into())
+        })
     }
 
     /// Connects each name to the addresses that it has now.
     fn name_addresses(&mut self) -> Result<(), SessionError> {
         if !self.has_host_name() {
-            return Err(SessionError::Impossible("the target is an address, not a name".into()));
+            return Err(SessionError::Impossible("the target is an IP address, not a name".into()));
         }
         let named: Vec<_> = self.origins().into_iter().filter(|origin| is_name(origin)).cloned().collect();
         for origin in named {

@@ -86,10 +86,10 @@ pub enum MetricKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpositionError {
     /// More than [`MOST_BYTES`].
-    #[error("larger than {} MiB", MOST_BYTES >> 20)]
+    #[error("the page is larger than {} MiB", MOST_BYTES >> 20)]
     TooLarge,
     /// More than [`MOST_SAMPLES`].
-    #[error("more than {MOST_SAMPLES} samples")]
+    #[error("the page has more than {MOST_SAMPLES} samples")]
     TooMany,
     /// No UTF-8.
     #[error("the page is not UTF-8")]
@@ -219,7 +219,9 @@ impl Reader {
         let mut words = comment.split(BLANKS).filter(|word| !word.is_empty());
         match words.next() {
             Some("TYPE") => {}
-            Some("EOF") if self.format == ExpositionFormat::OpenMetrics => return Err("lines after # EOF"),
+            Some("EOF") if self.format == ExpositionFormat::OpenMetrics => {
+                return Err("lines follow the line # EOF");
+            }
             _ => return Ok(()),
         }
         let (Some(name), Some(word), None) = (words.next(), words.next(), words.next()) else {
@@ -227,7 +229,11 @@ impl Reader {
         };
         let stated = Type::of(word).ok_or("unknown metric type")?;
         let known = self.types.insert(checked_name(name)?.to_owned(), stated);
-        if known.is_some_and(|known| known != stated) { Err("the metric has two types") } else { Ok(()) }
+        if known.is_some_and(|known| known != stated) {
+            Err("the page gives the metric two types")
+        } else {
+            Ok(())
+        }
     }
 
     fn sample(&mut self, line: &str) -> Result<(), &'static str> {
@@ -346,7 +352,7 @@ fn unquoted(text: &str) -> Result<(String, &str), &'static str> {
             '\\' => value.push(match letters.next() {
                 Some((_, 'n')) => '\n',
                 Some((_, letter @ ('\\' | '"'))) => letter,
-                _ => return Err("a backslash must precede a backslash, a quote or n"),
+                _ => return Err("only a backslash, a quote or n can follow a backslash"),
             }),
             letter => value.push(letter),
         }
@@ -434,7 +440,7 @@ mod tests {
             MetricsPage::parse(b"a 1\n# EOF\nb 2\n# EOF\n", ExpositionFormat::OpenMetrics)
                 .unwrap_err()
                 .to_string(),
-            "line 2: lines after # EOF"
+            "line 2: lines follow the line # EOF"
         );
     }
 
@@ -479,7 +485,7 @@ mod tests {
             ("a{b} 1\n", "the label has no value"),
             ("a{b=c} 1\n", "the label value has no quotes"),
             ("a{b=\"c} 1\n", "the label value has no closing quote"),
-            ("a{b=\"\\t\"} 1\n", "a backslash must precede a backslash, a quote or n"),
+            ("a{b=\"\\t\"} 1\n", "only a backslash, a quote or n can follow a backslash"),
             ("a{b=\"1\" c=\"2\"} 1\n", "expected a comma between labels"),
             ("a{b=\"1\",b=\"2\"} 1\n", "the label occurs twice"),
             ("a{b:c=\"1\"} 1\n", "the label name has invalid characters"),
@@ -490,7 +496,10 @@ mod tests {
         }
         let second = |text| prometheus(text).unwrap_err().to_string();
         assert_eq!(second("a 1\na 2\n"), "line 2: the sample occurs twice");
-        assert_eq!(second("# TYPE a gauge\n# TYPE a counter\n"), "line 2: the metric has two types");
+        assert_eq!(
+            second("# TYPE a gauge\n# TYPE a counter\n"),
+            "line 2: the page gives the metric two types"
+        );
     }
 
     #[test]

@@ -27,7 +27,9 @@ pub struct MetricsEndpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsEndpointError {
     /// Not `http://`.
-    #[error("{0}: expected an http:// URL; forward the port if the metrics are served over TLS")]
+    #[error(
+        "{0}: expected an http:// URL; if the server offers its metrics only over TLS, use a local proxy that ends TLS"
+    )]
     Scheme(String),
     /// No host, a user's name, or a target that cannot be sent.
     #[error("{0} is not a URL: expected one such as http://127.0.0.1:9901/stats/prometheus")]
@@ -104,7 +106,7 @@ fn format(answer: &FetchResponse) -> Result<ExpositionFormat, MetricsFetchError>
     let coding = answer.header("content-encoding");
     if !coding.is_empty() && !coding.eq_ignore_ascii_case("identity") {
         return Err(MetricsFetchError::Http(
-            "it is compressed, although no compression was requested".to_owned(),
+            "the body is compressed, although no compression was requested".to_owned(),
         ));
     }
     Ok(ExpositionFormat::of(answer.header("content-type").as_bytes()))
@@ -217,7 +219,7 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n",
-                "the response is invalid: it is compressed, although no compression was requested",
+                "the response is invalid: the body is compressed, although no compression was requested",
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",

@@ -31,7 +31,7 @@ pub struct WindowObservation {
 /// One thing that was seen.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
-    /// In words, with its figures: "throttled in 28 of 30 periods".
+    /// In words, with its figures: "the quota of 0.10 cores throttled the control group in 28 of 30 periods".
     pub text: String,
     /// Causes, and how much likelier this is under each; empty where it is only worth knowing.
     pub speaks_for: Vec<(CauseClass, f64)>,
@@ -133,7 +133,7 @@ fn span<A, B>(begin: &Timestamped<A>, end: &Timestamped<B>) -> Result<f64, &'sta
             Err("the time between the two reads is too short")
         }
         () if (first + last) / 2.0 > MOST_BLUR * span => {
-            Err("the reads took too long for the short time between them")
+            Err("each read took too long compared with the time between the two reads")
         }
         () => Ok(span),
     }
@@ -182,7 +182,7 @@ mod tests {
             "metrics: the time between the two reads is too short"
         );
         let blurred = untested(&look(0, 900, page), &look(1500, 2500, later));
-        assert_eq!(blurred, "metrics: the reads took too long for the short time between them");
+        assert_eq!(blurred, "metrics: each read took too long compared with the time between the two reads");
         let same = look(0, 10, page);
         assert_eq!(untested(&same, &same), "metrics: the time between the two reads is too short");
     }

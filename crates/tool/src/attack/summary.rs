@@ -128,7 +128,7 @@ fn notes(out: &mut String, summary: &Summary) {
         ),
         (summary.redirects, "redirects followed"),
         (summary.length_mismatch, "responses differ in length from the first response of their target"),
-        (summary.records_dropped, "results were dropped because their reader was slow"),
+        (summary.records_dropped, "results were dropped because the reader of the results was slow"),
     ];
     for (count, what) in facts.into_iter().filter(|(count, _)| *count > 0) {
         let _ = writeln!(out, "Note: {count} {what}");
@@ -153,7 +153,7 @@ pub(crate) fn warnings(judgement: &Judgement, summary: &Summary) -> String {
     if summary.records_dropped > 0 {
         let _ = writeln!(
             out,
-            "seawall: {} results were dropped because their reader was slow",
+            "seawall: {} results were dropped because the reader of the results was slow",
             summary.records_dropped
         );
     }

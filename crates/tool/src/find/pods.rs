@@ -368,7 +368,7 @@ impl TargetDriver for FindPodGroup {
                 "{pods} pods (at most {}); the slowest pod sends {rate:.0} requests/s: {}",
                 self.max_pods, first.how
             ),
-            _ => "the pods' own limit could not be measured; each trial checks whether the pods keep up"
+            _ => "the pods' own limit could not be measured, but each trial checks whether the pods keep up"
                 .to_owned(),
         };
         Calibration { max_rate: self.capacity(self.max_pods.max(pods)), explanation: how, took, interrupted }

@@ -371,7 +371,7 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
     };
     let text = of(undecided("any sentence", true));
     assert!(text.contains("unknown: --max-rate is too low for the experiments on rate-limiter"), "{text}");
-    let text = of(undecided("not tried: --max-rate is too low for row of bursts", false));
+    let text = of(undecided("not tried: --max-rate is too low for these experiments: row of bursts", false));
     assert!(text.contains("unknown: the observations fit no known cause"), "{text}");
     let mut sure = found();
     sure.cause.iter_mut().for_each(|cause| cause.score = 0.9999);
@@ -384,7 +384,7 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
 fn counters_that_did_not_rise_are_listed_once_last_and_by_whole_names() {
     let mut answer = found();
     let names: Vec<_> = (0..30).map(|at| format!("envoy_cluster_upstream_counter_{at}")).collect();
-    let silent = format!("did not rise: {}", names.join(", "));
+    let silent = format!("counters that did not rise: {}", names.join(", "));
     let classes = ["connection-cap", "rate-limiter", "concurrency-cap"];
     let said = |class: &&str| ServerSideFact {
         text: silent.clone(),
@@ -419,7 +419,7 @@ fn what_was_held_too_briefly_to_be_told_is_not_called_untested() {
 
 #[test]
 fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
-    let left_out = vec!["the experiment \"churn\" and the later ones".to_owned()];
+    let left_out = vec!["the experiment \"churn\" and all later experiments".to_owned()];
     let answer = FindReport { stop_reason: Some(FindStopReason::Budget), not_run: left_out, ..found() };
     let text = shown(&answer);
     assert!(text.contains("left out     the experiment \"churn\"") && !text.contains("cut short"), "{text}");
@@ -430,7 +430,9 @@ fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
 
 #[test]
 fn a_run_whose_trials_do_not_agree_is_undecided_and_says_why() {
-    let reason = Some("a trial at 13/s was bad, below the interval of 23 to 152/s".to_owned());
+    let reason = Some(
+        "a trial at 13/s was bad, although this rate is below the limit's interval of 23 to 152/s".to_owned(),
+    );
     let answer = FindReport { outcome: FindOutcome::Undecided, undecided_reason: reason, ..found() };
     let text = shown(&answer);
     assert!(text.starts_with("UNDECIDED: ") && !text.contains("FOUND") && !text.contains("budget"), "{text}");

@@ -272,7 +272,7 @@ fn each_end_has_a_code_of_its_own() {
     );
     let overloaded = cut(IsolateStopReason::Overloaded(1));
     assert_eq!(code(&overloaded, None, false), exit::UNDECIDED);
-    assert!(screen::text(&overloaded).contains("most of them requests of \"b\""));
+    assert!(screen::text(&overloaded).contains("most of these are requests of \"b\""));
     // What the one answers at the rate and the other does not is no matter of the rate, and the other does not get through a gate.
     let mut hangs = overloaded;
     hangs.variants[0].way.no_response = hangs.variants[0].way.requests;
@@ -383,7 +383,10 @@ fn what_was_not_searched_is_named_with_the_reason_and_without_find_nothing_is_sa
     assert!(serde_json::to_value(&answer).unwrap().get("capacity").is_none());
     let nothing = searched_too(answer, &[], false);
     let text = screen::text(&nothing);
-    assert!(text.contains("not searched: no variant is known to differ from the reference"), "{text}");
+    assert!(
+        text.contains("not searched: the experiment found no variant that differs from the reference"),
+        "{text}"
+    );
     assert!(page::render(&nothing).contains("Not searched: no variant is known to differ"));
     let ways = [("a", -0.3, 0.0), ("b", -0.25, 0.0), ("c", -0.2, 0.0), ("d", -0.15, 0.0)];
     let four = searched_too(experiment(QUIET, 1000.0, &ways, None), &[], false);

@@ -62,19 +62,24 @@ impl GroupDiff<'_> {
             let none = matches!(self.end.quota, Ok(CpuQuota::Unlimited));
             // Those around it may still have one.
             return none.then(|| {
-                Fact::new("no CPU quota of its own".to_owned(), &[(CauseClass::CfsThrottling, 0.3)])
+                Fact::new(
+                    "the control group has no CPU quota of its own".to_owned(),
+                    &[(CauseClass::CfsThrottling, 0.3)],
+                )
             });
         };
         let (periods, throttled, stopped) = self.stops()?;
         let Some(share) = self.share() else {
-            let says = format!("almost idle: ran in only {periods} periods (quota of {cores:.2} cores)");
+            let says = format!(
+                "the control group was almost idle: it ran in only {periods} periods of its quota of {cores:.2} cores"
+            );
             return Some(Fact::new(
                 says,
                 &[(CauseClass::CfsThrottling, 0.1), (CauseClass::CpuSaturation, 0.1)],
             ));
         };
         let says = format!(
-            "throttled in {throttled} of {periods} periods by a quota of {cores:.2} cores ({stopped:.1} s summed over CPUs)"
+            "the quota of {cores:.2} cores throttled the control group in {throttled} of {periods} periods ({stopped:.1} s summed over CPUs)"
         );
         // With a quota that is used up in most periods the quota is what there is of CPU.
         let speaks_for: &[(CauseClass, f64)] = match share {
@@ -91,7 +96,7 @@ impl GroupDiff<'_> {
         let (begin, end) = both(&self.begin.cpu, &self.end.cpu)?;
         let used = end.checked_sub(*begin)?.as_secs_f64() / self.span;
         if let Some(quota) = self.quota() {
-            let says = format!("used {used:.2} of its {quota:.2} cores");
+            let says = format!("the control group used {used:.2} of its {quota:.2} cores");
             let idle = used < quota / 2.0;
             return Some(Fact::new(
                 says,
@@ -102,7 +107,7 @@ impl GroupDiff<'_> {
                 },
             ));
         }
-        Some(Fact::new(format!("used {used:.2} cores"), busy(used)))
+        Some(Fact::new(format!("the control group used {used:.2} cores"), busy(used)))
     }
 
     /// Waits of tasks that were stopped by the quota are in the kernel's count, too, so it says nothing of them.
@@ -118,7 +123,7 @@ impl GroupDiff<'_> {
             _ => return None,
         };
         Some(Fact::new(
-            format!("a task of the group waited for a CPU during {:.0} % of the time", 100.0 * share),
+            format!("a task of the control group waited for a CPU during {:.0} % of the time", 100.0 * share),
             speaks_for,
         ))
     }
@@ -127,7 +132,7 @@ impl GroupDiff<'_> {
         let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
         let times = end.limit_hits.checked_sub(begin.limit_hits).filter(|times| *times > 0)?;
         let says = format!(
-            "the group reached its memory limit {times} times and waited while the kernel reclaimed pages"
+            "the control group reached its memory limit {times} times and waited while the kernel reclaimed pages"
         );
         Some(Fact::new(says, &[(CauseClass::Pauses, 3.0)]))
     }
@@ -135,7 +140,10 @@ impl GroupDiff<'_> {
     fn killed(&self) -> Option<Fact> {
         let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
         let times = end.oom_kills?.checked_sub(begin.oom_kills?).filter(|times| *times > 0)?;
-        Some(Fact::new(format!("the memory limit killed {times} processes of the group"), &[]))
+        Some(Fact::new(
+            format!("the kernel killed {times} processes of the control group because of its memory limit"),
+            &[],
+        ))
     }
 
     fn memory(&self) -> Option<Fact> {
@@ -144,7 +152,12 @@ impl GroupDiff<'_> {
         let near = memory as f64 >= 0.9 * limit as f64;
         near.then(|| {
             let (memory, limit) = (mebibytes(memory), mebibytes(limit));
-            Fact::new(format!("holds {memory:.1} of {limit:.1} MiB (file pages included)"), &[])
+            Fact::new(
+                format!(
+                    "the control group holds {memory:.1} of {limit:.1} MiB of memory (file pages included)"
+                ),
+                &[],
+            )
         })
     }
 
@@ -152,7 +165,7 @@ impl GroupDiff<'_> {
         let (processes, limit) =
             (*self.end.processes.as_ref().ok()?, (*self.end.processes_limit.as_ref().ok()?)?);
         (processes >= limit).then(|| {
-            let says = format!("the group has {processes} processes and threads, which is its limit");
+            let says = format!("the control group has {processes} processes and threads, which is its limit");
             Fact::new(says, &[(CauseClass::ConcurrencyCap, 5.0), (CauseClass::PoolSaturation, 5.0)])
         })
     }
@@ -229,9 +242,9 @@ mod tests {
     #[test]
     fn a_quota_that_is_used_up_in_nearly_every_period_is_throttling() {
         let facts = quota(30, 28, 0.3);
-        let says = "throttled in 28 of 30 periods by a quota of 0.10 cores (28.0 s summed over CPUs)";
+        let says = "the quota of 0.10 cores throttled the control group in 28 of 30 periods (28.0 s summed over CPUs)";
         assert_eq!(facts[0].text, says);
-        assert_eq!(facts[1].text, "used 0.10 of its 0.10 cores");
+        assert_eq!(facts[1].text, "the control group used 0.10 of its 0.10 cores");
         assert!(ratio(&facts, CauseClass::CfsThrottling) >= 30.0);
         assert!(ratio(&facts, CauseClass::CpuSaturation) < 1.0);
     }
@@ -258,7 +271,7 @@ mod tests {
         let facts = used(0.99);
         assert_eq!(
             facts.iter().map(|fact| &*fact.text).collect::<Vec<_>>(),
-            ["no CPU quota of its own", "used 0.99 cores"]
+            ["the control group has no CPU quota of its own", "the control group used 0.99 cores"]
         );
         assert_eq!(ratio(&facts, CauseClass::CpuSaturation), 8.0);
         assert_eq!(ratio(&used(1.98), CauseClass::CpuSaturation), 4.0);
@@ -285,7 +298,7 @@ mod tests {
                 ..at(0, 2.4)
             },
         );
-        assert_eq!(busy[1].text, "a task of the group waited for a CPU during 80 % of the time");
+        assert_eq!(busy[1].text, "a task of the control group waited for a CPU during 80 % of the time");
         let stopped = told(&at(0, 0.0), &at(28, 2.4));
         assert!(!stopped.iter().any(|fact| fact.text.contains("waited")), "{stopped:?}");
     }
@@ -303,9 +316,9 @@ mod tests {
         let facts = told(&at(1, 0), &at(41, 1));
         let says: Vec<_> = facts.iter().map(|fact| &*fact.text).collect();
         let expected = [
-            "the group reached its memory limit 40 times and waited while the kernel reclaimed pages",
-            "the memory limit killed 1 processes of the group",
-            "holds 25.0 of 25.0 MiB (file pages included)",
+            "the control group reached its memory limit 40 times and waited while the kernel reclaimed pages",
+            "the kernel killed 1 processes of the control group because of its memory limit",
+            "the control group holds 25.0 of 25.0 MiB of memory (file pages included)",
             "the group has 10 processes and threads, which is its limit",
         ];
         assert_eq!(says, expected);

@@ -54,7 +54,7 @@ impl PageDiff<'_> {
             sample.kind == MetricKind::Counter && begin.is_some_and(|begin| begin.value > sample.value)
         };
         (started || self.end.samples().any(fell)).then(|| {
-            let says = "the counters restarted: the server was restarted or another server answered; its metrics are ignored";
+            let says = "the counters started again, because the server was restarted or another server answered; these metrics are ignored";
             Fact::new(says.to_owned(), &[])
         })
     }
@@ -116,7 +116,10 @@ impl PageDiff<'_> {
         let names: Vec<&str> = silent.map(|((name, _), _)| *name).collect();
         (!names.is_empty()).then(|| {
             let against: Vec<_> = classes.iter().map(|class| (*class, SILENCE_RATIO)).collect();
-            Fact { is_unchanged: true, ..Fact::new(format!("did not rise: {}", names.join(", ")), &against) }
+            Fact {
+                is_unchanged: true,
+                ..Fact::new(format!("counters that did not rise: {}", names.join(", ")), &against)
+            }
         })
     }
 
@@ -161,7 +164,7 @@ impl PageDiff<'_> {
         let (open, most) = (self.end.sum("process_open_fds")?, self.end.sum("process_max_fds")?);
         (most > 0.0 && open >= 0.98 * most).then(|| {
             Fact::new(
-                format!("the process has {open:.0} of {most:.0} files open"),
+                format!("the process has {open:.0} open files; its limit is {most:.0}"),
                 &[(CauseClass::ConnectionCap, 20.0)],
             )
         })
@@ -177,7 +180,10 @@ impl PageDiff<'_> {
             _ => &[],
         };
         Some(Fact::new(
-            format!("paused for garbage collection during {:.1} % of the time ({name})", 100.0 * share),
+            format!(
+                "the process paused for garbage collection during {:.1} % of the time ({name})",
+                100.0 * share
+            ),
             speaks_for,
         ))
     }
@@ -227,7 +233,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
                     (envoy_cluster_upstream_rq_pending_overflow, 40.0/s)";
         assert_eq!(facts[0].text, says);
         assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 30.0 * 10.0, "the breaker was seen open, too");
-        assert_eq!(facts[1].text, "did not rise: envoy_cluster_ratelimit_over_limit");
+        assert_eq!(facts[1].text, "counters that did not rise: envoy_cluster_ratelimit_over_limit");
         assert_eq!(ratio(&facts, CauseClass::RateLimiter), SILENCE_RATIO);
     }
 
@@ -293,7 +299,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
     #[test]
     fn of_a_process_that_began_anew_nothing_else_is_said() {
         let restarted = change("process_start_time_seconds 100\n", "process_start_time_seconds 205\n", None);
-        assert!(restarted[0].text.starts_with("the counters restarted"));
+        assert!(restarted[0].text.starts_with("the counters started again"));
         let mut fell = change(&overflown(), ENVOY, Some(400));
         assert_eq!((fell.len(), fell.remove(0).speaks_for), (1, vec![]));
     }
@@ -316,8 +322,11 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         };
         let facts = change(&text(1.0, 0.1), &text(10.9, 1.1), None);
         let says: Vec<_> = facts.iter().map(|fact| &*fact.text).collect();
-        let pauses = "paused for garbage collection during 10.0 % of the time (go_gc_duration_seconds_sum)";
-        assert_eq!(says, ["the process used 0.99 cores", "the process has 1023 of 1024 files open", pauses]);
+        let pauses = "the process paused for garbage collection during 10.0 % of the time (go_gc_duration_seconds_sum)";
+        assert_eq!(
+            says,
+            ["the process used 0.99 cores", "the process has 1023 open files; its limit is 1024", pauses]
+        );
         let classes = [CauseClass::CpuSaturation, CauseClass::ConnectionCap, CauseClass::Pauses];
         assert_eq!(classes.map(|class| ratio(&facts, class)), [8.0, 20.0, 8.0]);
     }

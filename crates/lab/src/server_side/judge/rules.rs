@@ -85,7 +85,7 @@ pub(super) const RULES: &[CounterRule] = &[
     ),
     named(
         "envoy_cluster_upstream_cx_overflow",
-        "requests that met an open circuit breaker for connections",
+        "requests for which a cluster's circuit breaker allowed no further connection",
         &[(ConcurrencyCap, 5.0), (PoolSaturation, 5.0), (ConnectionCap, 3.0)],
     ),
     named(
@@ -148,7 +148,7 @@ pub(super) const RULES: &[CounterRule] = &[
         &[(Dns, 20.0)],
     ),
     labelled(
-        named("coredns_dns_responses_total", "lookups answered SERVFAIL", &[(Dns, 10.0)]),
+        named("coredns_dns_responses_total", "lookups answered with SERVFAIL", &[(Dns, 10.0)]),
         "rcode",
         "SERVFAIL",
     ),
