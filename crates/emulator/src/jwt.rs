@@ -18,11 +18,11 @@ pub(crate) enum JwtError {
     Malformed,
     #[error("no published key has the token's key id")]
     UnknownKey,
-    #[error("the token's algorithm does not match its key")]
+    #[error("the token's algorithm does not match the published key")]
     WrongAlgorithm,
-    #[error("the token's signature does not verify")]
+    #[error("the token's signature is invalid")]
     BadSignature,
-    #[error("the token lacks the claim {0}, or it has the wrong type")]
+    #[error("the token lacks the claim {0}, or the claim has the wrong type")]
     Claim(&'static str),
     #[error("the token is not yet valid")]
     NotYetValid,

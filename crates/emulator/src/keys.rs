@@ -50,13 +50,13 @@ pub enum KeyError {
     #[error("expected a PEM block of a private key (PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY)")]
     NotPem,
     /// The block has another kind of key, or is damaged.
-    #[error("not an RSA key of at least 2048 bits or an EC key on P-256")]
+    #[error("the key is neither an RSA key of at least 2048 bits nor an EC key on P-256")]
     Unusable,
     /// The cryptographic library failed, for lack of randomness.
     #[error("the cryptographic library failed")]
     Library,
     /// The text is not a JSON web key set.
-    #[error("not a JSON web key set")]
+    #[error("the text is not a JSON web key set")]
     NotKeySet,
     /// The key set has no RS256 or ES256 key.
     #[error("the key set has neither an RSA nor a P-256 key for signatures")]

@@ -20,9 +20,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestBodyError {
-    #[error("the body is too long")]
+    #[error("the body is longer than 256 KiB or could not be read")]
     TooLong,
-    #[error("the body took too long")]
+    #[error("the body did not arrive within 30 s")]
     TooSlow,
 }
 

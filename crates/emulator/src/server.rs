@@ -43,7 +43,7 @@ pub(crate) trait RequestHandler: Send + Sync + 'static {
 
 /// The error that closes a connection without a response, because of a fault.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("closed the connection without a response, as configured")]
+#[error("the emulator closed the connection without a response, because a fault is configured")]
 pub(crate) struct CloseConnection;
 
 /// A running listener. Dropping it closes it with all of its connections.

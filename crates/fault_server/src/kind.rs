@@ -104,7 +104,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "delaying-limiter",
         class: Some("delaying-limiter"),
-        about: "a leaky bucket: passes one request every 1/`rate` seconds. Up to `queue` requests wait; the server refuses further ones",
+        about: "a leaky bucket that passes one request every 1/`rate` seconds. Up to `queue` requests wait; the server refuses further requests",
         keys: &[
             key("rate", ParameterForm::Rate, "200"),
             key("queue", QUEUE, "100"),
@@ -114,7 +114,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "pool",
         class: Some("pool-saturation"),
-        about: "`workers` serve one request each, for `service` per request. Up to `queue` requests wait. `cv` is the coefficient of variation of `service`: 0 fixed, 1 exponential, otherwise lognormal",
+        about: "each of `workers` workers serves one request at a time, for `service` per request. Up to `queue` requests wait. `cv` is the coefficient of variation of `service`: 0 fixed, 1 exponential, otherwise lognormal",
         keys: &[
             key("workers", WORKERS, "8"),
             key("service", SOME, "40ms"),
@@ -132,7 +132,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "concurrency-cap",
         class: Some("concurrency-cap"),
-        about: "at most `places` concurrent requests. Each holds its place for `service` and for the time that later faults add. The server refuses further requests",
+        about: "the server accepts at most `places` concurrent requests and refuses further requests. Each accepted request holds its place for `service` and for the time that later faults add",
         keys: &[
             key("places", WORKERS, "10"),
             key("service", SOME_OR_NONE, "50ms"),
@@ -143,7 +143,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "connection-cap",
         class: Some("connection-cap"),
-        about: "at most `connections` open connections; each request takes `service`. how=close: the server closes further connections. how=backlog: the server does not accept them; `backlog` + 1 of them wait in the kernel",
+        about: "the server accepts at most `connections` open connections; each request takes `service`. how=close: the server closes further connections. how=backlog: the server does not accept further connections; `backlog` + 1 connections wait in the kernel",
         keys: &[
             key("connections", ParameterForm::Count(1, 60_000), "20"),
             key("service", SOME_OR_NONE, "100ms"),
@@ -155,7 +155,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "quota",
         class: Some("cfs-throttling"),
-        about: "one thread with a simulated CPU quota: each request takes `work` of CPU time. The thread runs for at most `share` of each `period` and then stops until the next",
+        about: "one thread with a simulated CPU quota: each request takes `work` of CPU time. The thread runs for at most `share` of each `period` and then stops until the next period begins",
         keys: &[
             key("share", SHARE, "0.2"),
             key("work", SOME, "1ms"),
@@ -172,7 +172,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "keep-alive",
         class: Some("keep-alive-race"),
-        about: "closes a connection without notice after `after` requests: when the next request arrives (how=cut) or right after the last response (how=close). Also closes connections that are idle for `idle`",
+        about: "the server closes a connection without notice after `after` requests: when the next request arrives (how=cut) or right after the last response (how=close). The server also closes connections that are idle for `idle`",
         keys: &[
             key("after", ParameterForm::Count(0, 10_000_000), "100"),
             key("how", ParameterForm::Word(&["cut", "close"]), "cut"),
@@ -182,7 +182,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "timeout-chain",
         class: Some("timeout-chain"),
-        about: "a proxy before a pool: each try times out after `timeout`, and after `tries` tries the proxy responds 504. The pool finishes timed-out requests (late=done) or drops them (late=dropped)",
+        about: "a proxy in front of a pool: each try times out after `timeout`, and after `tries` tries the proxy responds 504. The pool finishes timed-out requests (late=done) or drops them (late=dropped)",
         keys: &[
             key("workers", WORKERS, "8"),
             key("service", SOME, "40ms"),
@@ -195,7 +195,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "pauses",
         class: Some("pauses"),
-        about: "the whole server stalls for `length` every `every`. Each stall begins early or late by up to half of `jitter`, a share of `every`",
+        about: "the whole server stalls for `length` once every `every`. Each stall begins early or late by up to half of `jitter`, a share of `every`",
         keys: &[
             key("length", SOME, "200ms"),
             key("every", SOME, "2s"),
@@ -256,7 +256,7 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "bursts",
         class: None,
-        about: "a noisy neighbour takes `share` of the workers' speed for `length` every `every`",
+        about: "a noisy neighbour takes `share` of the workers' speed for `length` once every `every`",
         keys: &[key("share", SHARE, "0.3"), key("length", SOME, "1s"), key("every", SOME, "15s")],
     },
     FaultKind {
@@ -268,19 +268,19 @@ const ALL: &[FaultKind] = &[
     FaultKind {
         name: "credits",
         class: None,
-        about: "workers are `times` as fast while CPU credits last. The server starts with `amount` of credits and earns 1 s of credits per second",
+        about: "workers are `times` times as fast while CPU credits last. The server starts with `amount` of credits and earns 1 s of credits per second",
         keys: &[key("times", FACTOR, "2"), key("amount", SOME, "15s")],
     },
     FaultKind {
         name: "collapse",
         class: None,
-        about: "workers are `factor` times as slow while requests wait longer than `wait`",
+        about: "workers take `factor` times as long while requests wait longer than `wait`",
         keys: &[key("factor", FACTOR, "1.5"), key("wait", SOME, "150ms")],
     },
     FaultKind {
         name: "metastable",
         class: None,
-        about: "like collapse, but workers stay slow until no request arrives for `rest`",
+        about: "like collapse, but workers stay slow until no request has arrived for `rest`",
         keys: &[key("factor", FACTOR, "1.5"), key("wait", SOME, "150ms"), key("rest", SOME, "3s")],
     },
 ];

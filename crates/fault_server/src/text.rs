@@ -167,7 +167,7 @@ impl PlantedFault {
     fn empty_window(&self) -> Option<String> {
         let (window, rate) = (self.value("window"), self.value("rate"));
         let empty = window > 0.0 && window * rate < 1.0;
-        empty.then(|| "rate-limiter: rate times window must be at least one request".to_owned())
+        empty.then(|| "rate-limiter: `rate` multiplied by `window` must be at least one request".to_owned())
     }
 }
 

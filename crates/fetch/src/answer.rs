@@ -124,7 +124,7 @@ impl<'a> PartialResponse<'a> {
         let mut at = 0;
         loop {
             let decoded = decoder.decode(&self.pending[at..]);
-            match decoded.map_err(|_| FetchError::Http("broken chunks".to_owned()))? {
+            match decoded.map_err(|_| FetchError::Http("malformed chunked body".to_owned()))? {
                 BodyEvent::Data(data, taken) => {
                     self.answer.body.extend_from_slice(data);
                     at += taken;

@@ -302,7 +302,7 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-                "the response is not HTTP/1.1: broken chunks",
+                "the response is not HTTP/1.1: malformed chunked body",
             ),
             ("", "the connection ended before the end of the response"),
         ] {

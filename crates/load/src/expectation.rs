@@ -30,7 +30,7 @@ pub struct Expectation {
 }
 
 /// The grammar of a condition, as help texts and errors show it.
-pub const GRAMMAR: &str = "status=200,204 or status=2xx; header:NAME=VALUE; header:NAME or body, then ~ (contains), !~ (does not contain) or \
+pub const GRAMMAR: &str = "status=200,204 or status=2xx; header:NAME=VALUE; header:NAME or body, followed by ~ (contains), !~ (does not contain) or \
                            =~ (matches a regular expression); json:/POINTER=VALUE; length with =, <, <=, > or >=";
 
 #[derive(Debug, Clone)]

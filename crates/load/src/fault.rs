@@ -104,7 +104,7 @@ impl fmt::Display for WrongAnswer {
             Self::Condition(ExpectationSubject::Json) => "JSON value",
             Self::Condition(ExpectationSubject::Length) => "length",
             Self::BodyTooLong => {
-                return f.write_str("body exceeds 1 MiB, the limit of =~ and json:");
+                return f.write_str("body exceeds 1 MiB, the limit for =~ and json: conditions");
             }
             Self::Grpc(code) => {
                 return write!(f, "grpc-status is {code} {}", grpc::name(*code).unwrap_or("(unknown)"));
@@ -177,12 +177,12 @@ impl From<&rustls::CertificateError> for CertificateFault {
 impl fmt::Display for CertificateFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Missing => "the server sent none",
+            Self::Missing => "the server sent no certificate",
             Self::Untrusted => "its issuer is not trusted",
             Self::Name => "it is valid for another name",
             Self::Expired => "it has expired",
             Self::NotYetValid => "it is not valid yet",
-            Self::Unusable => "it is unusable (for example the certificate of a CA)",
+            Self::Unusable => "it is unusable (for example, because it is the certificate of a CA)",
         })
     }
 }
@@ -204,15 +204,19 @@ fn alert(alert: AlertDescription) -> Cow<'static, str> {
     use AlertDescription as Alert;
     let known = match alert {
         Alert::NoApplicationProtocol => {
-            "no_application_protocol: it accepts none of the protocols offered (h2, http/1.1; --http2=false offers http/1.1)"
+            "no_application_protocol: the server accepts none of the offered protocols (h2, http/1.1; --http2=false offers only http/1.1)"
         }
-        Alert::ProtocolVersion => "protocol_version: it speaks neither TLS 1.2 nor TLS 1.3",
-        Alert::HandshakeFailure => "handshake_failure: it accepts none of the ciphers offered",
-        Alert::UnrecognisedName => "unrecognized_name: it does not know the host name of the URL",
+        Alert::ProtocolVersion => "protocol_version: the server speaks neither TLS 1.2 nor TLS 1.3",
+        Alert::HandshakeFailure => "handshake_failure: the server accepts none of the offered ciphers",
+        Alert::UnrecognisedName => "unrecognized_name: the server does not know the host name of the URL",
         Alert::CertificateRequired => "certificate_required: give a client certificate with --cert",
-        Alert::BadCertificate => "bad_certificate: it rejected the client certificate (--cert)",
-        Alert::CertificateUnknown => "certificate_unknown: it rejected the client certificate (--cert)",
-        Alert::UnknownCA => "unknown_ca: it does not trust the issuer of the client certificate (--cert)",
+        Alert::BadCertificate => "bad_certificate: the server rejected the client certificate (--cert)",
+        Alert::CertificateUnknown => {
+            "certificate_unknown: the server rejected the client certificate (--cert)"
+        }
+        Alert::UnknownCA => {
+            "unknown_ca: the server does not trust the issuer of the client certificate (--cert)"
+        }
         Alert::InternalError => "internal_error",
         other => return Cow::Owned(format!("{} ({other:?})", u8::from(other))),
     };
@@ -390,7 +394,7 @@ impl fmt::Display for RequestFault {
             Self::Truncated => f.write_str("unexpected EOF within the response"),
             Self::Head(ResponseError::TooLarge) => write!(
                 f,
-                "the response head has more than {} bytes or {MOST_LINES} lines, or follows more than {MOST_INTERIM} interim responses",
+                "the response head has more than {} bytes or {MOST_LINES} lines, or more than {MOST_INTERIM} interim responses precede it",
                 LIMITS.head
             ),
             Self::Head(error) => write!(f, "{error}"),
@@ -406,7 +410,7 @@ impl fmt::Display for RequestFault {
             Self::Deadline => {
                 f.write_str("deadline: no complete response in time (counted from the scheduled send)")
             }
-            Self::Shed => f.write_str("shed: the deadline passed before the send"),
+            Self::Shed => f.write_str("shed: the deadline passed before the request was sent"),
             Self::Dropped => f.write_str("dropped: too many requests in flight"),
             Self::Aborted => f.write_str("aborted: the run ended before the response"),
             Self::WrongAnswer(wrong) => write!(f, "wrong-answer: {wrong}"),

@@ -71,12 +71,12 @@ pub fn parse<R: BufRead>(
         let more = stage(sentence, &open)?;
         let endless = more.iter().any(|stage| stage.length.is_none());
         if endless && index + 1 < sentences.len() {
-            return Err(sense(sentence, "only the last stage may have no end"));
+            return Err(sense(sentence, "each stage before the last one needs a duration (for TIME)"));
         }
         stages.extend(more);
     }
     if stages.iter().all(|stage| stage.shape == PAUSE) {
-        return Err(sense(text, "every stage is a pause"));
+        return Err(sense(text, "at least one stage needs a rate above 0"));
     }
     Ok(stages)
 }
@@ -117,7 +117,7 @@ fn stage<R: BufRead>(
         ["sine", mean, "by", amplitude, "every", period, "for", length] => {
             let (mean, amplitude) = (rate(mean)?.per_second(), rate(amplitude)?.per_second());
             if amplitude > mean {
-                return Err(sense(sentence, "the amplitude must not exceed the mean"));
+                return Err(sense(sentence, "the amplitude must not exceed the mean rate"));
             }
             Ok(vec![lasting(
                 RateShape::Sine { mean, amplitude, period: nanos(time(period)?) },
@@ -162,14 +162,14 @@ fn steps(
     let (from, to, by) = (from.per_second(), to.per_second(), by.per_second());
     let count = ((to - from).abs() / by + 1e-9).floor();
     if count >= MOST_STEPS {
-        return Err(sense(sentence, "more than 10000 steps"));
+        return Err(sense(sentence, "the stage has more than 10000 steps"));
     }
     let rates = (0..=count as u64).map(|step| from + (to - from).signum() * by * step as f64);
     let stages = rates
         .map(|rate| RequestRate::from_per_second(rate).map(|rate| lasting(RateShape::Hold(rate), length)));
     stages
         .collect::<Option<_>>()
-        .ok_or_else(|| sense(sentence, "a step must be at least one request in 1000 s"))
+        .ok_or_else(|| sense(sentence, "the rate of each step must be at least one request in 1000 s"))
 }
 
 fn replay<R: BufRead>(
@@ -187,14 +187,17 @@ fn replay<R: BufRead>(
             bad(index + 1, format!("{word:?} is not an offset: expected milliseconds or a duration"))
         })?;
         if offsets.last().is_some_and(|&last| last > offset) {
-            return Err(bad(index + 1, format!("{word} is below the offset of the line before it")));
+            return Err(bad(
+                index + 1,
+                format!("the offset {word} is less than the offset on the previous line"),
+            ));
         }
         if offsets.len() == MOST_OFFSETS {
-            return Err(bad(index + 1, format!("more than {MOST_OFFSETS} offsets")));
+            return Err(bad(index + 1, format!("the file has more than {MOST_OFFSETS} offsets")));
         }
         offsets.push(offset);
     }
-    let Some(&last) = offsets.last() else { return Err(bad(0, "no offsets".to_owned())) };
+    let Some(&last) = offsets.last() else { return Err(bad(0, "the file has no offsets".to_owned())) };
     Ok(vec![ProfileStage { shape: RateShape::Replay(Arc::from(offsets)), length: Some(last + 1) }])
 }
 
@@ -251,7 +254,11 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert!(read("hover 5").unwrap_err().starts_with("\"hover 5\" is not a stage"));
-        assert!(read("hold 0 for 1s, hold 0 for 2s").unwrap_err().contains("every stage is a pause"));
+        assert!(
+            read("hold 0 for 1s, hold 0 for 2s")
+                .unwrap_err()
+                .contains("at least one stage needs a rate above 0")
+        );
         assert!(read("hold x for 1s").unwrap_err().contains("\"x\" is not a rate"));
         assert!(read("hold 1 for 0s").unwrap_err().contains("above 0"));
         assert!(read("hold 1, hold 2 for 1s").unwrap_err().contains("only the last"));
@@ -260,7 +267,7 @@ mod tests {
         assert!(read("ramp 0 to 0/s for 1s").unwrap_err().contains("one rate above 0"));
         assert!(read("replay backwards").unwrap_err().starts_with("backwards:2: "));
         assert!(read("replay late").unwrap_err().starts_with("late:1: "), "its end was beyond all time");
-        assert!(read("replay empty").unwrap_err().contains("no offsets"));
+        assert!(read("replay empty").unwrap_err().contains("the file has no offsets"));
         assert!(read("replay nothing").unwrap_err().starts_with("nothing:0: "));
     }
 }

@@ -78,7 +78,7 @@ pub enum RequestBuildError {
     #[error("bad URL {0:?}: expected http:// or https://")]
     Scheme(String),
     /// A header that HTTP does not allow.
-    #[error("bad header {0:?}: a name must be a token, a value must have no control characters")]
+    #[error("bad header {0:?}: the name must be a token, and the value must have no control characters")]
     Header(String),
 }
 

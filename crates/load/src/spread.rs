@@ -57,7 +57,7 @@ impl Distribution {
         let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
         // Not saturating_record, which cuts at the present range instead of growing it.
         let recorded = buckets.record(u64::try_from(ns).unwrap_or(0));
-        debug_assert!(recorded.is_ok(), "a histogram that resizes itself takes every value");
+        debug_assert!(recorded.is_ok(), "a histogram that resizes itself accepts every value");
     }
 
     /// Adds all values of another one. If that is the less precise one, its error is kept. More values than can be counted
@@ -72,7 +72,7 @@ impl Distribution {
         let precision = self.precision;
         let ours = self.buckets.get_or_insert_with(|| histogram(precision));
         let added = ours.add(theirs);
-        debug_assert!(added.is_ok(), "a histogram that resizes itself takes every value");
+        debug_assert!(added.is_ok(), "a histogram that resizes itself accepts every value");
     }
 
     /// Forgets all values and keeps the memory.
@@ -89,7 +89,7 @@ impl Distribution {
         let precision = self.precision;
         let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
         let grown = buckets.record(most);
-        debug_assert!(grown.is_ok(), "a histogram that resizes itself takes every value");
+        debug_assert!(grown.is_ok(), "a histogram that resizes itself accepts every value");
         self.clear();
     }
 

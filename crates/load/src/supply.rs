@@ -131,7 +131,7 @@ fn interleave(weights: &[u32], total: u64) -> Vec<u32> {
 
 /// Where a run's requests come from.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each run has one value and moves it only a few times")]
+#[expect(clippy::large_enum_variant, reason = "a run has one such value and moves it only a few times")]
 pub enum RequestSource {
     /// Read before the run, used in turn.
     List(RequestList),

@@ -315,7 +315,10 @@ mod tests {
         let name = file.path().display();
         for kind in ["row", "pick"] {
             let bad = read(&format!("http://a/{{{{{kind} {name} 2}}}}"), "", "").unwrap_err().to_string();
-            assert!(bad.contains(&format!("{name}:2: 1 fields, but the first line has 2")), "{bad}");
+            assert!(
+                bad.contains(&format!("{name}:2: the line has 1 fields, but the first line has 2")),
+                "{bad}"
+            );
         }
     }
 

@@ -77,9 +77,11 @@ impl TlsOptions {
         let builder =
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, trust }));
         let mut config = match &self.identity {
-            Some((chain, key)) => builder
-                .with_client_auth_cert(certificates(chain, files)?, private_key(key, files)?)
-                .map_err(|error| bad(key, &format!("no key for {}: {error}", chain.display())))?,
+            Some((chain, key)) => {
+                builder.with_client_auth_cert(certificates(chain, files)?, private_key(key, files)?).map_err(
+                    |error| bad(key, &format!("the key does not work with {}: {error}", chain.display())),
+                )?
+            }
             None => builder.with_no_client_auth(),
         };
         let protocols: &[&[u8]] = if self.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
@@ -251,7 +253,8 @@ mod tests {
             .config()
             .unwrap_err()
             .to_string();
-        let expected = format!("{}: no key for {}: ", key.path().display(), chain.path().display());
+        let expected =
+            format!("{}: the key does not work with {}: ", key.path().display(), chain.path().display());
         assert!(said.starts_with(&expected), "{said}");
     }
 

@@ -63,7 +63,7 @@ pub enum VariantError {
     #[error("a variant needs a name of 1 to {MOST_NAME} bytes")]
     Name,
     /// Nowhere to go.
-    #[error("{0:?} is not an address: expected host:port, an IPv6 address in brackets")]
+    #[error("{0:?} is not an address: expected host:port, such as 10.0.0.1:80 or [::1]:80")]
     Address(String),
     /// No certificate has it.
     #[error("{0:?} is not a valid TLS server name")]

@@ -307,6 +307,6 @@ fn results_of_older_and_newer_versions_are_read() {
 fn gobs_of_something_else_are_refused_by_name() {
     let mut decoder = Decoder::detect(&include_bytes!("golden/foreign.gob")[..]).unwrap();
     let error = decoder.decode(&mut Record::default()).unwrap_err();
-    let expected = "not results in gob, JSON or CSV: damaged gob: the values are not results";
+    let expected = "the input is not results in gob, JSON or CSV: damaged gob: the values are not results";
     assert_eq!(error.to_string(), format!("{expected} (at byte 15, after 0 records)"));
 }

@@ -23,7 +23,7 @@ fn a_damaged_line_is_named_and_what_stood_before_it_is_kept() {
     let cut = format!("{log}{}", &log[log.len() / 2..]);
     let mut sums = Vec::new();
     let error = hdr::add_log(&mut cut.as_bytes(), &mut sums).unwrap_err();
-    assert_eq!(error.to_string(), "line 5 is not a line of an HDR log");
+    assert_eq!(error.to_string(), "line 5 does not have the format of an HDR log");
     assert_eq!(sums[0].1.count(), 2000);
 }
 

@@ -104,7 +104,7 @@ pub enum ProbeError {
 impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing(path) => write!(f, "{path} does not exist here"),
+            Self::Missing(path) => write!(f, "{path} does not exist on this machine"),
             Self::Refused(path, kind) => write!(f, "cannot read {path}: {kind}"),
             Self::Irregular(path) => write!(f, "{path} is not a regular file"),
             Self::Malformed(path) => write!(f, "{path} has an unknown format"),

@@ -123,7 +123,9 @@ pub fn quotas(files: &dyn HostFiles, process: u32) -> ProbeResult<Vec<GroupQuota
     let own = format!("/proc/{process}/cgroup");
     // In a cgroup namespace, paths of groups outside it start with `/..` (cgroup_namespaces(7)).
     if read_parsed(files, &own, |text| Some(text.contains("/..")))? {
-        return Err(ProbeError::Absent("this mount does not show the process's control group"));
+        return Err(ProbeError::Absent(
+            "the mounted cgroup file system does not show the control group of the process",
+        ));
     }
     Groups::of(files, &own).quotas(files)
 }
@@ -146,7 +148,7 @@ impl Groups {
         let home = |controller| {
             let (memberships, mounts) = texts.as_ref().map_err(ProbeError::clone)?;
             let home = ProcessCgroup::find(memberships, mounts, controller)
-                .ok_or(ProbeError::Absent("the control group is not mounted"))?;
+                .ok_or(ProbeError::Absent("the file system of the control group is not mounted"))?;
             // Missing files in the directory mean that there is no limit, so the directory itself must exist.
             files.size(&home.directory).map_err(|error| ProbeError::new(&home.directory, &error))?;
             Ok(home)

@@ -125,7 +125,7 @@ fn targets_files_and_rates_that_are_none_are_refused() {
             "find http://a/ --server-metrics https://a/metrics",
             "--server-metrics: https://a/metrics: expected an http:// URL",
         ),
-        ("find http://a/ --server-cgroup missing", "--server-cgroup: missing does not exist here"),
+        ("find http://a/ --server-cgroup missing", "--server-cgroup: missing does not exist on this machine"),
         ("find http://a/ --server-cgroup .", "--server-cgroup: . has no control group files"),
         ("find", "no targets"),
     ] {

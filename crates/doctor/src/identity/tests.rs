@@ -40,7 +40,9 @@ fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
 #[test]
 fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warned_of() {
     let broken = || FetchError::Broken("the connection ended before the end of the response".to_owned());
-    for why in [broken(), FetchError::TooLarge(1 << 16), FetchError::Http("broken chunks".to_owned())] {
+    for why in
+        [broken(), FetchError::TooLarge(1 << 16), FetchError::Http("malformed chunked body".to_owned())]
+    {
         let told = found(&at_the_address(|_| Err(why.clone())), &[]);
         assert_eq!((told.len(), told[0].status), (1, DoctorStatus::Warning), "{why}");
         assert!(reason(&told[0]).contains(&why.to_string()), "{:?}", told[0]);

@@ -178,7 +178,7 @@ fn a_machine_without_conntrack_is_told_to_look_at_the_node() {
     let texts = healthy();
     texts.remove("/proc/sys/net/netfilter/nf_conntrack_count");
     assert_eq!(complaints(&texts), [(CONNTRACK, DoctorStatus::Unknown)]);
-    assert!(reason(&found(&texts)[3]).contains("does not exist here"));
+    assert!(reason(&found(&texts)[3]).contains("does not exist on this machine"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn throttled(endpoint: AwsEndpoint) -> EmulatorReply {
 }
 
 fn failed(endpoint: AwsEndpoint, status: StatusCode, as_html: bool) -> EmulatorReply {
-    let message = "The emulator fails as configured.";
+    let message = "The emulator returns this error because a fault is configured.";
     let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
     match endpoint {
         AwsEndpoint::Metadata => html(status, message),

@@ -21,7 +21,9 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 pub(super) enum SignatureError {
     #[error("Request is missing Authentication Token")]
     Missing,
-    #[error("Authorization header requires Credential, SignedHeaders and Signature, and X-Amz-Date with it")]
+    #[error(
+        "The Authorization header requires Credential, SignedHeaders and Signature, and the request requires X-Amz-Date"
+    )]
     Incomplete,
     #[error("The security token included in the request is invalid.")]
     UnknownKey,
@@ -29,7 +31,7 @@ pub(super) enum SignatureError {
     Expired,
     #[error("Credential should be scoped to the service that is called")]
     Scope,
-    #[error("Signature expired, or not yet current: check the clock")]
+    #[error("The signature has expired or is not valid yet: check the clock")]
     Time,
     #[error("The request signature we calculated does not match the signature you provided.")]
     Mismatch,

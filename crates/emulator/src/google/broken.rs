@@ -23,7 +23,7 @@ pub(super) fn fault_reply(endpoint: GoogleEndpoint, fate: FaultDecision) -> Opti
         FaultDecision::Fail { status, html } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             if html || metadata {
-                reply::html(status, "The emulator fails as configured.")
+                reply::html(status, "The emulator returns this error because a fault is configured.")
             } else {
                 reply::failure(status)
             }

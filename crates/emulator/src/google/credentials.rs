@@ -26,11 +26,13 @@ pub(super) const ISSUER: &str = "https://accounts.google.com";
 /// The reason why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum IamCredentialsRefusal {
-    #[error("the request has no valid access token: OAuth 2 access token expected")]
+    #[error("the request has no valid access token: expected an OAuth 2 access token")]
     Unauthenticated,
     #[error("the access token lacks the scopes that IAM Credentials needs")]
     Scope,
-    #[error("permission iam.serviceAccounts.{0} is denied on the service account, or it does not exist")]
+    #[error(
+        "permission iam.serviceAccounts.{0} is denied on the service account, or the service account does not exist"
+    )]
     Denied(&'static str),
     #[error("the body is not the expected JSON object: {0}")]
     Body(String),
@@ -88,7 +90,7 @@ fn null_is_default<'b, D: Deserializer<'b>, T: Deserialize<'b> + Default>(from: 
 pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, IamCredentialsRefusal> {
     // The error shows only the place and the kind of the mistake, because serde_json's text may quote a value.
     serde_json::from_slice(body).map_err(|error| {
-        IamCredentialsRefusal::Body(format!("line {} column {}", error.line(), error.column()))
+        IamCredentialsRefusal::Body(format!("error at line {}, column {}", error.line(), error.column()))
     })
 }
 

@@ -27,7 +27,7 @@ pub(super) fn oauth_error(status: StatusCode, error: &str, description: &str) ->
 /// The response of a broken service, in the format of an API.
 pub(super) fn failure(status: StatusCode) -> EmulatorReply {
     let name = if status == StatusCode::SERVICE_UNAVAILABLE { "UNAVAILABLE" } else { "INTERNAL" };
-    api_error(status, name, "The emulator fails as configured.")
+    api_error(status, name, "The emulator returns this error because a fault is configured.")
 }
 
 /// A 429 response with `Retry-After` in whole seconds, at least one (RFC 9110 section 10.2.3 has no fractions).

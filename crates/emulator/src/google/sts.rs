@@ -60,7 +60,7 @@ pub(super) enum GoogleStsRefusal {
     Target,
     #[error("the token's issuer is not the provider's issuer")]
     Issuer,
-    #[error("none of the token's audiences is allowed by the provider")]
+    #[error("the provider allows none of the token's audiences")]
     Audience,
     #[error("the token's subject is longer than {SUBJECT_LIMIT} bytes")]
     SubjectLength,

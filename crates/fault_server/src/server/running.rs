@@ -90,7 +90,7 @@ fn listen(options: &FaultServerOptions) -> io::Result<TcpListener> {
         Some(most) => Err(io::Error::new(
             ErrorKind::InvalidInput,
             format!(
-                "the fault needs a backlog of {backlog}, but net.core.somaxconn limits it to {most}: raise net.core.somaxconn"
+                "the fault needs a backlog of {backlog}, but net.core.somaxconn limits the backlog to {most}: raise net.core.somaxconn"
             ),
         )),
         None => Ok(listener),

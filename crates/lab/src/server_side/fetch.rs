@@ -223,7 +223,7 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-                "the response is invalid: broken chunks",
+                "the response is invalid: malformed chunked body",
             ),
             ("", "the connection ended before the end of the response"),
         ];

@@ -97,13 +97,13 @@ const CARRIER: usize = 6;
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
     /// More or fewer columns.
-    #[error("{0} columns: expected {COLUMNS}, or {ALL} with connection timings", ALL = COLUMNS + CARRIER)]
+    #[error("the row has {0} columns: expected {COLUMNS}, or {ALL} with connection timings", ALL = COLUMNS + CARRIER)]
     Columns(usize),
     /// A quote inside a field that does not start with one, or text behind a closing quote.
     #[error("column {0} has a quote in the wrong place")]
     Quote(usize),
     /// Not a number, or out of range.
-    #[error("column {0} is not a number in range")]
+    #[error("column {0} is not a number in the allowed range")]
     Number(usize),
     /// Not base64.
     #[error("column {0} is not base64")]

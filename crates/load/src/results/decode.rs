@@ -68,7 +68,7 @@ pub enum DecodeErrorKind {
     #[error("the input is empty")]
     Empty,
     /// The first record makes sense in none of the formats.
-    #[error("not results in gob, JSON or CSV: {0}")]
+    #[error("the input is not results in gob, JSON or CSV: {0}")]
     Unrecognised(Box<DecodeErrorKind>),
     /// It ends inside a record.
     #[error("the input is truncated: it ends inside a record")]

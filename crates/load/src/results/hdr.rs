@@ -95,13 +95,13 @@ pub enum HdrLogError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// A line that is too long or has the wrong number of columns.
-    #[error("line {0} is not a line of an HDR log")]
+    #[error("line {0} does not have the format of an HDR log")]
     Line(u64),
     /// A histogram that does not decode, or counts more than anybody measures.
     #[error("line {0} has no complete histogram, or its histogram has more than 2^40 values")]
     Histogram(u64),
     /// More different tags than anybody writes.
-    #[error("more than {MAX_TAGS} tags")]
+    #[error("the log has more than {MAX_TAGS} tags")]
     Tags,
 }
 

@@ -130,13 +130,13 @@ pub enum JsonRecordError {
     #[error(transparent)]
     Syntax(#[from] serde_json::Error),
     /// Some other JSON: vegeta writes a timestamp into each result.
-    #[error("no \"timestamp\": not a line of results")]
+    #[error("the line has no \"timestamp\", so it is not a result")]
     NoTimestamp,
     /// Not RFC 3339.
-    #[error("timestamp {0:?} does not parse")]
+    #[error("timestamp {0:?} is invalid: expected RFC 3339")]
     Timestamp(String),
     /// Not base64.
-    #[error("body: {0}")]
+    #[error("the body is not base64: {0}")]
     Body(#[from] base64::DecodeError),
 }
 

@@ -24,7 +24,7 @@ const MOST: u64 = 1 << 20;
 
 /// What is no shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a shard: expected I/N, such as 2/3 for the second of three; N is at most {MOST}")]
+#[error("{0:?} is not a shard: expected I/N, such as 2/3 for the second of three parts; N is at most {MOST}")]
 pub struct ShardError(String);
 
 impl ScheduleShard {

@@ -47,7 +47,7 @@ impl LoadStats {
         self.every_histogram().for_each(|one| pack(&mut bytes, one, digits));
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
         let deflated = encoder.write_all(&bytes).and_then(|()| encoder.finish());
-        debug_assert!(deflated.is_ok(), "memory takes what is written to it");
+        debug_assert!(deflated.is_ok(), "a write to memory does not fail");
         BASE64_STANDARD.encode(deflated.unwrap_or_default())
     }
 

@@ -190,7 +190,7 @@ mod tests {
         let said = mistake("GET http://a/\n\n# expect=body\nGET http://a/");
         assert!(said.starts_with("targets.txt:3: bad condition: \"body\" is not a condition"), "{said}");
         let said = mistake("GET http://a/\nX: y\n# expect=body~a\n\nGET http://b/");
-        assert!(said.starts_with("targets.txt:3: bad condition: expected after"), "{said}");
+        assert!(said.starts_with("targets.txt:3: bad condition: `# expect=` must come after"), "{said}");
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_variant_after_its_request_line_is_refused_because_it_would_be_nobodys() {
         let said = mistake("GET http://a/\nX: y\n# variant={\"name\":\"a\"}\n\nGET http://b/");
-        assert!(said.starts_with("targets.txt:3: bad variant: expected after"), "{said}");
+        assert!(said.starts_with("targets.txt:3: bad variant: `# variant=` must come after"), "{said}");
     }
 
     /// It was part of the method.

@@ -127,7 +127,7 @@ pub enum TargetErrorKind {
     #[error("cannot read the targets: {0}")]
     Io(#[from] io::Error),
     /// Not text.
-    #[error("not UTF-8")]
+    #[error("the line is not UTF-8")]
     Utf8,
     /// Longer than any target.
     #[error("the line is longer than {} bytes", .0)]
@@ -159,7 +159,9 @@ pub enum TargetErrorKind {
     #[error("bad variant: {0}; expected # variant={{\"name\":\"direct\", ...}}, as in a json target")]
     Variant(String),
     /// A comment that is a variant, among the headers of a target.
-    #[error("bad variant: expected after an empty line and before the request line of its target")]
+    #[error(
+        "bad variant: `# variant=` must come after an empty line and before the request line of its target"
+    )]
     LateVariant,
     /// A weight that is no positive number.
     #[error("bad weight {0:?}: expected a whole number above 0")]
@@ -168,7 +170,9 @@ pub enum TargetErrorKind {
     #[error("bad condition: {0}")]
     Expect(#[from] ExpectationError),
     /// A comment that is a condition, among the headers of a target.
-    #[error("bad condition: expected after an empty line and before the request line of its target")]
+    #[error(
+        "bad condition: `# expect=` must come after an empty line and before the request line of its target"
+    )]
     LateExpect,
     /// A placeholder that is none.
     #[error(transparent)]

@@ -114,12 +114,12 @@ impl DataFiles {
         let rows = column.rows.len();
         let first = *data.rows.get_or_insert(rows);
         if rows == 0 {
-            return Err(bad_file(file, "no rows".to_owned()));
+            return Err(bad_file(file, "the file has no rows".to_owned()));
         }
         // Values of one request would come from different rows.
         if rows != first {
             let reason = format!(
-                "one placeholder finds {first} rows and another {rows}: use column names in all placeholders (the first line is \
+                "one placeholder finds {first} rows, and another placeholder finds {rows}: use column names in all placeholders (the first line is \
                  then the header), or numbers in all (the first line is then data)"
             );
             return Err(bad_file(file, reason));
@@ -131,12 +131,12 @@ impl DataFiles {
         if !self.texts.contains_key(file) {
             let bytes = self.files.read(file).map_err(|error| bad_file(file, error.to_string()))?;
             let text = std::str::from_utf8(&bytes).map_err(|error| {
-                bad_row(file, line_at(&bytes[..error.valid_up_to()]), "not UTF-8".to_owned())
+                bad_row(file, line_at(&bytes[..error.valid_up_to()]), "the line is not UTF-8".to_owned())
             })?;
             let text = text.strip_prefix('\u{feff}').unwrap_or(text).into();
             self.texts.insert(file.to_owned(), DataText { text, rows: None });
         }
-        self.texts.get_mut(file).ok_or_else(|| bad_file(file, "no rows".to_owned()))
+        self.texts.get_mut(file).ok_or_else(|| bad_file(file, "the file has no rows".to_owned()))
     }
 }
 
@@ -176,14 +176,14 @@ fn json_lines(file: &str, text: &str, pointer: &str) -> Result<DataColumn, Templ
 /// The content of a string; any other value as it is written, with all digits.
 fn json_value(line: &str, pointer: &str) -> Result<String, String> {
     let mut value: &RawValue =
-        serde_json::from_str(line).map_err(|error| format!("not a JSON line: {error}"))?;
+        serde_json::from_str(line).map_err(|error| format!("the line is not JSON: {error}"))?;
     for token in pointer.split('/').skip(1) {
         let token = token.replace("~1", "/").replace("~0", "~");
-        value = json_member(value, &token).ok_or_else(|| format!("no value at {pointer}"))?;
+        value = json_member(value, &token).ok_or_else(|| format!("the line has no value at {pointer}"))?;
     }
     if value.get().starts_with('"') {
         return serde_json::from_str(value.get())
-            .map_err(|error| format!("bad string at {pointer}: {error}"));
+            .map_err(|error| format!("the string at {pointer} is invalid: {error}"));
     }
     Ok(value.get().to_owned())
 }
@@ -200,7 +200,10 @@ fn json_member<'v>(value: &'v RawValue, token: &str) -> Option<&'v RawValue> {
 /// Rows of different lengths are refused: somewhere a comma or a quote is not quoted, and the columns behind it have moved.
 fn csv_column(file: &str, text: &str, part: RowPart<'_>) -> Result<DataColumn, TemplateError> {
     if is_json_lines(text) {
-        return Err(bad_file(file, "JSON lines: address a value by its pointer, such as /name".to_owned()));
+        return Err(bad_file(
+            file,
+            "the file has JSON lines: name a value by its JSON pointer, such as /name".to_owned(),
+        ));
     }
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
     let mut record = csv::StringRecord::new();
@@ -224,7 +227,7 @@ fn csv_column(file: &str, text: &str, part: RowPart<'_>) -> Result<DataColumn, T
         header = Some((at, fields));
         if record.len() != fields {
             let reason = format!(
-                "{} fields, but the first line has {fields}: put a field with a comma, a quote or a line break in quotes",
+                "the line has {} fields, but the first line has {fields}: put quotes around each field that contains a comma, a quote or a line break",
                 record.len()
             );
             return Err(bad_row(file, line, reason));
@@ -249,13 +252,15 @@ fn is_open_quote(record: &csv::StringRecord, written: &str, is_last: bool) -> bo
 fn column_index(part: RowPart<'_>, first: &csv::StringRecord) -> Result<usize, String> {
     match part {
         RowPart::Number(at) if at < first.len() => Ok(at),
-        RowPart::Number(at) => Err(format!("no column {}: the line has {}", at + 1, first.len())),
+        RowPart::Number(at) => {
+            Err(format!("there is no column {}: the line has {} columns", at + 1, first.len()))
+        }
         RowPart::Name(name) => {
             let mut named = first.iter().enumerate().filter(|(_, cell)| cell.trim() == name);
             match (named.next(), named.next()) {
                 (Some((at, _)), None) => Ok(at),
                 (Some(_), Some(_)) => Err(format!("two columns are named {name:?}: rename one of them")),
-                _ => Err(format!("no column {name:?}: the header is {}", bounded_header(first))),
+                _ => Err(format!("there is no column {name:?}: the header is {}", bounded_header(first))),
             }
         }
         RowPart::Line | RowPart::Pointer(_) => Err("not a CSV column".to_owned()),
@@ -351,17 +356,29 @@ mod tests {
     fn bad_data_names_file_line_and_reason() {
         let third = RowPart::Number(2);
         for (text, part, said) in [
-            ("a,b\nc\n", RowPart::Number(0), "data:2: 1 fields, but the first line has 2"),
-            ("a,\"b\nc\"\r\n\r\nd\r\n", RowPart::Number(0), "data:4: 1 fields, but the first line has 2"),
-            ("a,b\n", third, "data:1: no column 3: the line has 2"),
-            ("name,age\nx,1\n", RowPart::Name("nmae"), "data:1: no column \"nmae\": the header is name, age"),
+            ("a,b\nc\n", RowPart::Number(0), "data:2: the line has 1 fields, but the first line has 2"),
+            (
+                "a,\"b\nc\"\r\n\r\nd\r\n",
+                RowPart::Number(0),
+                "data:4: the line has 1 fields, but the first line has 2",
+            ),
+            ("a,b\n", third, "data:1: there is no column 3: the line has 2 columns"),
+            (
+                "name,age\nx,1\n",
+                RowPart::Name("nmae"),
+                "data:1: there is no column \"nmae\": the header is name, age",
+            ),
             ("n,n\nx,1\n", RowPart::Name("n"), "data:1: two columns are named \"n\""),
             ("a,b\nc,\"d\ne,f\n", RowPart::Number(0), "data:2: a quoted field has no closing quote"),
-            ("a\n", RowPart::Name("a"), "data: no rows"),
-            ("", RowPart::Line, "data: no rows"),
-            ("{\"a\":1}\n", RowPart::Name("a"), "data: JSON lines: address a value by its pointer"),
-            ("{\"a\":1}\n{\"b\":1}\n", RowPart::Pointer("/a"), "data:2: no value at /a"),
-            ("\nann\n", RowPart::Pointer("/a"), "data:2: not a JSON line"),
+            ("a\n", RowPart::Name("a"), "data: the file has no rows"),
+            ("", RowPart::Line, "data: the file has no rows"),
+            (
+                "{\"a\":1}\n",
+                RowPart::Name("a"),
+                "data: the file has JSON lines: name a value by its JSON pointer",
+            ),
+            ("{\"a\":1}\n{\"b\":1}\n", RowPart::Pointer("/a"), "data:2: the line has no value at /a"),
+            ("\nann\n", RowPart::Pointer("/a"), "data:2: the line is not JSON"),
         ] {
             let refused = refused(text, part);
             assert!(refused.starts_with(&format!("bad placeholder: {said}")), "{refused}");
@@ -370,7 +387,7 @@ mod tests {
         std::fs::write(file.path(), b"a\nb\xff\n").unwrap();
         let name = file.path().display().to_string();
         let said = DataFiles::default().column(&name, RowPart::Line, Escape::None).unwrap_err().to_string();
-        assert!(said.ends_with(":2: not UTF-8"), "{said}");
+        assert!(said.ends_with(":2: the line is not UTF-8"), "{said}");
     }
 
     #[test]

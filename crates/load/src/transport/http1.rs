@@ -128,7 +128,7 @@ impl<S: Stream> Http1Connection<S> {
         at
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "its callers return the result as their own")]
+    #[expect(clippy::unnecessary_wraps, reason = "the callers return this result")]
     #[inline]
     fn end(
         &mut self,

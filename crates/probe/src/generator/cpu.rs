@@ -76,12 +76,16 @@ pub(super) fn queueing(senders: &ProbeResult<Vec<ThreadUsage>>) -> MachineFindin
         Err(why) => return QUEUE.unknown(why),
     };
     if senders.iter().any(|sender| sender.waited.is_none()) {
-        return QUEUE.unknown(&ProbeError::Absent("this kernel does not count waits for a CPU"));
+        return QUEUE
+            .unknown(&ProbeError::Absent("this kernel does not count how long threads wait for a CPU"));
     }
     let (share, sender) = most(senders, |sender| sender.waited.unwrap_or_default());
     let name = name(sender);
     let (grade, advice) = match share > QUEUE.limit {
-        true => (FindingGrade::Degraded, ": reserve cores for it, or reduce other load"),
+        true => (
+            FindingGrade::Degraded,
+            ": reserve cores for the generator, or reduce other load on this machine",
+        ),
         false => (FindingGrade::Ok, ""),
     };
     let text = format!("thread {name:?} waited {share:.1} % of the run for a CPU{advice}");
@@ -106,7 +110,9 @@ pub(super) fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> M
     });
     pairs
         .max_by(|one, other| one.measured.unwrap_or(0.0).total_cmp(&other.measured.unwrap_or(0.0)))
-        .unwrap_or_else(|| THROTTLING.finding(FindingGrade::Ok, 0.0, "no CPU quota applies".to_owned()))
+        .unwrap_or_else(|| {
+            THROTTLING.finding(FindingGrade::Ok, 0.0, "no CPU quota applies to the generator".to_owned())
+        })
 }
 
 fn throttled(before: &GroupQuota, after: &GroupQuota) -> MachineFinding {
@@ -157,7 +163,7 @@ pub(super) fn stalls(
     let share = percent(after.stalled.saturating_sub(before.stalled).as_secs_f64(), seconds);
     let whose = if after.whole_machine { "on this machine" } else { "in this control group" };
     let (grade, advice) = match share > check.limit {
-        true => (grade, ": another program runs on this machine"),
+        true => (grade, ": another program on this machine uses the same resource"),
         false => (FindingGrade::Ok, ""),
     };
     let text = format!("a task {whose} waited for {what} during {share:.1} % of the run{advice}");

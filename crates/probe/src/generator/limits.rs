@@ -28,7 +28,7 @@ pub(super) fn memory(after: &MachineSnapshot) -> MachineFinding {
     };
     let share = |memory: &GroupMemory| percent(memory.used as f64, memory.limit as f64);
     let Some(memory) = groups.iter().max_by(|one, other| share(one).total_cmp(&share(other))) else {
-        return MEMORY.finding(FindingGrade::Ok, 0.0, "no memory limit applies".to_owned());
+        return MEMORY.finding(FindingGrade::Ok, 0.0, "no memory limit applies to the generator".to_owned());
     };
     let share = share(memory);
     let (grade, advice) = info_if(share > NEARLY, ": raise the memory limit");
@@ -48,7 +48,7 @@ pub(super) fn open_files(after: &MachineSnapshot, most: u64) -> MachineFinding {
     let share = percent(most as f64, limit as f64);
     let (grade, advice) = info_if(
         share > OPEN_FILES.limit,
-        ": further requests waited; raise the limit before the run, as root: prlimit --pid $$ --nofile=1048576",
+        ": further requests waited for a free file descriptor; raise the limit as root before the run: prlimit --pid $$ --nofile=1048576",
     );
     OPEN_FILES.finding(grade, share, format!("up to {most} of {limit} files were open{advice}"))
 }
@@ -93,10 +93,10 @@ pub(super) fn ports(before: &MachineSnapshot, after: &MachineSnapshot, run: &Run
     let projected = if held { rate * TIME_WAIT } else { waiting as f64 };
     let (grade, advice) = info_if(
         projected > ports as f64,
-        ": a longer run to one destination exhausts them, so keep connections alive or add -laddr addresses",
+        ": a longer run to one destination exhausts these ports, so keep connections alive or add -laddr addresses",
     );
     let text = format!(
-        "{rate:.0} new connections/s need {projected:.0} ports, but one address has {ports} ports to one \
+        "{rate:.0} new connections/s need {projected:.0} ports, and one source address has {ports} ports to one \
          destination{advice}"
     );
     CheckDefinition { limit: ports as f64, ..PORTS }.finding(grade, projected, text)

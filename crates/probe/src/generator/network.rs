@@ -91,9 +91,11 @@ pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> Ma
         carried.iter().filter_map(|&(link, rate)| Some((percent(rate, link.speed? as f64), link, rate)));
     match shares.max_by(|(one, ..), (other, ..)| one.total_cmp(other)) {
         Some((share, link, rate)) => busiest(share, link, rate),
-        None if carried.is_empty() => {
-            BANDWIDTH.finding(FindingGrade::Ok, 0.0, "only the loopback carried load".to_owned())
-        }
+        None if carried.is_empty() => BANDWIDTH.finding(
+            FindingGrade::Ok,
+            0.0,
+            "only the loopback interface carried the load".to_owned(),
+        ),
         None => BANDWIDTH
             .unknown(&ProbeError::Absent("the link that carried the load is virtual and reports no speed")),
     }

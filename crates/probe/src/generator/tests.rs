@@ -271,7 +271,8 @@ fn what_cannot_be_read_is_unknown_and_never_ok() {
         GeneratorMonitor::start(&nothing, "sender ", Duration::ZERO).finish(Duration::from_secs(1), &RUN);
     let untested = findings.iter().filter(|finding| finding.grade == FindingGrade::Unknown);
     assert_eq!(untested.count(), findings.len() - 1, "all but what the run itself knows");
-    let expected = "could not be tested: /proc/sys/net/netfilter/nf_conntrack_count does not exist here";
+    let expected =
+        "could not be tested: /proc/sys/net/netfilter/nf_conntrack_count does not exist on this machine";
     assert_eq!(text(&findings, "conntrack"), expected);
 }
 

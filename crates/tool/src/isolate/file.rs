@@ -114,7 +114,7 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
         description: String::new(),
         name,
         url: table.key("url").text("a URL", text),
-        address: table.key("address").text("host:port, an IPv6 address in brackets", parse_host_port),
+        address: table.key("address").text("host:port, with an IPv6 address in brackets", parse_host_port),
         server_name: table.key("server-name").text("a name", text),
         protocol: table.key("protocol").text("http1 or http2", protocol),
         keep_alive: table.key("keep-alive").boolean(),

@@ -82,7 +82,7 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
         "connect-to" => value
             .and_then(parse_host_port)
             .map(Factor::ConnectTo)
-            .ok_or_else(|| expected("connect-to=HOST:PORT, an IPv6 address in brackets")),
+            .ok_or_else(|| expected("connect-to=HOST:PORT, with an IPv6 address in brackets")),
         "body" => {
             let bytes = value.and_then(|text| text.parse().ok()).filter(|bytes| *bytes <= MOST_BODY);
             bytes.map(Factor::Body).ok_or_else(|| expected("body=BYTES"))

@@ -104,21 +104,21 @@ fn truth(value: &str) -> Result<bool, &'static str> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "1" => Ok(true),
         "false" | "0" | "" => Ok(false),
-        _ => Err("The parameters recursive and wait_for_change are true or false."),
+        _ => Err("The parameters recursive and wait_for_change must be true or false."),
     }
 }
 
 fn seconds(value: &str) -> Result<Duration, &'static str> {
     // The limit of ten years prevents an overflow in sums with times.
     let bounded = value.parse().ok().filter(|seconds| *seconds <= 315_360_000);
-    bounded.map(Duration::from_secs).ok_or("The parameter timeout_sec is a whole number of seconds.")
+    bounded.map(Duration::from_secs).ok_or("The parameter timeout_sec must be a whole number of seconds.")
 }
 
 fn alt(value: &str) -> Result<ContentFormat, &'static str> {
     match value {
         "json" => Ok(ContentFormat::Json),
         "text" => Ok(ContentFormat::Text),
-        _ => Err("The parameter alt is json or text."),
+        _ => Err("The parameter alt must be json or text."),
     }
 }
 

@@ -138,7 +138,7 @@ impl MetadataServer {
         }
         match state.sign_claims(&claims).await {
             Ok(token) => reply::reply(StatusCode::OK, "text/html", token),
-            Err(_) => html(StatusCode::INTERNAL_SERVER_ERROR, "No token could be signed."),
+            Err(_) => html(StatusCode::INTERNAL_SERVER_ERROR, "The emulator could not sign the token."),
         }
     }
 }
@@ -147,10 +147,16 @@ impl MetadataServer {
 fn refuse(request: &Request<Incoming>) -> Option<EmulatorReply> {
     let headers = request.headers();
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return Some(html(StatusCode::METHOD_NOT_ALLOWED, "The metadata server reads only."));
+        return Some(html(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "The metadata server accepts only GET and HEAD requests.",
+        ));
     }
     if headers.contains_key("x-forwarded-for") {
-        return Some(html(StatusCode::FORBIDDEN, "Requests with the header X-Forwarded-For are not served."));
+        return Some(html(
+            StatusCode::FORBIDDEN,
+            "The metadata server refuses requests with the header X-Forwarded-For.",
+        ));
     }
     let flavored = headers.get("metadata-flavor").is_some_and(|value| value == "Google")
         || headers.get("x-google-metadata-request").is_some_and(|value| value == "True");

@@ -347,6 +347,6 @@ mod tests {
     fn what_cannot_be_read_is_said() {
         let mut untested = Vec::new();
         assert_eq!(facts(&nothing(), &nothing(), SPAN, &mut untested), []);
-        assert_eq!(untested, ["control group's CPU: x does not exist here"]);
+        assert_eq!(untested, ["control group's CPU: x does not exist on this machine"]);
     }
 }

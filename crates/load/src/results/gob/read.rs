@@ -33,13 +33,13 @@ pub enum GobError {
     #[error("a message is longer than its value")]
     Long,
     /// A number with more than eight bytes.
-    #[error("a number is too wide")]
+    #[error("a number has more than eight bytes")]
     Wide,
     /// A value whose type was never described, or whose description does not parse.
-    #[error("a type is not described")]
+    #[error("the input does not describe the type of a value")]
     Type,
     /// More or deeper types than results have any use for.
-    #[error("too many types")]
+    #[error("the input describes too many types")]
     Types,
     /// The values are not structs.
     #[error("the values are not results")]
@@ -51,7 +51,7 @@ pub enum GobError {
     #[error("field {0} is out of range")]
     Range(&'static str),
     /// Not an instant.
-    #[error("a timestamp does not parse")]
+    #[error("a timestamp is invalid")]
     Time,
 }
 
