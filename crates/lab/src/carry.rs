@@ -25,7 +25,7 @@ pub struct RunningTrial<'s> {
     machine: MachineMonitor<LocalFiles>,
 }
 
-/// What waiting came to.
+/// The result of waiting for a running trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialProgress {
     /// There is another [`RunningTrial::interval`].
@@ -36,14 +36,14 @@ pub enum TrialProgress {
     Finished,
 }
 
-/// What a load came to.
+/// The result of a trial.
 #[derive(Debug)]
 pub struct TrialResult {
-    /// What was measured.
+    /// The measured figures.
     pub outcome: RunOutcome,
     /// The figures made of it.
     pub summary: Summary,
-    /// What is to be thought of them.
+    /// The judgement on these figures.
     pub judgement: Judgement,
 }
 
@@ -63,7 +63,7 @@ impl<'s> RunningTrial<'s> {
         self.trial.control()
     }
 
-    /// When its first instant is, in nanoseconds since the Unix epoch.
+    /// Returns the start of the trial's schedule, in nanoseconds since the Unix epoch.
     #[must_use]
     pub fn began_unix_ns(&self) -> i64 {
         self.trial.began_unix_ns()
@@ -120,7 +120,7 @@ fn now(clock: RunClock) -> Duration {
     Duration::from_nanos(clock.now())
 }
 
-/// When the first hit is due.
+/// Returns the time until the first request is due.
 fn begins(trial: &LoadTrial<'_>, clock: RunClock) -> Duration {
     let ahead = trial.began_unix_ns().saturating_sub(clock.unix_ns(0));
     Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))

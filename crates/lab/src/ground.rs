@@ -1,5 +1,5 @@
-//! What a search for a limit and its cause is carried out on: a server, over sessions of the load engine, or a simulated one on a
-//! clock that is moved by hand. Either gets the same search.
+//! The target of a search for a limit and its cause: a server behind sessions of the load engine, or a simulated server on a clock that is moved by
+//! hand. Both get the same search.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ pub trait TargetDriver: SearchTarget + closed::ClosedTarget + ExperimentTarget {
     fn max_clients(&self) -> u32;
 }
 
-/// What the generator can do.
+/// The generator's capacity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
     /// Requests a second that it can send by itself; none: that could not be told, and each trial is judged by itself.
     pub max_rate: Option<f64>,
-    /// How that was found out, in words.
+    /// The method of the measurement, in words.
     pub explanation: String,
-    /// How long it took.
+    /// The duration of the measurement.
     pub took: Duration,
     /// Somebody wants everything to end.
     pub interrupted: bool,

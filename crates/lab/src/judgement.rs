@@ -16,7 +16,7 @@ use seawall_probe::{FindingGrade, MachineFinding};
 /// The judgement of a trial. A document holds the verdict and its reasons; the other fields stand elsewhere in it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Judgement {
-    /// How far the figures of the trial can be trusted.
+    /// The trust that the figures of the trial deserve.
     pub generator_verdict: GeneratorVerdict,
     /// The reasons why the verdict is worse than valid.
     #[serde(rename = "findings")]
@@ -50,7 +50,7 @@ impl Judgement {
         Self { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), missed: Vec::new() }
     }
 
-    /// Whether the objectives hold. None if nothing can be said about the target: the generator was the limit, or was so late that every
+    /// Returns true if the objectives hold. None if nothing can be said about the target: the generator was the limit, or was so late that every
     /// missed objective would hold without its delay.
     #[must_use]
     pub fn holds(&self) -> Option<bool> {
@@ -63,7 +63,7 @@ impl Judgement {
     }
 }
 
-/// What a finding about the machine says against the trial: nothing, unless it held the generator up.
+/// Returns the reason against the trial; none unless the finding delayed the generator.
 fn against(finding: &MachineFinding) -> Option<VerdictReason> {
     let verdict = match finding.grade {
         FindingGrade::Ok | FindingGrade::Info | FindingGrade::Unknown => return None,

@@ -15,7 +15,7 @@ use crate::selfcheck;
 use seawall_probe::threads::MIN_SPAN;
 use seawall_probe::{GeneratorMonitor, HostFiles, MachineFinding, RunActivity};
 
-/// What the engine calls the threads that send.
+/// The prefix that the engine gives the names of sending threads.
 const SENDERS: &str = "sender ";
 
 /// Time between two looks at the machine: no shorter, for a look costs as much as some hundred requests, and no longer, for a
@@ -28,7 +28,7 @@ const LEAD: Duration = Duration::from_millis(10);
 /// Longest wait for figures.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// When a trial does what.
+/// The times of the phases of a trial.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TrialTimes {
     /// The first request is due, on the clock of whoever asks.
@@ -44,7 +44,7 @@ pub struct MachineMonitor<F> {
     first: Option<Duration>,
     /// Since the trial began.
     warm_up: Nanos,
-    /// When to look again.
+    /// The time of the next sample.
     next: Duration,
     /// Something was sent since the last look.
     unseen: bool,
@@ -97,7 +97,7 @@ impl<F: HostFiles> MachineMonitor<F> {
         }
     }
 
-    /// How long to wait for the next interval before [`Self::on_timeout`] must be called.
+    /// Returns the time to wait for the next interval before [`Self::on_timeout`] must be called.
     #[must_use]
     pub fn next_interval_timeout(&self, at: Duration) -> Duration {
         self.first.map_or(PATIENCE, |first| first.saturating_sub(at))
@@ -132,7 +132,7 @@ impl<F: HostFiles> MachineMonitor<F> {
         }
     }
 
-    /// Whether what was seen until the end of this interval does not count, so far as it is worth beginning anew.
+    /// True if the samples up to the end of this interval do not count, so that the monitor should start again.
     fn is_warming_up(&self, interval: &IntervalStats, at: Duration) -> bool {
         let IntervalStats { from, to, .. } = *interval;
         let is_last = to.saturating_add(to.saturating_sub(from)) > self.warm_up;
@@ -151,7 +151,7 @@ impl<F: HostFiles> MachineMonitor<F> {
         (self.next, self.unseen) = (at + SPACING, false);
     }
 
-    /// What was found, given what the trial came to.
+    /// Returns the findings, given the outcome of the trial.
     #[must_use]
     pub fn finish(self, outcome: &RunOutcome, at: Duration) -> Vec<MachineFinding> {
         let run = RunActivity {
@@ -185,11 +185,11 @@ mod tests {
         throttled: u32,
     }
 
-    /// What happens in a trial.
+    /// A simulated load.
     struct Load {
         on_cpu: Duration,
         throttled: u32,
-        /// How late the generator looked at its clock.
+        /// The lateness with which the generator looked at its clock.
         late: Duration,
         sent: u64,
     }

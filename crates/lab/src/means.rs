@@ -1,4 +1,4 @@
-//! What this machine has to send with: descriptors, cores, and cores that nobody else needs.
+//! The resources of this machine for sending: file descriptors, and cores that no other process needs.
 //!
 //! Decides how much of it a load gets; knows no flags. Called by the tool for an attack and by [`crate::rig`] for a search.
 
@@ -25,12 +25,12 @@ const RATE_PER_THREAD: f64 = 50_000.0;
 /// A sleep on a virtual machine ends some 50 µs late: the timer's interrupt wakes a halted core.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// How requests spread over connections.
+/// The distribution of requests over connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionPlan {
-    /// How many hosts there are, if that is known.
+    /// The number of hosts, if it is known.
     hosts: Option<u64>,
-    /// How many requests one connection may carry at once; 1 is certain, more depends on the servers.
+    /// The number of requests that one connection can carry at once.
     streams: u64,
 }
 
@@ -49,7 +49,7 @@ impl ConnectionPlan {
         Self { hosts, streams: if several { travel.http2.streams as u64 } else { 1 } }
     }
 
-    /// Whether some connections may carry several requests at once.
+    /// True if some connections can carry several requests at once.
     #[must_use]
     pub fn is_multiplexed(self) -> bool {
         self.streams != 1

@@ -1,8 +1,9 @@
-//! What a run is held to: `p99<100ms,errors<0.1%`.
+//! The objectives of a run, such as `p99<100ms,errors<0.1%`.
 //!
 //! Latencies are response times (from the intended instant) over all offered hits, of which those without a good answer are
-//! slower than any bound ([`LatenciesOfAllOffered`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then that
-//! says how many there may be, and the mean is that of the good answers. Errors are all offered hits without a good answer. Used by `attack --slo`, and by `find --slo` as the goal of a search.
+//! slower than any bound ([`LatenciesOfAllOffered`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then
+//! that says how many there may be, and the mean is that of the good answers. Errors are all offered hits without a good answer. Used by `attack
+//! --slo`, and by `find --slo` as the goal of a search.
 
 use std::fmt;
 use std::str::FromStr;
@@ -60,7 +61,7 @@ pub struct CheckedObjective {
     pub objective: String,
     /// The figure.
     pub measured: String,
-    /// Whether the figure meets the condition.
+    /// True if the figure meets the condition.
     pub is_met: bool,
     /// The same figure from the real send, if that meets a condition that the figure from the intended instant misses: the time between the
     /// two is this generator's own delay, or a wait for a place.
@@ -219,7 +220,7 @@ impl Objective {
     }
 }
 
-/// Whether a latency is below its bound, and what is to be said of it.
+/// Returns true if a latency is below its bound, and a description of the latency.
 fn in_time(latency: Option<Nanos>, below: Nanos, judged: &LatenciesOfAllOffered) -> (bool, String) {
     let without = || {
         format!(
@@ -283,8 +284,8 @@ impl Objectives {
 }
 
 impl Objectives {
-    /// What a search is to look for: one bound on a quantile, one on errors, or both. Where nothing is said of errors, they are one
-    /// in a thousand ([`SearchGoal::CLIFF`]).
+    /// Returns the goal of a search: one bound on a quantile, one on errors, or both. Without an objective for errors, the bound on errors is one in
+    /// a thousand ([`SearchGoal::CLIFF`]).
     ///
     /// # Errors
     /// [`UnsearchableObjective`].
@@ -306,7 +307,7 @@ impl Objectives {
     }
 }
 
-/// What one condition is to a search.
+/// The part of a search's goal that one condition sets.
 enum Sought {
     Errors(f64),
     Late(LatencyGoal),

@@ -1,10 +1,11 @@
 //! What a search and an inquiry are carried out with on a real target: sessions of the load engine, one load after the other.
 //!
 //! A [`LocalDriver`] knows how to send, and nothing of what is looked for: [`seawall_search`] and [`seawall_cause`] say what they want
-//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `away` whether anybody is there, `closed` does all of that for clients
-//! that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when nothing of it can be believed; `kit` has the
-//! sessions, `part` what is sent of a load that several rigs send together, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it to end has a [`StopSwitch`]. Called by
-//! the tool's `find`; [`crate::isolate`] sends with the same hands, and has its ways searched on rigs.
+//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `away` whether anybody
+//! is there, `closed` does all of that for clients that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when
+//! nothing of it can be believed; `kit` has the sessions, `part` what is sent of a load that several rigs send together, `held` idle connections,
+//! `sink` what the generator is tried out on. Whoever wants all of it to end has a [`StopSwitch`]. Called by the tool's `find`; [`crate::isolate`]
+//! sends with the same hands, and has its ways searched on rigs.
 
 mod away;
 mod beside;
@@ -75,10 +76,9 @@ pub struct LocalDriver {
     observer: Option<TrialObserver>,
     /// Loads so far: each has chance of its own.
     loads: u64,
-    /// Where in the list of requests the next load begins: a limit that only shows once all targets are in use is not hidden by trials
-    /// that all send the first ones.
+    /// The index of the first request of the next load. Trials continue through the list, because a limit can show only when all targets are in use.
     next_request: u64,
-    /// What of them is sent here.
+    /// The share of the load that this generator sends.
     share: LoadShare,
     /// Most requests a second that clients got through, who wait for their answers.
     fastest: f64,
@@ -131,13 +131,13 @@ impl LocalDriver {
         Self { stop, ..self }
     }
 
-    /// What ends everything at once.
+    /// Returns the switch that stops everything at once.
     #[must_use]
     pub fn stop(&self) -> StopSwitch {
         self.stop.clone()
     }
 
-    /// What it sends, and how.
+    /// Returns the requests of this driver and their transport.
     #[must_use]
     pub fn session_config(&self) -> &SessionConfig {
         self.sessions.config()
@@ -170,7 +170,7 @@ impl LocalDriver {
         watched
     }
 
-    /// How the next load is spaced, if chance has a part in it.
+    /// Returns the seed for the spacing of the next load.
     fn next_seed(&mut self) -> u64 {
         self.loads = self.share.load_number().unwrap_or_else(|| self.loads.wrapping_add(1));
         let seed = if let ArrivalSpacing::Poisson(seed) = self.spacing { seed } else { 0 };
@@ -298,7 +298,7 @@ impl LocalDriver {
         Ok(IdleConnections::open(*address, connections.min(self.room / MAX_SESSIONS), &self.stop))
     }
 
-    /// Why a load that ends once so many are in flight, and of which so many found no port, says nothing about the target, in words.
+    /// Returns the reason why a load says nothing about the target, in words.
     fn against(&self, carried: &TrialResult, most_in_flight: f64, no_port: u64) -> Option<String> {
         let room = self.room as u64;
         // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
@@ -318,7 +318,7 @@ impl LocalDriver {
         error.to_string()
     }
 
-    /// What came of an offer, and how long that took; nothing, if everything is to end.
+    /// Runs an offer and measures its duration; the result is empty if everything is to stop.
     fn timed(
         &mut self,
         try_it: impl FnOnce(&mut Self) -> Result<TrialObservation, SessionError>,
@@ -368,7 +368,7 @@ impl LocalDriver {
 
 /// Clients of each thread in the calibration: fewer leave it waiting, many more only queue.
 const CLIENTS: usize = 16;
-/// How long it takes.
+/// The duration of the calibration.
 const CALIBRATION: Duration = Duration::from_secs(1);
 /// In an open loop a thread that had nothing to spare would be late for half of its requests: of what a closed one can do, so much.
 const SHARE: f64 = 0.7;
@@ -383,7 +383,7 @@ fn port_range() -> Option<RangeInclusive<u16>> {
     LocalFiles.read(PORT_RANGE).ok().and_then(|text| net::port_range(&text))
 }
 
-/// Whether a trial is bad by its errors.
+/// True if a trial is bad by its errors.
 fn fails(offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
     let (StopRule::Whole(standard) | StopRule::Decided(standard)) = offer.rule else { return false };
     let evidence = TrialEvidence::of(offer.rate, blocks, &standard);
@@ -402,7 +402,7 @@ fn offered(offer: &TrialSpec, schedule: &Schedule) -> LoadSpec {
     record_every_request(load, offer.drain)
 }
 
-/// What is known of a load while it goes on.
+/// The progress of a load.
 #[derive(Clone, Copy)]
 pub(crate) struct LoadProgress<'p> {
     /// Hits that ended since this was told last.

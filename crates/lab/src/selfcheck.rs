@@ -20,7 +20,7 @@ use crate::verdict::{GeneratorVerdict, VerdictReason};
 /// The least lag that can matter.
 const LEAST_LAG: Nanos = SECOND / 1000;
 
-/// What the run's own figures say against the generator.
+/// Returns the reasons in the run's own figures against the generator.
 #[must_use]
 pub fn of_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
     [send_lag(outcome), not_sent(outcome), output_blocked(outcome), records_dropped(outcome)]
@@ -29,7 +29,7 @@ pub fn of_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
         .collect()
 }
 
-/// What the figures of a stretch of a run, sent by so many threads, say against the generator in it, in words.
+/// Returns the reasons against the generator in a part of a run, in words. `threads` is the number of sending threads.
 #[must_use]
 pub fn of_stretch(stretch: &IntervalStats, threads: usize) -> Vec<String> {
     let IntervalStats { from, to, stats } = stretch;
@@ -53,7 +53,7 @@ fn send_lag(outcome: &RunOutcome) -> Option<VerdictReason> {
         .map(|measured| VerdictReason::new("send-lag", GeneratorVerdict::Degraded, measured))
 }
 
-/// That requests went out later than does not matter, in words.
+/// Returns a description of the send lag if it matters.
 fn lagged(stats: &LoadStats) -> Option<String> {
     // Of fewer, the 99th percentile is the largest, and one late send would speak for all.
     let (share, name) = if stats.generator_lag.count() < 100 { (0.5, "median") } else { (0.99, "p99") };
@@ -82,7 +82,7 @@ fn cut_off(outcome: &RunOutcome) -> u64 {
     u64::try_from(hits).unwrap_or(u64::MAX)
 }
 
-/// Whether more than 1 % of the hits due were not sent. Whose fault that was, the machine must say as well.
+/// True if more than 1 % of the due requests were not sent. The findings about the machine say whether this machine was the cause.
 #[must_use]
 pub fn has_missed_sends(outcome: &RunOutcome) -> bool {
     missed(outcome).is_some()

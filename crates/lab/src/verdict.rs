@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// How far the figures of a trial can be trusted.
+/// The trust that the figures of a trial deserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GeneratorVerdict {
@@ -21,9 +21,9 @@ pub enum GeneratorVerdict {
 pub struct VerdictReason {
     /// A stable name.
     pub check: Cow<'static, str>,
-    /// What it means.
+    /// The verdict.
     pub verdict: GeneratorVerdict,
-    /// What was measured, with its threshold.
+    /// The measured value, with its threshold.
     pub measured: String,
 }
 

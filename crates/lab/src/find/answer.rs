@@ -19,11 +19,11 @@ pub struct FindReport {
     pub kind: FindDocumentKind,
     /// The version of this document: [`FIND_VERSION`].
     pub version: u32,
-    /// How the run ended.
+    /// The outcome of the run.
     pub outcome: FindOutcome,
-    /// What ended the run before it had done everything; none if it did everything.
+    /// The reason why the run ended early; none if it did everything.
     pub stop_reason: Option<FindStopReason>,
-    /// Why `outcome` is `undecided`, in words.
+    /// The reason why `outcome` is `undecided`, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undecided_reason: Option<String>,
     /// Experiments and trials that the budget left no time for, in words.
@@ -37,7 +37,7 @@ pub struct FindReport {
     pub breaking_rate: ReportedLimit,
     /// The knee: the rate above which too many responses are late. Empty if the SLO has no latency objective.
     pub latency_breaking_rate: ReportedLimit,
-    /// How the target fails above the breaking rate.
+    /// The way in which the target fails above the breaking rate.
     pub failure_mode: Option<ReportedFailureMode>,
     /// Correct responses per second in overload.
     pub goodput: Option<f64>,
@@ -47,7 +47,7 @@ pub struct FindReport {
     pub quota_exhaustion: Option<ReportedQuotaExhaustion>,
     /// The largest burst allowance that the trials were too short to find.
     pub untested_burst: Option<ReportedUnexcludedBurst>,
-    /// How the target recovers from overload.
+    /// The target's recovery from overload.
     pub recovery: ReportedRecovery,
     /// The result of `find --closed-loop`, in place of both breaking rates; none if the run searched for a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub struct FindReport {
     pub target_lost_during: Option<String>,
     /// The experiments that look for the cause, in the order in which they ran.
     pub experiments: Vec<ReportedExperiment>,
-    /// What the target's own metrics showed while its clients missed the SLO, in order.
+    /// The target's own metrics while its clients missed the SLO, in order.
     #[serde(default)]
     pub server_metrics: Vec<ServerSideWindow>,
     /// All trials, and all load between them, in order.
@@ -101,26 +101,26 @@ pub struct FindConfig {
     pub slo: ReportedGoal,
     /// `quick` or `thorough`.
     pub effort: String,
-    /// How requests are spaced.
+    /// The spacing of requests.
     pub arrivals: ReportedArrivals,
     /// The highest rate that the run may offer; none if there is no bound.
     pub max_rate: Option<f64>,
-    /// How the run uses connections.
+    /// The use of connections.
     pub connections: ConnectionPolicy,
     /// The timeout of each request; none if requests have no timeout.
     pub timeout_seconds: Option<f64>,
-    /// Which requests the run sends, and by which route; none if that is not recorded.
+    /// The fingerprint of the requests and their route; none if it is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_fingerprint: Option<RequestFingerprint>,
 }
 
-/// Which requests a run sends and by which route. A continued run must have the same fingerprint.
+/// A fingerprint of the requests that a run sends and of their route. A continued run must have the same fingerprint.
 ///
 /// Digests have 32 bits: enough to notice a change, too few to find out a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestFingerprint {
-    /// Where connections go instead of the target's own address; none if they go to that address.
+    /// The place to which connections go instead of the target's own address; none if they go to that address.
     ///
     /// Examples: "at /run/app.sock", "through the proxy a:3128".
     pub via: Option<String>,
@@ -152,7 +152,7 @@ pub struct ReportedLatencyGoal {
     pub limit_seconds: f64,
 }
 
-/// How requests are spaced.
+/// The spacing of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportedArrivals {
@@ -162,7 +162,7 @@ pub enum ReportedArrivals {
     Poisson,
 }
 
-/// How a run uses connections. Another policy has another limit.
+/// The way in which a run uses connections. Another policy has another limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionPolicy {
@@ -176,7 +176,7 @@ pub struct ConnectionPolicy {
     pub protocol: String,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindOutcome {
@@ -198,7 +198,7 @@ pub enum FindOutcome {
     Undecided,
 }
 
-/// What ended a run early.
+/// The reason why a run ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindStopReason {
@@ -216,11 +216,11 @@ pub enum FindStopReason {
 pub struct GeneratorCapacity {
     /// The highest rate; none if it was not measured, and each trial is checked by itself.
     pub max_rate: Option<f64>,
-    /// How the highest rate was measured, in words.
+    /// The method by which the highest rate was measured, in words.
     pub method: String,
 }
 
-/// What the trials say about one limit.
+/// The trials' result for one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedLimit {
@@ -254,7 +254,7 @@ pub struct ClosedLoopResult {
     pub saturation: Option<ReportedSaturationPoint>,
 }
 
-/// What the trials say about the highest number of clients at which the target meets the SLO.
+/// The trials' result for the highest number of clients at which the target meets the SLO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedClientLimit {
@@ -292,7 +292,7 @@ pub struct ReportedSaturationPoint {
     pub is_confirmed: bool,
 }
 
-/// How a target fails.
+/// The way in which a target fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportedFailureMode {
@@ -324,13 +324,13 @@ pub struct ReportedQuotaExhaustion {
 pub struct ReportedUnexcludedBurst {
     /// The rate that the target sustained.
     pub rate: f64,
-    /// How long the target sustained `rate` without a pause.
+    /// The time during which the target sustained `rate` without a pause.
     pub held_seconds: f64,
     /// The number of requests in that time. A larger burst allowance would hide the limit.
     pub requests: f64,
 }
 
-/// How the target recovers from overload.
+/// The target's recovery from overload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedRecovery {
@@ -348,7 +348,7 @@ pub struct ReportedRecovery {
 pub struct ReportedCause {
     /// The cause, such as `rate-limiter`.
     pub name: String,
-    /// How well the cause fits, between 0 and 1. It is not a calibrated probability.
+    /// A score between 0 and 1 for how well the cause fits. It is not a calibrated probability.
     pub score: f64,
     /// The evidence for the cause, the strongest first.
     pub evidence: Vec<ReportedEvidence>,
@@ -360,11 +360,11 @@ pub struct ReportedCause {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedEvidence {
-    /// What the experiment showed, in words.
+    /// The result of the experiment, in words.
     pub observation: String,
     /// The experiment that showed it.
     pub experiment: String,
-    /// How much more probable the observation is under this cause than under the next best.
+    /// The ratio of the observation's probability under this cause to its probability under the next best cause.
     ///
     /// None if the ratio has no bound.
     pub likelihood_ratio: Option<f64>,
@@ -388,7 +388,7 @@ pub struct ReportedFigure {
 pub struct ReportedTie {
     /// The causes.
     pub causes: Vec<String>,
-    /// What a reader can do to tell them apart, in words.
+    /// Advice on how to tell the causes apart, in words.
     pub how_to_tell: String,
 }
 
@@ -398,7 +398,7 @@ pub struct ReportedTie {
 pub struct ReportedExcludedCause {
     /// The cause.
     pub name: String,
-    /// Why the cause is ruled out, in words.
+    /// The observation that rules the cause out, in words.
     pub reason: String,
 }
 
@@ -408,7 +408,7 @@ pub struct ReportedExcludedCause {
 pub struct ReportedUndecidedCause {
     /// The cause.
     pub name: String,
-    /// Why the cause is undecided, in words.
+    /// The reason why the cause is undecided, in words.
     pub reason: String,
     /// True if `--max-rate` ruled out the experiments that would decide.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -421,7 +421,7 @@ pub struct ReportedUndecidedCause {
 pub struct ReportedExperiment {
     /// The name of the experiment.
     pub name: String,
-    /// What the experiment showed, in words.
+    /// The result of the experiment, in words.
     pub result: String,
 }
 
@@ -429,13 +429,13 @@ pub struct ReportedExperiment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSideWindow {
-    /// When the first reading began, since the start of this part of the run.
+    /// The start of the first reading, counted from the start of this part of the run.
     pub start_seconds: f64,
-    /// When the last reading ended, since the start of this part of the run.
+    /// The end of the last reading, counted from the start of this part of the run.
     pub end_seconds: f64,
     /// The trial or experiment that ran meanwhile, in words.
     pub phase: String,
-    /// What the metrics showed.
+    /// The facts that the metrics showed.
     pub facts: Vec<ServerSideFact>,
     /// Metrics that could not be read, and why.
     pub unavailable: Vec<String>,
@@ -449,7 +449,7 @@ pub struct ServerSideFact {
     pub text: String,
     /// The cause that the fact concerns; none if the fact speaks for no cause.
     pub cause: Option<String>,
-    /// How much more probable the fact is with this cause than without it. A ratio below 1 speaks against the cause.
+    /// The ratio of the fact's probability with this cause to its probability without this cause. A ratio below 1 speaks against the cause.
     pub likelihood_ratio: Option<f64>,
     /// True if the text lists counters that did not rise: such a fact only excludes causes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -474,14 +474,14 @@ pub enum ReportedVerdict {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedTrial {
-    /// What the load was for. [`super::told::purpose_name`] lists the values.
+    /// The purpose of the load. [`super::told::purpose_name`] lists the values.
     pub purpose: String,
     /// The offered rate. In a closed loop, the rate at which requests completed.
     pub rate: f64,
     /// The number of clients in a closed loop; none if the trial offered a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<u32>,
-    /// When the trial began, since the start of the search. Pauses count.
+    /// The start of the trial, counted from the start of the search. Pauses count.
     pub start_seconds: f64,
     /// The duration of the trial. Waiting for outstanding responses counts.
     pub duration_seconds: f64,
@@ -489,9 +489,9 @@ pub struct ReportedTrial {
     pub verdict: ReportedVerdict,
     /// The reason for the verdict, in words.
     pub reason: String,
-    /// How the target failed; none if it did not fail.
+    /// The way in which the target failed; none if it did not fail.
     pub failure_mode: Option<ReportedFailureMode>,
-    /// How much the trial counts for the breaking rate, between 0 and 1.
+    /// The weight of the trial in the breaking rate, between 0 and 1.
     pub weight: f64,
     /// Correct responses per second, after the first moments of the trial.
     pub goodput: f64,
@@ -505,7 +505,7 @@ pub struct ReportedTrial {
     pub response_seconds: Option<ReportedResponseTimes>,
     /// The ratio of late responses, after the first third of the trial; none if that is unknown for all of them.
     pub late_ratio: Option<f64>,
-    /// Why the results of the trial say nothing about the target; none if they do.
+    /// The reason why the results of the trial say nothing about the target; none if they do.
     pub invalid_reason: Option<String>,
     /// Requests that found no free ephemeral port, if that made the trial invalid.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -1,9 +1,8 @@
 //! A run that looks for a number of clients, each of which waits for its answer before it asks again, in place of a rate.
 //!
-//! [`find`] searches within the plan's budget and makes an [`FindReport`] of what came of it: the same form, with [`FindReport::closed_loop`] where cliff
-//! and knee would be. The generator is not looked at before, because no rate is asked of it; each trial is judged by itself. Nobody
-//! looks for the cause: what tells causes apart is offered at rates, to users who do not wait, which is what a closed loop is not
-//! about. Called by the tool.
+//! [`find`] searches within the plan's budget and makes an [`FindReport`] of what came of it: the same form, with [`FindReport::closed_loop`] where
+//! cliff and knee would be. The generator is not looked at before, because no rate is asked of it; each trial is judged by itself. Nobody looks for
+//! the cause: what tells causes apart is offered at rates, to users who do not wait, which is what a closed loop is not about. Called by the tool.
 
 use std::time::Duration;
 
@@ -59,12 +58,12 @@ fn within(plan: &FindPlan) -> Profile {
     Profile { budget, knee_budget, ..profile }
 }
 
-/// What ended a search that is over.
+/// Returns the reason why a finished search ended early.
 pub(super) fn stop_reason(search: &ClosedSearch) -> Option<FindStopReason> {
     (search.report().outcome == Some(Ended::Interrupted)).then_some(FindStopReason::Signal)
 }
 
-/// What is known; `is_short` says that the generator could keep no more clients, and more might have been asked for.
+/// Builds the report of a search for clients. `is_short` means that the generator could not run all the clients that were asked for.
 pub(super) fn build_report(
     plan: &FindPlan,
     report: &ClosedReport,
@@ -177,12 +176,12 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
     }
 }
 
-/// Whether lateness was looked for and anything is known of it: where the goal does not speak of it, what fails alone is late.
+/// True if the trial judged lateness. Without a latency goal, only failures count as late.
 fn is_judged_late(trial: &search::ClosedTrial) -> bool {
     trial.spec.standard.goal.late.is_some() && trial.finding.evidence.late.of > 0.0
 }
 
-/// Why a trial points where it does.
+/// Describes the figures that led to the verdict on a trial.
 fn why(trial: &search::ClosedTrial) -> String {
     if let Some(invalid) = &trial.seen.invalid {
         return invalid.clone();

@@ -12,7 +12,7 @@ use seawall_search::report;
 use super::answer::{FindOutcome, FindReport};
 use super::resume::{ResumeError, route};
 
-/// What a comparison says of the cliff.
+/// The result of a comparison of two breaking rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ComparisonVerdict {
     /// It is higher.
@@ -30,13 +30,13 @@ pub enum ComparisonVerdict {
 /// A change, and by how much.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunComparison {
-    /// What it is.
+    /// The result of the comparison.
     pub change: ComparisonVerdict,
     /// Cliff after over cliff before. Without a cliff after it has no upper bound (infinity), without one before no lower (0).
     pub ratio: Bracket,
 }
 
-/// Why two runs cannot be compared.
+/// The reason why two runs cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunComparisonError {
     /// Something else was asked.
@@ -146,7 +146,7 @@ pub fn highest_held_rate(answer: &FindReport) -> Option<f64> {
         .filter(|rate| is_ended && rate.is_normal() && *rate > 0.0)
 }
 
-/// What differs of two runs that may be compared all the same: a comparison of staging and production is one of two targets.
+/// Returns the differences between two comparable runs, because a user can compare staging and production, which are two targets.
 #[must_use]
 pub fn differences(before: &FindReport, after: &FindReport) -> Vec<String> {
     let (before, after) = (&before.config, &after.config);
@@ -189,7 +189,7 @@ impl From<search::IncomparableRuns> for RunComparisonError {
     }
 }
 
-/// What the search compares: of a run that found no cliff what it held stands in its place.
+/// Returns the figures that the search compares. For a run without a breaking rate, these are the figures of the highest rate that was held.
 fn run(answer: &FindReport) -> Result<ComparedRun, ResumeError> {
     let asked = &answer.config;
     let limit = answer.breaking_rate;

@@ -92,7 +92,7 @@ pub fn find(
     Ok(answer)
 }
 
-/// What is known of a run before anything is sent.
+/// Returns the report of a run before anything is sent.
 #[must_use]
 pub fn empty_report(plan: &FindPlan) -> FindReport {
     FindReport {
@@ -101,7 +101,7 @@ pub fn empty_report(plan: &FindPlan) -> FindReport {
     }
 }
 
-/// Whether there is nothing left to do of an earlier run, so that [`find`] would send nothing.
+/// True if an earlier run left nothing to do, so that [`find`] would send nothing.
 ///
 /// # Errors
 /// As [`find`].
@@ -109,13 +109,13 @@ pub fn has_nothing_left(plan: &FindPlan, before: &FindReport) -> Result<bool, Re
     Ok(is_whole(plan, before, &mut ResumeState::of(plan, before)?))
 }
 
-/// Whether there is nothing left to do of an earlier run: what it was sure of is not asked again.
+/// True if an earlier run left nothing to do. The program does not repeat what that run decided.
 fn is_whole(plan: &FindPlan, before: &FindReport, earlier: &mut ResumeState) -> bool {
     let asked = !plan.looks_for_cause || before.cause.is_some() || !before.is_found();
     before.stop_reason.is_none() && asked && earlier.search.next_step() == search::SearchStep::Finished
 }
 
-/// Where a search stands before anything is sent in this run.
+/// The state of a search before this run sends anything.
 struct ResumeState {
     generator: GeneratorCapacity,
     search: RateSearch,
@@ -130,7 +130,7 @@ impl ResumeState {
         Self { generator, search, grants: Vec::new(), took: Duration::ZERO }
     }
 
-    /// Where this one ended.
+    /// Restores the state in which an earlier run ended.
     fn of(plan: &FindPlan, before: &FindReport) -> Result<Self, ResumeError> {
         let search = resume::search(plan, before)?;
         let (generator, grants) = (before.generator_capacity.clone(), before.budget_log.clone());
@@ -139,7 +139,7 @@ impl ResumeState {
     }
 }
 
-/// What the generator can do, and whether somebody wants everything to end.
+/// Measures the generator's capacity. Also returns true if the run is to stop.
 fn calibrate(
     ground: &mut (impl TargetDriver + ?Sized),
     steps: &mut StepRunner<'_, impl FindWatcher>,

@@ -1,4 +1,4 @@
-//! What a run is to do, and how its time is shared out between the search and the cause.
+//! The plan of a run, and the division of its time between the search and the search for the cause.
 
 use std::time::Duration;
 
@@ -12,34 +12,34 @@ use super::resume::{ResumeError, seconds};
 /// A run, before anything was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FindPlan {
-    /// What the target is held to.
+    /// The goal that the target must keep.
     pub goal: SearchGoal,
-    /// How much may be spent, and how sure it must be for that.
+    /// The effort: the time budgets and the required certainty.
     pub profile: Profile,
     /// `--max-rate`, requests a second.
     pub max_rate: Option<f64>,
     /// Everything together; none: as long as it takes.
     pub budget: Option<Duration>,
-    /// Whether to look for the cause.
+    /// True if the run looks for the cause.
     pub looks_for_cause: bool,
-    /// What is known of the target without asking it.
+    /// The facts about the target that are known before the run.
     pub target: TargetInfo,
-    /// How requests are spaced.
+    /// The spacing of requests.
     pub arrivals: answer::ReportedArrivals,
-    /// What becomes of connections.
+    /// The use of connections.
     pub connections: answer::ConnectionPolicy,
-    /// How long an answer may take; none: for ever.
+    /// The timeout of a response; none is no timeout.
     pub timeout: Option<Duration>,
-    /// What is sent, and which way; none: that is not kept.
+    /// The fingerprint of the requests and their route; none if it is not recorded.
     pub fingerprint: Option<answer::RequestFingerprint>,
 }
 
-/// Who is asked.
+/// The target of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetInfo {
     /// Its URL without user, password and query; the first of several.
     pub url: String,
-    /// How many there are.
+    /// The number of targets.
     pub count: usize,
     /// Over TLS.
     pub uses_tls: bool,
@@ -51,7 +51,7 @@ pub struct TargetInfo {
 pub const MIN_BUDGET: Duration = Duration::from_secs(20);
 /// A quick run with its cause, where nobody says otherwise.
 pub const QUICK_BUDGET: Duration = Duration::from_secs(90);
-/// What is kept for the cause, as a share of the budget, and no more than this.
+/// The share of the budget that is reserved for the search for the cause, and its maximum.
 const CAUSE: (f64, Duration) = (0.3, Duration::from_secs(60));
 /// Of a search, beside what its profile counts: the rested look and the recovery.
 const AROUND: Duration = Duration::from_secs(15);
@@ -73,13 +73,13 @@ impl FindPlan {
         }
     }
 
-    /// What a search may offer, of a generator that can send so much.
+    /// Returns the rates that a search can offer with a generator of this capacity.
     #[must_use]
     pub fn bounds(&self, generator: Option<f64>) -> RateBounds {
         RateBounds { max_rate: self.max_rate, generator, ..RateBounds::default() }
     }
 
-    /// What the search may take of so much that is left, so that enough is left for the cause.
+    /// Returns the part of the remaining time that the search can use. The rest is enough to look for the cause.
     #[must_use]
     pub fn search_budget(&self, left: Duration) -> Duration {
         if self.looks_for_cause { left - left.mul_f64(CAUSE.0).min(CAUSE.1) } else { left }
@@ -97,7 +97,7 @@ impl FindPlan {
 }
 
 impl FindPlan {
-    /// Whether so much time for the search is less than its profile asks for.
+    /// True if this time for the search is shorter than its profile's budget.
     #[must_use]
     pub fn shortens_search(&self, search: Option<Duration>) -> bool {
         self.split_budget(search).0 < self.profile.budget

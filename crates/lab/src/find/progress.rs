@@ -1,4 +1,4 @@
-//! What a run tells of itself while it goes on.
+//! The progress reports of a run.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl<W: FindWatcher> FindWatcher for Option<W> {
     }
 }
 
-/// What is done.
+/// A step of the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FindStep<'a> {
     /// The generator is looked at.
@@ -69,7 +69,7 @@ pub enum FindStep<'a> {
     Experiment(&'static str),
 }
 
-/// How much is gone, and how much is left.
+/// The used and the remaining part of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetStatus {
     /// Since the begin.

@@ -21,7 +21,7 @@ const KIND: usize = 32;
 /// Times are shorter, in seconds, and rates and counts lower.
 const BEYOND: f64 = 1e12;
 
-/// Why a file is no run's.
+/// The reason why a file is not the report of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum FindReportError {
     /// It cannot be read.

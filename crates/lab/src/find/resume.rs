@@ -14,7 +14,7 @@ use super::answer::{BudgetGrant, FindConfig, FindReport, ReportedTrial, RequestF
 use super::plan::FindPlan;
 use super::told;
 
-/// Why a run cannot be continued.
+/// The reason why a run cannot be continued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// Something else was asked.
@@ -25,9 +25,9 @@ pub enum ResumeError {
         "the earlier run connected {before}, but this run would connect {now}: continue it with the same settings"
     )]
     Route {
-        /// Where they went.
+        /// The route of the earlier run.
         before: String,
-        /// Where they would go.
+        /// The route of this run.
         now: String,
     },
     /// Its trials are no rates.
@@ -45,7 +45,7 @@ pub enum ResumeError {
     InvalidTime(String),
 }
 
-/// How far the same rate may be off, for decimal digits that were cut.
+/// The relative difference up to which two rates count as the same, because the file has rounded decimal digits.
 const SAME: f64 = 1e-6;
 
 /// A search that knows what the earlier run knew.
@@ -69,7 +69,7 @@ pub fn search(plan: &FindPlan, before: &FindReport) -> Result<RateSearch, Resume
     Ok(search)
 }
 
-/// Whether an earlier run asked for the same, so that it may be continued: what can be said before its trials are looked at.
+/// Checks that an earlier run had the same settings, so that it can be continued. The check does not look at the trials.
 ///
 /// # Errors
 /// [`ResumeError`]: the first thing that differs.
@@ -115,11 +115,11 @@ fn sent_alike(now: &RequestFingerprint, before: &RequestFingerprint) -> Result<(
     ])
 }
 
-/// What [`RequestFingerprint::settings`] are of.
+/// The settings in [`RequestFingerprint::settings`].
 const SETTINGS: &str = "set of connection flags (--connect-to, --laddr, --resolvers, --redirects, --retries, \
                         --connection-age, --streams or --http2-connections)";
 
-/// Where requests go, in words.
+/// Describes the route of the requests.
 pub(super) fn route(sent: &RequestFingerprint) -> &str {
     sent.via.as_deref().unwrap_or("directly to the target")
 }
@@ -134,7 +134,7 @@ fn allow(search: &mut RateSearch, grant: &BudgetGrant) -> Result<(), ResumeError
     Ok(())
 }
 
-/// What it wants offered, with its rests behind it; none if it wants nothing.
+/// Returns the next trial that the search wants and records the pauses before it; none if the search is finished.
 fn next_offer(search: &mut RateSearch) -> Option<TrialSpec> {
     loop {
         match search.next_step() {

@@ -31,7 +31,7 @@ const SHORTEST: Duration = Duration::from_millis(2200);
 
 /// Single requests before an inquiry, a second: as many as are few for any target, unless its limit is lower.
 const SINGLE: f64 = 10.0;
-/// How long they are sent at most.
+/// The maximum time for which these single requests are sent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl<'w, W: FindWatcher> StepRunner<'w, W> {

@@ -37,9 +37,9 @@ pub(super) struct Field {
     most: Option<f64>,
     offers: usize,
     clients: u32,
-    /// How many offers there had been when its connections were closed.
+    /// The number of offers at the time when the connections were closed.
     hung_up: Option<usize>,
-    /// What is seen of every experiment.
+    /// The observation that every experiment returns.
     watched: ExperimentObservation,
 }
 

@@ -25,7 +25,7 @@ pub(super) fn unstarted_report(plan: &FindPlan, generator: GeneratorCapacity, to
     FindReport { generator_capacity: generator, duration_seconds: took.as_secs_f64(), ..answer }
 }
 
-/// What is known without the cause.
+/// Builds the report of a search, without the cause.
 pub(crate) fn search_report(
     plan: &FindPlan,
     report: &SearchReport,
@@ -92,7 +92,7 @@ pub(crate) fn search_report(
     }
 }
 
-/// What a search has no time left for.
+/// The entry in `not_run` for a search that ran out of time.
 const TRIALS: &str = "further trials of the search";
 
 /// Adds the experiment that an inquiry had no time left for.
@@ -101,7 +101,7 @@ pub(super) fn add_not_run(answer: &mut FindReport, experiment: Option<&str>) {
     answer.not_run.push(first.unwrap_or_else(|| "all experiments that look for the cause".to_owned()));
 }
 
-/// Why a run without a limit is undecided if no trial contradicts another one.
+/// The reason why a run without a limit is undecided if no trial contradicts another trial.
 const NO_AGREEMENT: &str =
     "the trials do not show which two tested rates enclose the limit; --thorough runs longer trials";
 
@@ -136,7 +136,7 @@ fn contradiction(report: &SearchReport) -> Option<String> {
     })
 }
 
-/// Whether the search ended with a bracket that its own trials contradict.
+/// True if the search ended with a bracket that its own trials contradict.
 pub(super) fn is_contradicted(report: &SearchReport) -> bool {
     outcome(report, None) == FindOutcome::Found && contradiction(report).is_some()
 }
@@ -144,7 +144,7 @@ pub(super) fn is_contradicted(report: &SearchReport) -> bool {
 /// A trial with a smaller weight was contradicted by another one, and does not count.
 const COUNTS: f64 = 0.1;
 
-/// Whether there is a limit to ask the cause of.
+/// True if there is a limit whose cause can be looked for.
 pub(super) fn is_found(report: &SearchReport) -> bool {
     matches!(outcome(report, None), FindOutcome::Found | FindOutcome::Metastable)
         && contradiction(report).is_none()
@@ -165,7 +165,7 @@ fn outcome(report: &SearchReport, cut: Option<FindStopReason>) -> FindOutcome {
     }
 }
 
-/// What ended a search that is over.
+/// Returns the reason why a finished search ended early.
 pub(super) fn stop_reason(search: &RateSearch) -> Option<FindStopReason> {
     match search.report().outcome {
         Some(report::SearchOutcome::Interrupted) => Some(FindStopReason::Signal),
@@ -292,7 +292,7 @@ pub fn purpose_name(purpose: TrialPurpose) -> &'static str {
 /// A share of failures that stands for all of them.
 const MOSTLY: f64 = 0.95;
 
-/// Why a trial points where it does.
+/// Describes the figures that led to the verdict on a trial.
 fn why(trial: &report::RateTrial) -> String {
     if let Some(invalid) = &trial.seen.invalid {
         return invalid.clone();
@@ -310,7 +310,7 @@ fn why(trial: &report::RateTrial) -> String {
     }
 }
 
-/// How many failed, and how.
+/// Describes the share of errors and the most frequent kind of failure.
 pub(super) fn describe_errors(share: Proportion, beside: &TrialDetails) -> String {
     let of = match &beside.failing {
         Some((way, part)) if *part < MOSTLY => format!(" ({} of the errors: {way})", format_percent(*part)),
@@ -441,7 +441,7 @@ fn suspect_targets(answer: &mut FindReport) {
     }
 }
 
-/// Where trials that were believed say how the target is, that this machine could not send what an inquiry asked for is no word on why.
+/// Replaces the cause "generator" by "unknown" if the trials were valid. A limit of this machine in an experiment does not explain them.
 fn excuse(cause: answer::ReportedCause, blamed: bool) -> answer::ReportedCause {
     if !blamed && cause.name == CauseClass::Generator.slug() {
         return answer::ReportedCause { name: CauseClass::Unknown.slug().to_owned(), score: 0.0, ..cause };

@@ -1,9 +1,9 @@
 //! The server's own word: a ground beside which somebody looks at the target's metrics and at its control group.
 //!
 //! [`InstrumentedDriver`] is the ground that it is given, and looks around each load that may break the target ([`ServerSide::snapshot`]); what was
-//! seen around those that did, and around an inquiry's overloads, becomes [`ServerSideWindow`]s of the answer, and [`apply_server_evidence`] joins them with what
-//! clients saw. Neither a search nor an inquiry knows of it: what they do is the same without. Knows no clock and no file but those that
-//! it is given. Called by the tool.
+//! seen around those that did, and around an inquiry's overloads, becomes [`ServerSideWindow`]s of the answer, and [`apply_server_evidence`] joins
+//! them with what clients saw. Neither a search nor an inquiry knows of it: what they do is the same without. Knows no clock and no file but those
+//! that it is given. Called by the tool.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub struct InstrumentedDriver<'g> {
     windows: Vec<ServerSideWindow>,
 }
 
-/// What is looked at, where, and when.
+/// The source of server-side readings.
 pub struct ServerSideSource {
     /// The target's side.
     pub side: ServerSide,
@@ -163,7 +163,7 @@ impl closed::ClosedTarget for InstrumentedDriver<'_> {
 /// Experiments above the limit that differ from the search in nothing else (`cause/src/battery.rs`).
 const OVERLOADS: [&str; 2] = ["over", "far over"];
 
-/// Whether clients missed what the goal gives them: the trial is bad by itself, or spent what was to be spent.
+/// True if the clients missed the goal: the trial is bad by itself, or it used up the burst allowance that it was to use up.
 fn broke(offer: &TrialSpec, seen: &TrialObservation) -> bool {
     let is_bad = match offer.rule {
         StopRule::Whole(standard) | StopRule::Decided(standard) => {
@@ -175,7 +175,7 @@ fn broke(offer: &TrialSpec, seen: &TrialObservation) -> bool {
     is_bad && seen.invalid.is_none()
 }
 
-/// What was sent, and how much of it failed, was late, or had no answer at the end.
+/// Returns the number of requests that were sent, and of those that failed, were late or had no response at the end.
 fn missed(blocks: &[BlockCounts]) -> ClientLoad {
     let open = blocks.last().map_or(0, |block| block.in_flight);
     let failed = sum(blocks, |block| block.errors) + f64::from(open);
@@ -217,9 +217,9 @@ fn window(during: String, seen: WindowObservation) -> ServerSideWindow {
 pub struct ServerEvidence<'a> {
     /// The class's slug.
     pub class: &'a str,
-    /// How much likelier the class is by it; below 1 it speaks against it.
+    /// The likelihood ratio of the class; a ratio below 1 speaks against the class.
     pub ratio: f64,
-    /// What was seen.
+    /// The observation.
     pub text: &'a str,
     /// True if the text lists counters that did not rise: such evidence only excludes.
     pub only_excludes: bool,
@@ -340,7 +340,7 @@ fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
     answer.excluded_causes.extend(lost);
 }
 
-/// Why this one lost.
+/// Describes the observation by which the class was excluded.
 fn excluded(loser: &str, winner: &str, words: &[ServerEvidence<'_>]) -> ReportedExcludedCause {
     let against = on(words, loser).filter(|word| word.ratio < 1.0);
     let says = against.or_else(|| on(words, winner)).map_or("", |word| word.text);

@@ -110,7 +110,7 @@ pub struct IsolateConfig {
 pub struct VariantStats {
     /// The name of the variant.
     pub name: String,
-    /// What the variant changes, in words.
+    /// The change of the variant, in words.
     pub description: String,
     /// The number of responses whose time was measured.
     pub responses: u64,
@@ -143,7 +143,7 @@ pub struct VariantResult {
     /// The requests of the variant. In JSON its keys stand among those of the result.
     #[serde(flatten)]
     pub way: VariantStats,
-    /// How the variant takes turns with the reference: `interleaved` or `blocks`.
+    /// The design in which the variant takes turns with the reference: `interleaved` or `blocks`.
     pub design: &'static str,
     /// The verdict on the variant.
     pub verdict: VariantVerdict,
@@ -486,8 +486,8 @@ fn word(finding: &VariantFinding) -> VariantVerdict {
     if more { VariantVerdict::MoreErrors } else { VariantVerdict::FewerErrors }
 }
 
-/// Whether the interval of all time buckets still says that the variants differ. An early look may decide that they do, and the buckets
-/// after it may say otherwise. (A stop-gap, until a decision is withdrawn where it is made.)
+/// True if the interval of all time buckets still says that the variants differ. An early look may decide that they do, and the buckets after it may
+/// say otherwise. (A stop-gap, until a decision is withdrawn where it is made.)
 fn is_apart(measured: &MeasureResult) -> bool {
     measured.ratio.is_none_or(|ratio| ratio.lower > 1.0 || ratio.upper < 1.0)
 }
@@ -495,8 +495,8 @@ fn is_apart(measured: &MeasureResult) -> bool {
 /// 99th percentiles that are further apart than this, as a ratio, are not called equal, however few responses they rest on.
 const FAR_APART: f64 = 2.0;
 
-/// Whether the 99th percentile or the share of failures seems to differ, although it is not decided. (A stop-gap, until equality is decided
-/// for all three measures.)
+/// True if the 99th percentile or the share of failures seems to differ, although the difference is not decided. (A stop-gap, until equality is
+/// decided for all three measures.)
 fn seems_different(finding: &VariantFinding) -> bool {
     let excludes = |range: LocationEstimate, equal: f64| range.lower > equal || range.upper < equal;
     let is_far = |ratio: f64| !(1.0 / FAR_APART..=FAR_APART).contains(&ratio);

@@ -27,7 +27,7 @@ use crate::verdict::GeneratorVerdict;
 
 /// Connections of each way that are warm before a segment: as many as the levels of the experiment were tried with.
 const WARM: usize = 8;
-/// How long late answers are waited for when a segment is over.
+/// The time for which late responses are awaited after a segment.
 const DRAIN: Duration = Duration::from_secs(1);
 /// Requests in flight beyond which the rate is too much: those of so many seconds, and some.
 const OUTSTANDING: (f64, f64) = (2.0, 64.0);
@@ -37,7 +37,7 @@ const LEAST_OUTSTANDING: f64 = 8.0;
 /// The ways of an experiment, and what it takes to go them.
 pub struct LocalVariantRunner {
     ways: Vec<VariantSetup>,
-    /// How a way travels that has the machine alone.
+    /// The transport options of a variant that is measured alone.
     travel: TransportOptions,
     /// The same where all of them stand at the same time.
     shared: TransportOptions,
@@ -67,14 +67,14 @@ impl LocalVariantRunner {
         self.ways.len()
     }
 
-    /// What ends everything at once.
+    /// Returns the switch that stops everything at once.
     #[must_use]
     pub fn stop(&self) -> StopSwitch {
         self.stop.clone()
     }
 
-    /// What a search for the rate that a way bears is carried out on: exactly this way, alone, with all that this machine has for it. Answers later
-    /// than the bound are late. Ended by [`LocalVariantRunner::stop`], too.
+    /// Returns the driver that searches the limit of this variant alone, with all resources of this machine. Responses that take longer than `bound`
+    /// are late. [`LocalVariantRunner::stop`] ends the search, too.
     ///
     /// # Errors
     /// There is no such way, it asks nothing, or the system refuses.
@@ -231,14 +231,14 @@ impl LocalVariantRunner {
     }
 }
 
-/// What is sent in one piece.
+/// A load that is sent in one piece.
 pub(super) struct CellLoad {
     pub(super) duration: Duration,
     /// Requests a second of the whole.
     pub(super) rate: f64,
-    /// What of it is sent here.
+    /// The part of the load that this generator sends.
     pub(super) shard: ScheduleShard,
-    /// When it begins, in nanoseconds since the Unix epoch; none: now.
+    /// The start, in nanoseconds since the Unix epoch; none starts at once.
     pub(super) start_at: Option<i64>,
 }
 
@@ -263,7 +263,7 @@ impl CellLoad {
     }
 }
 
-/// What was seen of a load, before it is said what that comes to.
+/// The raw observations of a load.
 pub(super) struct CellLoadResult {
     /// Those that came to their end.
     pub(super) cells: Vec<Vec<CellSamples>>,
@@ -282,7 +282,7 @@ impl CellLoadResult {
     }
 }
 
-/// What was seen of a load, or of some.
+/// The observations of one or several loads.
 struct Part {
     cells: Vec<Cell>,
     times: Vec<LatencyHistogram>,

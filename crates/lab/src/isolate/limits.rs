@@ -71,7 +71,7 @@ pub struct SkippedVariant {
     pub reason: String,
 }
 
-/// How a variant's capacity differs from the reference's.
+/// The difference between a variant's capacity and the reference's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapacityVerdict {
     /// The variant breaks at a higher rate.

@@ -1,8 +1,9 @@
 //! Which of several ways to a target is slower: the experiment of [`seawall_isolate`] on real ones, from its first segment to an answer.
 //!
-//! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`part`] its part of one that several carry out together, [`slots`] makes of their hits what
-//! an experiment is told, [`answer`] is what all of it comes to, [`limits`] has those searched for what they bear that matter. Whoever wants it to end early has the bench's [`StopSwitch`](crate::rig::StopSwitch): what was measured
-//! until then is told. Knows no flags, files and pages. Called by the tool's `isolate`.
+//! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`part`] its part of one that several carry
+//! out together, [`slots`] makes of their hits what an experiment is told, [`answer`] is what all of it comes to, [`limits`] has those searched for
+//! what they bear that matter. Whoever wants it to end early has the bench's [`StopSwitch`](crate::rig::StopSwitch): what was measured until then is
+//! told. Knows no flags, files and pages. Called by the tool's `isolate`.
 
 pub mod answer;
 pub mod bench;
@@ -24,26 +25,26 @@ use self::answer::{IsolateOutcome, IsolateReport, ReportedStopReason};
 use self::counts::RequestCounts;
 use self::ways::VariantLabel;
 
-/// What carries segments out: sessions of the load engine, or simulated paths.
+/// Carries segments out, with sessions of the load engine or on simulated paths.
 pub trait VariantRunner {
     /// One segment at so many requests a second.
     fn carry_out(&mut self, segment: &Segment, rate: f64) -> SegmentResult;
 }
 
-/// What was seen of a segment.
+/// The observations of a segment.
 #[derive(Debug, Default)]
 pub struct SegmentResult {
     /// Its cells that came to their end.
     pub cells: Vec<Cell>,
-    /// How long it took, connections included.
+    /// The duration of the segment, connections included.
     pub took: Duration,
-    /// Why nothing more is to be sent.
+    /// The reason why nothing more is to be sent.
     pub stop_reason: Option<IsolateStopReason>,
-    /// Why this machine was the limit, in words; nothing where it was not.
+    /// The reasons why this machine was the limit, in words; empty if it was not the limit.
     pub generator_limits: Vec<String>,
     /// Times of answers by variant, the reference first.
     pub times: Vec<LatencyHistogram>,
-    /// What became of requests, by variant.
+    /// The outcomes of requests, by variant.
     pub counts: Vec<RequestCounts>,
 }
 
@@ -58,7 +59,7 @@ impl SegmentResult {
     }
 }
 
-/// What ends an experiment before it is decided, time aside.
+/// The reason why an experiment ends before it is decided, apart from time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolateStopReason {
@@ -73,25 +74,25 @@ pub enum IsolateStopReason {
 /// An experiment that can be carried out.
 #[derive(Debug, Clone)]
 pub struct IsolatePlan {
-    /// What is asked.
+    /// The settings of the study.
     pub config: StudyConfig,
     /// The ways, the reference first.
     pub variants: Vec<VariantLabel>,
-    /// What all of them lead to, without what may be a secret.
+    /// The target of all variants, without parts that can be secret.
     pub target: String,
 }
 
 impl IsolatePlan {
-    /// How each way takes its turns, the reference first, which takes those of the others.
+    /// Returns the design of each variant, the reference first. The reference uses the designs of the other variants.
     pub fn designs(&self) -> impl Iterator<Item = Design> {
         std::iter::once(Design::Interleaved).chain(self.config.designs.iter().copied())
     }
 }
 
-/// What is kept back of a budget for answers that come late and connections that take their time.
+/// The part of a budget that is kept for late responses and slow connections.
 const RESERVE: Duration = Duration::from_secs(2);
 
-/// What connections take beyond what is planned for, as a share.
+/// The time for opening connections beyond the planned time, as a share.
 const OPENING: f64 = 0.1;
 
 /// Shortest budget of which anything is told, in whole seconds.
@@ -113,7 +114,7 @@ pub fn min_rate(ways: usize, generators: usize, times: SegmentTimes) -> f64 {
 /// Reasons that are told: the same ones come again with other figures.
 const MOST_LIMITS: usize = 8;
 
-/// What is known of an experiment before anything is sent.
+/// Returns the report of an experiment before anything is sent.
 #[must_use]
 pub fn empty_report(plan: &IsolatePlan) -> IsolateReport {
     IsolateReport::new(plan, &study(plan), &[], &[], None)
@@ -175,7 +176,7 @@ fn few(mut limits: Vec<String>) -> Vec<String> {
     limits
 }
 
-/// What a design is called.
+/// Returns the name of a design.
 #[must_use]
 pub fn design_name(design: Design) -> &'static str {
     match design {

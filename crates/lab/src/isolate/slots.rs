@@ -51,7 +51,7 @@ impl CellSamples {
         self.requests
     }
 
-    /// How late this machine was, and whether it was the limit.
+    /// Returns the lateness of this machine, and true if this machine was the limit.
     fn lateness(&self) -> (SendLateness, bool) {
         let quantile = |values: &[f64], share: f64| {
             let mut sorted = values.to_vec();
@@ -100,7 +100,7 @@ impl CompactTimes {
     }
 }
 
-/// What one of several generators has of a slot.
+/// The part of a time bucket that one of several generators sent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellShare {
@@ -110,16 +110,16 @@ pub struct CellShare {
     pub failed: usize,
     /// This generator was the limit.
     pub limited: bool,
-    /// What a tenth of them was sent late or more, in seconds.
+    /// The 90th percentile of the send lag, in seconds.
     pub lag: f64,
-    /// That is more than a cell may have by itself.
+    /// True if this lag exceeds the limit of one time bucket.
     pub is_late: bool,
     /// Times of those that were answered, or waited for until it was too late.
     pub times: CompactTimes,
 }
 
 impl CellShare {
-    /// How late its requests were sent.
+    /// Returns the lateness of the requests.
     #[must_use]
     pub fn lateness(&self) -> SendLateness {
         SendLateness { lag: self.lag, is_late: self.is_late }
@@ -178,12 +178,12 @@ impl CellCollector {
         self.counts[variant].add(fate);
     }
 
-    /// What became of the hits of each variant.
+    /// Returns the outcomes of the requests of each variant.
     pub(super) fn counts(&self) -> Vec<RequestCounts> {
         self.counts.clone()
     }
 
-    /// When a cell begins, and when the one after it does.
+    /// Returns the start of a time bucket and the start of the next time bucket.
     fn window(&self, cell: usize) -> [Nanos; 2] {
         [cell, cell + 1].map(|cell| self.settle.saturating_add(self.each.saturating_mul(cell as u64)))
     }

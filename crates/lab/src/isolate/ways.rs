@@ -5,12 +5,12 @@ use seawall_load::request::PreparedRequest;
 use seawall_load::supply::{RequestList, RequestListError};
 use seawall_load::target::Weight;
 
-/// What a way is called, for those who read of it.
+/// The name of a variant, as readers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariantLabel {
     /// Its name, of which there is no other.
     pub name: String,
-    /// What it has different, in words.
+    /// The difference from the reference, in words.
     pub description: String,
 }
 
@@ -19,12 +19,12 @@ pub struct VariantLabel {
 pub struct VariantSetup {
     /// Sent in turn. Those that share a session with other ways have a variant each, so that they share no connection.
     pub requests: Vec<PreparedRequest>,
-    /// How they travel, if that takes a session of their own: such a way has the target alone while it is measured.
+    /// The transport options, if the variant needs a session of its own.
     pub separate_transport: Option<TransportOptions>,
 }
 
 impl VariantSetup {
-    /// How its requests travel, where those of the others travel like this.
+    /// Returns the transport options of the variant; `shared` are those of the other variants.
     #[must_use]
     pub fn travel<'a>(&'a self, shared: &'a TransportOptions) -> &'a TransportOptions {
         self.separate_transport.as_ref().unwrap_or(shared)

@@ -20,7 +20,7 @@ pub(super) fn pack(value: &impl Serialize) -> Option<String> {
     Some(BASE64_STANDARD.encode(encoder.finish().ok()?))
 }
 
-/// What [`pack`] made.
+/// Decodes the text that [`pack`] made.
 pub(super) fn unpack<T: DeserializeOwned>(text: &str) -> Option<T> {
     let deflated = BASE64_STANDARD.decode(text).ok()?;
     let mut bytes = Vec::new();

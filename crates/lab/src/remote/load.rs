@@ -1,4 +1,4 @@
-//! What came of a load, when it is over.
+//! The result of a finished load.
 
 use std::borrow::Cow;
 
@@ -24,17 +24,17 @@ pub struct LoadPartResult {
     pub scheduled_for: Nanos,
     /// The same with the wait for the last answers.
     pub elapsed: Nanos,
-    /// That sent.
+    /// The number of sending threads.
     pub threads: usize,
-    /// Why it ended before its schedule, if it did.
+    /// The reason why the load ended before its schedule, if it did.
     pub early: Option<RunStopReason>,
-    /// What speaks against this generator.
+    /// The findings against this generator.
     pub findings: Vec<VerdictReason>,
     /// Every check of its machine, the passed ones included.
     pub machine: Vec<MachineCheck>,
     /// Records written by it.
     pub records: u64,
-    /// What could not be written or read to its end, in words.
+    /// The errors of writing or reading, in words.
     pub mistakes: Vec<String>,
 }
 

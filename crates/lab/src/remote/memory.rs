@@ -1,15 +1,15 @@
-//! How much a generator may have in flight before its memory is used up, where that is limited.
+//! The number of requests that a generator can have in flight within its memory limit.
 
 use seawall_cgroup::memory_limit;
 use seawall_probe::files::HostFiles;
 
-/// Where a container finds the limit of its own group: versions 2 and 1.
+/// The files with the memory limit of a container's own group, in cgroup versions 2 and 1.
 const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
-/// What the program takes by itself, histograms of all classes and threads included.
+/// The memory that the program uses without requests, histograms of all classes and threads included.
 const BASE: u64 = 24 << 20;
 
-/// What a request in flight takes: a connection's buffers here and in the kernel, which counts them as the group's.
+/// The memory of one request in flight: a connection's buffers in this process and in the kernel, which counts them as the group's.
 const EACH: u64 = 24 << 10;
 
 /// Most requests in flight for which there is memory; none where nothing limits it.

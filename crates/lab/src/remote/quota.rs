@@ -1,4 +1,4 @@
-//! How often this process was stopped by its CPU quota, from one look to the next.
+//! The times that the CPU quota stopped this process between two readings.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl<F: HostFiles> QuotaWatch<F> {
         self.last.iter().map(|level| level.cores).reduce(f64::min)
     }
 
-    /// What happened since the last look, in words, if anything did.
+    /// Describes the throttling since the last reading; none if there was no throttling.
     pub fn describe_throttling(&mut self) -> Option<String> {
         let now = quotas(&self.files, self.process).ok()?;
         let before = std::mem::replace(&mut self.last, now);

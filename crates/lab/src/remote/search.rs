@@ -20,7 +20,7 @@ use crate::ground::Calibration;
 /// Most bytes in which the hits of one part are told.
 const MOST_OF_HITS: usize = 2 << 20;
 
-/// What is to be done.
+/// A task for a generator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchTask {
@@ -28,13 +28,13 @@ pub enum SearchTask {
     Offer(#[serde(with = "OfferMirror")] TrialSpec),
     /// A part of an experiment.
     Experiment(#[serde(with = "ExperimentMirror")] Experiment),
-    /// How much this generator can send.
+    /// Measure the capacity of this generator.
     Calibrate,
     /// Close all connections to the target.
     HangUp,
 }
 
-/// What came of it.
+/// The result of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchTaskResult {
@@ -89,13 +89,13 @@ fn beside(one: BlockCounts, other: BlockCounts) -> BlockCounts {
     }
 }
 
-/// What was seen of a part of an offer, its blocks aside.
+/// The observations of a part of a trial, without its blocks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialPartResult {
-    /// How long it took, with the wait for what was outstanding.
+    /// The duration, with the wait for outstanding responses.
     pub took: Duration,
-    /// Why nothing of it can be believed: this generator's fault, in words.
+    /// The reason why the part is invalid because of this generator, in words.
     pub invalid: Option<String>,
     /// Requests for which it had no free port.
     pub no_port: u64,
@@ -122,7 +122,7 @@ impl TrialPartResult {
     }
 }
 
-/// What was seen of a part of an experiment.
+/// The observations of a part of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentPartResult(pub ExperimentObservation);
 
@@ -225,9 +225,9 @@ impl ExperimentPartResult {
 pub struct CalibrationResult {
     /// Requests a second that it can send by itself, if that could be told.
     pub most: Option<f64>,
-    /// How that was found out.
+    /// The method of the measurement.
     pub how: String,
-    /// How long it took.
+    /// The duration of the measurement.
     pub took: Duration,
     /// Everything is to end.
     pub interrupted: bool,

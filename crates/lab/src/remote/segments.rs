@@ -20,7 +20,7 @@ use crate::isolate::counts::RequestCounts;
 use crate::isolate::slots::{CellShare, CompactTimes};
 use crate::isolate::{IsolateStopReason, SegmentResult};
 
-/// What is to be done.
+/// A task for a generator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum SegmentTask {
@@ -28,7 +28,7 @@ pub enum SegmentTask {
     Ways,
     /// Open the connections of a part of a segment.
     Open {
-        /// Which.
+        /// The segment.
         #[serde(with = "SegmentMirror")]
         segment: Segment,
         /// Requests a second of the whole.
@@ -38,7 +38,7 @@ pub enum SegmentTask {
     Send(Option<usize>),
 }
 
-/// What came of it.
+/// The result of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SegmentTaskResult {
@@ -46,7 +46,7 @@ pub enum SegmentTaskResult {
     Ways(VariantList),
     /// The connections stand.
     Open,
-    /// What was seen of what was sent.
+    /// The observations of the requests that were sent.
     Sent(Box<SentSegmentPart>),
     /// It was not done, in words.
     Impossible(String),
@@ -56,7 +56,7 @@ pub enum SegmentTaskResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariantList {
-    /// What all of them lead to.
+    /// The target of all variants.
     pub target: String,
     /// They, the reference first.
     pub ways: Vec<VariantInfo>,
@@ -68,14 +68,14 @@ pub struct VariantList {
 pub struct VariantInfo {
     /// Its name.
     pub name: String,
-    /// What it has different, in words.
+    /// The difference from the reference, in words.
     pub what: String,
-    /// How it takes its turns.
+    /// The design in which the variant takes turns.
     #[serde(with = "DesignMirror")]
     pub design: Design,
 }
 
-/// What was seen of a part.
+/// The observations of a part of a segment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SentSegmentPart {
@@ -85,11 +85,11 @@ pub struct SentSegmentPart {
     /// Times of answers by way.
     #[serde(with = "deflated")]
     pub times: Vec<CompactTimes>,
-    /// What became of requests, by way.
+    /// The outcomes of requests, by variant.
     pub counts: Vec<RequestCounts>,
-    /// Why nothing more is to be sent.
+    /// The reason why nothing more is to be sent.
     pub cut: Option<IsolateStopReason>,
-    /// Why this generator was the limit, in words.
+    /// The reasons why this generator was the limit, in words.
     pub limits: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ impl SentSegmentPart {
         seen
     }
 
-    /// What is to be said of this generator.
+    /// Returns the remarks about this generator.
     fn said(&self) -> impl Iterator<Item = String> {
         let limited = self.cells.iter().filter(|cell| is_limited(cell)).count();
         let is_often = self.limits.is_empty() && limited as f64 > OFTEN * self.cells.len() as f64;
@@ -156,7 +156,7 @@ impl SentSegmentPart {
     }
 }
 
-/// Whether a generator was the limit of any way in its part of a cell: then the part says nothing of the others beside it either.
+/// True if a generator was the limit of any variant in its part of a time bucket. Its part then does not count for any other variant either.
 fn is_limited(cell: &[Option<CellShare>]) -> bool {
     let reference = cell.first().and_then(Option::as_ref).map(CellShare::lateness);
     let differs = |share: &CellShare| reference.is_some_and(|reference| reference.differs(&share.lateness()));

@@ -1,4 +1,4 @@
-//! Whether anybody is there: what ended last, and of that what no connection came of. Pure.
+//! Detects a target that is gone, from the last ended requests without a connection. These functions are pure.
 
 use seawall_cause::watched::ObservedOutcome;
 use seawall_load::clock::{Nanos, SECOND};
@@ -10,14 +10,14 @@ use super::experiments;
 const LONG: Nanos = 3 * SECOND / 10;
 const ROW: u64 = 3;
 
-/// What is known so far.
+/// The state of the detection.
 #[derive(Debug, Default)]
 pub(super) struct OutageDetector {
-    /// When anything else ended last.
+    /// The time when a request with a connection last ended.
     there: Nanos,
-    /// When the last that met nobody ended.
+    /// The time when the last request without a connection ended.
     last: Nanos,
-    /// How many have met nobody since.
+    /// The number of requests without a connection since then.
     row: u64,
 }
 
@@ -55,7 +55,7 @@ mod tests {
 
     const REFUSED: Result<u16, RequestFault> = Err(RequestFault::Connect(ErrorKind::ConnectionRefused));
 
-    /// Whether nobody is there after these, a tenth of a second apart.
+    /// Returns true if the target is gone after these outcomes, which are a tenth of a second apart.
     fn is_away(outcomes: &[Result<u16, RequestFault>]) -> bool {
         let fate = |(at, outcome): (Nanos, &Result<u16, RequestFault>)| {
             let end = at * SECOND / 10;

@@ -1,4 +1,4 @@
-//! What a reader is told of an offer beside its blocks: in which way most requests failed, and how quick the others were. Pure.
+//! Summarises a trial beside its blocks: the most frequent failure, and the response times of the other requests. These functions are pure.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use seawall_load::fault::{OutcomeClass, RequestFault};
 use seawall_load::stats::LoadStats;
 use seawall_search::seen::TrialDetails;
 
-/// What a reader is told of a load, by its figures.
+/// Summarises a load by its figures.
 #[must_use]
 pub fn summarize(total: &LoadStats) -> TrialDetails {
     TrialDetails { failing: failing(total), quantiles: quantiles(total) }
 }
 
-/// What was outstanding at the end was closed by this side, and is no failure.
+/// Returns the most frequent failure. Requests that were outstanding at the end were closed by this side and are not failures.
 fn failing(total: &LoadStats) -> Option<(String, f64)> {
     let statuses =
         total.statuses.iter().filter(|(status, _)| OutcomeClass::of_status(*status) != OutcomeClass::Good);

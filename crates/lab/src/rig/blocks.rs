@@ -16,13 +16,13 @@ use super::bunches::{BurstTally, SendBursts};
 
 const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
 
-/// How long an interval of the engine must be to end no sooner than a block, and later by no more than a microsecond in an hour.
+/// The length of an engine interval. It ends no sooner than a block, and at most a microsecond per hour later.
 pub(super) const ENGINE_INTERVAL: Duration = Duration::from_nanos(SECOND.div_ceil(A_SECOND));
 
 /// No offer lasts as long: what may take longer is never known to be late.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// When a block begins.
+/// Returns the start of a block.
 pub(super) fn block_start(block: usize) -> Nanos {
     (block as Nanos).saturating_mul(SECOND).div_ceil(A_SECOND)
 }
@@ -42,7 +42,7 @@ pub(super) fn block_index(at: Nanos) -> usize {
 #[derive(Debug)]
 pub(super) struct BlockBuilder<'s> {
     schedule: &'s Schedule,
-    /// What of it is sent here.
+    /// The part of the load that this generator sends.
     shard: ScheduleShard,
     /// Answers later than this are late; without it none is.
     bound: Option<Nanos>,
@@ -117,7 +117,7 @@ impl<'s> BlockBuilder<'s> {
         &self.blocks[..self.complete]
     }
 
-    /// What became of all that ended, beside this machine's bunches and apart from them.
+    /// Returns the outcomes of all ended requests, divided by whether this machine sent them in a late burst.
     pub(super) fn tally(&self) -> BurstTally {
         self.bunches.tally()
     }
@@ -317,7 +317,7 @@ pub(super) mod tests {
         assert_eq!(blocks.into_complete().len(), 1);
     }
 
-    /// What a schedule makes due before an instant, each with an end drawn from a seed.
+    /// Returns the requests that a schedule makes due before an instant, each with an end drawn from a seed.
     fn drawn(schedule: &Schedule, until: Nanos, slow: Nanos, seed: u64) -> Vec<CompletedRequest> {
         let arrivals = seawall_load::schedule::ArrivalModel::Open(schedule.clone());
         let mut cursor = ScheduleCursor::new(arrivals.into(), StopCondition::default(), 0, 1);

@@ -16,10 +16,10 @@ use super::doubts::LEAST_LAG;
 const MORE: f64 = 1.0;
 /// Of the requests that ended: more left out than this, and what is left is another load than was asked for.
 const MUCH: f64 = 0.1;
-/// Where requests that were sent in time fail at least so many times as often as the others, bunches are not why.
+/// The ratio of failure shares from which late bursts do not explain the failures of requests that were sent in time.
 const ALIKE: f64 = 0.5;
 
-/// When this machine sent bunches, and what became of whose requests.
+/// The late bursts of this machine, and the outcomes of the requests around them.
 #[derive(Debug)]
 pub(super) struct SendBursts {
     /// A lag from which on it is one.
@@ -68,8 +68,8 @@ impl SendBursts {
         self.spans.splice(begin..end, [(from, to)]);
     }
 
-    /// Whether a request that ended is to be left out: it failed, and was sent in a bunch or right after one. Counts it, unless it
-    /// never left this machine.
+    /// Returns true if an ended request is to be left out, because it failed and was sent in a late burst or right after one. The method counts the
+    /// request unless it never left this machine.
     pub(super) fn excludes(&mut self, fate: &CompletedRequest) -> bool {
         if matches!(fate.outcome, Err(RequestFault::Local(_) | RequestFault::Source(..))) {
             return false;
@@ -86,7 +86,7 @@ impl SendBursts {
         next.checked_sub(1).is_some_and(|last| at <= self.spans[last].1)
     }
 
-    /// What became of all so far.
+    /// Returns the outcomes so far.
     pub(super) fn tally(&self) -> BurstTally {
         self.tally
     }
@@ -99,7 +99,7 @@ impl EndCounts {
 }
 
 impl BurstTally {
-    /// Why a load in which errors were left out cannot be believed, in words; `fails` if it is bad by the errors that are left.
+    /// Returns the reason, in words, why a load is invalid although some errors were left out. `fails` means that the remaining errors make it bad.
     pub(super) fn invalid_reason(self, fails: bool) -> Option<String> {
         let Self { beside, apart } = self;
         let is_most = beside.errors > apart.errors && apart.share() < ALIKE * beside.share();

@@ -101,7 +101,7 @@ impl ClosedTarget for LocalDriver {
 /// Blocks of clients that are being filled. Pure, and in the time of the trial.
 #[derive(Debug)]
 struct ClientBlockBuilder {
-    /// How long a client waits after a failure.
+    /// The pause of a client after a failure.
     pause: Nanos,
     /// Answers later than this are late; without it none is.
     bound: Option<Nanos>,

@@ -1,4 +1,4 @@
-//! Why nothing can be believed of a load, in words: pure.
+//! The reasons why a load is invalid, in words.
 //!
 //! A judgement says when this machine was the limit of an attack, whose reader sees how late it was sent. A search sees blocks alone,
 //! so that what coloured them counts against the load here, too.
@@ -21,7 +21,7 @@ const LAG: (f64, f64) = (0.25, 1.0);
 /// A lag that is usual.
 pub(super) const LEAST_LAG: Duration = Duration::from_millis(1);
 
-/// What this machine must do for a load to be believed.
+/// The limits on this machine within which a load is valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ValidityLimits {
     /// Lag that may be.
@@ -31,7 +31,7 @@ pub(super) struct ValidityLimits {
 }
 
 impl ValidityLimits {
-    /// Where answers are late after this bound.
+    /// The limits for a load in which responses are late after this bound.
     pub(super) fn new(bound: Option<Duration>, room: Option<u64>) -> Self {
         let block = Duration::from_secs_f64(LAG.1 * BLOCK_SECONDS);
         let lag = bound.map_or(block, |bound| bound.mul_f64(LAG.0).min(block));

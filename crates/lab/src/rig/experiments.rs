@@ -112,7 +112,7 @@ pub(super) fn leave_out_bunches(
     bunches.tally()
 }
 
-/// How many of these found no free port.
+/// Returns the number of these requests that found no free port.
 pub(super) fn without_port(fates: &[CompletedRequest]) -> u64 {
     fates.iter().filter(|fate| how(fate) == ObservedOutcome::NoPort).count() as u64
 }
@@ -155,7 +155,7 @@ fn seconds(nanos: Nanos) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()
 }
 
-/// What became of it.
+/// Returns the outcome of a request as an experiment sees it.
 pub(super) fn how(fate: &CompletedRequest) -> ObservedOutcome {
     match fate.outcome {
         Ok(status) if OutcomeClass::of_status(status) == OutcomeClass::Good => ObservedOutcome::Good,
@@ -234,7 +234,7 @@ fn of_breaking(kind: ErrorKind) -> ObservedOutcome {
     }
 }
 
-/// How long each took, in seconds and to a thousandth of it: in order of length, not of time.
+/// Returns the durations of the lookups, in seconds and to three digits, in order of duration.
 pub(super) fn lookups(times: &Distribution) -> Vec<f64> {
     let each = times.buckets().flat_map(|(value, count)| {
         std::iter::repeat_n(seconds(value), usize::try_from(count).unwrap_or(usize::MAX))

@@ -45,13 +45,13 @@ impl IdleConnections {
         Self(held)
     }
 
-    /// How many have not been closed by the other side.
+    /// Returns the number of connections that the other side has not closed.
     pub(super) fn count_open(&mut self) -> usize {
         self.0.iter_mut().filter_map(|stream| stands(stream).then_some(())).count()
     }
 }
 
-/// What the other side said meanwhile is read over: some say why they close.
+/// Returns true if the connection is open. Data that the other side has sent is skipped, because some servers say why they close.
 fn stands(stream: &mut TcpStream) -> bool {
     if stream.set_nonblocking(true).is_err() {
         return false;

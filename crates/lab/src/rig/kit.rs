@@ -1,4 +1,4 @@
-//! What a rig sends and how it travels, and the sessions made of it: the plain one stays warm for a whole search, one for a
+//! The requests and the transport of a rig, and the sessions made of them: the plain session stays warm for a whole search, and the session of a
 //! variation lives as long as its experiment.
 
 use std::collections::BTreeSet;
@@ -13,14 +13,14 @@ use seawall_load::supply::{RequestList, RequestSource};
 
 use crate::means::{self, ConnectionPlan, OTHER_FILES};
 
-/// What is sent, and how.
+/// The requests of a session and their transport.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
     /// The requests, sent in turn again and again.
     pub list: RequestList,
-    /// How they travel.
+    /// The transport options of the requests.
     pub travel: TransportOptions,
-    /// How they are framed: as the list is.
+    /// The framing of the requests, which is that of the list.
     pub style: RequestFraming,
     /// Most threads that send.
     pub cpus: usize,
@@ -31,10 +31,10 @@ pub struct SessionConfig {
 /// Sessions that stand at the same time at most: the plain one, one with more threads, one of a variation.
 pub(super) const MAX_SESSIONS: usize = 3;
 
-/// Why a session is not to be had.
+/// The reason why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
-    /// What is asked for cannot be done with this target or from here.
+    /// The experiment is impossible with this target or from this machine.
     #[error("{0}")]
     Impossible(String),
     /// The system refuses.
@@ -49,13 +49,13 @@ impl From<RequestBuildError> for SessionError {
 }
 
 impl SessionConfig {
-    /// Whether any request goes over TLS.
+    /// True if any request uses TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {
         self.requests().iter().any(|request| request.origin().tls)
     }
 
-    /// Whether any target is a name that is looked up to reach it.
+    /// True if any target has a host name that needs a lookup.
     #[must_use]
     pub fn has_host_name(&self) -> bool {
         self.travel.dial.unix_socket.is_none()
@@ -80,7 +80,7 @@ impl SessionConfig {
         room
     }
 
-    /// Whether a connection may carry several requests at once.
+    /// True if a connection can carry several requests at once.
     pub(super) fn multiplexes(&self) -> bool {
         ConnectionPlan::of(&RequestSource::List(self.list.clone()), &self.travel, true).is_multiplexed()
     }
@@ -162,7 +162,7 @@ impl SessionConfig {
         Ok(())
     }
 
-    /// Where connections go, for all targets.
+    /// Returns the addresses of all targets.
     pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>, SessionError> {
         let all: Result<Vec<_>, _> =
             self.origins().into_iter().map(|origin| self.addresses_of(origin)).collect();

@@ -13,7 +13,7 @@ use seawall_load::schedule::ScheduleShard;
 use seawall_search::offer::TrialSpec;
 use seawall_search::seen::{BLOCK_SECONDS, BlockCounts};
 
-/// Which part, and when.
+/// The part of a load that this generator sends, and its time.
 #[derive(Debug, Clone)]
 pub struct LoadPart {
     /// The first instant, in nanoseconds since the Unix epoch.
@@ -26,7 +26,7 @@ pub struct LoadPart {
     pub enough: Arc<AtomicBool>,
 }
 
-/// What of a load a rig sends: by itself all of it.
+/// The share of a load that a rig sends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LoadShare(Option<LoadPart>);
 
@@ -46,7 +46,7 @@ impl LoadShare {
         shard.unwrap_or_default()
     }
 
-    /// What an offer comes to here.
+    /// Returns the share of a trial.
     pub(super) fn scale_trial(&self, whole: &TrialSpec) -> TrialSpec {
         let of = self.parts();
         TrialSpec { rate: whole.rate / of, most_in_flight: whole.most_in_flight / of, ..*whole }
@@ -80,17 +80,17 @@ impl LoadShare {
         self.0.as_ref().map(|part| part.load_number)
     }
 
-    /// Whether a part's hits count from the first instant that all of them have, and not from its own first one.
+    /// True if this is a part of a load. The requests of a part count from the first instant that all parts have.
     pub(super) fn is_part(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether somebody has seen enough.
+    /// True if the coordinator has seen enough.
     pub(super) fn is_over(&self) -> bool {
         self.0.as_ref().is_some_and(|part| part.enough.load(Ordering::Relaxed))
     }
 
-    /// Whether an offer is to end.
+    /// True if a trial is to end.
     pub(super) fn is_enough(&self, offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
         if !self.is_part() {
             return offer.is_enough(blocks);

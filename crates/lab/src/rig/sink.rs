@@ -78,7 +78,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Which of the peers have something to say.
+    /// Waits, and returns for each peer whether it has sent something.
     fn wait(&self, listener: &TcpListener) -> io::Result<Vec<bool>> {
         let streams = self.peers.iter().map(|peer| PollFd::new(&peer.stream, PollFlags::IN));
         let mut all: Vec<_> = streams.chain([PollFd::new(listener, PollFlags::IN)]).collect();

@@ -35,7 +35,7 @@ impl StopSwitch {
         self.0.changed.notify_all();
     }
 
-    /// Whether it has come to that.
+    /// True if everything is to stop.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.lock().stopped

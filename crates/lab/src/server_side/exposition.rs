@@ -26,7 +26,7 @@ pub const LONGEST_NAME: usize = 256;
 /// Most bytes of a label's value.
 pub const LONGEST_VALUE: usize = 4096;
 
-/// Which of the two formats, as `Content-Type` says.
+/// The format of a page, from its `Content-Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpositionFormat {
     /// `text/plain`.
@@ -53,7 +53,7 @@ pub struct MetricsPage {
     samples: BTreeMap<MetricSeries, MetricSample>,
 }
 
-/// Which thing was counted or measured. The order is by name first.
+/// The name and the labels of a metric. Series are ordered by name first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MetricSeries {
     /// The sample's name, with whatever its format puts behind the metric's (`_total`, `_sum`).
@@ -62,16 +62,16 @@ pub struct MetricSeries {
     pub labels: Vec<(String, String)>,
 }
 
-/// How much.
+/// The value of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MetricSample {
-    /// What may be done with it.
+    /// The kind of the metric.
     pub kind: MetricKind,
     /// In the metric's unit; may be infinite or no number.
     pub value: f64,
 }
 
-/// What may be done with a value.
+/// The kind of a metric, which says how its values can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// It only goes up, so a difference says what happened between.
@@ -82,7 +82,7 @@ pub enum MetricKind {
     Unknown,
 }
 
-/// Why bytes are no page.
+/// The reason why bytes are not a page of metrics.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpositionError {
     /// More than [`MOST_BYTES`].
@@ -100,9 +100,9 @@ pub enum ExpositionError {
     /// A line that is none of the format.
     #[error("line {line}: {why}")]
     Line {
-        /// Which, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The mistake in the line.
         why: &'static str,
     },
 }
@@ -147,7 +147,7 @@ impl MetricsPage {
         self.samples.range(first..).take_while(move |(series, _)| series.name == name)
     }
 
-    /// What the samples of a name come to; none if there is none.
+    /// Returns the sum of the samples of a name; none if there are no samples.
     #[must_use]
     pub fn sum(&self, name: &str) -> Option<f64> {
         let mut values = self.samples_named(name).map(|(_, sample)| sample.value);
@@ -172,7 +172,7 @@ fn whole(text: &str, format: ExpositionFormat) -> Result<&str, ExpositionError> 
     }
 }
 
-/// What a `# TYPE` line says.
+/// The type in a `# TYPE` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     Counter,
@@ -281,7 +281,7 @@ impl Reader {
     }
 }
 
-/// What stands between the parts of a line.
+/// The characters between the parts of a line.
 const BLANKS: [char; 2] = [' ', '\t'];
 
 fn value_and_time(text: &str) -> Result<f64, &'static str> {
@@ -367,9 +367,9 @@ fn unquoted(text: &str) -> Result<(String, &str), &'static str> {
 mod tests {
     use super::*;
 
-    /// What a program with Prometheus' library for Go said of itself (a concealing metadata proxy under 50 requests).
+    /// The metrics of a program with Prometheus' library for Go (a concealing metadata proxy under 50 requests).
     const GO: &[u8] = include_bytes!("../../tests/pages/go.txt");
-    /// What an agent said of itself after twenty requests, in OpenMetrics.
+    /// The metrics of an agent after twenty requests, in OpenMetrics.
     const AGENT: &[u8] = include_bytes!("../../tests/pages/agent.txt");
 
     fn prometheus(text: &str) -> Result<MetricsPage, ExpositionError> {

@@ -11,11 +11,11 @@ use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, exchan
 use super::ServerSideClock;
 use super::exposition::{ExpositionError, ExpositionFormat, MOST_BYTES, MetricsPage};
 
-/// How long a page may take, from the connection to its last byte. Prometheus gives 10 s; here a load waits for it, and a page that
-/// takes longer than this says little of an instant.
+/// The time limit for a page, from the connection to its last byte. Prometheus gives 10 s; here a load waits for it, and a page that takes longer
+/// than this says little of an instant.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Where a page is.
+/// The address of a page of metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricsEndpoint {
     address: SocketAddr,
@@ -23,7 +23,7 @@ pub struct MetricsEndpoint {
     target: String,
 }
 
-/// Why a URL is no place that can be asked.
+/// The reason why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsEndpointError {
     /// Not `http://`.
@@ -39,12 +39,12 @@ pub enum MetricsEndpointError {
     Lookup {
         /// Host and port.
         host: String,
-        /// What the system said.
+        /// The error of the system.
         reason: io::Error,
     },
 }
 
-/// Why there is no page.
+/// The reason why there is no page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetricsFetchError {
     /// No connection, or it broke.

@@ -17,7 +17,7 @@ pub struct ServerCgroup {
     directories: Vec<String>,
 }
 
-/// Why a group cannot be looked at.
+/// The reason why a control group cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CgroupError {
     /// Not a directory, or it may not be seen.
@@ -30,12 +30,12 @@ pub enum CgroupError {
     NoGroup(String),
 }
 
-/// What a group said at one instant.
+/// The state of a control group at one instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CgroupSnapshot {
     /// Its CPU quota.
     pub quota: ProbeResult<CpuQuota>,
-    /// How often it used its quota up.
+    /// The throttling by the quota.
     pub throttling: ProbeResult<Throttling>,
     /// CPU time used.
     pub cpu: ProbeResult<Duration>,
@@ -43,13 +43,13 @@ pub struct CgroupSnapshot {
     pub waited: ProbeResult<Duration>,
     /// Bytes that it holds, with file pages.
     pub memory: ProbeResult<u64>,
-    /// How many it may.
+    /// The memory limit in bytes.
     pub memory_limit: ProbeResult<Option<u64>>,
-    /// How often it could hold no more.
+    /// The number of times that the group reached its memory limit.
     pub memory_events: ProbeResult<MemoryEvents>,
     /// Processes and threads.
     pub processes: ProbeResult<u64>,
-    /// How many it may have.
+    /// The maximum number of processes.
     pub processes_limit: ProbeResult<Option<u64>>,
 }
 
@@ -98,7 +98,7 @@ struct GroupReader<'a> {
 }
 
 impl GroupReader<'_> {
-    /// What the first directory says that has the file.
+    /// Returns the value in the first directory that has the file.
     fn first<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> ProbeResult<T> {
         let mut why = ProbeError::Missing(name.to_owned());
         for directory in self.directories {
@@ -136,8 +136,8 @@ impl GroupReader<'_> {
     }
 }
 
-/// What one version's file says, or the other's where there is no such file. A file in a form that is not known is no reason to look
-/// for another.
+/// Returns the value in one version's file, or in the other version's file if the first file does not exist. A file with an unknown format is an
+/// error.
 fn or<T>(one: ProbeResult<T>, other: impl FnOnce() -> ProbeResult<T>) -> ProbeResult<T> {
     match one {
         Err(ProbeError::Missing(name)) => other().map_err(|why| match why {

@@ -1,4 +1,4 @@
-//! What happened at the target between two looks, and for or against which causes it speaks. Pure.
+//! The facts about the target between two readings, and the causes that they support or contradict. These functions are pure.
 //!
 //! A ratio is how much likelier the fact is if this class is the cause than if it is not: above 1 for, below 1 against. They are
 //! judgements, not measurements: of what a counter means by its own documentation, kept small where the same figure has other
@@ -15,16 +15,16 @@ mod group;
 mod metrics;
 mod rules;
 
-/// What is known of a window from the target's side.
+/// The facts about a window from the target's side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowObservation {
-    /// When the first look began.
+    /// The start of the first reading.
     pub from: Duration,
-    /// When the last one had ended.
+    /// The end of the last reading.
     pub to: Duration,
-    /// What was seen, in the order: group, then metrics.
+    /// The facts, first those of the control group, then those of the metrics.
     pub facts: Vec<Fact>,
-    /// What could not be looked at, and why, in words.
+    /// The readings that were impossible, with the reason in words.
     pub untested: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub struct Fact {
     pub is_unchanged: bool,
 }
 
-/// What was sent in the window, as its clients saw it.
+/// The load in the window, as the clients saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLoad {
     /// Requests.

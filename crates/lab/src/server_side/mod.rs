@@ -1,4 +1,4 @@
-//! What the target says of itself, beside what its clients see: its metrics, and its control group where that is on this machine.
+//! The target's own data beside the observations of its clients: its metrics, and its control group if that is on this machine.
 //!
 //! Optional evidence, and only evidence: no class of cause is decided here. A [`ServerSide`] looks at the begin and at the end of a
 //! window of load ([`ServerSide::snapshot`]); [`observe`] says by pure functions what happened between two looks, and how much likelier
@@ -29,7 +29,7 @@ pub type ServerSideClock<'a> = dyn Fn() -> Duration + 'a;
 /// Least time from one page to the next: no target is asked for its metrics oftener than once a second.
 pub const MIN_PAGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What can be asked of a target's side.
+/// The sources of a target's own data.
 #[derive(Debug)]
 pub struct ServerSide {
     endpoint: Option<MetricsEndpoint>,
@@ -37,7 +37,7 @@ pub struct ServerSide {
     last: Option<Arc<Timestamped<Result<MetricsPage, MetricsFetchError>>>>,
 }
 
-/// Which end of a window a look is at.
+/// The end of a window at which a reading happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowEdge {
     /// The load begins when the look returns.
@@ -49,15 +49,15 @@ pub enum WindowEdge {
 /// Something, and between which instants it was so.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timestamped<T> {
-    /// When it was asked for.
+    /// The time when the reading began.
     pub from: Duration,
-    /// When it was there.
+    /// The time when the reading ended.
     pub to: Duration,
-    /// What.
+    /// The value.
     pub value: T,
 }
 
-/// What was said at one instant.
+/// The readings at one instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerSideSnapshot {
     /// Its metrics.

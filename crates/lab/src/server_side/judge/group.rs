@@ -1,4 +1,4 @@
-//! What a control group's files say of a window: which part of its quota was used, how often it was stopped, what it ran out of.
+//! The facts in a control group's files about a window: the used part of its quota, the throttling, and the exhausted resources.
 
 use seawall_cause::class::CauseClass;
 use seawall_cgroup::{CpuQuota, Throttling};
@@ -10,11 +10,10 @@ use seawall_probe::files::ProbeResult;
 /// Fewest periods of a quota of which a share is said.
 const FEWEST_PERIODS: u64 = 5;
 
-/// How far from a whole number of cores is "all the time": the kernel counts to the microsecond, but a window has edges at which the
-/// load begins and ends.
+/// The distance from a whole number of cores up to which a group counts as busy all the time. A window has edges at which the load begins and ends.
 const NEAR_A_CORE: f64 = 0.08;
 
-/// What is to be said of a window of so many seconds.
+/// Returns the facts about a window of `span` seconds.
 pub(super) fn facts(
     begin: &CgroupSnapshot,
     end: &CgroupSnapshot,
@@ -171,7 +170,7 @@ impl GroupDiff<'_> {
     }
 }
 
-/// What a number of cores in use says where there is no quota.
+/// Returns the likelihood ratios for a number of used cores without a quota.
 pub(super) fn busy(cores: f64) -> &'static [(CauseClass, f64)] {
     let whole = cores.round().max(1.0);
     match (cores - whole).abs() / whole <= NEAR_A_CORE {
@@ -219,7 +218,7 @@ mod tests {
         facts(begin, end, SPAN, &mut Vec::new())
     }
 
-    /// What three seconds under a quota of 0.1 cores come to.
+    /// Returns the facts about three seconds under a quota of 0.1 cores.
     fn quota(periods: u64, throttled: u64, used: f64) -> Vec<Fact> {
         let at = |periods, throttled, used| CgroupSnapshot {
             quota: Ok(CpuQuota::Cores(0.1)),

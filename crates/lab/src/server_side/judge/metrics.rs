@@ -1,4 +1,4 @@
-//! What two pages of metrics say of the window between them.
+//! The facts in two pages of metrics about the window between them.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const MOST_FACTS: usize = 16;
 const LEAST: f64 = 1.2;
 
 impl PageDiff<'_> {
-    /// What is to be said.
+    /// Returns the facts.
     pub(super) fn facts(&self) -> Vec<Fact> {
         // Differences between two processes are none.
         if let Some(anew) = self.anew() {
@@ -41,7 +41,7 @@ impl PageDiff<'_> {
         facts
     }
 
-    /// Whether its counters began anew: it was restarted, or another process answered.
+    /// Returns a fact if the counters started again, because the server was restarted or another process answered.
     fn anew(&self) -> Option<Fact> {
         let start = "process_start_time_seconds";
         let started = self

@@ -1,4 +1,4 @@
-//! What counters mean that servers and proxies are known to have, and what the names of others say.
+//! The meaning of the known counters of servers and proxies, and of other counters by their names.
 //!
 //! Each name is as its own documentation has it: Envoy's (configuration/upstream/cluster_manager/cluster_stats, listeners/stats, HTTP
 //! filters), CoreDNS' (plugins `forward` and `metrics`), this project's (`docs/operate.md`). The first rule that fits a series is the
@@ -8,7 +8,7 @@ use seawall_cause::class::CauseClass;
 
 use crate::server_side::exposition::MetricSeries;
 
-/// What a rise of a counter says.
+/// The meaning of a rise of a counter.
 pub(super) struct CounterRule {
     pub(super) metric: MetricPattern,
     /// Of its series only those with this label.
@@ -28,12 +28,12 @@ pub(super) enum MetricPattern {
 /// A class is taken to be told of by a counter if the counter speaks so strongly for it; then it also counts that it did not rise.
 pub(super) const STRONG_RATIO: f64 = 20.0;
 
-/// How a counter that would have told of a class, and did not rise, speaks for it. Not nearer to zero: the limit may be in front of
-/// who counts, or behind.
+/// The likelihood ratio of a class whose counter did not rise. It is not nearer to 0, because the limit can be in front of the server that counts, or
+/// behind it.
 pub(super) const SILENCE_RATIO: f64 = 0.3;
 
 impl CounterRule {
-    /// Whether it says something of this series.
+    /// True if the rule is about this series.
     pub(super) fn fits(&self, series: &MetricSeries) -> bool {
         let name = match self.metric {
             MetricPattern::Named(name) => series.name == name,
@@ -194,7 +194,7 @@ pub(super) const RULES: &[CounterRule] = &[
     ending("timeouts_total", "timeouts (judged by the metric's name)", &[(TimeoutChain, 2.0)]),
 ];
 
-/// What it says if a gauge is not zero at the end of a window and was at its begin.
+/// The rules for a gauge that is above 0 at the end of a window and was 0 at its start.
 pub(super) const GAUGE_RULES: &[CounterRule] = &[
     named(
         "envoy_cluster_circuit_breakers_default_rq_open",
