@@ -1,4 +1,4 @@
-//! What one thread writes down of a trial's hits: figures, the tally for the error budget, and records if anybody wants them.
+//! The accounts of one thread for the requests of a trial: figures, the tally for the error budget, and records if the run writes them.
 //!
 //! The loop says what happened and when; what of it counts is decided here. At the end of each interval the figures go to
 //! the collector, which hands an empty box back, so that no thread waits for another.
@@ -18,14 +18,14 @@ use crate::stats::{FinishedRequest, LoadStats};
 use crate::supply::SenderRequests;
 use crate::transport::exchange::ReceivedResponse;
 
-/// What counts, the same for all threads of a trial. Instants are the session's.
+/// The rules of the accounts, which are the same for all threads of a trial. Its instants are session time.
 #[derive(Debug, Clone)]
 pub(crate) struct AccountingConfig {
-    /// When the trial began.
+    /// The start of the trial.
     pub(crate) begins: Nanos,
     /// Hits due before this are sent and not counted.
     pub(crate) warm_up: Nanos,
-    /// When the schedule ends, as far as that is planned.
+    /// The planned end of the schedule.
     pub(crate) end: Nanos,
     /// A closed loop has no lag.
     pub(crate) closed: bool,
@@ -46,7 +46,7 @@ pub(crate) struct AccountingConfig {
 }
 
 impl AccountingConfig {
-    /// What became of a hit, in the time of the trial.
+    /// Returns the outcome of a request, in the time of the trial.
     fn fate(
         &self,
         finished: &FinishedRequest,
@@ -74,12 +74,12 @@ impl AccountingConfig {
     }
 }
 
-/// What a thread hands to the collector.
+/// The figures that a thread gives to the collector.
 #[derive(Debug)]
 pub(crate) struct SenderReport {
     pub(crate) sender: usize,
     pub(crate) stats: Box<LoadStats>,
-    /// What was counted before this instant is in them, or was handed over earlier.
+    /// The end of the interval of these figures.
     pub(crate) to: Nanos,
     /// The thread has ended then.
     pub(crate) ended: bool,
@@ -139,7 +139,8 @@ impl Accounting {
         self.counting.end = self.counting.end.min(at);
     }
 
-    /// A hit is sent; there has been room since then, and with it so many are in flight. Returns its generator lag: [`CompletedRequest::generator_lag`].
+    /// A hit is sent; there has been room since then, and with it so many are in flight. Returns its generator lag:
+    /// [`CompletedRequest::generator_lag`].
     #[inline]
     pub(crate) fn record_launch(
         &mut self,
@@ -278,7 +279,7 @@ impl Accounting {
         }
     }
 
-    /// What was wrong with an answer, which the fault alone does not say.
+    /// Records the mistake in a wrong response, which the fault alone does not name.
     #[cold]
     #[inline(never)]
     fn record_wrong_answer(&mut self, flight: &InFlightRequest) {
@@ -409,7 +410,7 @@ fn finished(
     }
 }
 
-/// What a record says whatever came back. The record comes empty.
+/// Fills the parts of a record that do not depend on the response. The caller passes an empty record.
 fn fill(record: &mut Record, finished: &FinishedRequest, seq: u64, clock: &RunClock, name: &str) {
     record.attack.push_str(name);
     record.seq = seq;
@@ -419,7 +420,7 @@ fn fill(record: &mut Record, finished: &FinishedRequest, seq: u64, clock: &RunCl
     record.bytes_in = finished.bytes_in;
 }
 
-/// What carried a flight in the end.
+/// Returns the timings of the connection that carried a request last.
 fn carrier(flight: &InFlightRequest) -> Option<ConnectionTimings> {
     let first_byte = flight.first_byte.zip(flight.sent).map(|(first, sent)| first.saturating_sub(sent));
     flight.carrier.map(|carrier| ConnectionTimings { first_byte, ..carrier })

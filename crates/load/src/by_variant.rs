@@ -1,4 +1,4 @@
-//! What became of the requests of each variant, for as many variants as a person compares.
+//! The outcomes of the requests of each variant, for a limited number of variants.
 //!
 //! Filled only for targets that have a variant ([`crate::variant`]), by the books of each thread.
 
@@ -11,7 +11,7 @@ use crate::stats::{FinishedRequest, RequestTimes};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatsByVariant(Vec<(String, VariantTotals)>);
 
-/// What became of the requests of one variant.
+/// The outcomes of the requests of one variant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariantTotals {
@@ -26,7 +26,7 @@ pub struct VariantTotals {
 /// Variants told apart.
 const MOST: usize = 32;
 
-/// What stands for those that are not.
+/// The name under which all further variants are counted.
 const OTHERS: &str = "others";
 
 impl StatsByVariant {

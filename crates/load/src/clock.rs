@@ -44,8 +44,8 @@ impl RunClock {
         Self { monotonic_origin: self.monotonic_origin.saturating_add(at), unix_origin: self.unix_ns(at) }
     }
 
-    /// When the wall clock shows this instant, in nanoseconds since the Unix epoch, by this clock; how late that is, if it is
-    /// before `soonest`.
+    /// Converts an instant of the wall clock, in nanoseconds since the Unix epoch, to this clock's time. An instant before `soonest` is an error with
+    /// the difference.
     pub(crate) fn at_unix(&self, unix_ns: i64, soonest: Nanos) -> Result<Nanos, Duration> {
         let before = self.unix_ns(soonest);
         match u64::try_from(unix_ns.saturating_sub(before)) {
@@ -61,14 +61,14 @@ impl RunClock {
         monotonic().saturating_sub(self.monotonic_origin)
     }
 
-    /// What the wall shows at `at`, in nanoseconds since the Unix epoch, steps of the wall clock since then ignored.
+    /// Returns the wall clock's time at `at`, in nanoseconds since the Unix epoch, without steps of the wall clock since the start.
     #[must_use]
     pub fn unix_ns(&self, at: Nanos) -> i64 {
         self.unix_origin.saturating_add(i64::try_from(at).unwrap_or(i64::MAX))
     }
 
-    /// When the wall showed this. The wall is looked at anew for each, so that what was set right before does not matter; what this
-    /// thread loses between the two looks makes the instant later, never earlier.
+    /// Converts a stamp of the wall clock to this clock's time. The function reads the wall clock for each stamp, so that earlier steps of that clock
+    /// do not matter. A delay of this thread between its two readings makes the instant later, never earlier.
     pub(crate) fn at_wall(&self, stamp: KernelStamp) -> Option<Nanos> {
         let wall = clock_gettime(ClockId::Realtime);
         let now = self.now();
@@ -83,7 +83,7 @@ impl RunClock {
     }
 }
 
-/// When the kernel received some bytes: nanoseconds since the Unix epoch, by the wall clock, which is what it stamps with.
+/// The time when the kernel received some bytes: nanoseconds since the Unix epoch, by the wall clock, which the kernel uses for stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelStamp(pub(crate) u64);
 

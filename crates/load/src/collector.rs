@@ -11,7 +11,7 @@ use crate::clock::Nanos;
 use crate::interval::IntervalStats;
 use crate::stats::LoadStats;
 
-/// What waiting for an interval came to.
+/// The result of waiting for an interval.
 #[derive(Debug)]
 pub enum CollectorEvent<'r> {
     /// The next one.
@@ -37,7 +37,7 @@ pub(crate) struct Collector {
     untouched: bool,
 }
 
-/// What is known of a thread.
+/// The state of a thread.
 #[derive(Debug)]
 struct Thread {
     spare: Sender<Box<LoadStats>>,
@@ -85,12 +85,12 @@ impl Collector {
         self.tell(to)
     }
 
-    /// What all intervals came to; when the last thread ended, if all have.
+    /// Takes the sum of all intervals.
     pub(crate) fn total(&mut self) -> LoadStats {
         std::mem::take(&mut self.total)
     }
 
-    /// What was told so far.
+    /// Returns the sum of the intervals that were reported so far.
     pub(crate) fn reported_total(&self) -> &LoadStats {
         &self.total
     }
@@ -105,12 +105,12 @@ impl Collector {
         &self.busy_poll
     }
 
-    /// Whether all was told.
+    /// True if all intervals were reported.
     pub(crate) fn is_over(&self) -> bool {
         self.threads.is_empty()
     }
 
-    /// When the last thread ended.
+    /// Returns the time when the last thread ended.
     pub(crate) fn end_time(&self) -> Nanos {
         self.current.to
     }
@@ -185,7 +185,7 @@ mod tests {
         (Collector::new(harvest, spares, LoadStats::default()), sender)
     }
 
-    /// What a thread that sent and had in flight so many hands over at the end of this second.
+    /// Returns the report of a thread at the end of a second, with this number of sent requests, which are all in flight.
     fn harvest(sender: usize, second: Nanos, sent: u64) -> SenderReport {
         let stats = LoadStats { sent, in_flight_peak: sent, ..LoadStats::default() };
         SenderReport { sender, stats: Box::new(stats), to: second * SECOND, ended: false }

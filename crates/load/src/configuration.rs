@@ -20,11 +20,11 @@ pub const DOCUMENT_VERSION: u32 = 1;
 pub struct RunConfig {
     /// The name of the attack.
     pub name: String,
-    /// How many targets there are. `None` if they are read during the run.
+    /// The number of targets. `None` if they are read during the run.
     pub target_count: Option<usize>,
     /// The rate over time. `None` in a closed loop.
     pub stages: Option<Vec<StageConfig>>,
-    /// How requests are spaced: `constant`, or for example `poisson seed 7` or `burst of 10`. `None` in a closed loop.
+    /// The spacing of requests: `constant`, or for example `poisson seed 7` or `burst of 10`. `None` in a closed loop.
     pub arrivals: Option<String>,
     /// The part of the requests that this generator sends, such as `2/3`.
     pub shard: String,
@@ -38,7 +38,7 @@ pub struct RunConfig {
     pub warm_up: Nanos,
     /// Most requests in flight. In a closed loop: the number of clients.
     pub max_in_flight: usize,
-    /// What happens to a request that is due when the in-flight bound is reached: `queue` or `drop`.
+    /// The treatment of a request that is due when the in-flight bound is reached: `queue` or `drop`.
     pub on_saturation: &'static str,
     /// Most threads that send.
     pub threads: usize,
@@ -48,7 +48,7 @@ pub struct RunConfig {
     /// The length of an interval.
     #[serde(rename = "interval_seconds", with = "crate::seconds")]
     pub interval: Nanos,
-    /// How requests travel.
+    /// The transport of requests.
     pub transport: ReportedTransport,
 }
 
@@ -57,7 +57,7 @@ pub struct RunConfig {
 pub struct StageConfig {
     /// The stage in the words of `--stages`, without its duration.
     pub shape: String,
-    /// How long the stage lasts. `None` if it has no end.
+    /// The duration of the stage. `None` if it has no end.
     #[serde(rename = "duration_seconds", with = "crate::seconds")]
     pub duration: Option<Nanos>,
 }

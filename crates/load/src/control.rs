@@ -1,4 +1,4 @@
-//! What the threads of a trial share: a command, what is steered, and gauges that each thread writes alone.
+//! The state that the threads of a trial share: a command, the live settings, and gauges that each thread writes alone.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::poller::SenderWaker;
 use crate::rate::RequestRate;
 use crate::schedule::{ArrivalModel, Schedule, ScheduleShard};
 
-/// What the threads are told. Only ever rises.
+/// The command for the threads. The value only rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RunCommand {
     Run,
@@ -23,7 +23,7 @@ pub(crate) enum RunCommand {
     Abort,
 }
 
-/// Why a run ended before its schedule did.
+/// The reason why a run ended before its schedule did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunStopReason {
@@ -35,7 +35,7 @@ pub enum RunStopReason {
     Results,
 }
 
-/// How many errors a run may have before it ends.
+/// The number of errors after which a run ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ErrorBudget {
     /// This many.
@@ -66,7 +66,7 @@ impl ErrorBudget {
 #[derive(Debug)]
 pub(crate) struct ControlState {
     command: AtomicU8,
-    /// When the first command came, in run time, and why; unset before.
+    /// The time of the first command, in run time, and its reason; unset before the command.
     ended: OnceLock<(Nanos, RunStopReason)>,
     errors: Option<ErrorBudget>,
     /// Threads that hand out no more hits.
@@ -78,7 +78,7 @@ pub(crate) struct ControlState {
     wakers: Vec<SenderWaker>,
     clock: RunClock,
     pub(crate) gauges: Vec<Gauges>,
-    /// Where everything that is steered is told as well, if those who send are elsewhere.
+    /// The link to senders on other machines, which get every change of a setting.
     afar: Option<RemoteLink>,
 }
 
@@ -90,7 +90,7 @@ struct RemoteLink {
     changes: Sender<RemoteCommand>,
 }
 
-/// What is steered of a run whose senders are elsewhere.
+/// A change of the settings of a run whose senders are on other machines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RemoteCommand {
     /// Another rate, from that time of the run on.
@@ -107,7 +107,7 @@ pub enum RemoteCommand {
     Abort,
 }
 
-/// What may change while a trial runs.
+/// The settings that can change while a trial runs.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveSettings {
     pub(crate) arrivals: Arc<ArrivalModel>,
@@ -117,7 +117,8 @@ pub(crate) struct LiveSettings {
     pub(crate) paused: bool,
 }
 
-/// What one thread says of itself ten times a second. One cache line each: no thread's store slows another's.
+/// The gauges that one thread writes ten times a second. Each value has a cache line of its own, so that the stores of one thread do not slow other
+/// threads.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Gauges {
@@ -187,7 +188,7 @@ impl ControlState {
         }
     }
 
-    /// When the run was told to end, if it was, and why.
+    /// Returns the time and the reason of the command to end, if there was one.
     pub(crate) fn ended(&self) -> Option<(Nanos, RunStopReason)> {
         self.ended.get().copied()
     }
@@ -197,7 +198,7 @@ impl ControlState {
         self.over.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether no thread hands out hits any more.
+    /// True if no thread sends requests any more.
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed) >= self.gauges.len()
     }
@@ -209,8 +210,8 @@ impl ControlState {
         }
     }
 
-    /// Why the run ended before its schedule did, once every thread has ended. A run that spent its errors after the last
-    /// look at them, or in fewer outcomes than a share is looked at for, has spent them all the same.
+    /// Returns the reason why the run ended before its schedule did, once every thread has ended. A run that spent its errors after the last look at
+    /// them, or in fewer outcomes than a share is looked at for, has spent them all the same.
     pub(crate) fn early(&self) -> Option<RunStopReason> {
         let why = self.ended().map(|(_, why)| why);
         why.or_else(|| self.errors_exceed(ErrorBudget::is_exceeded).then_some(RunStopReason::ErrorBudget))
@@ -229,7 +230,7 @@ impl ControlState {
         (sum(|gauges| &gauges.done), sum(|gauges| &gauges.errors))
     }
 
-    /// What is steered, if that is not what it was at `revision`.
+    /// Returns the live settings if they changed since `revision`.
     #[inline]
     pub(crate) fn changed(&self, revision: u64) -> Option<(u64, LiveSettings)> {
         let current = self.revision.load(Ordering::Acquire);
@@ -336,7 +337,7 @@ impl Control {
         self.0.soonest()
     }
 
-    /// How much too late it is to change anything from that instant on; zero in time.
+    /// Returns the time by which a change from `from` on would be too late; zero if it is in time.
     #[must_use]
     pub fn late_by(&self, from: Nanos) -> Nanos {
         self.earliest_change().saturating_sub(from)
@@ -386,7 +387,7 @@ impl Control {
         self.0.tell(RemoteCommand::Resume(from));
     }
 
-    /// Whether there is a pause.
+    /// True if the run is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.0.lock().paused
@@ -404,8 +405,8 @@ impl Control {
         self.0.outcomes()
     }
 
-    /// How many hits of this run are due before an instant, if it ends at `end` or after so many `hits` of its whole, whichever
-    /// comes first, or upon a command; none in a closed loop.
+    /// Returns the number of requests of this run that are due before an instant. The run ends at `end`, after `hits` requests of the whole, or at a
+    /// command, whichever comes first. A closed loop has no such number.
     #[must_use]
     pub fn due_before(&self, at: Nanos, end: Option<Nanos>, hits: Option<u64>) -> Option<u64> {
         let arrivals = self.0.arrivals();
@@ -470,7 +471,7 @@ impl RemoteControl {
         Control(Arc::clone(&self.0))
     }
 
-    /// What all senders say of themselves: requests in flight, open connections, outcomes, those of them that are not good.
+    /// Publishes the gauges of all senders: requests in flight, open connections, outcomes, and the outcomes that are not good.
     pub fn publish(&self, in_flight: usize, connections: usize, done: u64, errors: u64) {
         if let Some(gauges) = self.0.gauges.first() {
             gauges.publish(in_flight, connections, done, errors);
@@ -483,7 +484,7 @@ impl RemoteControl {
         self.0.mark_thread_over();
     }
 
-    /// When it was told to end, and why, if it was.
+    /// Returns the time and the reason of the command to end, if there was one.
     #[must_use]
     pub fn ended(&self) -> Option<(Nanos, RunStopReason)> {
         self.0.ended()

@@ -1,4 +1,4 @@
-//! What becomes of a hit between the schedule and the books: sent, answered, sent on or again, given up.
+//! The course of a request between the schedule and the accounts: it is sent, answered, redirected, retried or given up.
 
 use crate::clock::Nanos;
 use crate::fault::{OutcomeClass, RequestFault};
@@ -135,7 +135,7 @@ impl SenderLoop {
         }
     }
 
-    /// What goes out again has the time that it lost in its latency.
+    /// Sends a failed request again, or records its failure. The latency of a request that is sent again includes the lost time.
     fn restart_or_fail(&mut self, failure: TransportFailure) {
         let TransportFailure { key, cause, progress, reused, .. } = failure;
         let flight = self.flights.get_mut(key);

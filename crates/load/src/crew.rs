@@ -17,7 +17,7 @@ use crate::supply::SenderRequests;
 use crate::transport::TransportContext;
 use crate::transport::pool::ConnectionPool;
 
-/// What a thread is told.
+/// A command for a thread.
 pub(crate) enum SenderCommand {
     /// To have connections of each route open, and to say how many of all stand then.
     Warm {
@@ -29,14 +29,14 @@ pub(crate) enum SenderCommand {
     Trial(Box<SenderTask>),
 }
 
-/// Where a thread is to say how many connections stand, and when at the latest, by the clock of the session.
+/// The channel on which a thread reports its number of open connections, and the latest time for the report, by the clock of the session.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyChannel {
     pub(crate) reply: Sender<usize>,
     pub(crate) by: Nanos,
 }
 
-/// How often a thread without a trial looks after its connections.
+/// The interval at which a thread without a trial checks its connections.
 const LOOK: Nanos = SECOND / 10;
 
 /// One of the threads, as the session holds it.
@@ -102,11 +102,11 @@ struct IdleSender {
     pool: ConnectionPool<EventPoller>,
     flights: InFlightTable,
     orders: Receiver<SenderCommand>,
-    /// Who waits for connections to be open.
+    /// The channel of the caller that waits for open connections.
     warming: Option<ReplyChannel>,
     /// Nothing is sent here.
     supply: SenderRequests,
-    /// What connections cost that nobody's hit asked for.
+    /// The costs of connections that no request asked for.
     stats: Box<LoadStats>,
 }
 

@@ -20,7 +20,7 @@ use domain::rdata::{A, Aaaa};
 use crate::clock::RunClock;
 use crate::fault::NameFault;
 
-/// How long one server gets for one answer.
+/// The time limit for one response of one server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Times that each server is asked.
@@ -34,7 +34,7 @@ pub struct DnsServers {
     search: SearchDomains,
 }
 
-/// What is tried behind a name.
+/// The domains that are tried after a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SearchDomains {
     domains: Vec<String>,
@@ -74,7 +74,7 @@ impl DnsServers {
         Err(why)
     }
 
-    /// What the first server says of each kind that has an answer.
+    /// Asks for each record type and returns the first server's response for each type.
     fn ask(&self, name: &str) -> Answers {
         if query(0, name, Rtype::A).is_none() {
             // A name that fits no question is nobody's.
@@ -163,7 +163,7 @@ fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result
     Ok(())
 }
 
-/// What a server says over TCP.
+/// Asks a server over TCP.
 fn again(server: SocketAddr, query: &Query, kind: Rtype) -> Option<Vec<IpAddr>> {
     match read(&over_tcp(server, query.as_stream_slice(), PATIENCE).ok()?, query, kind) {
         Some(DnsReply::Addresses(addresses)) => Some(addresses),
@@ -188,7 +188,7 @@ fn receive(socket: &UdpSocket, patience: Duration) -> io::Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// What is left of some patience.
+/// Returns the rest of a time limit.
 fn left(since: RunClock, patience: Duration) -> io::Result<Duration> {
     let left = patience.checked_sub(Duration::from_nanos(since.now())).filter(|left| !left.is_zero());
     Ok(left.ok_or(io::ErrorKind::TimedOut)?)
@@ -229,7 +229,7 @@ fn query(id: u16, name: &str, kind: Rtype) -> Option<Query> {
     Some(question.finish())
 }
 
-/// What a server says.
+/// A server's response.
 #[derive(Debug, PartialEq, Eq)]
 enum DnsReply {
     /// None, if the name does not exist or has no address of this kind.
@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server makes of a question.
+    /// The function by which a test server responds to a question.
     type Reply = fn(&[u8]) -> Vec<u8>;
 
     /// Answers so many questions over UDP, and each whose answer is marked as cut again over TCP.

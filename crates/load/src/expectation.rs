@@ -25,7 +25,7 @@ pub struct Expectation {
     /// As written.
     source: String,
     condition: Condition,
-    /// What an error text says of a response that fails the condition. Bounded, and no part of the response.
+    /// The error text for a response that fails the condition. The text is bounded and contains no part of the response.
     failure: String,
 }
 
@@ -68,7 +68,7 @@ impl Expectation {
         &self.source
     }
 
-    /// What is said of a response that fails it, such as `body lacks "ok"`.
+    /// Returns the error text for a response that fails the condition, such as `body lacks "ok"`.
     #[must_use]
     pub fn failure(&self) -> &str {
         &self.failure
@@ -84,14 +84,14 @@ impl Expectation {
         }
     }
 
-    /// Whether the condition can be tested on the whole body only.
+    /// True if the condition needs the whole body.
     fn needs_body(&self) -> bool {
         matches!(self.condition, Condition::Body(TextTest::Matches(_)) | Condition::Json { .. })
     }
 }
 
 impl TextTest {
-    /// Whether a value is, has or matches the text.
+    /// True if a value equals, contains or matches the text.
     fn finds(&self, value: &[u8]) -> bool {
         match self {
             Self::Equals(text) => text == value,
@@ -100,7 +100,7 @@ impl TextTest {
         }
     }
 
-    /// Whether that is as it should be.
+    /// True if the condition is met, given that the text was or was not found.
     fn is_met(&self, is_found: bool) -> bool {
         match self {
             Self::Contains { is_wanted, .. } => is_found == *is_wanted,

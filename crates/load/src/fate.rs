@@ -1,4 +1,4 @@
-//! What became of single hits, for who must know of each and not of all together.
+//! The outcomes of single requests, for readers that need each request and not only sums.
 //!
 //! Figures are sums ([`crate::stats`]), and records are for files. What stands between the two are plain values, handed over with
 //! the interval in which the hits ended and kept no longer: how many of them are worth keeping only their reader knows. Made by
@@ -13,11 +13,12 @@ use crate::record::ConnectionTimings;
 pub struct CompletedRequest {
     /// Place of its target on the list; 0 of targets that are read during the run.
     pub target: usize,
-    /// When it was to be sent.
+    /// The time when the request was due.
     pub due: Nanos,
-    /// When its first byte left; none if it ended before that.
+    /// The time when the request's first byte left; none if the request ended before that.
     pub sent: Option<Nanos>,
-    /// How long it was due and had room before this machine came to send it; 0 in a closed loop, and for what waited for room.
+    /// The delay of this machine: the time for which the request was due and had room before this machine started to send it. It is 0 in a closed
+    /// loop and for requests that waited for room.
     pub generator_lag: Nanos,
     /// Its last byte, or the failure.
     pub end: Nanos,
@@ -25,7 +26,7 @@ pub struct CompletedRequest {
     pub outcome: Result<u16, RequestFault>,
     /// Bytes of the answer's body.
     pub bytes_in: u64,
-    /// How often it was sent again, as the connection that it was on had been closed.
+    /// The number of retries after the request's connection had been closed.
     pub retries: u32,
     /// The connection that took it on last; none if none did.
     pub carrier: Option<ConnectionTimings>,
@@ -38,7 +39,7 @@ impl CompletedRequest {
         self.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good)
     }
 
-    /// When this machine came to send it: what it waited for a connection after that is not this machine's.
+    /// Returns the time when this machine started to send the request. A later wait for a connection is not this machine's delay.
     #[must_use]
     pub fn launched(&self) -> Nanos {
         self.due.saturating_add(self.generator_lag)

@@ -1,4 +1,4 @@
-//! Why a request failed: a closed set, so that counters, labels and error texts stay bounded whatever a server does.
+//! The reasons why a request failed: a closed set, so that counters, labels and error texts stay bounded whatever a server does.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use seawall_http::{ResponseError, body::BodyError};
 use crate::expectation::grpc;
 use crate::transport::exchange::{LIMITS, MOST_INTERIM, MOST_LINES};
 
-/// What became of a request that got no complete answer, or a wrong one.
+/// The reason why a request got no complete response, or a wrong response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
     /// No address for the name.
@@ -65,7 +65,7 @@ pub enum RequestFault {
     WrongAnswer(WrongAnswer),
 }
 
-/// What is wrong with a complete response whose status is good.
+/// The mistake in a complete response whose status is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongAnswer {
     /// It fails a condition on this part of it.
@@ -116,7 +116,7 @@ impl fmt::Display for WrongAnswer {
     }
 }
 
-/// Why there is no address for a name.
+/// The reason why a name has no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameFault {
     /// The DNS servers that the user named know of none.
@@ -129,7 +129,7 @@ pub enum NameFault {
     Busy,
 }
 
-/// What can be wrong with TLS.
+/// A failure of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFault {
     /// The server's certificate is refused.
@@ -144,7 +144,7 @@ pub enum TlsFault {
     Protocol,
 }
 
-/// What can be wrong with a certificate.
+/// A mistake in a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateFault {
     /// There is none.
@@ -223,7 +223,7 @@ fn alert(alert: AlertDescription) -> Cow<'static, str> {
     Cow::Borrowed(known)
 }
 
-/// What a reader of figures tells apart. Latencies of one class never mix with another's.
+/// The classes of outcomes that reports distinguish. Latencies of one class never mix with another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutcomeClass {
     /// Status 200 to 399.
@@ -242,7 +242,7 @@ impl OutcomeClass {
     /// All, in the order of their discriminants.
     pub const ALL: [Self; 5] = [Self::Good, Self::BadStatus, Self::TimedOut, Self::Failed, Self::WrongAnswer];
 
-    /// How many there are.
+    /// The number of classes.
     pub const COUNT: usize = Self::ALL.len();
 
     /// The class of an answer.
@@ -265,7 +265,7 @@ impl OutcomeClass {
 }
 
 impl RequestFault {
-    /// How many kinds there are, details aside.
+    /// The number of kinds, without their details.
     pub const KINDS: usize = NAMES.len();
 
     /// Those of requests that were never handed to a connection.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone, Default)]
 pub struct InputFiles(Option<Arc<Mutex<CapturedInputs>>>);
 
-/// What was read.
+/// The inputs that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CapturedInputs {
     /// Each file once, in the order in which they were read first.
@@ -81,7 +81,7 @@ impl InputFiles {
         }
     }
 
-    /// What was read so far; nothing of what keeps nothing.
+    /// Returns the inputs that were read so far; empty if this value does not keep inputs.
     #[must_use]
     pub fn captured(&self) -> CapturedInputs {
         let kept = self.0.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).clone());

@@ -20,7 +20,7 @@ pub(crate) struct InFlightKey {
     generation: u32,
 }
 
-/// Which request is in flight.
+/// A reference to the request in flight.
 #[derive(Debug, Clone)]
 pub(crate) enum RequestRef {
     /// One of the run's list.
@@ -34,24 +34,24 @@ pub(crate) enum RequestRef {
 pub(crate) struct InFlightRequest {
     pub(crate) hit: Arrival,
     pub(crate) request: RequestRef,
-    /// What was sent first, once a redirect has been followed.
+    /// The request that was sent first, if a redirect was followed.
     pub(crate) original_request: Option<RequestRef>,
     /// Index of its target in the statistics.
     pub(crate) target: usize,
-    /// How long this machine was too late to send it.
+    /// The time by which this machine sent the request late.
     pub(crate) generator_lag: Nanos,
-    /// When the first byte of its request left.
+    /// The time when the first byte of the request left.
     pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
     /// The connection that took it on last, if that is to be told.
     pub(crate) carrier: Option<ConnectionTimings>,
-    /// When it is given up.
+    /// The time when the request is given up.
     pub(crate) expires: Nanos,
     /// The trial that it belongs to.
     trial: u64,
     pub(crate) place: RequestLocation,
     pub(crate) redirects: u32,
-    /// How often it was sent again.
+    /// The number of retries.
     pub(crate) retries: u32,
     pub(crate) answer: ReceivedResponse,
 }
@@ -73,7 +73,7 @@ impl InFlightRequest {
         self.first_byte.get_or_insert(at.after(sent));
     }
 
-    /// When its answer was complete.
+    /// Returns the time when the response was complete.
     #[inline]
     pub(crate) fn end_of_answer(&self, at: ArrivalTime) -> Nanos {
         at.after(self.sent.unwrap_or(at.seen)).max(self.first_byte.unwrap_or(0))
@@ -104,7 +104,7 @@ impl InFlightTable {
         self.trial = trial;
     }
 
-    /// How many are in flight.
+    /// Returns the number of requests in flight.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -171,7 +171,7 @@ impl InFlightTable {
         self.free.push(key.slot);
     }
 
-    /// Whether the key still names a flight, and one of the present trial: what comes later is nobody's.
+    /// True if the key names a request in flight of the current trial. Events of other requests are ignored.
     #[inline]
     pub(crate) fn is_current(&self, key: InFlightKey) -> bool {
         let slot = &self.slots[key.slot as usize];
@@ -184,7 +184,7 @@ impl InFlightTable {
         &mut self.slots[key.slot as usize].flight
     }
 
-    /// When the first one expires.
+    /// Returns the time when the first request expires.
     #[inline]
     pub(crate) fn first_expiry(&self) -> Nanos {
         self.slots.get(self.first as usize).map_or(Nanos::MAX, |slot| slot.flight.expires)

@@ -35,9 +35,9 @@ pub struct IntervalStats {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an interval begins at {found} ns, but the interval before it ends at {expected} ns")]
 pub struct IntervalGap {
-    /// Where the next one had to begin.
+    /// The expected start of the next interval.
     pub expected: Nanos,
-    /// Where it does.
+    /// The real start of the next interval.
     pub found: Nanos,
 }
 
@@ -127,7 +127,7 @@ mod tests {
     use crate::schedule::ScheduleShard;
     use crate::stats::FinishedRequest;
 
-    /// What becomes of a hit, whoever sends it: good, bad, failed, not connected or dropped, some of it slow.
+    /// Returns a drawn outcome: good, bad, failed, not connected or dropped, and sometimes slow.
     fn finished(seq: u64, seed: u64) -> FinishedRequest {
         let mut random = fastrand::Rng::with_seed(seed ^ (seq << 20));
         let outcome = match random.u32(..20) {
@@ -175,7 +175,7 @@ mod tests {
         stats.saturated += finished.end % 7;
     }
 
-    /// What a generator tells that sends this shard.
+    /// Returns the intervals of a generator that sends this shard.
     fn measured(shard: ScheduleShard, hits: u64, seed: u64, length: Nanos) -> Vec<IntervalStats> {
         let mine = (0..hits).filter(|&seq| shard.thread_of(seq, 1).is_some()).map(|seq| finished(seq, seed));
         let mine: Vec<_> = mine.collect();

@@ -1,4 +1,4 @@
-//! What a run gave: its figures second by second, and what they come to.
+//! The outcome of a run: its figures for each second, and their sums.
 //!
 //! Only figures and their meaning; how they were gathered is [`crate::session`]'s business. Read by [`crate::summary`]
 //! and by whoever judges a run.
@@ -10,7 +10,7 @@ use crate::results::EncodeError;
 use crate::stats::{AfterSchedule, LoadStats};
 use crate::target::TargetError;
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct RunOutcome {
     /// All that was measured.
@@ -18,7 +18,7 @@ pub struct RunOutcome {
     /// Hits that the schedule made due after the warm-up and before the end, or the command to end; none in a closed
     /// loop.
     pub scheduled: Option<u64>,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// The start of the run, in nanoseconds since the Unix epoch.
     pub began_unix_ns: i64,
     /// For how long hits were counted: from the end of the warm-up to the end of the schedule or the command to end.
     pub scheduled_for: Nanos,
@@ -33,13 +33,13 @@ pub struct RunOutcome {
     pub written: Result<u64, EncodeError>,
     /// A bad line in an input that was read during the run; the run ended there.
     pub input_error: Option<TargetError>,
-    /// Why the run ended before its schedule, if it did.
+    /// The reason why the run ended before its schedule, if it did.
     pub stop_reason: Option<RunStopReason>,
     /// Threads that sent.
     pub threads: usize,
 }
 
-/// What the end of a trial found unfinished. All of it is in the trial's own figures; nothing of it is in the next one's.
+/// The requests that were unfinished at the end of a trial. They count in the figures of this trial and not in those of the next trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnfinishedRequests {
     /// Hits that were due and never sent.
@@ -76,7 +76,7 @@ impl RunOutcome {
         self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(handed_out(&self.total)))
     }
 
-    /// What became of the backlog, and of the answers that came late.
+    /// Returns the requests that were unfinished at the end.
     #[must_use]
     pub fn boundary(&self) -> UnfinishedRequests {
         let aborted = self.total.fault(RequestFault::Aborted);

@@ -32,7 +32,7 @@ pub const TARGETS: usize = 64;
 /// Statuses told apart for one target.
 const MOST_STATUSES: usize = 16;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestOutcome {
     /// A complete answer with this status.
@@ -46,9 +46,9 @@ pub enum RequestOutcome {
 /// All requests to one target with one outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutcomeCounts {
-    /// What became of them.
+    /// The outcome.
     pub kind: RequestOutcome,
-    /// How many.
+    /// The number of requests with this outcome.
     pub count: u64,
     /// Response times of those that were sent, by [`BOUNDS`]; not cumulative.
     pub buckets: [u64; BOUNDS.len() + 1],

@@ -17,7 +17,7 @@ use crate::stats::LoadStats;
 use crate::supply::SenderRequests;
 use crate::transport::exchange::CaptureOptions;
 
-/// What every thread of a trial gets its share of.
+/// Builds the part of a trial for each thread.
 pub(crate) struct SenderTaskBuilder {
     /// The trial's number in its session.
     pub(crate) trial: u64,
@@ -34,7 +34,7 @@ pub(crate) struct SenderTaskBuilder {
     /// The way to the thread that writes records, if anybody wants them.
     pub(crate) batches: Option<(Sender<RecordBatch>, SlowOutputPolicy)>,
     to_collector: Sender<SenderReport>,
-    /// What the threads hand over.
+    /// The reports of the threads.
     pub(crate) harvest: Receiver<SenderReport>,
     /// The way back for what they handed over, by thread.
     pub(crate) spares: Vec<Sender<Box<LoadStats>>>,
@@ -79,7 +79,7 @@ impl SenderTaskBuilder {
         (self.counting.max_body, self.counting.connection_timings) = (max_body, carriage);
     }
 
-    /// What the next thread has to do, which sends from this.
+    /// Returns the task of the next thread, which takes its requests from `supply`.
     pub(crate) fn next(&mut self, supply: SenderRequests) -> SenderTask {
         let index = self.spares.len();
         let (spare_sender, spare) = channel();
@@ -102,7 +102,8 @@ impl SenderTaskBuilder {
         }
     }
 
-    /// What is read during the run is dealt out beforehand, every n-th request to a thread.
+    /// Returns the thread's position in the schedule. Requests that are read during the run are assigned in advance: every n-th request goes to one
+    /// thread.
     fn cursor(&self, index: u64, supply: &SenderRequests) -> ScheduleCursor {
         let (first, stride) = self.shard.thread(index, self.size as u64);
         let cursor = ScheduleCursor::new(self.shared.arrivals(), self.until, first, stride);

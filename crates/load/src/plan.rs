@@ -1,4 +1,4 @@
-//! What is asked of a run: what to send, when, how, and what of it is written down.
+//! The plan of a run: what to send, when and how, and which results are written.
 //!
 //! All rules of a run are values here, checked by who made them; nothing reads flags, files or the terminal. Made by the
 //! tool's `attack` and the search methods, taken by [`crate::session`].
@@ -34,7 +34,7 @@ pub struct RunPlan {
 /// Intervals are no shorter than this: each costs the senders a wake-up, and the collector as much work as any other.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long they are unless something else is asked for.
+/// The length of intervals by default.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// More lateness of this machine than this at the very end is not made up for.
@@ -55,14 +55,14 @@ impl RunPlan {
     }
 }
 
-/// What stays the same as long as a session lives.
+/// The settings that stay the same during a session.
 #[derive(Debug)]
 pub struct SessionSetup {
-    /// What is sent. What is read during the run serves one trial.
+    /// The source of requests. An input that is read during the run serves one trial.
     pub source: RequestSource,
-    /// How requests travel.
+    /// The transport of requests.
     pub transport: TransportOptions,
-    /// How requests are framed.
+    /// The framing of requests.
     pub framing: RequestFraming,
     /// Threads that send; no more are started than there are connections to share.
     pub threads: usize,
@@ -90,31 +90,31 @@ impl SessionSetup {
 pub struct LoadSpec {
     /// Name of the attack in the records.
     pub name: String,
-    /// When to send.
+    /// The times at which requests are due.
     pub arrivals: ArrivalModel,
     /// The request of the session's list with which the first hit begins. A trial that goes on where the one before it ended sends what has
     /// not been sent yet. Without effect on what is read during the run.
     pub first_request: u64,
     /// The part of the arrivals that this run sends. Their rates, and the numbers in [`LoadSpec::until`], are those of the whole.
     pub shard: ScheduleShard,
-    /// When the first instant of the schedule is, in nanoseconds since the Unix epoch; none is at once.
+    /// The start of the schedule, in nanoseconds since the Unix epoch; none starts at once.
     pub start_at: Option<i64>,
-    /// When to stop sending, apart from the schedule's own end and from [`crate::control::Control`].
+    /// The condition that stops sending, apart from the schedule's own end and from [`crate::control::Control`].
     pub until: StopCondition,
     /// Errors after which the trial ends.
     pub error_budget: Option<ErrorBudget>,
-    /// How much may be in flight, and what then.
+    /// The limit of requests in flight, and the treatment of further requests.
     pub in_flight: InFlightLimit,
     /// In a closed loop: how long a failure keeps its place in flight, in which nothing is sent then. Without it a target that refuses at
     /// once is asked as often as this machine can.
     pub failure_pause: Duration,
     /// Hits due before this are sent, and neither counted nor recorded.
     pub warm_up: Duration,
-    /// How long after the end of the schedule hits are sent that are late because of this machine. Hits that are late
-    /// because the in-flight bound was reached are not sent after the end: the run ends on time.
+    /// The time after the end of the schedule in which requests are sent that are late because of this machine. Requests that are late because the
+    /// in-flight bound was reached are not sent after the end, so that the run ends on time.
     pub grace: Duration,
-    /// How long late answers are waited for once nothing more is sent: what is in flight after that is aborted. None waits
-    /// for each as long as its own time lasts.
+    /// The time for which late responses are awaited after the last request; requests in flight after that time are aborted. Without a value, each
+    /// request is awaited until its own timeout.
     pub drain_timeout: Option<Duration>,
     /// [`crate::stats::LoadStats::outcomes`] are filled, for some nanoseconds per request.
     pub by_outcome: bool,
@@ -123,7 +123,7 @@ pub struct LoadSpec {
     /// Each interval has what became of every hit that ended in it ([`crate::stats::LoadStats::fates`]), for a hundred bytes each and as
     /// much time as a record takes to fill.
     pub per_request_outcomes: bool,
-    /// How long an interval of the figures is; at least [`MIN_INTERVAL`].
+    /// The length of an interval of the figures; at least [`MIN_INTERVAL`].
     pub interval: Duration,
 }
 
@@ -151,13 +151,13 @@ impl LoadSpec {
         }
     }
 
-    /// When nothing more is due, in the time of the run, if that is known.
+    /// Returns the time after which no request is due, in run time, if it is known.
     #[must_use]
     pub fn ends(&self) -> Option<Nanos> {
         Some(self.end()).filter(|&end| end != Nanos::MAX)
     }
 
-    /// What the loop needs to know of it, in the time of the session, in which the trial begins then.
+    /// Returns the settings of the send loop, in session time, for a trial that starts at `begins`.
     pub(crate) fn sender_config(
         &self,
         travel: &TransportOptions,
@@ -183,7 +183,7 @@ impl LoadSpec {
         }
     }
 
-    /// When the schedule ends, apart from hits and commands that end it before.
+    /// Returns the end of the schedule, apart from a number of requests or a command that ends it earlier.
     pub(crate) fn end(&self) -> Nanos {
         let planned = match &self.arrivals {
             ArrivalModel::Closed => None,
@@ -192,7 +192,7 @@ impl LoadSpec {
         planned.unwrap_or(Nanos::MAX).min(self.until.stop_time)
     }
 
-    /// What is written down of it, in the time of the session.
+    /// Returns the rules of the accounts, in session time.
     pub(crate) fn accounting_config(&self, begins: Nanos) -> AccountingConfig {
         AccountingConfig {
             begins,
@@ -215,11 +215,11 @@ impl LoadSpec {
 pub struct InFlightLimit {
     /// Most requests in flight.
     pub limit: usize,
-    /// What happens to a hit that finds no room.
+    /// The treatment of a request for which there is no room.
     pub on_saturation: SaturationPolicy,
 }
 
-/// How requests travel.
+/// The transport of requests.
 #[derive(Debug, Clone)]
 pub struct TransportOptions {
     /// For a whole answer, from the send, and before that for a connection; none waits for ever.
@@ -228,7 +228,7 @@ pub struct TransportOptions {
     pub deadline: Option<Duration>,
     /// Redirects to follow; none takes a redirect as the answer.
     pub redirects: Option<u32>,
-    /// What a server lost by closing an idle connection, or says it has not looked at, is sent again.
+    /// True if a request is sent again after the server closed its idle connection, or reported that it did not process the request.
     pub retries: bool,
     /// Connections are used again, unless a variant says otherwise.
     pub keep_alive: bool,
@@ -242,7 +242,7 @@ pub struct TransportOptions {
     pub connection_age: Option<Duration>,
     /// Source addresses, used in turn; none leaves it to the system.
     pub sources: Vec<IpAddr>,
-    /// Where connections go instead of where the target says.
+    /// The places to which connections go instead of the targets' own addresses.
     pub dial: DialOptions,
     /// TLS, if any target wants it.
     pub tls: Option<Arc<ClientConfig>>,
@@ -264,7 +264,7 @@ pub struct Http2Options {
 }
 
 impl TransportOptions {
-    /// Whether a connection there may carry several requests at once.
+    /// True if a connection to this origin can carry several requests at once.
     #[must_use]
     pub fn multiplexes(&self, origin: &Origin) -> bool {
         let wanted = origin.variant.as_ref().and_then(|variant| variant.protocol);
@@ -272,7 +272,7 @@ impl TransportOptions {
         wanted.map_or(run, |protocol| protocol == VariantProtocol::Http2)
     }
 
-    /// Whether connections there are used again.
+    /// True if connections to this origin are reused.
     #[must_use]
     pub fn keeps(&self, origin: &Origin) -> bool {
         origin.variant.as_ref().and_then(|variant| variant.keep_alive).unwrap_or(self.keep_alive)
@@ -305,11 +305,11 @@ impl Default for TransportOptions {
     }
 }
 
-/// Where records go.
+/// The output for records.
 pub struct ResultsOutput {
-    /// How they are written.
+    /// The format of the records.
     pub format: ResultFormat,
-    /// Where to.
+    /// The output.
     pub output: Box<dyn Write + Send>,
     /// Bytes of each body to keep.
     pub max_body: usize,
@@ -317,6 +317,6 @@ pub struct ResultsOutput {
     pub warn_of_cut_body: Option<fn(u64)>,
     /// Each record says what carried it; gob has no place for that.
     pub connection_timings: bool,
-    /// What a sender does when the output is slower than the run.
+    /// The behaviour of a sender when the output is slower than the run.
     pub on_slow_output: SlowOutputPolicy,
 }

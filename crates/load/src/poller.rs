@@ -18,7 +18,7 @@ use rustix::time::{
 use crate::clock::{Nanos, RunClock};
 use crate::transport::socket::keep_stamping;
 
-/// What became ready.
+/// The events of a poll.
 pub(crate) use rustix::event::epoll::{Event, EventFlags};
 
 /// Tokens that are no socket's.
@@ -40,16 +40,15 @@ pub(crate) struct EventPoller {
     alarm: OwnedFd,
     wake: Arc<OwnedFd>,
     clock: RunClock,
-    /// When the alarm rings; in the past when it has rung.
+    /// The time when the alarm rings; in the past if it has rung.
     armed: Nanos,
     lateness: ReaderLateness,
     /// Held, not used.
     _stamping: Option<OwnedFd>,
 }
 
-/// Whether what is read may have waited for its reader: since the clock was not looked at for long, in this batch of events or while the
-/// one before was worked on. To ask the kernel when it received some bytes costs a twentieth of a request, so that a thread that is
-/// at work all the time does not ask.
+/// Tells whether data waited before this thread read it: this thread did not look at the clock for long, in this batch of events or in the batch
+/// before. The question to the kernel when it received some bytes costs a twentieth of a request, so a thread that is always busy does not ask.
 #[derive(Debug, Default)]
 struct ReaderLateness {
     looked: Cell<Nanos>,
@@ -81,7 +80,7 @@ impl SenderWaker {
     }
 }
 
-/// Whether an event is a socket's, and whose.
+/// Returns the token of the socket that an event belongs to; none if the event belongs to no socket.
 pub(crate) fn token(event: &Event) -> Option<u64> {
     Some(event.data.u64()).filter(|&token| token < WAKE)
 }
@@ -123,7 +122,7 @@ impl EventPoller {
         now
     }
 
-    /// Whether what is read now may have waited for this thread.
+    /// True if the data that is read now waited before this thread read it.
     #[inline]
     pub(crate) fn is_late(&self) -> bool {
         self.lateness.batches.get() > 0
@@ -144,7 +143,7 @@ impl EventPoller {
         epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(token), watched())
     }
 
-    /// What is ready now, without waiting.
+    /// Collects the events that are ready now, without waiting.
     pub(crate) fn poll(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.collect(events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
@@ -190,7 +189,7 @@ mod tests {
         }
     }
 
-    /// What came meanwhile is in the next batch at the latest.
+    /// Data that came meanwhile is in the next batch at the latest.
     #[test]
     fn a_thread_that_was_away_is_late_with_this_batch_and_the_next() {
         let lateness = ReaderLateness::default();

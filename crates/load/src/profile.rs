@@ -14,7 +14,7 @@ use crate::clock::{Nanos, nanos};
 use crate::rate::{RateParseError, RequestRate, duration};
 use crate::schedule::{ProfileStage, RateShape};
 
-/// Why a profile is none.
+/// The reason why a text is not a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// Not one of the sentences.
@@ -28,7 +28,7 @@ pub enum ProfileError {
     Word {
         /// The stage.
         stage: String,
-        /// What is wrong.
+        /// The mistake.
         reason: RateParseError,
     },
     /// A stage that asks for nothing, or for less than nothing.
@@ -36,7 +36,7 @@ pub enum ProfileError {
     Sense {
         /// The stage.
         stage: String,
-        /// What is wrong.
+        /// The mistake.
         reason: &'static str,
     },
     /// The file of offsets.
@@ -46,7 +46,7 @@ pub enum ProfileError {
         file: String,
         /// From 1.
         line: usize,
-        /// What is wrong.
+        /// The mistake.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Which requests go through an HTTP proxy, by the rules that Go's programs follow.
+//! Selects the requests that go through an HTTP proxy, by the rules of Go's programs.
 //!
 //! Source: Go `golang.org/x/net/http/httpproxy`: `HTTP_PROXY` for http, `HTTPS_PROXY` for https, `NO_PROXY` for
 //! exceptions, lower-case names, too; loopback never goes through a proxy that the environment names.
@@ -25,7 +25,7 @@ pub struct ProxyRules {
 /// An HTTP proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HttpProxy {
-    /// Where it is.
+    /// The address of the proxy.
     pub address: HostPort,
     /// `Proxy-Authorization`, if its URL has credentials; ends with a line end.
     authorization: String,
@@ -33,7 +33,7 @@ pub struct HttpProxy {
     headers: String,
 }
 
-/// Where no proxy is used.
+/// An exception, for which no proxy is used.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Exception {
     Everything,
@@ -56,7 +56,7 @@ enum Exception {
 pub struct ProxyError(String);
 
 impl ProxyRules {
-    /// What the environment says; `variable` looks one up.
+    /// Reads the proxy settings of the environment; `variable` returns the value of a variable.
     ///
     /// # Errors
     /// [`ProxyError`].

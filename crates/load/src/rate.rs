@@ -16,7 +16,7 @@ pub struct RequestRate {
     period: Nanos,
 }
 
-/// Why a text is no rate or no duration.
+/// The reason why a text is not a rate or a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateParseError {
     /// Not `N` or `N/unit`.

@@ -20,7 +20,7 @@ pub struct Record {
     pub seq: u64,
     /// Status code; 0 when no answer came.
     pub code: u16,
-    /// When the request was due.
+    /// The time when the request was due.
     pub timestamp: ZonedTimestamp,
     /// From [`Record::timestamp`] to the last byte of the answer or to the failure. Signed because the formats are.
     pub latency_ns: i64,
@@ -28,7 +28,7 @@ pub struct Record {
     pub bytes_out: u64,
     /// Bytes of the response body.
     pub bytes_in: u64,
-    /// Why it failed, empty when it did not: a transport error, or the status line outside 200..=399.
+    /// The error: a transport error, or the status line of a status outside 200..=399. It is empty if the request succeeded.
     pub error: String,
     /// The kept part of the response body.
     pub body: Vec<u8>,
@@ -41,14 +41,14 @@ pub struct Record {
     pub url: String,
     /// Response headers; absent when there was no response.
     pub headers: ResponseHeaders,
-    /// What carried it, if the run was to say so; nothing that vegeta writes.
+    /// The connection that carried the request, if the run records connections. vegeta has no such field.
     pub connection: RecordedConnection,
 }
 
-/// What carried a request.
+/// The connection that carried a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordedConnection {
-    /// That is not written down.
+    /// The run does not record connections.
     #[default]
     ConnectionNotRecorded,
     /// It never had a connection.
@@ -104,7 +104,7 @@ impl Record {
         (200..400).contains(&self.code)
     }
 
-    /// When the last byte came, in nanoseconds since the Unix epoch.
+    /// Returns the time of the last byte, in nanoseconds since the Unix epoch.
     #[must_use]
     pub fn end_unix_ns(&self) -> i128 {
         self.timestamp.unix_ns() + i128::from(self.latency_ns)
@@ -122,7 +122,7 @@ pub struct ZonedTimestamp {
     zone: Zone,
 }
 
-/// Where the clock that stamped a record stood.
+/// The time zone of the clock that stamped a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Zone {
     /// UTC itself, written as `Z`.
@@ -320,7 +320,7 @@ impl ResponseHeaders {
         })
     }
 
-    /// How many distinct names there are.
+    /// Returns the number of distinct names.
     #[must_use]
     pub fn names(&self) -> usize {
         self.groups().count()

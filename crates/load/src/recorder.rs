@@ -27,7 +27,7 @@ const BATCHES: usize = 32;
 /// A buffer larger than this is given back to the system after use.
 const LARGE: usize = 64 << 10;
 
-/// What a sender does when every batch waits for the writer.
+/// The behaviour of a sender when every batch waits for the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SlowOutputPolicy {
     /// Waits. No record is lost; the time is in the lag of what is sent late, and counted.
@@ -47,17 +47,17 @@ pub(crate) struct WriterTimeout {
 }
 
 impl WriterTimeout {
-    /// How often to look whether there is any left.
+    /// The interval at which the remaining time is checked.
     pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
-    /// What remains when the run is to end at once. The senders and then the writer have so much each.
+    /// The time that remains when the run is to end at once. The senders have this time, and then the writer has it again.
     const REST: Nanos = SECOND / 2;
 
     pub(crate) fn new(shared: Arc<ControlState>, clock: RunClock) -> Self {
         Self { shared, clock, until: None }
     }
 
-    /// Whether to wait on.
+    /// True if there is time to wait.
     pub(crate) fn is_left(&mut self) -> bool {
         if self.shared.commanded() != RunCommand::Abort {
             return true;
@@ -160,7 +160,7 @@ impl Recorder {
 pub(crate) struct RecordWriter {
     pub(crate) batches: Sender<RecordBatch>,
     pub(crate) on_slow_output: SlowOutputPolicy,
-    /// What it comes to.
+    /// The writer's result.
     pub(crate) written: Receiver<Result<u64, EncodeError>>,
 }
 
@@ -178,8 +178,7 @@ impl RecordWriter {
     }
 }
 
-/// What the writer came to, unless it stands still in a run that is to end at once: a `write` that blocks cannot be
-/// called off, so its thread is left behind.
+/// Waits for the writer's result. In a run that is to end at once, a blocked `write` cannot be cancelled, so the writer's thread is left running.
 pub(crate) fn await_writer(
     writer: &Receiver<Result<u64, EncodeError>>,
     mut patience: WriterTimeout,

@@ -28,7 +28,7 @@ use crate::proxy::ProxyRules;
 use crate::target::{Target, Weight};
 use crate::variant::Variant;
 
-/// Where a request goes: what a connection is made to and kept under.
+/// The origin of a request, to which its connection is made and under which the connection is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin {
     /// https or http.
@@ -42,7 +42,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether it is the same host and port, whatever the way.
+    /// True if the host and the port are the same, whatever the route.
     fn is_same_place(&self, other: &Self) -> bool {
         (self.tls, &self.host, self.port) == (other.tls, &other.host, other.port)
     }
@@ -63,7 +63,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why no request can be made of a target.
+/// The reason why a target cannot become a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestBuildError {
     /// Not an absolute URL.
@@ -71,7 +71,7 @@ pub enum RequestBuildError {
     Url {
         /// As written; the beginning of a long one.
         url: String,
-        /// What is wrong.
+        /// The mistake.
         reason: String,
     },
     /// A scheme that this engine does not speak.
@@ -88,7 +88,7 @@ impl RequestBuildError {
     }
 }
 
-/// How requests are framed, the same for all of a run.
+/// The framing of requests, which is the same for a whole run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestFraming {
     /// `-chunked`: send bodies in chunked coding.
@@ -158,7 +158,7 @@ impl PreparedRequest {
         })
     }
 
-    /// What its response must be like to be good, beside its status.
+    /// Returns the conditions on the response, beside its status.
     #[inline]
     #[must_use]
     pub fn expected(&self) -> Option<&Arc<ExpectationSet>> {
@@ -189,14 +189,14 @@ impl PreparedRequest {
         std::str::from_utf8(&self.text[..self.url_length as usize]).unwrap_or_default()
     }
 
-    /// Where it goes.
+    /// Returns the origin of the request.
     #[inline]
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.shape.origin
     }
 
-    /// Whether the connection is not used again after it.
+    /// True if the connection is not reused after this request.
     #[inline]
     #[must_use]
     pub fn closes(&self) -> bool {
@@ -229,9 +229,9 @@ impl PreparedRequest {
         Some((head, self.body()))
     }
 
-    /// Whether sending it twice does no harm in the eyes of Go's client (net/http `Request.isReplayable`), so that it may be
-    /// sent again when the server closed an idle connection just as we wrote to it. That is less than RFC 9110 (section 9.2.2)
-    /// calls idempotent: not PUT and not DELETE, unless a header says so.
+    /// True if Go's client considers it harmless to send the request twice (net/http `Request.isReplayable`). Such a request is sent again if the
+    /// server closed an idle connection just when the request was written. RFC 9110 (section 9.2.2) also calls PUT and DELETE idempotent, but Go's
+    /// client repeats them only if a header says so.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         let says_so = |(name, _): &(String, String)| {
@@ -317,7 +317,7 @@ fn is_one_of(name: &str, names: &[&str]) -> bool {
     names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// Whether a host is another or below it (Go net/http `isDomainOrSubdomain`). Nothing is below an address.
+/// True if a host equals another host or is a subdomain of it (Go net/http `isDomainOrSubdomain`). An IP address has no subdomains.
 fn is_same_or_below(host: &str, parent: &str) -> bool {
     let below = || host.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'));
     host == parent || !host.contains(':') && below()
@@ -492,7 +492,7 @@ mod tests {
         assert!(post.redirected(302, "gopher://a/", &RequestFraming::default()).is_err());
     }
 
-    /// Where a request with all there is to lose goes, and what it says there.
+    /// Returns the target and the text of a request with a body and credentials after a redirect.
     fn after(status: u16, location: &str) -> String {
         let given = [("Host", "shop"), ("Cookie", "c"), ("Content-Type", "t")];
         let request = PreparedRequest::new(

@@ -1,4 +1,4 @@
-//! Where connections go: from an origin to addresses, by the user's wishes and the system's knowledge.
+//! The way from an origin to the addresses of its connections, by the user's settings and the system's resolver.
 //!
 //! Lookups run on threads of their own: one takes as long as it takes and must hold up neither a sender nor the next lookup.
 
@@ -49,7 +49,7 @@ pub enum AddressLifetime {
 }
 
 impl DialOptions {
-    /// Where to look for an origin.
+    /// Returns the places at which an origin is looked up.
     fn places(&self, origin: &Origin) -> Vec<HostPort> {
         let own = (origin.host.clone(), origin.port);
         let address = origin.variant.as_ref().and_then(|variant| variant.address.clone());
@@ -66,7 +66,7 @@ impl DialOptions {
         own.unwrap_or(&self.proxies)
     }
 
-    /// Where connections to an origin go: all addresses that it has now, by name or not; none at a Unix socket.
+    /// Returns the addresses of connections to an origin: all addresses that it has now, and none for a Unix socket.
     ///
     /// # Errors
     /// Why there is none.
@@ -129,7 +129,7 @@ pub(crate) type LookupResult = Result<Vec<PeerAddress>, NameFault>;
 /// An answer: where the origin is.
 pub(crate) struct ResolvedOrigin {
     pub(crate) origin: Origin,
-    /// When it was asked for.
+    /// The time of the question.
     pub(crate) at: Nanos,
     pub(crate) found: LookupResult,
 }
@@ -145,7 +145,7 @@ pub(crate) struct LookupRequest {
 /// Most lookups at once: at 20 ms each, 1,600 in a second. Each has a descriptor of those that are kept from connections.
 const MOST: usize = 32;
 
-/// What the threads that look names up have in common.
+/// The state that the lookup threads share.
 struct ResolverPool {
     dial: Arc<DialOptions>,
     /// A lock that the one holds who waits for the next question.

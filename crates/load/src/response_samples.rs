@@ -20,9 +20,9 @@ const MOST_OUTCOMES: usize = 32;
 /// One answer, or what there was of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseSample {
-    /// What became of the request.
+    /// The outcome of the request.
     pub outcome: RequestOutcome,
-    /// When it ended, in the time of the trial.
+    /// The time when the request ended, in the time of the trial.
     pub at: Nanos,
     /// The status of the answer, also of one that was cut; 0 if there was none.
     pub status: u16,

@@ -29,7 +29,7 @@ impl PausedSlots {
         self.time > 0
     }
 
-    /// Whether any is free again by now; it rests no more.
+    /// Frees the places whose rest is over. Returns true if there was at least one.
     #[inline]
     pub(crate) fn end(&mut self, now: Nanos) -> bool {
         let before = self.len();
@@ -39,13 +39,13 @@ impl PausedSlots {
         self.len() < before
     }
 
-    /// How many rest.
+    /// Returns the number of resting places.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.until.len()
     }
 
-    /// When the next one is free again.
+    /// Returns the time when the next place is free again.
     #[inline]
     pub(crate) fn first(&self) -> Nanos {
         self.until.front().copied().unwrap_or(Nanos::MAX)

@@ -11,14 +11,14 @@ use crate::fault::{OutcomeClass, RequestFault};
 use crate::interval::IntervalStats;
 use crate::stats::{LatencyHistogram, LoadStats, RequestTimes};
 
-/// What does not change during a run.
+/// The facts about a run that do not change.
 #[derive(Debug)]
 pub struct RunInfo {
-    /// What is sent where.
+    /// The target of the requests.
     pub target: String,
-    /// How hits arrive.
+    /// The arrivals of the requests.
     pub load: String,
-    /// When the schedule ends, if it does.
+    /// The end of the schedule, if it has one.
     pub end: Option<Nanos>,
     /// Hits in all, if that is a rule.
     pub hits: Option<u64>,
@@ -32,7 +32,7 @@ pub struct RunInfo {
     pub warm_up: Nanos,
 }
 
-/// What is true at this moment.
+/// The state of a run at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunStatus {
     /// Time since the run began.
@@ -60,7 +60,7 @@ impl RunStatus {
 pub struct LiveRow {
     /// As of the end of the second.
     pub now: RunStatus,
-    /// What is called a second here.
+    /// The length of this row, which is about a second.
     pub length: Nanos,
     /// Due, per second; none in a closed loop.
     pub offered: Option<f64>,
@@ -76,7 +76,7 @@ pub struct LiveRow {
     pub sent: u64,
     /// Requests of which the outcome is known so far.
     pub done: u64,
-    /// What went wrong so far, the most frequent first.
+    /// The errors so far, the most frequent first.
     pub errors: Vec<ErrorCount>,
 }
 

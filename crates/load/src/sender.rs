@@ -26,13 +26,13 @@ use crate::transport::pool::ConnectionPool;
 /// Due hits sent in one go before answers are looked at again.
 const BURST: usize = 64;
 
-/// How often results, gauges and commands are looked after.
+/// The interval at which results, gauges and commands are handled.
 const TICK: Nanos = SECOND / 10;
 
-/// What a trial allows, in this thread's share. Instants are the session's.
+/// The limits and times of a trial for this thread. Its instants are session time.
 #[derive(Debug, Clone)]
 pub(crate) struct SenderConfig {
-    /// When the trial begins.
+    /// The start of the trial.
     pub(crate) begins: Nanos,
     /// Most requests in flight.
     pub(crate) in_flight: usize,
@@ -41,25 +41,25 @@ pub(crate) struct SenderConfig {
     pub(crate) timeout: Nanos,
     /// From the intended instant.
     pub(crate) deadline: Nanos,
-    /// When the schedule ends.
+    /// The end of the schedule.
     pub(crate) end: Nanos,
-    /// How long after that hits are sent that are late because of this machine.
+    /// The time after the end of the schedule in which requests are sent that are late because of this machine.
     pub(crate) grace: Nanos,
-    /// How long late answers are waited for once nothing more is sent.
+    /// The time for which late responses are awaited after the last request.
     pub(crate) drain_timeout: Nanos,
-    /// How long a failure keeps its place in flight.
+    /// The time for which a failed request keeps its place in flight.
     pub(crate) pause: Nanos,
-    /// What Go's client sends again is sent again.
+    /// True if requests are sent again that Go's client would send again.
     pub(crate) retries: bool,
     /// Redirects followed for one hit; `None` takes a redirect as the answer.
     pub(crate) redirects: Option<u32>,
     /// A thread busy-polls waits shorter than this.
     pub(crate) busy_poll: Nanos,
-    /// How long an interval is.
+    /// The length of an interval.
     pub(crate) interval: Nanos,
 }
 
-/// What to do with a hit that is due while the in-flight bound is reached.
+/// The treatment of a request that is due while the in-flight bound is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SaturationPolicy {
     /// It waits for room; its response time runs from when it was due.
@@ -98,14 +98,14 @@ pub(crate) struct SenderLoop {
     pub(crate) progress: LoopState,
 }
 
-/// Where the loop is.
+/// The state of the send loop.
 #[derive(Debug, Default)]
 pub(crate) struct LoopState {
     pub(crate) now: Nanos,
-    /// When to look at the schedule again.
+    /// The time of the next look at the schedule.
     pub(crate) next_due: Nanos,
     next_tick: Nanos,
-    /// When figures are handed over next.
+    /// The time of the next report of figures.
     pub(crate) interval_end: Nanos,
     /// Since when there has been room in flight.
     pub(crate) room_since: Nanos,
@@ -181,7 +181,7 @@ impl SenderLoop {
         self.advance(self.pool.network.look());
     }
 
-    /// What follows was not before this. What ended in an interval is counted before anything that did in the next.
+    /// Sets the time of the following events. Events of one interval are counted before all events of the next interval.
     #[inline]
     pub(crate) fn advance(&mut self, at: Nanos) {
         let progress = &mut self.progress;
@@ -257,7 +257,7 @@ impl SenderLoop {
         self.progress.next_due = 0;
     }
 
-    /// Whether the in-flight bound is reached, with the places that rest.
+    /// True if the in-flight bound is reached. Resting places count.
     #[inline]
     fn is_full(&self) -> bool {
         self.flights.len() + self.paused_slots.len() >= self.rules.in_flight
@@ -399,7 +399,7 @@ impl SenderLoop {
         self.run_transport(|pool, now, desk| pool.drive(token, event.flags, now, desk));
     }
 
-    /// What may have changed without an event: addresses, and requests that were not read yet.
+    /// Checks the state that can change without an event: addresses, and requests that are read during the run.
     #[inline]
     fn look_again(&mut self) {
         self.run_transport(ConnectionPool::adopt_resolved);

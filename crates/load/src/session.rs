@@ -1,4 +1,4 @@
-//! What lives longer than one load: threads, connections and names. Trials are made of it, one after the other.
+//! The resources that live longer than one load: threads, connections and names. A session carries out trials, one after the other.
 //!
 //! The caller (the tool's `attack`, the search methods) describes a [`SessionSetup`], opens a [`LoadSession`], and has it carry out a
 //! [`LoadSpec`] as a [`LoadTrial`] as often as it likes; [`start`] does all of it for a single trial. What is asked is
@@ -31,7 +31,7 @@ use crate::transport::routes::{RouteResolver, RouteTable};
 use crate::transport::sources::SourceAddresses;
 use crate::trial::{LoadTrial, SessionRef, TrialState};
 
-/// Why a trial did not start.
+/// The reason why a trial did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialStartError {
     /// The system refused a thread or a descriptor.
@@ -64,10 +64,10 @@ pub fn start(plan: RunPlan, results: Option<ResultsOutput>) -> Result<LoadTrial<
 /// Time given to each thread to be there, its batches made, before the first hit is due.
 const MUSTER: Duration = Duration::from_millis(5);
 
-/// How long connections are waited for that may take as long as they like.
+/// The time limit for opening connections that have no limit of their own.
 const WARMING: Duration = Duration::from_secs(30);
 
-/// How much later a thread's answer is waited for, which looks at its connections ten times a second.
+/// The additional time for the response of a thread, which checks its connections ten times a second.
 const ANSWERING: Duration = Duration::from_secs(5);
 
 /// Threads, connections and names. Dropping it ends the threads and with them the connections.
@@ -79,7 +79,7 @@ pub struct LoadSession {
     style: RequestFraming,
     travel: TransportOptions,
     busy_poll: Duration,
-    /// How long the names took that were looked up before the first trial, which counts them.
+    /// The durations of the lookups before the first trial, which counts them.
     lookups: LatencyHistogram,
     /// Trials begun.
     trials: u64,
@@ -217,7 +217,7 @@ impl LoadSession {
     }
 }
 
-/// How many connections of the next thread that answers stand, none if it has not by then.
+/// Returns the number of open connections of the next thread that responds by `by`; none is 0.
 fn heard(standing: &Receiver<usize>, by: Nanos, clock: RunClock) -> Result<usize, TrialStartError> {
     match standing.recv_timeout(Duration::from_nanos(by.saturating_sub(clock.now()))) {
         Ok(standing) => Ok(standing),
@@ -226,7 +226,7 @@ fn heard(standing: &Receiver<usize>, by: Nanos, clock: RunClock) -> Result<usize
     }
 }
 
-/// What the next trial sends: a list is sent again, what is read is used up.
+/// Returns the requests of the next trial: a list is sent again, and an input that is read during a run is used up.
 fn next(source: &mut Option<RequestSource>) -> Result<RequestSource, TrialStartError> {
     if let Some(RequestSource::List(list)) = source {
         return Ok(RequestSource::List(list.clone()));
@@ -234,7 +234,7 @@ fn next(source: &mut Option<RequestSource>) -> Result<RequestSource, TrialStartE
     source.take().ok_or(TrialStartError::TargetsUsedUp)
 }
 
-/// What every thread of a session gets its share of.
+/// Builds the part of a session for each thread.
 struct SenderThreadBuilder<'s> {
     size: usize,
     clock: RunClock,

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use hdrhistogram::Histogram;
 
-/// How finely a [`Distribution`] tells values apart.
+/// The precision with which a [`Distribution`] distinguishes values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// Two significant digits: a quantile is at most 1 % above the true value. For rows, of which there are many.
@@ -93,7 +93,7 @@ impl Distribution {
         self.clear();
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -159,7 +159,7 @@ impl Distribution {
         self.buckets.as_ref().filter(|_| self.count > 0)
     }
 
-    /// How many values lie in each bucket that has any: the bucket's largest value, and the count.
+    /// Returns the largest value and the number of values of each bucket that is not empty.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let recorded = self.buckets.iter().flat_map(Histogram::iter_recorded);
         recorded.map(|step| (step.value_iterated_to(), step.count_at_value()))

@@ -1,4 +1,4 @@
-//! What a run measured, in memory that does not grow with the run.
+//! The figures of a run, in memory that does not grow with the run.
 //!
 //! Each thread fills a [`LoadStats`] of its own and hands it over once a second; the collector adds them up. Latencies are
 //! kept per [`OutcomeClass`], in nanoseconds, in HDR histograms of three significant digits (stated error 0.1 %). Targets are not told
@@ -109,8 +109,8 @@ pub struct LoadStats {
     /// The send lag of requests that had room when they were due: this generator caused it. Requests that waited for room are
     /// excluded, because when the response that made room could have been read is unknown.
     pub generator_lag: LatencyHistogram,
-    /// How late a sending thread looked at its clock, which it does ten times a second while it sends. The lag does not depend on
-    /// what is in flight.
+    /// The delay with which a sending thread looked at its clock, which it does ten times a second while it sends. The lag does not depend on what is
+    /// in flight.
     pub scheduler_lag: LatencyHistogram,
     /// Name lookups that were made for a request.
     pub lookup: LatencyHistogram,
@@ -133,8 +133,8 @@ pub struct LoadStats {
     /// No part of the figures as data: what a server said may be secret, and intervals hold no head and no body.
     #[serde(skip)]
     pub sample_responses: ResponseSamples,
-    /// What became of each hit that ended in an interval; empty unless the load asks for it, and in every sum of intervals. Threads
-    /// one after the other, each in the order in which they ended.
+    /// The outcome of each request that ended in an interval; empty unless the load asks for it, and empty in every sum of intervals. Threads one
+    /// after the other, each in the order in which they ended.
     #[serde(skip)]
     pub fates: Vec<CompletedRequest>,
     /// Times by [`OutcomeClass`].
@@ -285,8 +285,8 @@ impl LoadStats {
         self.failures[fault.kind()]
     }
 
-    /// Adds what another thread, or another second, measured, single hits not included. Sums end at what a counter holds: figures that were read may be
-    /// anybody's.
+    /// Adds what another thread, or another second, measured, single hits not included. Sums end at what a counter holds: figures that were read may
+    /// be anybody's.
     pub fn add(&mut self, other: &Self) {
         let counters = self.counters_mut().into_iter().zip(other.counters());
         counters.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));

@@ -20,7 +20,7 @@ use crate::stats::{AfterSchedule, FailureExample, LatencyHistogram, RequestTimes
 pub struct Summary {
     /// `open` or `closed`: latencies of the two do not compare (Schroeder et al., NSDI 2006).
     pub model: &'static str,
-    /// How long requests were counted.
+    /// The time in which requests were counted.
     #[serde(rename = "duration_seconds", with = "crate::seconds")]
     pub duration: Nanos,
     /// The duration and the wait for the last responses.
@@ -56,7 +56,7 @@ pub struct Summary {
     pub send_lag: Latencies,
     /// The send lag of requests that had room when they were due: this generator caused it.
     pub generator_lag: Latencies,
-    /// How late sending threads looked at their clock, ten times a second, whatever was in flight.
+    /// The delay with which sending threads looked at their clock, ten times a second, whatever was in flight.
     pub scheduler_lag: Latencies,
     /// Response times by class of outcome, of classes that have any.
     pub response_time_by_class: BTreeMap<&'static str, Latencies>,
@@ -156,7 +156,7 @@ impl From<&ResponseSample> for SampleText {
 /// The distribution of a time, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Latencies {
-    /// How many values there are.
+    /// The number of values.
     pub count: u64,
     /// The smallest value.
     #[serde(rename = "min_seconds", with = "crate::seconds")]

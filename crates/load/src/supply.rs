@@ -1,4 +1,4 @@
-//! Which request a hit sends: from a list that was read before the run, or from an input that is read during it.
+//! The supply of requests: a list that was read before the run, or an input that is read during the run.
 
 use std::io;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ fn interleave(weights: &[u32], total: u64) -> Vec<u32> {
     places.into_iter().map(|(_, index)| index).collect()
 }
 
-/// Where a run's requests come from.
+/// The source of a run's requests.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a run has one such value and moves it only a few times")]
 pub enum RequestSource {
@@ -148,7 +148,7 @@ impl RequestSource {
         }
     }
 
-    /// Whether TLS is to be expected. Where no listed target asks for it, only a redirect can, and the first one waits for it.
+    /// True if a request can need TLS. If no listed target needs TLS, only a redirect can, and the first such redirect waits until TLS is set up.
     pub(crate) fn may_need_tls(&self) -> bool {
         match self {
             Self::List(list) => list.requests().iter().any(|request| request.origin().tls),
@@ -219,7 +219,7 @@ impl RequestReader {
     }
 }
 
-/// Why an input makes no list.
+/// The reason why an input is not a list of requests.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestInputError {
     /// A bad line.
@@ -279,7 +279,7 @@ struct Queue {
     hungry: Arc<AtomicBool>,
 }
 
-/// Whether the source has a request for a hit.
+/// The availability of a request for the next arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestAvailability {
     /// It can be picked.
@@ -361,13 +361,13 @@ impl SenderRequests {
         }
     }
 
-    /// What the response to a flight must be like to be good.
+    /// Returns the conditions on the response to a request in flight.
     #[inline]
     pub(crate) fn expected<'r>(&'r self, which: &'r RequestRef) -> Option<&'r Arc<ExpectationSet>> {
         if self.expects { self.request(which).expected() } else { None }
     }
 
-    /// Whether requests are read during the run, each for a hit with its number.
+    /// True if requests are read during the run, each for the arrival with its number.
     pub(crate) fn is_read_ahead(&self) -> bool {
         self.queue.is_some()
     }
@@ -448,7 +448,7 @@ impl Feed {
 /// An input that was read to its end.
 #[derive(Debug)]
 pub(crate) struct InputEnd {
-    /// What it came to; no hit has any of a higher number.
+    /// The number of requests of the input; no arrival with a higher number has a request.
     pub(crate) requests: u64,
     /// The bad line that it ended with.
     pub(crate) mistake: Option<TargetError>,

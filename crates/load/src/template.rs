@@ -48,7 +48,7 @@ enum Piece {
     Pick(Arc<DataColumn>),
 }
 
-/// Why a placeholder is none.
+/// The reason why a text is not a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// Not one that is known.
@@ -63,7 +63,7 @@ pub enum TemplateError {
     File {
         /// Its name, with the line where one is to blame.
         file: String,
-        /// What is wrong with it.
+        /// The mistake in the file.
         reason: String,
     },
     /// The host decides about connections and may not change.
@@ -74,7 +74,7 @@ pub enum TemplateError {
 /// Most digits of one `{{hex}}`.
 const MOST_DIGITS: usize = 4096;
 
-/// What begins a placeholder.
+/// The start of a placeholder.
 pub(crate) const PLACEHOLDER: &str = "{{";
 
 /// Reads templates; keeps the data files that they name.

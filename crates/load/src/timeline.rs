@@ -23,7 +23,7 @@ pub struct Timeline {
     rows: BTreeMap<i128, TimelineRow>,
 }
 
-/// What happened in one interval.
+/// The events of one interval.
 #[derive(Debug, Clone, Default)]
 pub struct TimelineRow {
     /// Requests that were due in it.
@@ -121,13 +121,13 @@ impl Timeline {
         self.width_ns as f64 / 1e9
     }
 
-    /// When the first row starts, in nanoseconds since the Unix epoch.
+    /// Returns the start of the first row, in nanoseconds since the Unix epoch.
     #[must_use]
     pub fn start_unix_ns(&self) -> Option<i128> {
         self.rows.first_key_value().map(|(first, _)| first * self.width_ns)
     }
 
-    /// How many rows the run spans, those in which nothing happened included.
+    /// Returns the number of rows that the run spans, with the rows in which nothing happened.
     #[must_use]
     pub fn span(&self) -> usize {
         let ends = self.rows.first_key_value().zip(self.rows.last_key_value());

@@ -1,4 +1,4 @@
-//! What a run's TLS connections present, trust and remember.
+//! The TLS settings of a run: client certificate, trusted issuers and session tickets.
 //!
 //! The provider is named, never found at run time. Trust is the system's bundle unless the user names files; only where
 //! there is no bundle, compiled-in roots stand in, so that the tool works in an empty image.
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use crate::files::InputFiles;
 
-/// How connections are secured.
+/// The TLS settings of connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// `-insecure`: any certificate will do.
@@ -31,7 +31,7 @@ pub struct TlsOptions {
     pub http2: bool,
 }
 
-/// Why there is no TLS to be had.
+/// The reason why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsOptionsError {
     /// A PEM file that cannot be read or holds nothing of use.
@@ -39,7 +39,7 @@ pub enum TlsOptionsError {
     File {
         /// Its name.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in the file.
         reason: String,
     },
     /// A certificate and a key that do not belong together, for instance.
@@ -47,7 +47,7 @@ pub enum TlsOptionsError {
     Config(#[from] rustls::Error),
 }
 
-/// Where systems keep their bundle (Go crypto/x509 `root_linux.go`).
+/// The places where systems keep their bundle (Go crypto/x509 `root_linux.go`).
 const BUNDLES: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -165,8 +165,8 @@ fn private_key(file: &Path, files: &InputFiles) -> Result<PrivateKeyDer<'static>
     })
 }
 
-/// Who may be at the other end. Signatures are checked in any case, which costs what it costs in earnest: a measurement must
-/// not be faster than the real thing.
+/// Verifies the server's certificate. Signatures are checked in any case, which costs what it costs in earnest: a measurement must not be faster than
+/// the real thing.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,

@@ -33,13 +33,13 @@ pub(crate) enum SessionRef<'s> {
     Owned(Box<LoadSession>),
 }
 
-/// What a trial has beside its session.
+/// The state of a trial beside its session.
 pub(crate) struct TrialState {
     control: Control,
     /// Shows the time since the trial began.
     clock: RunClock,
     warm_up: Nanos,
-    /// When the schedule ends.
+    /// The end of the schedule.
     end: Nanos,
     until: StopCondition,
     shard: ScheduleShard,
@@ -57,7 +57,7 @@ impl LoadTrial<'_> {
         self.course.control.clone()
     }
 
-    /// When its first instant is, in nanoseconds since the Unix epoch.
+    /// Returns the start of the trial's schedule, in nanoseconds since the Unix epoch.
     #[must_use]
     pub fn began_unix_ns(&self) -> i64 {
         self.course.clock.unix_ns(0)
@@ -176,8 +176,8 @@ impl TrialState {
         self.written.take().map_or(Ok(0), |writer| recorder::await_writer(&writer, patience))
     }
 
-    /// When the schedule was over: where it was planned to be, although its last hit was due, and may have been answered,
-    /// some time before; or upon a command before that. A closed loop plans nothing and goes on to the end.
+    /// Returns the end of the schedule: the planned end, or the time of an earlier command. The last request can be due, and answered, some time
+    /// before. A closed loop has no planned end and goes on to its real end.
     fn end(&self, ended: Nanos) -> Nanos {
         let told = self.control.0.ended().map(|(at, _)| at.min(ended));
         let arrivals = self.control.0.arrivals();

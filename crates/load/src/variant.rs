@@ -17,13 +17,13 @@ use crate::resolve::HostPort;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Variant {
-    /// What figures call it.
+    /// The name of the variant in figures.
     pub name: String,
     /// Connections go here, whatever the URL says. Not those of a redirect to somewhere else.
     pub address: Option<HostPort>,
     /// The name that the server's certificate must have, and that the server is told.
     pub server_name: Option<String>,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Option<VariantProtocol>,
     /// Connections are used again, or each request has one of its own.
     pub keep_alive: Option<bool>,
@@ -33,7 +33,7 @@ pub struct Variant {
     pub proxies: Option<Arc<ProxyRules>>,
 }
 
-/// What a variant speaks.
+/// The protocol of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VariantProtocol {
@@ -56,7 +56,7 @@ struct Written {
     proxy: Option<String>,
 }
 
-/// Why a variant is none.
+/// The reason why a variant is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VariantError {
     /// Figures need something to call it.

@@ -33,7 +33,7 @@ pub(crate) struct ResponseCheck {
     wrong: Option<WrongAnswer>,
 }
 
-/// What is known of one condition.
+/// The progress of one condition.
 #[derive(Debug, Default, Clone)]
 struct Progress {
     /// The header was right, or the text was seen.
@@ -110,7 +110,7 @@ impl ResponseCheck {
         }
     }
 
-    /// What the complete response comes to.
+    /// Returns the verdict on the complete response.
     pub(crate) fn verdict(&mut self, status: u16, length: u64) -> Result<u16, RequestFault> {
         if OutcomeClass::of_status(status) != OutcomeClass::Good {
             return Ok(status);
@@ -206,7 +206,7 @@ mod tests {
         check
     }
 
-    /// What a response comes to whose body comes in parts of `step` bytes; the reason if it is wrong.
+    /// Returns the verdict on a response whose body comes in parts of `step` bytes; the reason if the response is wrong.
     fn judged(conditions: &[&str], body: &[u8], step: usize) -> Option<String> {
         let mut check = check(conditions);
         check.begin(HEADERS.into_iter());

@@ -30,14 +30,14 @@ pub(crate) fn name(code: u8) -> Option<&'static str> {
     NAMES.get(usize::from(code)).copied()
 }
 
-/// Whether a content type is that of gRPC itself. gRPC-Web has its status in the body and is not meant.
+/// True if a content type is that of gRPC itself. gRPC-Web has its status in the body and is not meant.
 pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     const TYPE: &[u8] = b"application/grpc";
     let start = content_type.get(..TYPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(TYPE));
     start && matches!(content_type.get(TYPE.len()), None | Some(b'+' | b';' | b' '))
 }
 
-/// What is wrong with a gRPC response that ended with this `grpc-status`.
+/// Returns the mistake in a gRPC response that ended with this `grpc-status`, as an error.
 pub(crate) fn verdict(status: Option<&[u8]>) -> Result<(), WrongAnswer> {
     let text = status.ok_or(WrongAnswer::NoGrpcStatus)?;
     let code = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse::<u8>().ok());

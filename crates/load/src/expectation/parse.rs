@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Condition, Expectation, GRAMMAR, LengthTest, TextTest};
 use crate::record;
 
-/// Why a text is not a condition.
+/// The reason why a text is not a condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpectationError {
     /// Unknown subject or operator.
@@ -33,7 +33,7 @@ pub enum ExpectationError {
     Regex {
         /// As written.
         text: String,
-        /// What the parser says.
+        /// The parser's error.
         reason: String,
     },
     /// Not a JSON pointer.

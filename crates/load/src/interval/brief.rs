@@ -97,7 +97,7 @@ mod tests {
     use crate::fault::{OutcomeClass, RequestFault, WrongAnswer};
     use crate::stats::{FinishedRequest, LatencyHistogram};
 
-    /// What a pod may write in a second, with some room for what stands around an interval.
+    /// The space for one interval in a pod's line for a second, without the text around the interval.
     const ROOM: usize = 4096 - 256;
 
     /// A hit of which every time is somewhere within so many octaves from a microsecond on.

@@ -14,7 +14,7 @@ use super::{RequestBuildError, RequestFraming, is_one_of, shorten};
 use crate::proxy::HttpProxy;
 use crate::target::Target;
 
-/// What the given headers decide, and those that go out as given.
+/// The given headers: the settings that they decide, and the headers that are sent as given.
 pub(super) struct TargetHeaders<'t> {
     pub(super) host: Option<&'t str>,
     pub(super) user_agent: bool,
@@ -121,7 +121,7 @@ pub(super) fn http2_head(
     })
 }
 
-/// What requests that differ in their paths alone share over HTTP/2.
+/// The part of an HTTP/2 head that is common to requests that differ only in their paths.
 #[derive(Debug)]
 pub(super) struct Http2Head {
     method: http::Method,
@@ -157,7 +157,7 @@ fn is_hop_by_hop(name: &str, value: &str) -> bool {
         || name.eq_ignore_ascii_case("te") && value != "trailers"
 }
 
-/// What follows a body in chunked coding.
+/// The end of a body in chunked coding.
 pub(super) const CHUNKED_END: &[u8] = b"\r\n0\r\n\r\n";
 
 /// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.

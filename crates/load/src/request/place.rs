@@ -1,4 +1,4 @@
-//! What of a URL the request line and the connection need, in Go's spelling.
+//! The parts of a URL that the request line and the connection need, in Go's spelling.
 //!
 //! Knows nothing of headers and bodies but the credentials that a URL may hold.
 
@@ -29,7 +29,7 @@ pub(super) fn split_url(text: &str) -> Result<(&str, &str), RequestBuildError> {
     Ok(text.split_at(end))
 }
 
-/// What scheme and authority say: where a request goes. The path is not part of it and stays as written: a load test of
+/// The scheme and the authority of a URL, which say where a request goes. The path is not part of it and stays as written: a load test of
 /// `/a/../b` must send `/a/../b`.
 #[derive(Debug)]
 pub(super) struct UrlAuthority {
@@ -116,14 +116,14 @@ pub(super) fn push_origin_form(out: &mut Vec<u8>, path: &str) {
     pieces.for_each(|piece| out.extend_from_slice(piece.as_bytes()));
 }
 
-/// What a request line cannot hold. Bytes outside ASCII are encoded with every set, control characters were refused.
+/// The characters that a request line cannot contain. Every set encodes bytes outside ASCII, and control characters were refused earlier.
 const LINE: &AsciiSet = &AsciiSet::EMPTY.add(b' ');
 
-/// What Go encodes in a path besides (net/url `shouldEscape`).
+/// The further characters that Go encodes in a path (net/url `shouldEscape`).
 const PATH: &AsciiSet =
     &LINE.add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
-/// What the `http` crate does not hold as it is.
+/// The characters that the `http` crate does not accept unencoded.
 pub(super) const HTTP2: &AsciiSet = &LINE.add(b'"').add(b'<').add(b'>');
 
 /// `http://user:password@host/` becomes an Authorization header, as in Go.

@@ -1,4 +1,4 @@
-//! What requests have in common, kept once: a list of a million targets of one host has a million paths and one shape.
+//! The common parts of requests, kept once: a list of a million targets of one host has a million paths and one shape.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -25,14 +25,14 @@ pub(super) struct RequestShape {
     pub(super) origin: Origin,
     pub(super) close: bool,
     pub(super) chunked: bool,
-    /// What a proxy must read before the path.
+    /// The text before the path in a request line to a proxy.
     pub(super) absolute: String,
     /// The head behind the path, but for the body's framing.
     pub(super) lines: Vec<u8>,
     pub(super) http2: Option<Http2Head>,
     /// Bytes of the body, which an HTTP/2 head names.
     body_length: usize,
-    /// What a response must be like.
+    /// The conditions on a response.
     pub(super) expect: Option<Arc<ExpectationSet>>,
 }
 

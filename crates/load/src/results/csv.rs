@@ -93,7 +93,7 @@ const COLUMNS: usize = 12;
 /// Columns behind those that say what carried it.
 const CARRIER: usize = 6;
 
-/// What is wrong with a row.
+/// The mistake in a row.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
     /// More or fewer columns.
@@ -195,7 +195,7 @@ fn split(row: &[u8]) -> Result<(Columns<'_>, usize), CsvError> {
     if fits { Ok((columns, count)) } else { Err(CsvError::Columns(count)) }
 }
 
-/// What the columns behind vegeta's say.
+/// Reads the columns after vegeta's columns.
 fn carrier(columns: &Columns<'_>) -> Result<RecordedConnection, CsvError> {
     let value = |column: usize| {
         let at = COLUMNS + column;
@@ -241,7 +241,7 @@ fn column(text: &[u8]) -> Option<(Column<'_>, Option<&[u8]>)> {
     }
 }
 
-/// What vegeta takes where the machine's zone is UTC; gob tells it from UTC itself.
+/// The zone that vegeta uses on a machine in UTC; gob distinguishes it from UTC itself.
 const ZONE: Zone = Zone::Offset(0);
 
 /// Puts the columns into the record. The format holds no zone: instants are UTC here, where vegeta takes the reader's.

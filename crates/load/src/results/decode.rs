@@ -28,15 +28,15 @@ enum State {
     Csv(csv::CsvReader),
 }
 
-/// Where an input broke, and after how many good records.
+/// The position at which an input is broken, and the number of good records before it.
 #[derive(Debug, thiserror::Error)]
 #[error("{fault} ({place}, after {records} records)")]
 pub struct DecodeError {
     /// Records read before it.
     pub records: u64,
-    /// Where the record that broke starts.
+    /// The start of the broken record.
     pub place: InputPosition,
-    /// What is wrong.
+    /// The mistake.
     pub fault: DecodeErrorKind,
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Display for InputPosition {
     }
 }
 
-/// What can be wrong with an input.
+/// A mistake in an input.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeErrorKind {
     /// The operating system refused to read on.

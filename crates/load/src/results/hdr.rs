@@ -80,15 +80,15 @@ impl<W: Write> HdrLogWriter<W> {
 /// One line of a log, read.
 #[derive(Debug)]
 pub struct HdrLogEntry {
-    /// What was measured; empty if the log does not say.
+    /// The name of the measurement; empty if the log has none.
     pub tag: String,
-    /// When the interval began, in seconds since the Unix epoch.
+    /// The start of the interval, in seconds since the Unix epoch.
     pub start: f64,
     /// The values, in nanoseconds.
     pub values: Distribution,
 }
 
-/// What is wrong with a log.
+/// A mistake in a log.
 #[derive(Debug, thiserror::Error)]
 pub enum HdrLogError {
     /// The operating system refused to read on.
@@ -179,7 +179,7 @@ pub(crate) fn encode(values: &Histogram<u64>) -> io::Result<String> {
     Ok(BASE64_STANDARD.encode(deflated(values)?))
 }
 
-/// What [`encode`] made, if it counts no more than anybody measures.
+/// Decodes the text that [`encode`] made, if its counts are in a sensible range.
 pub(crate) fn decode(blob: &str) -> Option<Histogram<u64>> {
     let values = BASE64_STANDARD.decode(blob).ok().and_then(|bytes| inflated(&bytes));
     values.filter(|values| values.len() <= MAX_VALUES)
@@ -257,8 +257,7 @@ fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
     Some(values)
 }
 
-/// Which values share a bucket: the lowest sub-buckets are `2^unit` wide, and from there on every half of a bucket is
-/// twice as wide as the one before.
+/// The layout of buckets: the lowest sub-buckets are `2^unit` wide, and each later half of a bucket is twice as wide as the half before it.
 #[derive(Clone, Copy)]
 pub(crate) struct BucketLayout {
     pub(crate) low: u64,
@@ -356,7 +355,7 @@ mod tests {
         }
     }
 
-    /// What two generators measured is, added up, what one would have measured.
+    /// The sum of two generators' logs equals the log of one generator with all requests.
     #[test]
     fn logs_add_up_exactly() {
         let (a, b) = (values(3, 11, 5000), values(3, 13, 7000));

@@ -123,7 +123,7 @@ fn escape(out: &mut Vec<u8>, letter: char) {
     }
 }
 
-/// What is wrong with a line.
+/// The mistake in a line.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonRecordError {
     /// Not an object with the fields' types.

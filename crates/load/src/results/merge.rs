@@ -35,9 +35,9 @@ struct Source<R> {
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {error}")]
 pub struct BrokenInput {
-    /// Which input.
+    /// The name of the input.
     pub name: String,
-    /// What is wrong with it.
+    /// The mistake in the input.
     pub error: DecodeError,
 }
 

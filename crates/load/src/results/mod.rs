@@ -64,7 +64,7 @@ impl std::str::FromStr for ResultFormat {
 #[error("unknown encoding {0:?}: expected gob, json or csv")]
 pub struct UnknownFormat(String);
 
-/// Why a record was not written.
+/// The reason why a record was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     /// The sink refused it.

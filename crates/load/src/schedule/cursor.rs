@@ -49,7 +49,7 @@ impl ScheduleCursor {
         Self { turn, ..self }
     }
 
-    /// What is due at `now`. A hit is handed out once.
+    /// Returns the request that is due at `now`. Each request is returned once.
     #[inline]
     pub fn next(&mut self, now: Nanos) -> NextArrival {
         if self.is_closed() {
@@ -80,20 +80,20 @@ impl ScheduleCursor {
         if seq < self.until.hits { NextArrival::Due(Arrival { seq, due: now }) } else { NextArrival::Over }
     }
 
-    /// Where there is no hit to hand out, a pause may end and there be one; the end of the schedule is not put off for it.
+    /// Returns the result if no request is due. A pause can end and make requests due, but it does not move the end of the schedule.
     #[cold]
     fn standing(&self, now: Nanos) -> NextArrival {
         if self.paused && !self.is_over(now) { NextArrival::Later(self.latest()) } else { NextArrival::Over }
     }
 
-    /// Whether there will be no hit any more, whatever happens.
+    /// True if no further request will be due.
     #[must_use]
     pub fn is_over(&self, now: Nanos) -> bool {
         let next = if self.is_closed() { self.turn.next() } else { self.seq };
         next >= self.until.hits || now >= self.latest()
     }
 
-    /// When the schedule ends, apart from its hits.
+    /// Returns the end of the schedule, apart from a number of requests.
     fn latest(&self) -> Nanos {
         let planned = match &*self.arrivals {
             ArrivalModel::Closed => None,
@@ -119,7 +119,7 @@ impl ScheduleCursor {
         self.until.hits = self.until.hits.min(seq);
     }
 
-    /// When the schedule is over, apart from commands; a closed loop that ends with its hits goes on to the last answer.
+    /// Returns the end of the schedule, apart from commands; a closed loop that ends after a number of requests ends with the last response.
     #[must_use]
     pub fn schedule_end(&self) -> Nanos {
         match &*self.arrivals {

@@ -1,4 +1,4 @@
-//! When which hit is due: a closed form in integer nanoseconds, so that a run of any length never drifts.
+//! The schedule of requests: a closed form in integer nanoseconds, so that a run of any length never drifts.
 //!
 //! A [`Schedule`] is a [`ArrivalSpacing`] (hit number to *position*: even, Poisson, bursts) over a sequence of [`ProfileStage`]s
 //! (position to instant: the inverse of the rate's integral). The sum of the rates is the same whatever the spacing,
@@ -31,11 +31,11 @@ const ONE: f64 = (1u128 << HIT) as f64;
 pub struct ProfileStage {
     /// The rate over the stage.
     pub shape: RateShape,
-    /// How long it lasts; `None` is without end, and whatever follows is never reached.
+    /// The length of the stage; `None` has no end, and later stages are never reached.
     pub length: Option<Nanos>,
 }
 
-/// How hits are spread over the rate.
+/// The spacing of requests at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ArrivalSpacing {
     /// One after the other, equally far apart.
@@ -47,7 +47,7 @@ pub enum ArrivalSpacing {
     Burst(u64),
 }
 
-/// What is due next.
+/// The next request of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextArrival {
     /// This one, now.
@@ -93,7 +93,7 @@ struct PlacedStage {
     length: Option<Nanos>,
     /// From when it is its turn: later than its start by what a pause took of it.
     begins: Nanos,
-    /// What was due of it before that.
+    /// The requests of the stage that were due before that time.
     skipped: Position,
     /// Position when its turn begins.
     first: Position,
@@ -137,13 +137,13 @@ impl Schedule {
         self.stages.iter().map(|placed| ProfileStage { shape: placed.shape.clone(), length: placed.length })
     }
 
-    /// How hits are spread.
+    /// Returns the spacing of requests.
     #[must_use]
     pub fn spacing(&self) -> ArrivalSpacing {
         self.spacing
     }
 
-    /// When the last stage ends, if it does.
+    /// Returns the end of the last stage, if it has one.
     #[must_use]
     pub fn end(&self) -> Option<Nanos> {
         self.end
@@ -211,7 +211,7 @@ impl Schedule {
         self.stages.iter().map(|stage| stage.shape.peak(stage.length)).fold(0.0, f64::max)
     }
 
-    /// How many hits are due before `at`: as many as [`ScheduleCursor`]s hand out.
+    /// Returns the number of requests that are due before `at`, which is the number that [`ScheduleCursor`]s return.
     #[must_use]
     pub fn hits_before(&self, at: Nanos) -> u64 {
         let position = self.reached(at);
@@ -223,8 +223,8 @@ impl Schedule {
         }
     }
 
-    /// When the schedule is over that ends after this many hits or at `latest`, whichever comes first: the hits take until
-    /// the next one would be due.
+    /// Returns the end of a schedule that ends after this number of requests or at `latest`, whichever comes first. The requests take until the next
+    /// request would be due.
     #[must_use]
     pub fn end_time(&self, hits: u64, latest: Nanos) -> Nanos {
         if hits == u64::MAX {
@@ -291,7 +291,7 @@ impl PlacedStage {
         Some(self.start.saturating_add(inside).max(self.begins))
     }
 
-    /// What of it is left at an instant of the schedule.
+    /// Returns the rest of the stage at an instant of the schedule.
     fn left(&self, at: Nanos) -> Option<Self> {
         let inside = at.saturating_sub(self.start);
         if self.length.is_some_and(|length| length <= inside) {
@@ -316,7 +316,7 @@ impl PlacedStage {
     }
 }
 
-/// When the schedule ends, beyond its own end.
+/// The condition that ends the schedule before its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopCondition {
     /// No hit is due at or after this instant.

@@ -24,7 +24,7 @@ pub(super) struct PoissonProcess {
 struct Block {
     /// Number of its first gap.
     first: u64,
-    /// How many gaps it has: a power of two, at least a leaf.
+    /// The number of gaps: a power of two, at least a leaf.
     gaps: u64,
     start: Position,
     length: Position,
@@ -35,7 +35,7 @@ impl PoissonProcess {
         Self { seed }
     }
 
-    /// How many arrivals there are before a position.
+    /// Returns the number of arrivals before a position.
     pub(super) fn before(self, position: Position) -> u64 {
         let leaf = self.leaf(|block| block.start.saturating_add(block.length) >= position);
         let mut walk = PoissonCursor::into(self, leaf);
@@ -125,7 +125,7 @@ impl PoissonCursor {
         Self { process, leaf, random, next: leaf.first, position: leaf.start }
     }
 
-    /// Where it is.
+    /// Returns the position.
     pub(super) fn position(&self) -> Position {
         self.position
     }

@@ -1,4 +1,4 @@
-//! How a rate behaves within a stage, and its integral both ways: instant to hits, hits to instant.
+//! The shapes of a rate within a stage, and their integral in both directions: instant to requests, requests to instant.
 //!
 //! Knows one stage, from its own start on, and nothing of what comes before or after it; [`super::Schedule`] puts stages
 //! one after the other.
@@ -12,7 +12,7 @@ use crate::rate::RequestRate;
 /// Parts of a hit to which the area under a curve is rounded: the noise of floating point must not make a hit of its own.
 const GRAIN: f64 = (1u64 << 20) as f64;
 
-/// How the rate behaves within a stage.
+/// The shape of the rate within a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RateShape {
     /// One rate.

@@ -22,7 +22,7 @@ impl Default for ScheduleShard {
 /// More generators than this nobody has; it keeps numbers of hits far from their end.
 const MOST: u64 = 1 << 20;
 
-/// What is no shard.
+/// The text that is not a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a shard: expected I/N, such as 2/3 for the second of three parts; N is at most {MOST}")]
 pub struct ShardError(String);
@@ -45,14 +45,14 @@ impl ScheduleShard {
         self.of.get() == 1
     }
 
-    /// How many shards the whole has.
+    /// Returns the number of shards of the whole.
     #[must_use]
     pub fn of(self) -> u64 {
         self.of.get()
     }
 
-    /// Whether a hit can be in both: one number leaves both indices where these leave the same when divided by what both
-    /// divisions are multiples of.
+    /// True if a request can be in both shards. That is the case if both indices have the same remainder modulo the greatest common divisor of both
+    /// divisors.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         let (mut common, mut rest) = (self.of.get(), other.of.get());
@@ -62,7 +62,7 @@ impl ScheduleShard {
         self.index % common == other.index % common
     }
 
-    /// How many of the first hits are in it.
+    /// Returns the number of requests of this shard among the first `hits` requests.
     #[must_use]
     pub fn count(self, hits: u64) -> u64 {
         hits / self.of + u64::from(hits % self.of > self.index)
@@ -74,7 +74,7 @@ impl ScheduleShard {
         (self.index + thread * self.of.get(), self.of.get() * threads)
     }
 
-    /// Which of its threads has a hit; none where another shard has.
+    /// Returns the thread that sends a request; none if another shard sends it.
     #[must_use]
     pub fn thread_of(self, hit: u64, threads: u64) -> Option<u64> {
         (hit % self.of == self.index).then(|| hit / self.of % threads.max(1))

@@ -1,4 +1,4 @@
-//! What servers said: how often each status came, and a failure of each kind in its words.
+//! The responses of servers: the count of each status, and an example text for each kind of failure.
 //!
 //! Knows no times; [`super::LoadStats`] has one of each beside them.
 

@@ -43,7 +43,7 @@ impl LatencyHistogram {
         self.0.clear();
     }
 
-    /// How many values it holds.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.count()

@@ -65,7 +65,7 @@ fn unknown<E: serde::de::Error>(what: &str, name: &dyn Display) -> E {
     E::custom(format!("{name} is not a {what}"))
 }
 
-/// Where a kind of failure has its place.
+/// Returns the index of a kind of failure.
 fn kind<E: serde::de::Error>(name: &str) -> Result<usize, E> {
     (0..RequestFault::KINDS)
         .find(|&kind| RequestFault::name(kind) == name)

@@ -25,7 +25,7 @@ use crate::spread::{Distribution, Precision};
 /// The most that figures may inflate to: a histogram of three digits with every bucket filled takes half a megabyte.
 const MAX_INFLATED: u64 = 16 << 20;
 
-/// What is counted, in the order of the fields.
+/// The counts, in the order of the fields.
 #[derive(Serialize, Deserialize)]
 struct Counts(
     [u64; 15],
@@ -51,7 +51,7 @@ impl LoadStats {
         BASE64_STANDARD.encode(deflated.unwrap_or_default())
     }
 
-    /// What [`LoadStats::packed`] made with so many digits; none of anything else.
+    /// Decodes the text that [`LoadStats::packed`] made with this number of digits; none for any other text.
     pub(crate) fn unpacked(packed: &str, digits: u8) -> Option<Self> {
         let deflated = BASE64_STANDARD.decode(packed).ok()?;
         let mut bytes = Vec::new();
@@ -142,8 +142,8 @@ fn layout(digits: u8) -> BucketLayout {
     BucketLayout { low: 1, digits }
 }
 
-/// How many buckets are filled, and if any: smallest, the way from there to the largest, the sum, how far buckets are apart, what is in
-/// them.
+/// Writes the number of filled buckets and, if there are any: the smallest bucket, the distance from it to the largest bucket, the sum, the distances
+/// between the buckets, and their counts.
 fn pack(out: &mut Vec<u8>, one: &LatencyHistogram, digits: u8) {
     let filled = coarse(one.distribution(), digits);
     varint(out, filled.len() as u128);

@@ -16,7 +16,7 @@ const MOST_TEXT: usize = 1024;
 /// The reason of those for which there was no place left.
 const OTHER: &str = "other conditions";
 
-/// How often each reason was given, in the order of the texts.
+/// The count of each reason, in the order of the texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WrongAnswerCounts(Vec<(Box<str>, u64)>);
 

@@ -1,4 +1,4 @@
-//! What to send: vegeta's two target formats, read one target at a time.
+//! The targets of a run: vegeta's two target formats, read one target at a time.
 //!
 //! A [`TargetReader`] turns lines into [`Target`]s and stops at the first bad one, naming file, line and reason; nothing is
 //! sent before the caller has seen it (or, with `-lazy`, before that line). [`crate::request`] makes bytes of a target.
@@ -47,7 +47,7 @@ impl Target {
 }
 
 impl Target {
-    /// Whether its URL, a header value or its body holds what begins a placeholder.
+    /// True if the URL, a header value or the body contains the start of a placeholder.
     fn has_placeholder(&self) -> bool {
         self.url.contains(PLACEHOLDER)
             || self.headers.iter().any(|(_, value)| value.contains(PLACEHOLDER))
@@ -55,7 +55,7 @@ impl Target {
     }
 }
 
-/// How often a target is chosen, relative to the others; not zero.
+/// The relative frequency with which a target is chosen; not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight(pub u32);
 
@@ -65,7 +65,7 @@ impl Default for Weight {
     }
 }
 
-/// What the flags add to every target.
+/// The parts that flags add to every target.
 #[derive(Debug, Clone, Default)]
 pub struct TargetDefaults {
     /// `-header`, before the target's own.
@@ -116,11 +116,11 @@ pub struct TargetError {
     pub file: String,
     /// From 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The mistake in the line.
     pub reason: TargetErrorKind,
 }
 
-/// What can be wrong with a line.
+/// A mistake in a line.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetErrorKind {
     /// The input cannot be read.
@@ -149,7 +149,7 @@ pub enum TargetErrorKind {
     Body {
         /// Its name.
         file: String,
-        /// Why not.
+        /// The error.
         error: io::Error,
     },
     /// Not the JSON that the schema asks for.

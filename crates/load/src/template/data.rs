@@ -13,7 +13,7 @@ use super::TemplateError;
 use super::escape::Escape;
 use crate::files::InputFiles;
 
-/// What of a row a placeholder means.
+/// The part of a row that a placeholder selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowPart<'p> {
     /// The line as it stands.
@@ -35,7 +35,7 @@ pub(super) struct DataColumn {
 
 #[derive(Debug, Clone, Copy)]
 struct RowEnd {
-    /// Where the value ends in the text.
+    /// The end of the value in the text.
     end: usize,
     /// The line of the file that the row begins at, from 1.
     line: usize,
@@ -62,7 +62,7 @@ impl DataColumn {
     }
 }
 
-/// Which placeholders share a column: file, part and escaping.
+/// The key of a column that placeholders share: file, part and escaping.
 type ColumnKey = (String, String, Escape);
 
 /// Reads data files and keeps what placeholders need of them.
@@ -242,7 +242,7 @@ fn csv_column(file: &str, text: &str, part: RowPart<'_>) -> Result<DataColumn, T
     Ok(column)
 }
 
-/// Whether the last record of a file has a field that goes on over its lines to the end, for want of a quote.
+/// True if the last field of a file's last record has an opening quote and no closing quote, so that it extends to the end of the file.
 fn is_open_quote(record: &csv::StringRecord, written: &str, is_last: bool) -> bool {
     let last = record.get(record.len().saturating_sub(1)).unwrap_or_default();
     is_last && last.contains('\n') && !written.trim_end_matches(['\r', '\n']).ends_with('"')

@@ -1,4 +1,4 @@
-//! How values of data files are written at each place of a request, so that the server reads the same value.
+//! The escaping of data values at each place of a request, so that the server reads the same value.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::PLACEHOLDER;
 use crate::target::Target;
 
-/// How a value is written.
+/// The escaping of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Escape {
     /// As it is.
@@ -44,7 +44,7 @@ impl Escape {
         })
     }
 
-    /// What `{{raw ...}}` has in such a place: a header is checked all the same.
+    /// Returns the escaping of `{{raw ...}}` at this place: none, except that a header value is checked.
     pub(super) fn raw(self) -> Self {
         if self == Self::Header { self } else { Self::None }
     }
@@ -68,7 +68,7 @@ pub(super) enum PlaceholderPlace {
 }
 
 impl PlaceholderPlace {
-    /// That of a target's body.
+    /// Returns the place of a placeholder in a target's body.
     pub(super) fn of_body(target: &Target, body: &str) -> Self {
         if media_type(target).is_some_and(|media| is_json_type(&media)) || is_json(body) {
             return Self::Json { in_string: false, after_backslash: false };
@@ -77,7 +77,7 @@ impl PlaceholderPlace {
         Self::Uniform(if form { Escape::Percent } else { Escape::None })
     }
 
-    /// How a value that follows this text is written.
+    /// Returns the escaping of a value that follows this text.
     pub(super) fn after(&mut self, text: &str) -> Escape {
         match self {
             Self::Uniform(escape) => *escape,
@@ -106,7 +106,7 @@ fn is_json_type(media: &str) -> bool {
     media == "application/json" || media.ends_with("+json")
 }
 
-/// Whether a body is JSON once its placeholders have values, for which a digit stands, inside strings and elsewhere.
+/// True if a body is JSON after its placeholders get values. A digit stands for each value, inside strings and elsewhere.
 fn is_json(body: &str) -> bool {
     let mut filled = String::with_capacity(body.len());
     let mut rest = body;

@@ -36,7 +36,7 @@ pub(crate) struct PooledConnection<S: 'static> {
     served: u64,
     /// Its number in the run.
     number: u64,
-    /// What its opening took.
+    /// The durations of the steps of opening.
     took: OpeningTimes,
     /// Since when it carries nothing, if that is to be told.
     idle_since: Nanos,
@@ -47,7 +47,7 @@ pub(crate) struct PooledConnection<S: 'static> {
     missed_readiness: bool,
 }
 
-/// Where a connection is in its life.
+/// The stage of a connection's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionStage {
     Opening,
@@ -56,7 +56,7 @@ pub(crate) enum ConnectionStage {
     Retiring,
 }
 
-/// What is spoken on it.
+/// The protocol of a connection.
 #[derive(Debug)]
 pub(crate) enum ConnectionProtocol<S: 'static> {
     Opening(Box<PendingConnection<S>>),
@@ -100,7 +100,7 @@ impl<S: Stream> PooledConnection<S> {
         self.stage
     }
 
-    /// When the present step of its opening began.
+    /// Returns the time when the present step of opening began.
     pub(crate) fn opening_since(&self) -> Option<Nanos> {
         match &self.speaks {
             ConnectionProtocol::Opening(opening) => Some(opening.since),
@@ -108,13 +108,13 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// Whether it is to be driven once it is open, although nothing is reported: HTTP/2 begins by itself, and what TLS read
-    /// with the end of the handshake, or the poller told before anybody could look, is told once.
+    /// True if the connection must be driven once it is open, although the poller reports nothing: HTTP/2 sends first, and data can have come with
+    /// the end of the TLS handshake.
     pub(crate) fn has_more_to_do(&self) -> bool {
         self.missed_readiness || self.is_http2()
     }
 
-    /// What is to be taken for the poller's word when it is driven without an event.
+    /// Takes the readiness that the poller reported before the connection could handle it.
     pub(crate) fn take_missed_readiness(&mut self) -> EventFlags {
         if std::mem::take(&mut self.missed_readiness) { EventFlags::IN } else { EventFlags::empty() }
     }
@@ -144,7 +144,7 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// What it is to a flight that it is about to take on.
+    /// Returns the timings of the connection for the next request that it carries.
     pub(crate) fn timings(&self, now: Nanos) -> ConnectionTimings {
         let idle = if self.load() == 0 { now.saturating_sub(self.idle_since) } else { 0 };
         let OpeningTimes { connect, tls } = self.took;

@@ -37,7 +37,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.open_missing(desk);
     }
 
-    /// Whether some of these are still being opened.
+    /// True if some of these connections are still being opened.
     pub(crate) fn is_warming(&self) -> bool {
         self.routes.listed().any(|(_, route)| route.warming > 0)
     }

@@ -28,7 +28,7 @@ pub(crate) const MOST_LINES: usize = 1024;
 /// Informational answers before the real one; more are not an answer but a way to hold us.
 pub(crate) const MOST_INTERIM: u8 = 16;
 
-/// Where in an answer we are.
+/// The state of the parser within a response.
 #[derive(Debug)]
 pub(crate) struct ResponseParser {
     stage: Stage,
@@ -43,7 +43,7 @@ enum Stage {
     Body(BodyDecoder),
 }
 
-/// What the bytes so far amount to.
+/// The progress of parsing after the bytes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParseProgress {
     /// Not the end.
@@ -52,7 +52,7 @@ pub(crate) enum ParseProgress {
     Done { clean: bool },
 }
 
-/// What an answer said, as far as the run wants to know.
+/// The parts of a response that the run needs.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
@@ -61,11 +61,11 @@ pub(crate) struct ReceivedResponse {
     /// Of a redirect that is to be followed.
     pub(crate) location: Option<String>,
     pub(crate) kept: ResponseCapture,
-    /// What it must be like to be good; none if nothing is expected of it but its status.
+    /// The conditions on the response; none if only its status matters.
     pub(crate) check: Option<Box<ResponseCheck>>,
 }
 
-/// What a record needs of an answer; its buffers are used again for the next.
+/// The parts of a response that a record needs; the buffers are reused for the next response.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCapture {
     pub(crate) reason: String,
@@ -73,13 +73,13 @@ pub(crate) struct ResponseCapture {
     pub(crate) body: Vec<u8>,
 }
 
-/// What to keep of answers.
+/// The parts of responses to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CaptureOptions {
     pub(crate) location: bool,
     /// Headers, and so many bytes of the body; `None` keeps nothing.
     pub(crate) record: Option<usize>,
-    /// What carried them.
+    /// True to keep the connection's timings.
     pub(crate) carriage: bool,
 }
 
@@ -138,7 +138,7 @@ impl ReceivedResponse {
         self.check.iter_mut().for_each(|check| check.clear());
     }
 
-    /// What an answer must be like to be good.
+    /// Sets the conditions on the response.
     #[inline]
     pub(crate) fn expect(&mut self, expected: Option<&Arc<ExpectationSet>>) {
         if expected.is_some() || self.check.is_some() {
@@ -154,7 +154,7 @@ impl ReceivedResponse {
         self.check.get_or_insert_default().expect(expected.cloned());
     }
 
-    /// What a complete answer comes to: its status, or what is wrong with it.
+    /// Returns the verdict on a complete response: its status, or its mistake.
     #[inline]
     pub(crate) fn verdict(&mut self) -> Result<u16, RequestFault> {
         if self.check.is_none() { Ok(self.status) } else { self.checked() }
@@ -196,7 +196,7 @@ impl ReceivedResponse {
         self.check.iter_mut().for_each(|check| check.data(data));
     }
 
-    /// Whether the trailers say more of it.
+    /// True if the response is gRPC, whose trailers have its status.
     #[inline]
     pub(crate) fn is_grpc(&self) -> bool {
         self.check.as_ref().is_some_and(|check| check.is_grpc())
@@ -273,7 +273,7 @@ impl ReceivedResponse {
 /// The code of a gRPC call, in a trailer or, without a body, in the head.
 const GRPC_STATUS: &str = "grpc-status";
 
-/// Where a redirect leads. An empty location leads nowhere: the redirect is the answer, as in Go (net/http `Client.do`).
+/// Returns the target of a redirect. For an empty location, the redirect itself is the response, as in Go (net/http `Client.do`).
 fn location(value: &[u8]) -> Option<String> {
     (!value.is_empty()).then(|| String::from_utf8_lossy(value).into_owned())
 }
@@ -335,7 +335,7 @@ impl ResponseParser {
         Ok(step)
     }
 
-    /// How far the bytes lead, and how many of them were taken.
+    /// Parses more bytes. Returns the progress and the number of parsed bytes.
     fn advance(
         &mut self,
         bytes: &[u8],

@@ -23,20 +23,20 @@ pub(crate) struct Http1Connection<S> {
     wrote: bool,
     /// The answer has begun.
     headed: bool,
-    /// When the kernel received what it began with, if it was asked.
+    /// The time when the kernel received the start of the response, if the kernel was asked.
     began: Option<KernelStamp>,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Http1Outcome {
     pub(crate) key: InFlightKey,
-    /// Whether the connection may carry another one; or why there is no answer, and how far it had come.
+    /// True if the connection can carry another request; or the fault, with the stage that the request had reached.
     pub(crate) outcome: Result<bool, (RequestFault, FailureStage)>,
     pub(crate) at: ArrivalTime,
 }
 
-/// What a readable link brought.
+/// The result of a read.
 enum Received {
     /// Nothing yet, or not all.
     More,
@@ -62,7 +62,7 @@ impl<S: Stream> Http1Connection<S> {
         self.flight.is_none()
     }
 
-    /// Whether a server that nobody has asked says nothing; what TLS has to say for itself is nothing.
+    /// True if the server sends nothing unasked; messages of TLS itself do not count.
     #[cold]
     pub(crate) fn is_quiet<T: TimeSource>(&mut self, turn: &mut ConnectionTurn<'_, T>) -> bool {
         matches!(self.link.read(turn.budget.scratch), Ok(IoProgress::WouldBlock))

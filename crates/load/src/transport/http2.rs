@@ -84,7 +84,7 @@ struct Call {
     answer: Awaited,
 }
 
-/// What of a request's body the library does not have yet.
+/// The part of a request's body that the library does not have yet.
 enum Body {
     Nothing,
     Rest(SendStream<Bytes>, Bytes),
@@ -146,7 +146,7 @@ impl<S: Stream> Http2Connection<S> {
         self.wire.lock().note_readable(closed, late);
     }
 
-    /// When the kernel received what was read last, if it was asked.
+    /// Returns the time when the kernel received the data that was read last, if the kernel was asked.
     pub(crate) fn arrival(&self) -> Option<KernelStamp> {
         self.wire.lock().link.arrival()
     }
@@ -287,7 +287,7 @@ impl<S: Stream> Http2Connection<S> {
         }
     }
 
-    /// What the library had has left for the system, unless the link took no more.
+    /// Reports the requests that left, unless the link accepted no more data.
     fn tell_what_left<T: TimeSource>(&mut self, before: Nanos, turn: &mut ConnectionTurn<'_, T>) {
         if self.leaving.is_empty() || self.wire.lock().blocked {
             return;
@@ -346,7 +346,7 @@ impl<S: Stream> Http2Connection<S> {
         }
     }
 
-    /// What became of a request whose connection ended.
+    /// Returns the outcome of a request whose connection ended.
     fn lost(&self, sent: bool, answering: bool) -> (RequestFault, FailureStage) {
         let broken = self.wire.lock().broken;
         match (answering, sent) {
@@ -440,14 +440,14 @@ struct LinkState<S> {
     heard: ReadableState,
     /// The link took no more when something was last written.
     blocked: bool,
-    /// Why it broke; the library has a text for it.
+    /// The fault of a broken connection.
     broken: Option<RequestFault>,
     /// Nothing has been read yet.
     is_first: bool,
 }
 
-/// What is known of bytes that may be there to be read. The protocol reads until there is nothing, and is polled whenever
-/// something is to leave; each of these reads would cost a system call.
+/// The knowledge about unread bytes. The protocol reads until there is nothing, and is polled whenever something is to leave; each of these reads
+/// would cost a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadableState {
     /// The last read brought all there was, and the poller has not spoken since.

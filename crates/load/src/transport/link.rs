@@ -22,7 +22,7 @@ pub(crate) struct MaybeTlsStream<S> {
     arrivals: LinkArrivals,
 }
 
-/// When what is read arrived.
+/// The arrival times of the data that is read.
 #[derive(Debug, Default)]
 struct LinkArrivals {
     /// The reader may be late: the kernel is asked.
@@ -93,12 +93,13 @@ impl<S: Stream> MaybeTlsStream<S> {
         }
     }
 
-    /// Whether the server chose HTTP/2.
+    /// True if the server chose HTTP/2.
     pub(crate) fn chose_h2(&self) -> bool {
         self.secure.as_ref().is_some_and(|secure| secure.session.alpn_protocol() == Some(b"h2"))
     }
 
-    /// When the kernel received the last of what was read, if it was asked: of TLS, the last of the records that it came with.
+    /// Returns the time when the kernel received the last of the data that was read, if the kernel was asked. For TLS, this is the last record of the
+    /// read.
     #[inline]
     pub(crate) fn arrival(&self) -> Option<KernelStamp> {
         self.arrivals.last
@@ -112,7 +113,7 @@ impl<S: Stream> MaybeTlsStream<S> {
         }
     }
 
-    /// Whether another read may bring more, after one that brought `count` of at most `room` bytes.
+    /// True if another read can return more data, after a read of `count` of at most `room` bytes.
     #[inline]
     pub(crate) fn may_have_more(&self, count: usize, room: usize) -> bool {
         self.secure.is_some() || count == room
@@ -138,7 +139,7 @@ impl<S: Stream> MaybeTlsStream<S> {
         self.flush()
     }
 
-    /// Whether everything that was written has left for the system; tries to make it so.
+    /// Writes all pending data to the system. Returns true if no data is left.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<bool, RequestFault> {
         match &mut self.secure {

@@ -1,4 +1,4 @@
-//! What connections are made of, and how many of them there may be.
+//! The settings for opening connections, and the limits on their number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::resolve::DialOptions;
 use crate::tls;
 use crate::variant::VariantProtocol;
 
-/// What one thread may open and keep.
+/// The limits on the connections of one thread.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionLimits {
     /// Connections of one route.
@@ -31,7 +31,7 @@ pub(crate) struct ConnectionLimits {
     pub(crate) http2_connections: usize,
     /// For each step of opening a connection: TCP, tunnel, TLS.
     pub(crate) step: Nanos,
-    /// Where they come from.
+    /// The source addresses.
     pub(crate) sources: SourceAddresses,
 }
 
@@ -48,7 +48,7 @@ impl ConnectionLimits {
         if once { 0 } else { self.idle }
     }
 
-    /// Whether a connection may carry another request.
+    /// True if a connection can carry another request.
     #[inline]
     pub(crate) fn allow<S: Stream>(&self, connection: &PooledConnection<S>, now: Nanos) -> bool {
         connection.begun < self.requests(connection.single_request)
@@ -56,7 +56,7 @@ impl ConnectionLimits {
     }
 }
 
-/// What connections are made of, the same for all of them.
+/// The settings for opening connections, which are the same for all connections.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectorConfig {
     pub(crate) tls: Option<Arc<ClientConfig>>,
@@ -73,7 +73,7 @@ pub(crate) struct ConnectorConfig {
     pub(crate) begun: Arc<AtomicU64>,
 }
 
-/// What stands between a socket and the first request on it; the same for all connections of a route.
+/// The steps between a socket and its first request; they are the same for all connections of a route.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RouteConfig {
     /// A CONNECT request to the proxy that the socket goes to.

@@ -24,11 +24,11 @@ pub(crate) struct MemoryState {
 /// Both directions of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
-    /// How the attempt to connect ended, if it has.
+    /// The outcome of the attempt to connect, if it has ended.
     pub(crate) connected: Option<bool>,
     pub(crate) to_server: Vec<u8>,
     pub(crate) to_client: VecDeque<u8>,
-    /// How many of its bytes came together, and when, as far as that is to be told.
+    /// The number of bytes that came together and their arrival time, for the reads that have one.
     pub(crate) arrivals: VecDeque<(usize, Nanos)>,
     /// Bytes that are made up where `to_client` is empty.
     pub(crate) endless: Option<&'static [u8]>,
@@ -44,7 +44,7 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// What a poller would say of it, if there is anything new.
+    /// Returns the poller's next report about the stream, if there is one.
     pub(crate) fn report(&mut self) -> Option<(u64, EventFlags)> {
         if self.dropped || !std::mem::take(&mut self.news) {
             return None;
@@ -58,7 +58,7 @@ impl Pipe {
 }
 
 impl Pipe {
-    /// When the last of so many bytes came.
+    /// Returns the arrival time of the last of `count` bytes.
     fn take_arrivals(&mut self, mut count: usize) -> Option<Nanos> {
         let mut last = None;
         while let Some((bytes, at)) = self.arrivals.front_mut().filter(|_| count > 0) {

@@ -1,8 +1,8 @@
-//! How a request travels: connections that are opened for a route, carry calls, and tell what came of it.
+//! The transport of a request: connections that are opened for a route, carry requests and report their outcomes.
 //!
 //! A [`connection::PooledConnection`] moves bytes over a `link` and speaks `http1` or `http2`. What it has to tell are [`ConnectionEvent`]s
-//! of its own, which the [`pool::ConnectionPool`] takes, and [`RequestEvent`]s of flights, which the loop takes. Nothing here knows a schedule, and nothing but [`NetworkBackend`] knows the system: tests put a simulated one in
-//! its place.
+//! of its own, which the [`pool::ConnectionPool`] takes, and [`RequestEvent`]s of flights, which the loop takes. Nothing here knows a schedule, and
+//! nothing but [`NetworkBackend`] knows the system: tests put a simulated one in its place.
 
 use std::io;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ use making::RouteConfig;
 use socket::{ConnectError, IoProgress, PeerAddress, StreamSocket};
 use told::PendingEvents;
 
-/// What a connection has to tell of itself.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionEvent {
     /// It may carry requests.
@@ -56,7 +56,7 @@ pub(crate) enum ConnectionEvent {
     Closed,
 }
 
-/// What a connection has to tell of a flight.
+/// An event of a request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestEvent {
     /// The first byte of a request leaves.
@@ -86,12 +86,12 @@ impl RequestEvent {
     }
 }
 
-/// When bytes of an answer came.
+/// The arrival time of bytes of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArrivalTime {
     /// As the kernel says, where it was asked and knows.
     received: Option<Nanos>,
-    /// When this thread had read them.
+    /// The time when this thread had read the bytes.
     pub(crate) seen: Nanos,
 }
 
@@ -101,8 +101,8 @@ impl ArrivalTime {
         Self { received, seen }
     }
 
-    /// When they came, of an answer to what was sent then. A kernel that says that it was before, or that it is still to come, has had its
-    /// clock set, and is not believed.
+    /// Returns the arrival time of a response to a request that was sent at `sent`. A kernel that says that it was before, or that it is still to
+    /// come, has had its clock set, and is not believed.
     #[inline]
     pub(crate) fn after(self, sent: Nanos) -> Nanos {
         self.received.filter(|at| (sent..=self.seen).contains(at)).unwrap_or(self.seen)
@@ -120,7 +120,7 @@ pub(crate) struct TransportFailure {
     pub(crate) at: Nanos,
 }
 
-/// How far a request had come when it failed.
+/// The stage that a request had reached when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureStage {
     /// The server has not looked at it: it says so, or nothing has left.
@@ -131,7 +131,7 @@ pub(crate) enum FailureStage {
     Answering,
 }
 
-/// Where a flight is on its way.
+/// The location of a request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestLocation {
     Nowhere,
@@ -141,7 +141,7 @@ pub(crate) enum RequestLocation {
     On(u64),
 }
 
-/// What a connection may look at and write to while it works: requests, answers, figures.
+/// The data that a connection reads and writes while it works: requests, responses, figures.
 pub(crate) struct TransportContext<'d> {
     pub(crate) flights: &'d mut InFlightTable,
     pub(crate) supply: &'d SenderRequests,
@@ -156,14 +156,14 @@ impl TransportContext<'_> {
     }
 }
 
-/// What a connection works with in one turn.
+/// The state that a connection uses while it handles one event.
 pub(crate) struct ConnectionTurn<'t, T> {
     pub(crate) time: &'t T,
     pub(crate) path: &'t RouteConfig,
     pub(crate) keep: CaptureOptions,
     pub(crate) budget: ReadBudget<'t>,
     pub(crate) events: &'t mut PendingEvents<RequestEvent>,
-    /// What has become of the connection. An end has the last word.
+    /// The change of the connection's state. An end replaces every other change.
     pub(crate) change: Option<ConnectionEvent>,
 }
 
@@ -173,7 +173,7 @@ impl<T: TimeSource> ConnectionTurn<'_, T> {
         self.events.push(event);
     }
 
-    /// When what was read came: the stamp of the read, if the kernel was asked.
+    /// Returns the arrival time of the data that was read: the stamp of the read, if the kernel was asked.
     #[inline]
     fn arrival(&self, stamp: Option<KernelStamp>, seen: Nanos) -> ArrivalTime {
         ArrivalTime::new(stamp.and_then(|stamp| self.time.received(stamp)), seen)
@@ -185,8 +185,8 @@ impl<T: TimeSource> ConnectionTurn<'_, T> {
     }
 }
 
-/// How much a connection may read before others have their turn: a fast endless body must not stop the schedule, and what
-/// was read and not yet looked at must not fill memory.
+/// The amount that a connection can read before other connections are handled. A fast endless body must not stop the schedule, and unparsed data must
+/// not fill the memory.
 pub(crate) struct ReadBudget<'t> {
     /// For one read.
     pub(crate) scratch: &'t mut [u8],
@@ -204,16 +204,16 @@ impl ReadBudget<'_> {
     }
 }
 
-/// Who knows the time.
+/// A source of time.
 pub(crate) trait TimeSource {
     fn now(&self) -> Nanos;
 
-    /// Whether what is read now may have waited for its reader.
+    /// True if the data that is read now waited before this thread read it.
     fn is_late(&self) -> bool {
         false
     }
 
-    /// When the kernel received something, if that can be told.
+    /// Returns the time of a kernel stamp, if it is known.
     fn received(&self, _: KernelStamp) -> Option<Nanos> {
         None
     }
@@ -221,7 +221,7 @@ pub(crate) trait TimeSource {
 
 /// A stream of bytes that never waits.
 pub(crate) trait Stream: std::fmt::Debug + Send + 'static {
-    /// How a connection attempt ended, once the stream is writable.
+    /// Returns the outcome of the connection attempt, once the stream is writable.
     fn finish_connect(&self) -> io::Result<()>;
     fn read(&self, buffer: &mut [u8]) -> io::Result<IoProgress>;
     /// The same, and when the kernel received the last of the bytes, if it says so.
@@ -232,7 +232,7 @@ pub(crate) trait Stream: std::fmt::Debug + Send + 'static {
     fn write(&self, bytes: &[u8]) -> io::Result<IoProgress>;
 }
 
-/// Where streams come from, and who tells when they are ready.
+/// Opens streams and reports when they are ready.
 pub(crate) trait NetworkBackend: TimeSource {
     type Stream: Stream;
 

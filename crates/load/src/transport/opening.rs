@@ -12,12 +12,12 @@ use crate::clock::Nanos;
 use crate::fault::RequestFault;
 use crate::stats::LoadStats;
 
-/// What has been done of it.
+/// The state of an opening.
 #[derive(Debug)]
 pub(crate) struct PendingConnection<S> {
     pub(crate) link: MaybeTlsStream<S>,
     step: Step,
-    /// When the present step began.
+    /// The time when the present step began.
     pub(crate) since: Nanos,
     pub(crate) took: OpeningTimes,
     /// Of the request for a tunnel, and of its answer.
@@ -26,7 +26,7 @@ pub(crate) struct PendingConnection<S> {
     answer: ReceivedResponse,
 }
 
-/// What its steps took.
+/// The durations of the steps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OpeningTimes {
     pub(crate) connect: Nanos,

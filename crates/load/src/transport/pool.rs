@@ -1,8 +1,8 @@
 //! The connections of one thread: which have room, which may be opened, and who waits for one.
 //!
-//! Connections are kept per [`OriginRoute`](super::route::OriginRoute). Opening one is the route's business, not a flight's: as many are opened as flights
-//! wait, up to the route's share of the limit, and whoever has waited longest gets whichever is free first. What a failure
-//! means for a flight is the loop's business.
+//! Connections are kept per [`OriginRoute`](super::route::OriginRoute). Opening one is the route's business, not a flight's: as many are opened as
+//! flights wait, up to the route's share of the limit, and whoever has waited longest gets whichever is free first. What a failure means for a flight
+//! is the loop's business.
 
 use slab::Slab;
 
@@ -29,13 +29,13 @@ pub(crate) struct ConnectionPool<N: NetworkBackend> {
     pub(super) connections: Slab<PooledConnection<N::Stream>>,
     pub(super) routes: RouteTable,
     pub(super) limits: ConnectionLimits,
-    /// What is kept of answers, which a trial says.
+    /// The parts of responses to keep, as set by the trial.
     pub(crate) keep: CaptureOptions,
     scratch: Box<[u8]>,
     pub(super) generation: u32,
     /// The time as the loop told it last.
     pub(super) now: Nanos,
-    /// What has become of flights.
+    /// The events of requests in flight.
     pub(super) events: PendingEvents<RequestEvent>,
     /// Connections with something to do without an event, by token.
     dirty: Vec<u64>,
@@ -72,7 +72,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.connections.iter().filter(|(_, connection)| connection.opening_since().is_none()).count()
     }
 
-    /// What has become of flights, in the order in which it did.
+    /// Returns the next event of a request in flight, in the order of the events.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<RequestEvent> {
         self.events.next()
@@ -264,7 +264,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.list_or_end(index);
     }
 
-    /// What names a connection, and no other in the same place later.
+    /// Returns the token of a connection, which no later connection at the same index has.
     pub(super) fn token(&self, index: usize) -> u64 {
         u64::from(self.connections[index].generation) << 32 | index as u64
     }

@@ -41,14 +41,14 @@ pub struct TransportHarness {
     hits: u64,
 }
 
-/// What became of a hit.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessEvent {
-    /// Which; none if it had ended before.
+    /// The request; none if it had ended before.
     pub hit: Option<u64>,
-    /// When.
+    /// The time.
     pub at: Nanos,
-    /// What.
+    /// The event.
     pub what: HarnessEventKind,
 }
 
@@ -72,7 +72,7 @@ pub enum HarnessEventKind {
 /// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessResponse {
-    /// Which of the streams brought it, in the order in which they were opened.
+    /// The index of the stream that carried it, in the order of opening.
     pub stream: usize,
     /// Its status.
     pub status: u16,
@@ -84,7 +84,7 @@ pub struct HarnessResponse {
     pub method: String,
 }
 
-/// Why there is no rehearsal.
+/// The reason why there is no rehearsal.
 #[derive(Debug, thiserror::Error)]
 pub enum HarnessError {
     /// The system refuses what wakes a thread.
@@ -98,7 +98,7 @@ pub enum HarnessError {
 /// The address of the server that there is not.
 const SERVER: &str = "http://127.0.0.1/";
 
-/// What is asked for, by number.
+/// Returns the targets, by number.
 fn targets() -> [Target; 4] {
     let target = |method: &str, body: usize, headers: &[(&str, &str)]| Target {
         method: method.into(),
@@ -393,7 +393,7 @@ impl TransportHarness {
     }
 }
 
-/// What a client holds.
+/// The resources that a client holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HarnessCounts {
     /// Connections, whatever their stage.

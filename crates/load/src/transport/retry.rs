@@ -1,8 +1,8 @@
-//! Which failed requests go out again. One table for both protocols; nothing else decides it.
+//! Decides which failed requests are sent again. One table decides for both protocols.
 
 use super::FailureStage;
 
-/// How often a request may go out again.
+/// The number of times that a request can be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     /// Because the server had not looked at it.
@@ -19,7 +19,7 @@ impl RetryPolicy {
     pub(crate) const NONE: Self = Self { unseen: 0, lost: 0 };
 }
 
-/// What to do with a request that failed.
+/// The decision about a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
     /// It has failed for good.
@@ -30,7 +30,7 @@ pub(crate) enum RetryDecision {
     NewConnection,
 }
 
-/// Whether a request goes out again that was sent again so many times before.
+/// Decides whether a request is sent again after `retries` earlier retries.
 pub(crate) fn retry(
     progress: FailureStage,
     reused: bool,

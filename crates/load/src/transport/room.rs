@@ -1,4 +1,4 @@
-//! Which connections have room, and which may carry no more.
+//! The connections that have room, and those that can carry no further request.
 
 use super::NetworkBackend;
 use super::connection::ConnectionStage;
@@ -17,7 +17,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         }
     }
 
-    /// Whether a connection may carry another request. The first one it carries whatever its age.
+    /// True if a connection can carry another request. A connection carries its first request whatever its age.
     #[inline]
     pub(super) fn has_room(&self, index: usize) -> bool {
         let connection = &self.connections[index];

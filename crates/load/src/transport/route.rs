@@ -20,7 +20,7 @@ use crate::resolve::{AddressLifetime, LookupResult};
 /// A name without an address is asked for again after this long.
 const ASK_AGAIN: Nanos = SECOND;
 
-/// Where the connections of one origin stand.
+/// The state of the connections to one origin.
 pub(crate) struct OriginRoute {
     pub(crate) origin: Origin,
     pub(crate) path: RouteConfig,
@@ -34,14 +34,14 @@ pub(crate) struct OriginRoute {
     pub(crate) open: usize,
     /// Connections still to be opened that no flight waits for.
     pub(crate) warming: usize,
-    /// When a request last asked for it; never of those that stay.
+    /// The time when a request last asked for the route; the maximum for routes that stay.
     pub(crate) used: Nanos,
     queue: VecDeque<InFlightKey>,
     /// Those for whom only a new connection will do.
     fresh: VecDeque<InFlightKey>,
 }
 
-/// What the connections of a route turn out to speak.
+/// The protocol that the connections of a route turned out to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DetectedProtocol {
     /// The first handshake will tell; until then there is only one.
@@ -50,10 +50,10 @@ pub(crate) enum DetectedProtocol {
     Http2,
 }
 
-/// Where a route leads, and for how long that is believed.
+/// The addresses of a route, and the time for which they are valid.
 pub(crate) struct RouteAddresses {
     list: Vec<PeerAddress>,
-    /// Why there is none.
+    /// The reason why there is no address.
     pub(crate) missing: NameFault,
     /// The one whose turn it is.
     turn: usize,
@@ -61,13 +61,13 @@ pub(crate) struct RouteAddresses {
     pub(crate) literal: bool,
     /// Answers that are awaited.
     pub(crate) asked: usize,
-    /// When the last answer came.
+    /// The time of the last response.
     found: Nanos,
     /// Connections that may be opened with it.
     permits: usize,
 }
 
-/// What a route lacks for those who wait.
+/// The resources that a route needs for waiting requests.
 pub(crate) enum RouteNeed {
     Nothing,
     Connection,
@@ -100,7 +100,7 @@ impl OriginRoute {
         }
     }
 
-    /// What those lack who wait, or what is to be warmed.
+    /// Returns the resources that waiting requests or the warm-up need.
     #[inline]
     pub(crate) fn needs(&self, limits: &ConnectionLimits) -> RouteNeed {
         let wanted = match self.speaks {
@@ -130,12 +130,12 @@ impl OriginRoute {
         (bare && !self.stays()).then_some(self.used)
     }
 
-    /// Whether a listed request asks for it.
+    /// True if a listed request uses the route.
     pub(crate) fn stays(&self) -> bool {
         self.used == Nanos::MAX
     }
 
-    /// Whether streams are to be spread over another HTTP/2 connection, although there is one.
+    /// True if requests should use a further HTTP/2 connection, although there is a connection.
     #[inline]
     pub(crate) fn may_spread(&self, limits: &ConnectionLimits) -> bool {
         self.speaks == DetectedProtocol::Http2
@@ -273,7 +273,7 @@ impl RouteAddresses {
         };
     }
 
-    /// Whether they are to be asked for again.
+    /// True if the addresses must be looked up again.
     #[inline]
     pub(crate) fn are_old(&self, now: Nanos, lifetime: AddressLifetime) -> bool {
         let after = match lifetime {

@@ -40,7 +40,7 @@ pub(crate) struct RouteTable {
     resolver: RouteResolver,
 }
 
-/// How this thread asks for addresses.
+/// The lookup of addresses by this thread.
 pub(crate) struct RouteResolver {
     pub(crate) questions: Sender<LookupRequest>,
     pub(crate) reply: Sender<ResolvedOrigin>,
@@ -86,7 +86,7 @@ impl RouteTable {
         routes
     }
 
-    /// How many there are.
+    /// Returns the number of routes.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.list.len()

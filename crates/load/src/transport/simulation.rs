@@ -152,7 +152,7 @@ impl Protocol {
     }
 }
 
-/// What has been told of a hit.
+/// The reported events of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Track {
     hit: u64,
@@ -382,7 +382,7 @@ impl Sim {
         assert_eq!(held.streams, held.connections, "each open stream belongs to a connection");
     }
 
-    /// What is left when nobody asks for anything.
+    /// Checks the state that is left when there are no more requests.
     fn check_rest(&self) {
         let held = self.client.counts();
         assert_eq!((held.carried, held.waiting), (0, 0));
@@ -587,7 +587,7 @@ fn a_server_that_had_closed_by_the_time_its_connection_opened_is_noticed() {
     }
 }
 
-/// What it had still to say to a server that was gone kept it.
+/// Regression: unsent data to a server that was gone kept the connection.
 #[test]
 fn an_idle_connection_ends_with_its_server_although_nothing_can_be_written() {
     let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], b"12345678"].concat();

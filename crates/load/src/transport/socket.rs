@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use socket2::{Domain, Protocol, SockAddr, Socket as Raw, Type};
 
-/// Where a connection goes.
+/// The address to which a connection goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PeerAddress {
     Tcp(SocketAddr),
@@ -25,7 +25,7 @@ pub(crate) enum PeerAddress {
 #[derive(Debug)]
 pub(crate) struct StreamSocket(OwnedFd);
 
-/// What a read or a write came to.
+/// The result of a read or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoProgress {
     /// So many bytes; none is the end of the stream.
@@ -143,7 +143,7 @@ pub(crate) fn keep_stamping() -> Option<OwnedFd> {
     Some(raw.into())
 }
 
-/// Which side is to blame for a connection that never began.
+/// The side that caused the failure of a connection attempt.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
     Local(io::Error),

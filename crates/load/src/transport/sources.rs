@@ -42,7 +42,7 @@ impl SourceAddresses {
     }
 }
 
-/// Whether a connection to there can come from this address.
+/// True if a connection to `to` can come from this address.
 fn fits(source: IpAddr, to: &PeerAddress) -> bool {
     matches!(to, PeerAddress::Tcp(to) if source.is_ipv4() == to.is_ipv4())
 }

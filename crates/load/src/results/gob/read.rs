@@ -23,7 +23,7 @@ pub(crate) struct GobReader {
     start: u64,
 }
 
-/// What is wrong with a gob message.
+/// A mistake in a gob message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GobError {
     /// A value runs past the end of its message.
@@ -255,7 +255,7 @@ fn time(bytes: &[u8]) -> Option<ZonedTimestamp> {
     ZonedTimestamp::from_unix(seconds, u32::from_be_bytes(*nanos), zone)
 }
 
-/// How deep types may be nested in fields that are skipped.
+/// The maximum nesting of types in fields that are skipped.
 const MAX_DEPTH: u8 = 32;
 
 impl GobTypes {

@@ -12,7 +12,7 @@ pub(super) struct GobTypes {
     described: HashMap<i64, GobLayout>,
 }
 
-/// How a value is laid out.
+/// The layout of a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GobLayout {
     /// One of Go's own.
@@ -46,7 +46,7 @@ const STRING: i64 = 6;
 /// Results need four types; a stream that describes thousands is no results file.
 const MAX_TYPES: usize = 1024;
 
-/// What to do with each field of a struct, by position.
+/// The action for each field of a struct, by position.
 #[derive(Debug)]
 pub(super) struct GobStructPlan {
     /// In the order of the description.
@@ -95,7 +95,7 @@ impl GobTypes {
         }
     }
 
-    /// How to read structs of this type as records.
+    /// Returns the plan by which structs of this type are read as records.
     pub(super) fn plan(&self, number: i64) -> Result<GobStructPlan, GobError> {
         let GobLayout::Struct(fields) = self.kind(number)? else { return Err(GobError::NotResults) };
         let fields =

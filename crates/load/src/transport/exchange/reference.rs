@@ -55,7 +55,7 @@ async fn hypers(method: &str, bytes: &[u8]) -> Verdict {
     verdict
 }
 
-/// What two parsers might read differently. Every case ends with the connection.
+/// The responses that two parsers could read differently. After the bytes of a case, the connection ends.
 const CASES: [(&str, &str); 42] = [
     ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
     ("GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1 \r\na\r\n0 \r\n\r\n"),
