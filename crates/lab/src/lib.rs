@@ -1,10 +1,11 @@
-//! What is found out with the load engine: whether a trial can be believed, and what it shows.
+//! The methods of the load tool: they decide whether a trial is valid and what it shows.
 //!
-//! [`machine`] watches this machine during one trial, [`selfcheck`] looks at the trial's own figures, and
-//! [`judgement`] makes one verdict of them, with the [`objective`]s that the trial was held to; [`carry`] does all of it for a load,
-//! with the [`means`] that this machine has, and [`rig`] for all loads of a search. [`find`] makes many trials, on a [`ground`], and
-//! says where a target breaks and why, [`isolate`] which of several ways to it is slower; [`server_side`] asks the target itself, where it can be
-//! asked. What was done by generators elsewhere comes as [`remote`] has it. Knows nothing of commands, exit codes and pages. Called by the tool.
+//! For one trial: [`machine`] watches this machine, [`selfcheck`] judges the trial's own figures, and [`judgement`] makes one verdict of both and of
+//! the [`objective`]s. [`carry`] runs one trial with the [`means`] of this machine; [`rig`] runs all loads of a search.
+//!
+//! [`find`] runs many trials on a [`ground`] and reports where and why a target breaks. [`isolate`] reports which of several variants is slower.
+//! [`server_side`] reads the target's own metrics. [`remote`] has the tasks and results of generators on other machines. This crate knows no
+//! commands, exit codes or pages. The tool calls it.
 
 pub mod carry;
 pub mod find;

@@ -1,7 +1,7 @@
-//! What generators elsewhere are asked to do, and what they say of it, as data: [`load`] what came of a part of a load, [`search`] works
-//! of a search and of an inquiry, [`segments`] those of an experiment that compares ways, and what was seen of each.
+//! The tasks and results of generators on other machines, as data: [`load`] for a load, [`search`] for a search and an inquiry, and [`segments`] for
+//! an experiment that compares variants.
 //!
-//! Knows nothing of pods and lines. Written by the program in a pod, read by whoever orders and adds the parts up.
+//! The program in a pod writes the results. The coordinator reads them and adds the parts up. This module knows no pods and no line format.
 
 mod compact;
 pub mod load;

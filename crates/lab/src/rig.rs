@@ -1,11 +1,10 @@
-//! What a search and an inquiry are carried out with on a real target: sessions of the load engine, one load after the other.
+//! Carries out a search and an inquiry on a real target: sessions of the load engine, one load after the other.
 //!
-//! A [`LocalDriver`] knows how to send, and nothing of what is looked for: [`seawall_search`] and [`seawall_cause`] say what they want
-//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `away` whether anybody
-//! is there, `closed` does all of that for clients that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when
-//! nothing of it can be believed; `kit` has the sessions, `part` what is sent of a load that several rigs send together, `held` idle connections,
-//! `sink` what the generator is tried out on. Whoever wants all of it to end has a [`StopSwitch`]. Called by the tool's `find`; [`crate::isolate`]
-//! sends with the same hands, and has its ways searched on rigs.
+//! A [`LocalDriver`] sends loads and reports its observations. [`seawall_search`] and [`seawall_cause`] choose the loads. The parts: `blocks` makes
+//! the blocks of a trial, `beside` its summary, `away` detects a target that is gone, `closed` sends for clients that wait for their responses,
+//! `experiments` makes the observations of an inquiry, and `doubts` gives the reasons why a load is invalid. `kit` has the sessions, `part` one
+//! generator's part of a common load, `held` idle connections, and `sink` the test server for the calibration. A [`StopSwitch`] ends everything. The
+//! tool's `find` calls this module; [`crate::isolate`] sends through the same sessions and searches its variants with rigs.
 
 mod away;
 mod beside;
@@ -310,7 +309,7 @@ impl LocalDriver {
         )
     }
 
-    /// What is left of a session of which a thread is gone is of no use.
+    /// Describes an error, and closes all sessions if a thread has died, because the rest of such a session is useless.
     fn told(&mut self, error: &SessionError) -> String {
         if matches!(error, SessionError::Start(TrialStartError::SenderDied)) {
             self.sessions.close_all();

@@ -56,8 +56,7 @@ impl SenderLoop {
         self.accounting.record_transport_work(connections, now);
     }
 
-    /// What follows must not be dated before what has been told. What is told of a flight of an earlier trial is in no
-    /// figures.
+    /// Handles an event of a request in flight. Later events must not have earlier times. Events of requests of an earlier trial are in no figures.
     #[inline]
     fn note(&mut self, event: RequestEvent) {
         if !self.flights.is_current(event.key()) {

@@ -230,8 +230,8 @@ const CAP: f64 = 20.0;
 /// A tie is decided when the server's word on one class is so many times its word on the others.
 const DECIDES: f64 = 5.0;
 
-/// What the server says of each class of which it says anything, the strongest first. Of a window the fact that says most counts, because
-/// facts of one window hang together; of several windows the one in the middle, because they repeat each other.
+/// Returns the server's evidence for each class that has any, the strongest first. From one window, the strongest fact counts, because facts of one
+/// window depend on each other. From several windows, the fact in the middle counts, because windows repeat each other.
 #[must_use]
 pub fn server_evidence(windows: &[ServerSideWindow]) -> Vec<ServerEvidence<'_>> {
     let on = |class: &'static str| {

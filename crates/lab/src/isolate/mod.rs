@@ -1,9 +1,9 @@
-//! Which of several ways to a target is slower: the experiment of [`seawall_isolate`] on real ones, from its first segment to an answer.
+//! Runs the experiment of [`seawall_isolate`] on real variants and reports which variant is slower.
 //!
-//! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`part`] its part of one that several carry
-//! out together, [`slots`] makes of their hits what an experiment is told, [`answer`] is what all of it comes to, [`limits`] has those searched for
-//! what they bear that matter. Whoever wants it to end early has the bench's [`StopSwitch`](crate::rig::StopSwitch): what was measured until then is
-//! told. Knows no flags, files and pages. Called by the tool's `isolate`.
+//! [`ways`] has the variants. [`mod@bench`] carries segments out over sessions of the load engine, and [`part`] carries out one generator's part of a
+//! segment. [`slots`] turns requests into time buckets, [`answer`] makes the report, and [`limits`] searches the capacity of the variants that
+//! differ. A [`StopSwitch`](crate::rig::StopSwitch) of the bench ends the experiment early; the report then covers the measurements so far. This
+//! module knows no flags, files or pages. The tool's `isolate` calls it.
 
 pub mod answer;
 pub mod bench;

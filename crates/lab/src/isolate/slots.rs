@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::counts::RequestCounts;
 
-/// When one of ten requests is sent so much later than it was due, as a share of the median time, or later than [`LEAST_LAG`], this machine had
-/// other things to do. Times count from when it came to send them, so that a little of it colours none, and what it was late with for
-/// all variants alike is noise.
+/// The share of the median time from which the 90th percentile of the send lag counts as this machine's fault, if it also exceeds [`LEAST_LAG`].
+/// Response times count from the send, so a small lag does not change them, and a lag of all variants alike is noise.
 const LAG: f64 = 0.25;
 /// A lag that is usual, in seconds.
 const LEAST_LAG: f64 = 1e-3;

@@ -38,8 +38,7 @@ impl ValidityLimits {
         Self { lag: lag.max(LEAST_LAG), room }
     }
 
-    /// What speaks against these figures; none if they can be believed. That so many requests found no port is said elsewhere: by
-    /// [`port_shortage`], or by an inquiry that asks for it.
+    /// Returns the reasons why these figures are invalid; none if they are valid. [`port_shortage`] or the inquiry reports requests without a port.
     pub(super) fn invalid_reason(
         self,
         judgement: &Judgement,
@@ -74,7 +73,8 @@ impl ValidityLimits {
 /// Of the requests: more without a port than this, and the load was another than was asked for (as `probe` has it for sockets).
 const LACK: f64 = 0.01;
 
-/// What a lack of ports says against a trial of so many requests; `fails` if it is bad by its errors, of which any is one too many.
+/// Returns the reason why a lack of ports makes a trial invalid. `fails` means that the trial is bad by its errors; then one request without a port
+/// is too many.
 pub(super) fn port_shortage(
     no_port: u64,
     requests: u64,

@@ -57,7 +57,7 @@ impl LoadShare {
         LoadSpec { shard: self.shard(), start_at: self.0.as_ref().map(|part| part.start_at), ..load }
     }
 
-    /// What an experiment comes to here, its schedule aside; none where there are fewer clients than parts, and none is left for this one.
+    /// Returns the share of an experiment, without its schedule; none if there are fewer clients than parts and this part has no client.
     pub(super) fn scale_experiment(&self, whole: &Experiment) -> Option<(Experiment, Self)> {
         let Some(part) = &self.0 else { return Some((whole.clone(), self.clone())) };
         let mut own = whole.clone();

@@ -36,8 +36,8 @@ pub enum ExpositionFormat {
 }
 
 impl ExpositionFormat {
-    /// What a `Content-Type` means. Envoy's and older servers' `text/plain` has no version; what is neither is taken for it, too, and
-    /// refused at its first line if it is none.
+    /// Returns the format for a `Content-Type`. `text/plain` of Envoy and of older servers has no version, so every other type counts as Prometheus'
+    /// text format. The parser rejects other content at its first line.
     #[must_use]
     pub fn of(content_type: &[u8]) -> Self {
         let openmetrics = b"application/openmetrics-text";

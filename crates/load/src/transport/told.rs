@@ -1,5 +1,5 @@
-//! What has been told and not yet heard, in order. Its memory is used again whenever all of it has been heard, which is after
-//! every turn; a ring would cost more for each that is told.
+//! A queue of events that were reported and not handled yet. Its memory is reused after all events were handled, which is after every event of the
+//! poller; a ring buffer would cost more for each event.
 
 #[derive(Debug)]
 pub(crate) struct PendingEvents<T> {

@@ -331,7 +331,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         assert_eq!(classes.map(|class| ratio(&facts, class)), [8.0, 20.0, 8.0]);
     }
 
-    /// What a proxy and an agent really said before and after some requests: neither was at a limit.
+    /// The pages are real: a proxy and an agent before and after some requests, neither at a limit.
     #[test]
     fn real_pages_of_targets_that_were_fine_accuse_nobody() {
         let agent = MetricsPage::parse(
