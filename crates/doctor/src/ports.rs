@@ -310,7 +310,7 @@ fn conntrack(look: &PortSnapshot) -> DoctorFinding {
     let ConntrackTable { count, most, closed_for } = match &look.tracked {
         Ok(tracked) => tracked,
         Err(why) => {
-            let fix = "if something tracks this pod's connections, it is the node. Run on the node: sysctl \
+            let fix = "the node may track this pod's connections. Run on the node: sysctl \
                        net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max, dmesg ('table full'), \
                        conntrack -S (drop, insert_failed)";
             return DoctorFinding::unknown(CONNTRACK, why, fix);

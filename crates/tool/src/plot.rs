@@ -129,7 +129,7 @@ impl PlotArgs {
         let html = matches!(self.format, Some(Format::Html)) || self.output.ends_with(".html");
         ensure!(
             !html,
-            "JSON of find and attack is drawn as SVG only: give an .svg output. For the page of a search, use find --html"
+            "JSON from `find` or `attack` can only be drawn as SVG: give an output file that ends in .svg. For an HTML page of a search, use `find --html`"
         );
         Output::open(&self.output)?.write(&curves::render(&self.title, inputs)?, false)?;
         Ok(ExitCode::SUCCESS)

@@ -36,7 +36,8 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::pod_scan::{PodCountGauge, PodScanner};
 
-/// The time between two scans. It is a fraction of the time from a cloud's floor until the first SDK is affected.
+/// The time between two scans. When a credential falls below its floor, minutes pass before the first SDK has problems, so the scan reports
+/// the credential in time.
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The maximum number of events per scan and cloud. It is somewhat below the node's event limit, which leaves room for other

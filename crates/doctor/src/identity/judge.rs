@@ -321,7 +321,9 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
     let all = if count == 1 { "its only response".to_owned() } else { format!("all its {count} responses") };
     match (asked, &server.principal) {
         (0, ServerPrincipal::NoIdentity) => {
-            format!("{whose} has no credentials, so the check requested none; it sent {others} {within}")
+            format!(
+                "{whose} has no credentials, so the check did not request any from it; the check sent {others} {within}"
+            )
         }
         (0, _) => format!("the check requested no credentials from {whose}, which sent {others} {within}"),
         (..ENOUGH, _) => {
@@ -511,7 +513,7 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
         ),
         (Some(_), Some(200)) => found.with_status(
             DoctorStatus::Warning,
-            "SDKs that continue without a token get credentials; SDKs for Rust fail",
+            "most SDKs continue without a token and still get credentials; the SDK for Rust fails",
             "let the server issue tokens (IMDSv2)",
         ),
         (Some(_), _) => found.with_status(

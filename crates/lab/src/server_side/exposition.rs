@@ -220,7 +220,7 @@ impl Reader {
         match words.next() {
             Some("TYPE") => {}
             Some("EOF") if self.format == ExpositionFormat::OpenMetrics => {
-                return Err("lines follow the line # EOF");
+                return Err("there is more text after the line '# EOF', which must be the last");
             }
             _ => return Ok(()),
         }
@@ -440,7 +440,7 @@ mod tests {
             MetricsPage::parse(b"a 1\n# EOF\nb 2\n# EOF\n", ExpositionFormat::OpenMetrics)
                 .unwrap_err()
                 .to_string(),
-            "line 2: lines follow the line # EOF"
+            "line 2: there is more text after the line '# EOF', which must be the last"
         );
     }
 

@@ -422,7 +422,7 @@ fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let margin = screen::share(answer.config.margin);
     let words = [
         ("faster, slower", format!("The middle half of the times differs by more than {}. Each interval has the error rate of a single evaluation: it misses the true difference in at most 1.6 % of cases.", screen::share(null_difference(answer.config.margin)))),
-        ("more errors, fewer errors", "The share of failed requests differs by more than 1 % of requests, whatever the response times. The chart shows such a variant as a cross at the edge.".to_owned()),
+        ("more errors or fewer errors", "The share of failed requests differs by more than 1 % of requests, whatever the response times. The chart shows such a variant as a cross at the edge.".to_owned()),
         ("not the cause", format!("The times are the same within {margin}. A smaller difference may exist.")),
         ("undecided", "The measurements show neither a difference nor equality. The table shows how much more time isolate probably needs to decide.".to_owned()),
         ("time bucket", "Two seconds of all variants interleaved, or one second of each variant alone. Variants are compared per time bucket.".to_owned()),

@@ -169,7 +169,11 @@ fn differing(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     if ranked.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nDifferent from {} (fewer errors and faster variants first)", answer.reference.name)?;
+    writeln!(
+        out,
+        "\nDifferent from {} (the variants with the fewest errors first, then the fastest)",
+        answer.reference.name
+    )?;
     let widest = width(ranked.iter().map(|way| &way.way));
     for (at, way) in ranked.iter().enumerate() {
         writeln!(out, "  {}. {:widest$}  {}{}", at + 1, way.way.name, difference(way), described(&way.way))?;

@@ -30,8 +30,8 @@ pub(super) enum CallPriority {
 
 /// The maximum numbers of turns in a row for urgent calls and for newcomers, while calls of a lower priority wait.
 /// A pod whose calls the cloud denies has no lease, so it stays a newcomer. While newcomers wait, ordinary calls get one turn in four. So pods
-/// without a lease cannot block pods that request a second credential. While urgent renewals wait, lower priorities get one turn in eight. Urgent
-/// renewals wait for long only if the rate is too low for all of them, because each cached lease has at most one renewal.
+/// without a lease cannot block pods that request a second credential. While urgent renewals wait, lower priorities get one turn in eight. Each
+/// cached lease has at most one renewal, so urgent renewals wait for long only if the rate is too low for all of them.
 const IN_A_ROW: [u32; 2] = [7, 3];
 
 #[derive(Debug)]

@@ -383,7 +383,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     BaseCredentials { source, role: role_arn }
 }
 
-/// Reads the facts of the node that pods may read. A fact without a configured value is absent.
+/// Reads those facts about the node that are visible to pods. A fact without a configured value is absent.
 fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> InstanceMetadata {
     let instance = table.key("instance").table();
     let name = |key: &'static str| {

@@ -97,7 +97,7 @@ const TOO_LONG: Refusal = Refusal::new(
 pub(super) struct PassthroughRequest<'a> {
     /// The pod's rate limit. `None` if the configuration allows no passthrough.
     pub(super) rate_limit: Option<&'a PodRateLimit>,
-    /// The client whose upstream permits the request uses.
+    /// The request takes its upstream permits from the share of this client.
     pub(super) client: ClientId,
     /// The canonical path.
     pub(super) path: &'a str,

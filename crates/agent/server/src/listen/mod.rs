@@ -5,8 +5,8 @@
 //! shards, and the thread accepts from its shards in turn. With a single backlog, all clients would wait behind that client. The
 //! kernel's choice also puts all connections of a client on one thread.
 //!
-//! Two clients share a shard if the last bits of their addresses are equal. The number of shards covers the bits in which the pod
-//! addresses of a node usually differ. If two clients share a shard, the other limits still separate them.
+//! Two clients share a shard if the last bits of their addresses are equal. There are up to 256 shards, one for each value of the last byte
+//! of an address, so pods of one node rarely share a shard. If two clients share a shard, the other limits still separate them.
 
 mod port_guard;
 pub mod shards;
