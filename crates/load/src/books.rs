@@ -284,7 +284,7 @@ impl Accounting {
     #[inline(never)]
     fn record_wrong_answer(&mut self, flight: &InFlightRequest) {
         if let Some(reason) = flight.answer.check.as_ref().and_then(|check| check.reason()) {
-            self.stats.record_wrong_answer(&reason);
+            self.stats.record_wrong_answer(flight.answer.status, &reason);
         }
     }
 

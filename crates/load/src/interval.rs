@@ -160,6 +160,7 @@ mod tests {
     fn count(stats: &mut LoadStats, finished: &FinishedRequest, schedule_end: Nanos) {
         if let Err(RequestFault::WrongAnswer(_)) = finished.outcome {
             stats.wrong_answers.count(["a", "b"][finished.target % 2], 1);
+            stats.wrong_answer_statuses.count(200, 1);
         }
         stats.record_finished(finished);
         stats.outcomes.count(finished);

@@ -67,7 +67,7 @@ pub struct LoadStats {
     pub completed: u64,
     /// Sent requests that ended after the schedule.
     pub after_schedule: AfterSchedule,
-    /// Responses by status, `[0]` is 100.
+    /// Responses by status without wrong answers, `[0]` is 100.
     pub statuses: StatusCounts,
     /// Failed requests by [`RequestFault::kind`].
     #[serde(with = "json::failures")]
@@ -78,6 +78,9 @@ pub struct LoadStats {
     /// Wrong answers by reason, such as `body lacks "ok"`.
     #[serde(default, skip_serializing_if = "WrongAnswerCounts::is_empty")]
     pub wrong_answers: WrongAnswerCounts,
+    /// Statuses of wrong answers. [`LoadStats::statuses`] leaves wrong answers out, because it tells which responses are good.
+    #[serde(default, skip_serializing_if = "StatusCounts::is_empty")]
+    pub wrong_answer_statuses: StatusCounts,
     /// Bytes of response bodies.
     pub bytes_in: u64,
     /// Bytes of request bodies.
@@ -204,7 +207,7 @@ impl LoadStats {
         self.bytes_in += finished.bytes_in;
         let class = match finished.outcome {
             Ok(status) => {
-                self.statuses.count(status);
+                self.statuses.count(status, 1);
                 OutcomeClass::of_status(status)
             }
             Err(fault) => {
@@ -237,8 +240,9 @@ impl LoadStats {
     }
 
     /// Counts the reason of a wrong answer, which [`LoadStats::record_finished`] is told without it.
-    pub(crate) fn record_wrong_answer(&mut self, reason: &str) {
+    pub(crate) fn record_wrong_answer(&mut self, status: u16, reason: &str) {
         self.wrong_answers.count(reason, 1);
+        self.wrong_answer_statuses.count(status, 1);
         let kind = RequestFault::WrongAnswer(WrongAnswer::NoGrpcStatus).kind();
         self.failure_examples[kind]
             .get_or_insert_with(|| FailureExample::Text(format!("wrong-answer: {reason}").into()));
@@ -279,6 +283,14 @@ impl LoadStats {
         good.map(|(_, count)| count).fold(0, u64::saturating_add)
     }
 
+    /// All complete responses by status: wrong answers are counted with the status that the server sent.
+    #[must_use]
+    pub fn status_codes(&self) -> StatusCounts {
+        let mut all = self.statuses.clone();
+        all.add(&self.wrong_answer_statuses);
+        all
+    }
+
     /// Failures of one kind.
     #[must_use]
     pub fn fault(&self, fault: RequestFault) -> u64 {
@@ -300,6 +312,7 @@ impl LoadStats {
             }
         }
         self.wrong_answers.add(&other.wrong_answers);
+        self.wrong_answer_statuses.add(&other.wrong_answer_statuses);
         self.outcomes.add(&other.outcomes);
         self.variants.add(&other.variants);
         self.sample_responses.add(&other.sample_responses);
@@ -319,7 +332,7 @@ impl LoadStats {
     #[must_use]
     pub fn largest(&self) -> u64 {
         let own = self.counters().into_iter().chain(self.failures).chain([self.in_flight_peak]);
-        let statuses = self.statuses.iter().map(|(_, count)| count);
+        let statuses = self.statuses.iter().chain(self.wrong_answer_statuses.iter()).map(|(_, count)| count);
         let outcomes = self.outcomes.iter().map(|(_, outcome)| outcome.largest());
         let variants = self.variants.iter().map(|(_, figures)| figures.completed.max(figures.good));
         let wrong = self.wrong_answers.iter().map(|(_, count)| count);
@@ -451,9 +464,11 @@ mod tests {
     fn a_wrong_answer_has_times_of_its_own_and_is_not_good() {
         let mut stats = LoadStats::default();
         let wrong = RequestFault::WrongAnswer(WrongAnswer::Grpc(14));
-        stats.record_wrong_answer("grpc-status is 14 UNAVAILABLE");
+        stats.record_wrong_answer(200, "grpc-status is 14 UNAVAILABLE");
         stats.record_finished(&finished(Err(wrong), 0, 1_000, 1_500));
         assert_eq!((stats.good(), stats.ended(), stats.fault(wrong)), (0, 1, 1));
+        assert_eq!(stats.status_codes().iter().collect::<Vec<_>>(), [(200, 1)]);
+        assert!(stats.statuses.is_empty());
         assert_eq!(stats.class(OutcomeClass::WrongAnswer).service_time.max(), 500);
         let example = stats.failure_examples[wrong.kind()].as_ref().unwrap().to_string();
         assert_eq!(example, "wrong-answer: grpc-status is 14 UNAVAILABLE");
@@ -510,13 +525,13 @@ mod tests {
         assert_eq!(stats.largest(), 6, "bytes of requests");
         (0..7).for_each(|_| stats.variants.count("v", &hit));
         assert_eq!(stats.largest(), 7);
-        (0..8).for_each(|_| stats.statuses.count(200));
+        stats.statuses.count(200, 8);
         assert_eq!(stats.largest(), 8);
         stats.failures[0] = 9;
         assert_eq!(stats.largest(), 9);
         stats.after_schedule.good = 10;
         assert_eq!(stats.largest(), 10);
-        (0..11).for_each(|_| stats.record_wrong_answer("body lacks \"ok\""));
+        (0..11).for_each(|_| stats.record_wrong_answer(200, "body lacks \"ok\""));
         assert_eq!(stats.largest(), 11);
     }
 

@@ -62,7 +62,7 @@ pub struct Summary {
     pub response_time_by_class: BTreeMap<&'static str, Latencies>,
     /// Times of the steps of a request.
     pub phases: Phases,
-    /// Responses by status.
+    /// Responses by status, wrong answers included.
     pub status_codes: BTreeMap<u16, u64>,
     /// Failed requests by kind.
     pub failures: BTreeMap<&'static str, u64>,
@@ -302,7 +302,11 @@ impl Summary {
             good,
             not_sent: offered.saturating_sub(total.sent).saturating_sub(total.no_connection),
             no_connection: total.no_connection,
-            error_ratio: if offered == 0 { 0.0 } else { 1.0 - good.min(offered) as f64 / offered as f64 },
+            error_ratio: if offered == 0 {
+                0.0
+            } else {
+                offered.saturating_sub(good) as f64 / offered as f64
+            },
             slo: LatenciesOfAllOffered::new(&total.class(OutcomeClass::Good).response_time, offered),
             response_time: (&response_time).into(),
             service_time: (&service_time).into(),
@@ -318,7 +322,7 @@ impl Summary {
                 first_byte: (&total.first_byte).into(),
                 body: (&total.body).into(),
             },
-            status_codes: total.statuses.iter().collect(),
+            status_codes: total.status_codes().iter().collect(),
             failures: failures(&total.failures),
             wrong_answers: total.wrong_answers.iter().map(|(why, count)| (why.to_owned(), count)).collect(),
             failure_examples: examples(&total.failure_examples),

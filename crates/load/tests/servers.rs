@@ -744,6 +744,11 @@ fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
     assert_eq!(outcome.total.class(OutcomeClass::WrongAnswer).response_time.count(), 20);
     let summary = Summary::new(&outcome);
     assert_eq!(
+        summary.status_codes.iter().collect::<Vec<_>>(),
+        [(&200, &100)],
+        "the server sent 200 each time"
+    );
+    assert_eq!(
         summary.wrong_answers.into_iter().collect::<Vec<_>>(),
         [(r#"json:/status is not "ok""#.to_owned(), 20)]
     );

@@ -137,11 +137,9 @@ mod tests {
         for _ in 0..hits {
             let one = finished(&mut random, octaves);
             if let Err(RequestFault::WrongAnswer(_)) = one.outcome {
-                stats.record_wrong_answer(if random.bool() {
-                    "body lacks \"ok\""
-                } else {
-                    "status is not 200"
-                });
+                let (status, reason) =
+                    if random.bool() { (200, "body lacks \"ok\"") } else { (204, "status is not 200") };
+                stats.record_wrong_answer(status, reason);
             }
             stats.record_finished(&one);
             let Some(sent) = one.sent else { continue };
@@ -175,7 +173,7 @@ mod tests {
         let LoadStats { sent, completed, bytes_in, bytes_out, in_flight_peak, output_blocked, .. } = *stats;
         (
             histograms(stats).iter().map(times).collect(),
-            stats.statuses.iter().collect(),
+            stats.statuses.iter().chain(stats.wrong_answer_statuses.iter()).collect(),
             stats.failures,
             stats
                 .wrong_answers

@@ -18,10 +18,16 @@ impl Default for StatusCounts {
 
 impl StatusCounts {
     #[inline]
-    pub(super) fn count(&mut self, status: u16) {
+    pub(crate) fn count(&mut self, status: u16, times: u64) {
         if let Some(counter) = self.0.get_mut(usize::from(status.wrapping_sub(100))) {
-            *counter += 1;
+            *counter = counter.saturating_add(times);
         }
+    }
+
+    /// True if no status came.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
     }
 
     pub(super) fn add(&mut self, other: &Self) {

@@ -36,6 +36,7 @@ struct Counts(
     TargetOutcomes,
     Vec<(String, u64, u64)>,
     WrongAnswerCounts,
+    StatusCounts,
 );
 
 impl LoadStats {
@@ -78,6 +79,7 @@ impl LoadStats {
             outcomes.clone(),
             variants,
             self.wrong_answers.clone(),
+            self.wrong_answer_statuses.clone(),
         )
     }
 
@@ -91,6 +93,7 @@ impl LoadStats {
             outcomes,
             variants,
             wrong_answers,
+            wrong_answer_statuses,
         ) = counts;
         let variants = StatsByVariant::from_counts(variants)?;
         let mut stats = Self {
@@ -101,6 +104,7 @@ impl LoadStats {
             outcomes,
             variants,
             wrong_answers,
+            wrong_answer_statuses,
             ..Self::default()
         };
         stats.counters_mut().into_iter().zip(counters).for_each(|(ours, told)| *ours = told);
