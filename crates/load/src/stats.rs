@@ -6,8 +6,8 @@
 //!
 //! Three figures stand side by side for every request: *service time* (from the real send), *response time* (from the
 //! intended instant) and *send lag* (between the two). A request that timed out is in its histograms with the time at which
-//! it was given up. One that ended before it had a connection has a response time and no service time; one that was not
-//! even to be sent has neither and is only counted.
+//! it was given up. One that timed out before it had a connection has a response time and no service time. One that failed before it had
+//! a connection, or that was not even to be sent, has neither and is only counted.
 
 mod answers;
 mod histogram;
@@ -219,6 +219,10 @@ impl LoadStats {
                 fault.class()
             }
         };
+        // A failure without a connection takes nanoseconds and would read as a fast response. A wait that timed out is a lower bound.
+        if finished.sent.is_none() && class == OutcomeClass::Failed {
+            return;
+        }
         let times = &mut self.classes[class as usize];
         times.response_time.record(finished.end.saturating_sub(finished.due));
         let Some(sent) = finished.sent else { return };
@@ -458,6 +462,20 @@ mod tests {
         assert_eq!((stats.completed, stats.all_times().response_time.count()), (2, 1));
         assert_eq!((stats.fault(RequestFault::Timeout), stats.fault(RequestFault::Dropped)), (1, 1));
         assert_eq!(stats.class(OutcomeClass::TimedOut).response_time.max(), 1_000);
+    }
+
+    /// A name that was not found in 198 ns was the median response time.
+    #[test]
+    fn a_failure_without_a_connection_is_in_no_latency_and_a_wait_that_timed_out_is() {
+        let mut stats = LoadStats::default();
+        let without = |fault| FinishedRequest { sent: None, ..finished(Err(fault), 0, 0, 1_000) };
+        stats.record_finished(&without(RequestFault::Resolve(crate::fault::NameFault::NoHost)));
+        stats.record_finished(&without(RequestFault::Connect(std::io::ErrorKind::ConnectionRefused)));
+        assert_eq!((stats.completed, stats.all_times().response_time.count()), (2, 0));
+        stats.record_finished(&without(RequestFault::NoConnection));
+        assert_eq!((stats.completed, stats.all_times().response_time.count()), (3, 1));
+        stats.record_finished(&finished(Err(RequestFault::ClosedEarly), 0, 0, 1_000));
+        assert_eq!((stats.completed, stats.all_times().response_time.count()), (4, 2));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub struct Summary {
     pub error_ratio: f64,
     /// Response times as an SLO counts them.
     pub slo: LatenciesOfAllOffered,
-    /// Times from the intended instant to the end, of all outcomes.
+    /// Times from the intended instant to the end, of all outcomes but failures without a connection.
     pub response_time: Latencies,
     /// Times from the real send to the end, of all outcomes.
     pub service_time: Latencies,
