@@ -8,7 +8,7 @@ use seawall_load::outcome::RunOutcome;
 use seawall_load::summary::Summary;
 use serde::Serialize;
 
-use crate::objective::{MissedObjective, Objectives};
+use crate::objective::{CheckedObjective, Objectives};
 use crate::selfcheck;
 use crate::verdict::{GeneratorVerdict, VerdictReason, worst};
 use seawall_probe::{FindingGrade, MachineFinding};
@@ -24,9 +24,9 @@ pub struct Judgement {
     /// Every check of the machine, the passed ones included; none where there is no machine, as in a simulation.
     #[serde(skip)]
     pub machine: Vec<MachineFinding>,
-    /// Objectives that the figures miss, whatever they are worth.
+    /// Every objective beside its figure, whatever the figures are worth.
     #[serde(skip)]
-    pub missed: Vec<MissedObjective>,
+    pub objectives: Vec<CheckedObjective>,
 }
 
 impl Judgement {
@@ -40,26 +40,32 @@ impl Judgement {
     ) -> Self {
         let reasons: Vec<_> =
             selfcheck::of_run(outcome).into_iter().chain(machine.iter().filter_map(against)).collect();
-        let missed = objectives.map(|objectives| objectives.missed(summary)).unwrap_or_default();
-        Self { generator_verdict: worst(&reasons), reasons, machine, missed }
+        let objectives = objectives.map(|objectives| objectives.check(summary)).unwrap_or_default();
+        Self { generator_verdict: worst(&reasons), reasons, machine, objectives }
     }
 
     /// Of a trial that is known by what spoke against its generator, such as one that took place elsewhere.
     #[must_use]
     pub fn from_reasons(reasons: Vec<VerdictReason>) -> Self {
-        Self { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), missed: Vec::new() }
+        Self { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), objectives: Vec::new() }
     }
 
     /// Returns true if the objectives hold. None if nothing can be said about the target: the generator was the limit, or was so late that every
     /// missed objective would hold without its delay.
     #[must_use]
     pub fn holds(&self) -> Option<bool> {
-        let is_own_delay = self.missed.iter().all(|missed| missed.met_by_service_time.is_some());
+        let is_all_met = self.missed().next().is_none();
+        let is_own_delay = self.missed().all(|missed| missed.met_by_service_time.is_some());
         match self.generator_verdict {
             GeneratorVerdict::GeneratorLimited => None,
-            GeneratorVerdict::Degraded if !self.missed.is_empty() && is_own_delay => None,
-            _ => Some(self.missed.is_empty()),
+            GeneratorVerdict::Degraded if !is_all_met && is_own_delay => None,
+            _ => Some(is_all_met),
         }
+    }
+
+    /// Objectives that the figures miss.
+    pub fn missed(&self) -> impl Iterator<Item = &CheckedObjective> {
+        self.objectives.iter().filter(|checked| !checked.is_met)
     }
 }
 
@@ -79,6 +85,7 @@ mod tests {
     use seawall_load::stats::LoadStats;
 
     use super::*;
+    use crate::objective::ObjectiveFigure;
 
     /// A valid trial of one second, in which nothing was sent.
     fn outcome() -> RunOutcome {
@@ -109,14 +116,16 @@ mod tests {
     #[test]
     fn a_late_generator_is_not_taken_for_a_slow_target() {
         let holds = |verdict, met_by: Option<&str>| {
-            let missed = MissedObjective {
+            let missed = CheckedObjective {
                 objective: "p99 < 10ms".to_owned(),
+                limit: ObjectiveFigure::Latency(10_000_000),
+                figure: Some(ObjectiveFigure::Latency(18_300_000)),
                 measured: "18.3ms".to_owned(),
+                is_met: false,
                 met_by_service_time: met_by.map(str::to_owned),
             };
-            let reasons = Vec::new();
-            Judgement { generator_verdict: verdict, reasons, machine: Vec::new(), missed: vec![missed] }
-                .holds()
+            let (reasons, machine, objectives) = (Vec::new(), Vec::new(), vec![missed]);
+            Judgement { generator_verdict: verdict, reasons, machine, objectives }.holds()
         };
         assert_eq!(holds(GeneratorVerdict::Degraded, Some("8.56ms")), None);
         assert_eq!(holds(GeneratorVerdict::Degraded, None), Some(false));

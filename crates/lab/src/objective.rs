@@ -1,17 +1,18 @@
 //! The objectives of a run, such as `p99<100ms,errors<0.1%`.
 //!
 //! Latencies are response times (from the intended instant) over all offered hits, of which those without a good answer are
-//! slower than any bound ([`LatenciesOfAllOffered`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then
-//! that says how many there may be, and the mean is that of the good answers. Errors are all offered hits without a good answer. Used by `attack
-//! --slo`, and by `find --slo` as the goal of a search.
+//! slower than any bound ([`LatenciesOfAllOffered`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then that
+//! says how many there may be, and the mean is that of the good answers. Errors are all offered hits without a good answer, and wrong
+//! answers are those of them that failed `--expect` or a gRPC call. Used by `attack --slo`, and by `find --slo` as the goal of a search.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
+use seawall_load::fault::OutcomeClass;
 use seawall_load::rate::duration;
-use seawall_load::summary::{LatenciesOfAllOffered, Summary};
+use seawall_load::summary::{Latencies, LatenciesOfAllOffered, Summary};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 
 /// Conditions of which each must hold.
@@ -23,7 +24,16 @@ pub struct Objectives(Vec<Objective>);
 enum Objective {
     Quantile { quantile: Quantile, below: Nanos },
     Mean { below: Nanos },
-    Errors { below: f64 },
+    Errors(ShareLimit),
+    WrongAnswers(ShareLimit),
+}
+
+/// The share of all offered requests that may be bad.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ShareLimit {
+    share: f64,
+    /// `<=`: the share itself is allowed.
+    is_inclusive: bool,
 }
 
 /// One of those that a summary has.
@@ -42,7 +52,7 @@ enum Quantile {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not an objective: expected p50, p90, p95, p99, p99.9, p99.99, max or mean below a duration (p99<100ms), \
-     or errors below a share (errors<0.1%)"
+     or errors or wrong-answers below a share (errors<0.1%, wrong-answers<=0); seawall help slo shows more"
 )]
 pub struct ObjectiveError(String);
 
@@ -55,11 +65,15 @@ pub struct UnsearchableObjective {
 }
 
 /// An objective beside what was measured.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CheckedObjective {
     /// The condition, such as `p99 < 250ms`.
     pub objective: String,
-    /// The figure.
+    /// The limit of the condition.
+    pub limit: ObjectiveFigure,
+    /// The measured figure. `None` if the run has no such figure, because a request without a good response stands at its place.
+    pub figure: Option<ObjectiveFigure>,
+    /// The figure as text, with the reason of a miss that the figure alone does not show.
     pub measured: String,
     /// True if the figure meets the condition.
     pub is_met: bool,
@@ -68,15 +82,13 @@ pub struct CheckedObjective {
     pub met_by_service_time: Option<String>,
 }
 
-/// An objective that was missed: what was asked for, and what came.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissedObjective {
-    /// The condition.
-    pub objective: String,
-    /// The figure.
-    pub measured: String,
-    /// As in [`CheckedObjective`].
-    pub met_by_service_time: Option<String>,
+/// The limit or the figure of an objective.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ObjectiveFigure {
+    /// A latency.
+    Latency(Nanos),
+    /// A share of all offered requests, from 0 to 1.
+    Ratio(f64),
 }
 
 impl FromStr for Objectives {
@@ -92,11 +104,14 @@ impl FromStr for Objectives {
 
 fn objective(text: &str) -> Option<Objective> {
     let (figure, limit) = text.split_once('<')?;
-    // At the resolution of a nanosecond `<=` says what `<` does.
+    // At the resolution of a nanosecond `<=` says what `<` does. Shares are exact: 1 of 1,000 is 0.1 %.
+    let is_inclusive = limit.starts_with('=');
     let (figure, limit) = (figure.trim(), joined(limit.strip_prefix('=').unwrap_or(limit)));
     let below = || duration(&limit).ok().map(nanos);
+    let share = || Some(ShareLimit { share: share(&limit)?, is_inclusive });
     let quantile = match figure {
-        "errors" => return Some(Objective::Errors { below: share(&limit)? }),
+        "errors" => return Some(Objective::Errors(share()?)),
+        "wrong-answers" => return Some(Objective::WrongAnswers(share()?)),
         "mean" => return Some(Objective::Mean { below: below()? }),
         _ => [
             Quantile::P50,
@@ -167,28 +182,84 @@ impl Quantile {
             Self::Max => judged.max,
         }
     }
+
+    fn in_class(self, times: &Latencies) -> Nanos {
+        match self {
+            Self::P50 => times.p50,
+            Self::P90 => times.p90,
+            Self::P95 => times.p95,
+            Self::P99 => times.p99,
+            Self::P999 => times.p999,
+            Self::P9999 => times.p9999,
+            Self::Max => times.max,
+        }
+    }
+}
+
+impl ShareLimit {
+    /// A share below any other counts as none: `errors<0` allows no error.
+    fn is_met(self, ratio: f64) -> bool {
+        // 0.1 % divided by 100 may be a hair away from 1 divided by 1,000.
+        let is_equal = (ratio - self.share).abs() <= 4.0 * f64::EPSILON * self.share;
+        if is_equal { self.is_inclusive || ratio == 0.0 } else { ratio < self.share || ratio == 0.0 }
+    }
+}
+
+impl fmt::Display for ShareLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", if self.is_inclusive { "<=" } else { "<" }, percent(self.share))
+    }
+}
+
+/// The measured side of an objective.
+struct MeasuredFigure {
+    is_met: bool,
+    figure: Option<ObjectiveFigure>,
+    text: String,
 }
 
 impl Objective {
     /// Holds it against a run. Other objectives may bound errors.
     fn check(&self, summary: &Summary, has_error_bound: bool) -> CheckedObjective {
         let judged = &summary.slo;
-        let (met, measured) = match *self {
-            Self::Quantile { quantile, below } => in_time(quantile.of(judged), below, judged),
+        let good = summary.response_time_by_class.get(OutcomeClass::Good.name());
+        let MeasuredFigure { is_met, figure, text } = match *self {
+            Self::Quantile { quantile, below } => {
+                in_time(quantile.of(judged), good.map(|good| quantile.in_class(good)), below, judged)
+            }
             Self::Mean { below } => {
                 let is_whole = judged.good >= judged.offered || has_error_bound;
-                in_time(judged.mean.filter(|_| is_whole), below, judged)
+                in_time(judged.mean.filter(|_| is_whole), judged.mean, below, judged)
             }
-            Self::Errors { below } => {
-                let ratio = summary.error_ratio;
-                (ratio < below || ratio == 0.0, percent(rounded(ratio, below)) + &wrong_answers(summary))
+            Self::Errors(limit) => bad_share(summary.error_ratio, limit, wrong_answers(summary)),
+            Self::WrongAnswers(limit) => {
+                let count = summary.failures.get(OutcomeClass::WrongAnswer.name()).copied().unwrap_or(0);
+                let ratio = if count == 0 { 0.0 } else { count as f64 / judged.offered.max(count) as f64 };
+                bad_share(ratio, limit, wrong_answers(summary))
             }
         };
         // A run without a hit meets nothing.
         let offered = judged.offered > 0;
-        let is_met = met && offered;
+        let is_met = is_met && offered;
         let met_by_service_time = self.service_time(summary).filter(|_| !is_met && offered);
-        CheckedObjective { objective: self.to_string(), measured, is_met, met_by_service_time }
+        let (objective, limit, measured) = (self.to_string(), self.limit(), text);
+        CheckedObjective { objective, limit, figure, measured, is_met, met_by_service_time }
+    }
+
+    fn limit(&self) -> ObjectiveFigure {
+        match *self {
+            Self::Quantile { below, .. } | Self::Mean { below } => ObjectiveFigure::Latency(below),
+            Self::Errors(limit) | Self::WrongAnswers(limit) => ObjectiveFigure::Ratio(limit.share),
+        }
+    }
+}
+
+/// Whether a share of bad requests is within its limit.
+fn bad_share(ratio: f64, limit: ShareLimit, reason: String) -> MeasuredFigure {
+    MeasuredFigure {
+        is_met: limit.is_met(ratio),
+        figure: Some(ObjectiveFigure::Ratio(ratio)),
+        text: percent(rounded(ratio, limit.share)) + &reason,
     }
 }
 
@@ -206,31 +277,34 @@ impl Objective {
     fn service_time(&self, summary: &Summary) -> Option<String> {
         let Self::Quantile { quantile, below } = *self else { return None };
         quantile.of(&summary.slo)?;
-        let times = &summary.service_time;
-        let time = match quantile {
-            Quantile::P50 => times.p50,
-            Quantile::P90 => times.p90,
-            Quantile::P95 => times.p95,
-            Quantile::P99 => times.p99,
-            Quantile::P999 => times.p999,
-            Quantile::P9999 => times.p9999,
-            Quantile::Max => times.max,
-        };
+        let time = quantile.in_class(&summary.service_time);
         (time < below).then(|| self::time(rounded(time as f64, below as f64) as Nanos))
     }
 }
 
-/// Returns true if a latency is below its bound, and a description of the latency.
-fn in_time(latency: Option<Nanos>, below: Nanos, judged: &LatenciesOfAllOffered) -> (bool, String) {
-    let without = || {
-        format!(
-            "not measurable: {} of {} requests had no good response",
-            judged.offered - judged.good,
-            judged.offered
-        )
+/// Returns whether a latency is below its bound. Where a failed request stands at its place, the text says whether good responses alone were in
+/// time: then failures are the only reason of the miss.
+fn in_time(
+    latency: Option<Nanos>,
+    good_alone: Option<Nanos>,
+    below: Nanos,
+    judged: &LatenciesOfAllOffered,
+) -> MeasuredFigure {
+    let shown = |latency: Nanos| time(rounded(latency as f64, below as f64) as Nanos);
+    let failed = judged.offered.saturating_sub(judged.good);
+    let text = match (latency, good_alone) {
+        (Some(latency), _) => shown(latency),
+        (None, Some(good)) if good < below => format!(
+            "missed only because {failed} of {} requests had no good response and count as slower than any limit; \
+             good responses alone: {}",
+            judged.offered,
+            shown(good)
+        ),
+        (None, Some(good)) => format!("good responses alone: {}", shown(good)),
+        (None, None) => format!("not measurable: {failed} of {} requests had no good response", judged.offered),
     };
-    let measured = |latency: Nanos| time(rounded(latency as f64, below as f64) as Nanos);
-    (latency.is_some_and(|latency| latency < below), latency.map_or_else(without, measured))
+    let is_met = latency.is_some_and(|latency| latency < below);
+    MeasuredFigure { is_met, figure: latency.map(ObjectiveFigure::Latency), text }
 }
 
 /// A figure with as few digits, at least three, as leave it on its own side of a bound.
@@ -247,7 +321,8 @@ impl fmt::Display for Objective {
         match self {
             Self::Quantile { quantile, below } => write!(f, "{} < {}", quantile.name(), time(*below)),
             Self::Mean { below } => write!(f, "mean < {}", time(*below)),
-            Self::Errors { below } => write!(f, "errors < {}", percent(*below)),
+            Self::Errors(limit) => write!(f, "errors {limit}"),
+            Self::WrongAnswers(limit) => write!(f, "wrong-answers {limit}"),
         }
     }
 }
@@ -265,21 +340,8 @@ impl Objectives {
     /// Holds all conditions against a run.
     #[must_use]
     pub fn check(&self, summary: &Summary) -> Vec<CheckedObjective> {
-        let has_error_bound = self.0.iter().any(|objective| matches!(objective, Objective::Errors { .. }));
+        let has_error_bound = self.0.iter().any(|objective| matches!(objective, Objective::Errors(_)));
         self.0.iter().map(|objective| objective.check(summary, has_error_bound)).collect()
-    }
-
-    /// Those that a run missed.
-    #[must_use]
-    pub fn missed(&self, summary: &Summary) -> Vec<MissedObjective> {
-        let missed = self.check(summary).into_iter().filter(|checked| !checked.is_met);
-        missed
-            .map(|CheckedObjective { objective, measured, met_by_service_time, .. }| MissedObjective {
-                objective,
-                measured,
-                met_by_service_time,
-            })
-            .collect()
     }
 }
 
@@ -316,10 +378,13 @@ enum Sought {
 impl Objective {
     fn sought(&self) -> Result<Sought, UnsearchableObjective> {
         match *self {
-            Self::Errors { below } if below <= 0.0 || below >= 1.0 => {
+            Self::Errors(ShareLimit { share, .. }) if share <= 0.0 || share >= 1.0 => {
                 Err(self.unsearchable("the share must be between 0 and 1, such as errors<0.1%"))
             }
-            Self::Errors { below } => Ok(Sought::Errors(below)),
+            Self::Errors(ShareLimit { share, .. }) => Ok(Sought::Errors(share)),
+            Self::WrongAnswers(_) => {
+                Err(self.unsearchable("a search counts wrong answers as errors; write errors<0.1%"))
+            }
             Self::Mean { .. } => Err(self.unsearchable(
                 "a search needs a percentile such as p99, because trials count late responses",
             )),
@@ -343,7 +408,7 @@ impl Objective {
 #[cfg(test)]
 mod tests {
     use seawall_load::clock::SECOND;
-    use seawall_load::fault::RequestFault;
+    use seawall_load::fault::{RequestFault, WrongAnswer};
     use seawall_load::outcome::RunOutcome;
     use seawall_load::stats::{FinishedRequest, LoadStats};
 
@@ -373,8 +438,46 @@ mod tests {
         missed_by(text, &summary(99, 1, 100, RequestFault::Timeout)).len()
     }
 
-    fn missed_by(text: &str, summary: &Summary) -> Vec<MissedObjective> {
-        text.parse::<Objectives>().unwrap().missed(summary)
+    fn missed_by(text: &str, summary: &Summary) -> Vec<CheckedObjective> {
+        let mut checked = text.parse::<Objectives>().unwrap().check(summary);
+        checked.retain(|checked| !checked.is_met);
+        checked
+    }
+
+    /// The text of a latency objective that good responses of 1 ms would meet.
+    fn failures_alone(count: &str) -> String {
+        format!(
+            "missed only because {count} requests had no good response and count as slower than any limit; good \
+             responses alone: 1ms"
+        )
+    }
+
+    /// One reason gave two misses: `p99` and `errors`.
+    #[test]
+    fn a_latency_that_only_failures_miss_says_so_and_one_that_is_slow_too_says_that() {
+        let limited = summary(19, 181, 200, RequestFault::Timeout);
+        let missed = missed_by("p99<1s,p50<500us,errors<1%", &limited);
+        let said: Vec<_> = missed.iter().map(|missed| missed.measured.as_str()).collect();
+        assert_eq!(said, [failures_alone("181 of 200").as_str(), "good responses alone: 1ms", "90.5 %"]);
+        let dead = summary(0, 9, 9, RequestFault::Timeout);
+        assert_eq!(missed_by("p99<1s", &dead)[0].measured, "no figure: 9 of 9 requests had no good response");
+        let figures: Vec<_> = missed.iter().map(|missed| (missed.limit, missed.figure)).collect();
+        let errors = (ObjectiveFigure::Ratio(0.01), Some(ObjectiveFigure::Ratio(limited.error_ratio)));
+        assert_eq!(figures[0], (ObjectiveFigure::Latency(SECOND), None));
+        assert_eq!(figures[2], errors);
+    }
+
+    #[test]
+    fn wrong_answers_have_an_objective_of_their_own() {
+        let wrong = RequestFault::WrongAnswer(WrongAnswer::BodyTooLong);
+        let one = summary(999, 1, 1000, wrong);
+        assert_eq!(missed_by("wrong-answers<=0.1%,wrong-answers<0.2%,errors<=0.1%", &one), []);
+        let missed = missed_by("wrong-answers<=0,wrong-answers<0.1%", &one);
+        let said: Vec<_> = missed.iter().map(|missed| (&*missed.objective, &*missed.measured)).collect();
+        assert_eq!(said, [("wrong-answers <= 0 %", "0.1 %"), ("wrong-answers < 0.1 %", "0.1 %")]);
+        let other = summary(999, 1, 1000, RequestFault::Timeout);
+        assert_eq!(missed_by("wrong-answers<=0", &other), []);
+        assert_eq!(missed_by("wrong-answers<=0", &summary(0, 0, 0, wrong)).len(), 1, "nothing was sent");
     }
 
     #[test]
@@ -384,7 +487,7 @@ mod tests {
             "p99 < 250 ms, errors < 0.1 %",
             " p99< 250ms ,errors <0.1% ",
             "p99<250\tms,errors<0.1%",
-            "p99<=250ms,errors<=0.1%",
+            "p99<=250ms,errors<0.1%",
         ] {
             assert!(same(text), "{text}");
         }
@@ -406,7 +509,7 @@ mod tests {
     fn a_mean_alone_is_missed_while_one_request_fails() {
         let limited = summary(19, 181, 200, RequestFault::Timeout);
         let missed = missed_by("mean<1s", &limited);
-        assert_eq!(missed[0].measured, "not measurable: 181 of 200 requests had no good response");
+        assert_eq!(missed[0].measured, failures_alone("181 of 200"));
         assert_eq!(missed_by("mean<1s,errors<95%", &limited), []);
         assert_eq!(missed_by("mean<1s", &summary(200, 0, 200, RequestFault::Timeout)), []);
     }
@@ -447,7 +550,7 @@ mod tests {
         let [missed] = &missed_by("p50<2ms,p99<4s", &cut)[..] else { panic!("one of two") };
         assert_eq!(
             (missed.objective.as_str(), missed.measured.as_str()),
-            ("p99 < 4s", "not measurable: 97 of 200 requests had no good response")
+            ("p99 < 4s", failures_alone("97 of 200").as_str())
         );
     }
 
@@ -458,7 +561,17 @@ mod tests {
 
     #[test]
     fn what_is_no_condition_is_refused() {
-        for text in ["", "p99", "p98<1s", "p99<1", "errors<1s", "errors<200%", "p99>1s"] {
+        for text in [
+            "",
+            "p99",
+            "p98<1s",
+            "p99<1",
+            "errors<1s",
+            "errors<200%",
+            "p99>1s",
+            "wrong-answers<1s",
+            "wrong-answers=0",
+        ] {
             assert!(text.parse::<Objectives>().is_err(), "{text}");
         }
     }
@@ -475,6 +588,7 @@ mod tests {
             ("p99<1s,p90<1s", "one latency objective"),
             ("errors<1%,errors<2%", "already"),
             ("errors<0%", "between 0 and 1"),
+            ("wrong-answers<=0", "as errors"),
             ("max<1s", "a percentile up to p99.99"),
             ("p99<0s", "above 0"),
         ] {

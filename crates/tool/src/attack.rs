@@ -15,6 +15,7 @@ pub(crate) mod load_args;
 mod log;
 mod machine;
 mod many;
+mod objectives;
 mod page;
 pub(crate) mod plan;
 mod pods;
@@ -54,6 +55,7 @@ use self::load_args::RecordsOutput;
 use self::log::PendingHdrLog;
 use self::many::DistributedAttack;
 use self::many::records::{self, PodRecords};
+use self::objectives::ObjectiveReport;
 use self::page::{AttackPage, AttackPageContent};
 use self::pods::{AttackPodStatus, PodTracker};
 use self::prometheus::Exporter;
@@ -192,7 +194,7 @@ fn run_to_end(
     let mut errors = written.end(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
     let chart = latency_chart::render(outcome.total.all_times().response_time.distribution());
-    let head = summary::headline(&load, (&judgement, &summary), args.slo.as_ref());
+    let head = summary::headline(&load, &judgement);
     errors.extend(report(args, &about, (&judgement, &summary), &pods, (head, chart)).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));
@@ -289,7 +291,9 @@ fn report(
         }
         SummaryFormat::Json => {
             let (kind, version) = ("attack", DOCUMENT_VERSION);
-            let report = machine::AttackReport { kind, version, about, judgement, summary, machine, pods };
+            let objectives = ObjectiveReport::all(judgement);
+            let report =
+                machine::AttackReport { kind, version, about, objectives, judgement, summary, machine, pods };
             serde_json::to_string(&report)? + "\n"
         }
         SummaryFormat::None => summary::warnings(judgement, summary),
@@ -342,7 +346,7 @@ fn exit_code(judgement: &Judgement, early: Option<RunStopReason>, signal: Option
         return exit::from_signal(signal);
     }
     let Some(holds) = judgement.holds() else { return exit::GENERATOR_LIMITED };
-    for missed in &judgement.missed {
+    for missed in judgement.missed() {
         // Standard error may be closed; the exit code says it, too.
         let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured);
     }

@@ -31,9 +31,10 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Topics, what each is about, and its text.
-const TOPICS: [(&str, &str, &str); 13] = [
+const TOPICS: [(&str, &str, &str); 14] = [
     ("targets", "Targets: URLs, files, weights, variants", include_str!("help/targets.txt")),
     ("conditions", "Conditions for good responses (--expect)", include_str!("help/conditions.txt")),
+    ("slo", "Objectives (--slo): conditions and how they are judged", include_str!("help/slo.txt")),
     ("stages", "Load that changes over time", include_str!("help/stages.txt")),
     ("templates", "Placeholders in requests", include_str!("help/templates.txt")),
     (

@@ -404,6 +404,7 @@ fn wrong_answers_are_errors_that_miss_an_objective_with_a_reason_of_one_line() {
     assert_eq!((&summary["good"], &summary["failures"]["wrong-answer"]), (&80.into(), &20.into()));
     assert_eq!(summary["wrong_answers"], serde_json::json!({ "body contains \"error\"": 20 }));
     assert_eq!(summary["response_time_by_class"]["wrong-answer"]["count"], 20);
+    assert_eq!(summary["status_codes"], serde_json::json!({ "200": 100 }), "what the server sent");
     if output.status.code() != Some(4) {
         assert_eq!(output.status.code(), Some(3));
         let said = "seawall: missed errors < 1 %: 20 %; 20 wrong answers, most often because body contains \"error\"\n";
@@ -412,6 +413,34 @@ fn wrong_answers_are_errors_that_miss_an_objective_with_a_reason_of_one_line() {
     let shown = seawall(&format!("{words} --expect json:/status=ok"), &get(&server));
     let line = "  wrong-answer: json:/status is not \"ok\": 20\n";
     assert!(text(&shown.stdout).contains(line), "{}", text(&shown.stdout));
+}
+
+/// The gate on wrong answers alone, and the list that a pipeline reads.
+#[test]
+fn the_json_summary_lists_each_objective_with_limit_figure_and_verdict() {
+    let server = often_wrong();
+    let words = "attack -rate=200 --requests 100 --max-workers=1 -output=none -live=none --summary=json --expect body!~error";
+    let output =
+        seawall(&format!("{words} --slo errors<50%,wrong-answers<=0,p50<20s,p90<20s"), &get(&server));
+    let summary = summary(&output);
+    let listed = summary["objectives"].as_array().unwrap();
+    let of = |at: usize| {
+        ["objective", "limit_ratio", "limit_seconds", "measured_ratio", "measured_seconds"]
+            .map(|key| listed[at][key].clone())
+    };
+    let null = Value::Null;
+    assert_eq!((&listed[0]["objective"], &listed[0]["limit_ratio"]), (&"errors < 50 %".into(), &0.5.into()));
+    assert!((listed[0]["measured_ratio"].as_f64().unwrap() - 0.2).abs() < 1e-9);
+    assert_eq!(of(1), ["wrong-answers <= 0 %".into(), 0.0.into(), null.clone(), 0.2.into(), null.clone()]);
+    assert_eq!(of(3), ["p90 < 20s".into(), null.clone(), 20.0.into(), null.clone(), null]);
+    assert!(listed[2]["measured_seconds"].as_f64().unwrap() < 20.0);
+    if output.status.code() != Some(4) {
+        assert_eq!(output.status.code(), Some(3));
+        let verdicts: Vec<_> = listed.iter().map(|one| one["verdict"].as_str().unwrap()).collect();
+        assert_eq!(verdicts, ["passed", "missed", "passed", "missed"]);
+        let why = listed[3]["reason"].as_str().unwrap();
+        assert!(why.starts_with("missed only because 20 of 100 requests had no good response"), "{why}");
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ pub(crate) struct AttackArgs {
     /// Stop the attack, within a tenth of a second, after this many errors, or at a share such as 5% (of at least 100 requests)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// Objectives, such as "p99<100ms,errors<0.1%"; exit code 3 if missed
+    /// Objectives, such as "p99<100ms,errors<0.1%"; exit code 3 if missed; seawall help slo
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
     /// With -max-workers requests in flight, the next request waits (queue), or is counted and not sent (drop)

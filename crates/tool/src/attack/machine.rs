@@ -8,6 +8,7 @@ use seawall_probe::{FindingGrade, MachineFinding};
 use serde::Serialize;
 
 use super::about::RunMetadata;
+use super::objectives::ObjectiveReport;
 use super::pods::AttackPodStatus;
 
 /// What explains the figures and speaks against none of them, and what is not known.
@@ -32,6 +33,8 @@ pub(crate) struct AttackReport<'a> {
     pub(crate) version: u32,
     #[serde(flatten)]
     pub(crate) about: &'a RunMetadata,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) objectives: Vec<ObjectiveReport<'a>>,
     #[serde(flatten)]
     pub(crate) judgement: &'a Judgement,
     #[serde(flatten)]

@@ -430,9 +430,9 @@ impl RunningAttack for DistributedAttack {
         }
         let summary = Summary::new(&outcome);
         let reasons = self.reasons(&outcome);
-        let missed = objectives.map(|objectives| objectives.missed(&summary)).unwrap_or_default();
+        let objectives = objectives.map(|objectives| objectives.check(&summary)).unwrap_or_default();
         let judgement =
-            Judgement { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), missed };
+            Judgement { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), objectives };
         if self.on_pod_loss == OnPodLoss::Abort
             && self.pods.rows().iter().any(|row| row.lost_reason.is_some())
         {

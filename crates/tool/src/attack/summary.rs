@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use seawall_lab::judgement::Judgement;
-use seawall_lab::objective::{CheckedObjective, Objectives};
+use seawall_lab::objective::CheckedObjective;
 use seawall_lab::verdict::GeneratorVerdict;
 use seawall_load::stats::AfterSchedule;
 use seawall_load::summary::{Latencies, Summary};
@@ -55,13 +55,9 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
 }
 
 /// Whether the objectives hold (`PASSED`, `MISSED`, or `NOT JUDGED` where the generator was the limit), and the load.
-pub(crate) fn headline(
-    load: &str,
-    (judgement, summary): (&Judgement, &Summary),
-    objectives: Option<&Objectives>,
-) -> String {
+pub(crate) fn headline(load: &str, judgement: &Judgement) -> String {
     let mut out = String::new();
-    if let Some(objectives) = objectives {
+    if !judgement.objectives.is_empty() {
         let word = match judgement.holds() {
             Some(true) => "PASSED",
             Some(false) => "MISSED",
@@ -72,9 +68,10 @@ pub(crate) fn headline(
             let without = checked.met_by_service_time.as_ref().filter(|_| judgement.holds().is_none());
             let without =
                 without.map_or_else(String::new, |time| format!("; {time} without this machine's delay"));
-            format!("{sign}{} (measured {}{without})", checked.objective, checked.measured)
+            let measured = if checked.figure.is_some() { "measured " } else { "" };
+            format!("{sign}{} ({measured}{}{without})", checked.objective, checked.measured)
         };
-        let held: Vec<_> = objectives.check(summary).iter().map(held).collect();
+        let held: Vec<_> = judgement.objectives.iter().map(held).collect();
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{word}: {}", held.join(", "));
     }
@@ -253,11 +250,7 @@ mod tests {
                 generator_verdict: GeneratorVerdict::Valid,
                 ..Judgement::new(&outcome, &summary, Vec::new(), objectives.as_ref())
             };
-            headline(
-                "GET http://127.0.0.1:8080/, open loop at 3/s",
-                (&judgement, &summary),
-                objectives.as_ref(),
-            )
+            headline("GET http://127.0.0.1:8080/, open loop at 3/s", &judgement)
         };
         let sent =
             format!("{:<14}{:<39}GET http://127.0.0.1:8080/, open loop at 3/s\n", "Load", "[what was sent]");
