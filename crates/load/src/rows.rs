@@ -97,6 +97,12 @@ impl LiveRow {
     pub fn failed(&self) -> u64 {
         self.errors.iter().map(|error| error.count).sum()
     }
+
+    /// Whether requests ended, and none of them had a connection.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        self.sent == 0 && self.done > 0
+    }
 }
 
 /// The three distributions that stand side by side.

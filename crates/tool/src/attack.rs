@@ -25,6 +25,7 @@ mod running;
 pub(crate) mod signals;
 pub(crate) mod summary;
 pub(crate) mod travel;
+mod unreachable;
 mod written;
 
 use std::io::{Write, stderr, stdout};
@@ -61,6 +62,7 @@ use self::pods::{AttackPodStatus, PodTracker};
 use self::prometheus::Exporter;
 use self::running::{FinishedAttack, RunUpdate, RunningAttack};
 use self::signals::{AttackSignals, PendingSignals};
+use self::unreachable::UnreachableWarning;
 use self::written::OutputFiles;
 use crate::exit;
 use crate::generator_state;
@@ -183,11 +185,13 @@ fn run_to_end(
         helm.start(run.control(), plan::most_clients()?)?;
     }
     let load = facts::headline(&facts);
+    // The view has the terminal for itself and says the same.
+    let unreachable = (!stage.is_view()).then(UnreachableWarning::default);
     let live = stage.start(run.control(), run.pods())?;
     about.set_start(run.began_unix_ns());
     let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
     let mut written = OutputFiles::begin(log, intervals, run.began_unix_ns(), &about);
-    watch(&mut *run, &mut written, metrics.as_ref(), live, page.as_mut());
+    watch(&mut *run, &mut written, metrics.as_ref(), (live, unreachable), page.as_mut());
     let FinishedAttack { carried: TrialResult { outcome, summary, judgement }, pods, mistakes } =
         run.finish(args.slo.as_ref());
     let end = IntervalsFooter::of(&outcome, &judgement);
@@ -242,7 +246,7 @@ fn watch(
     run: &mut dyn RunningAttack,
     written: &mut OutputFiles,
     metrics: Option<&Exporter>,
-    mut live: Option<LiveDisplay>,
+    (mut live, mut unreachable): (Option<LiveDisplay>, Option<UnreachableWarning>),
     mut page: Option<&mut AttackPage>,
 ) {
     run.watch(&mut |news| {
@@ -258,6 +262,10 @@ fn watch(
         }
         if let Some(live) = &mut live {
             live.add(interval);
+        }
+        if let Some(warning) = unreachable.as_mut().and_then(|unreachable| unreachable.check(interval)) {
+            // Standard error may be closed; the run goes on.
+            let _ = writeln!(stderr(), "seawall: {warning}");
         }
         if let Some(page) = &mut page {
             page.add(interval);

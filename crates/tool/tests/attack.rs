@@ -443,6 +443,25 @@ fn the_json_summary_lists_each_objective_with_limit_figure_and_verdict() {
     }
 }
 
+/// It ran to its end with no word before the summary.
+#[test]
+fn a_closed_port_is_named_after_the_first_second() {
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = seawall(
+        "attack -rate=100 -duration=1100ms -output=none -live=none --summary=json",
+        format!("GET http://{dead}/\n").as_bytes(),
+    );
+    let said = text(&output.stderr);
+    let example = format!("such as GET http://{dead}/: connect: connection refused");
+    assert!(said.contains("seawall: no connection so far; ") && said.contains(&example), "{said}");
+    let summary = summary(&output);
+    assert_eq!(
+        (&summary["response_time"]["count"], &summary["sent"]),
+        (&0.into(), &0.into()),
+        "no response, no time"
+    );
+}
+
 #[test]
 fn results_of_every_format_say_which_condition_failed() {
     let server = often_wrong();

@@ -51,7 +51,8 @@ fn errors(row: &LiveRow) -> String {
     }
     let named = row.errors.iter().take(NAMED).map(|error| format!("{} {}", error.count, error.kind));
     let more = if row.errors.len() > NAMED { ", ..." } else { "" };
-    format!("errors {} ({}{more})", row.failed(), named.collect::<Vec<_>>().join(", "))
+    let without = if row.is_unreachable() { "no connection so far, " } else { "" };
+    format!("{without}errors {} ({}{more})", row.failed(), named.collect::<Vec<_>>().join(", "))
 }
 
 fn state(facts: &RunInfo, row: &LiveRow) -> &'static str {
@@ -64,6 +65,8 @@ fn state(facts: &RunInfo, row: &LiveRow) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use seawall_load::rows::ErrorCount;
+
     use super::super::sample::{facts, history};
     use super::*;
 
@@ -87,6 +90,17 @@ mod tests {
         let line = line(&facts(), &row, None);
         assert!(line.contains(", no response in this second, ") && !line.contains("p50"), "{line}");
         assert!(line.ends_with("in flight 179, no response so far"), "{line}");
+    }
+
+    /// "response p50 198 ns" was the time in which a name was not found.
+    #[test]
+    fn a_run_without_a_connection_says_so_and_shows_no_times() {
+        let mut row = history(1).last().unwrap().clone();
+        (row.sent, row.done, row.second.response.count) = (0, 50, 0);
+        row.errors = vec![ErrorCount { kind: "resolve".to_owned(), count: 50, fresh: 50 }];
+        let line = line(&facts(), &row, None);
+        assert!(line.contains(", no response in this second, ") && !line.contains("p50"), "{line}");
+        assert!(line.ends_with("no connection so far, errors 50 (50 resolve)"), "{line}");
     }
 
     #[test]

@@ -270,7 +270,8 @@ fn error_lines(row: &LiveRow) -> Vec<Line<'static>> {
         return vec![Line::from(vec!["Errors    ".bold(), "none".into()])];
     }
     let share = row.failed() as f64 / row.done.max(1) as f64 * 100.0;
-    let total = format!("{} of {} ({share:.2} %)", row.failed(), row.done);
+    let without = if row.is_unreachable() { "; no connection so far" } else { "" };
+    let total = format!("{} of {} ({share:.2} %){without}", row.failed(), row.done);
     let kinds = row.errors.iter().map(|error| {
         let fresh = if error.fresh > 0 { format!(" (+{})", error.fresh) } else { String::new() };
         format!("{} {}{fresh}", error.kind, error.count)
