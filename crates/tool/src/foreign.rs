@@ -109,17 +109,28 @@ pub(crate) fn translate(words: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// What is wrong with words that clap would take, as [`crate::flags`] has spelled them.
-pub(crate) fn mistake(words: &[OsString]) -> Option<String> {
-    let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+pub(crate) fn mistake(typed: &[OsString]) -> Option<String> {
+    let words: Vec<&str> = typed.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let command = words.iter().position(|word| SENDING.contains(word))?;
     let words: Vec<&str> = words[command + 1..].iter().copied().take_while(|word| *word != "--").collect();
+    if let Some(("run", rest)) = words.split_first().map(|(first, rest)| (*first, rest)) {
+        let is_script =
+            rest.iter().any(|word| *word == "-" || word.ends_with(".js") || word.ends_with(".ts"));
+        if is_script {
+            let line = respelled(typed).unwrap_or_else(|| "URL".to_owned());
+            return Some(format!(
+                "k6's run and its scripts have no counterpart: write seawall attack {line}"
+            ));
+        }
+    }
     words.iter().enumerate().find_map(|(place, word)| {
         let next = words.get(place + 1).copied().unwrap_or_default();
         let value = |flag: &str| {
             let glued = word.strip_prefix(flag)?;
             Some(if glued.is_empty() { next } else { glued.trim_start_matches('=') })
         };
-        value("-d").and_then(data).or_else(|| value("-o").and_then(output))
+        let body = || Some(value("-d").and_then(data)? + &whole_line(typed));
+        body().or_else(|| value("-o").and_then(output))
     })
 }
 
@@ -128,12 +139,11 @@ fn data(value: &str) -> Option<String> {
     if let Some(file) = value.strip_prefix('@') {
         return Some(format!("-d {value}: a body is sent as typed; write -D {file} to send the file"));
     }
-    let is_time = rate::duration(value).is_ok() || (value.parse::<f64>().is_ok());
-    is_time.then(|| {
-        let unit = if value.ends_with(|letter: char| letter.is_ascii_digit()) { "s" } else { "" };
+    is_time(value).then(|| {
         format!(
-            "-d {value}: -d is the body of requests; the -d of wrk and k6 is -z: write -z {value}{unit}. To send the \
-             body {value}, write --data {value}"
+            "-d {value}: -d is the body of requests; the -d of wrk and k6 is -z: write -z {}. To send the body {value}, \
+             write --data {value}",
+            seconds(value)
         )
     })
 }
@@ -150,8 +160,50 @@ fn output(value: &str) -> Option<String> {
     })
 }
 
+/// Notes on a command whose flags another tool reads otherwise: what they mean here, and how to get the other meaning.
+///
+/// The words are as typed, because [`translate`] takes the spelling of other tools away.
+pub(crate) fn notes(typed: &[OsString]) -> Vec<String> {
+    let words: Vec<&str> = typed.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let Some(command) = words.iter().position(|word| *word == "attack") else { return Vec::new() };
+    let words: Vec<&str> = words[command + 1..].iter().copied().take_while(|word| *word != "--").collect();
+    let number = |flag: &str| short_value(&words, flag)?.parse::<f64>().ok();
+    let mut notes = Vec::new();
+    if let (Some(rate), Some(clients)) = (number("-q"), number("-c").filter(|clients| *clients > 1.0)) {
+        notes.push(format!(
+            "-q {rate} is the rate of all {clients} clients together, as in oha. hey's -q {rate} is per client: write -q {}. \
+             (--rate {rate} omits this note)",
+            rate * clients
+        ));
+    }
+    let is_ab = short_value(&words, "-p").is_some_and(|value| value.parse::<u64>().is_err());
+    let says_keepalive = words.iter().any(|word| *word == "-k" || word.contains("keepalive"));
+    if is_ab && !says_keepalive {
+        notes.push(
+            "connections stay open between requests. ab without -k opens a connection per request: write \
+             --keepalive=false. (-k omits this note)"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// The value of a one-letter flag, behind it or in the next word.
+fn short_value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
+    words.iter().enumerate().find_map(|(place, word)| {
+        let glued = word.strip_prefix(flag)?;
+        // `-queue` is not `-q ueue`: as in [`crate::flags`].
+        let is_other_flag = glued.starts_with(|letter: char| letter.is_ascii_lowercase());
+        match glued {
+            "" => words.get(place + 1).copied(),
+            _ if is_other_flag => None,
+            _ => Some(glued.trim_start_matches('=')),
+        }
+    })
+}
+
 /// What to write for a word that clap does not know, if another tool knows it.
-pub(crate) fn tip(error: &clap::Error) -> Option<String> {
+pub(crate) fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
         _ => None,
@@ -161,15 +213,134 @@ pub(crate) fn tip(error: &clap::Error) -> Option<String> {
             let unknown = word(ContextKind::InvalidArg)?;
             let flag = unknown.split('=').next().unwrap_or_default();
             let (_, tip) = FLAGS.iter().find(|(name, _)| *name == flag)?;
-            Some(format!("unexpected argument '{flag}': {tip}"))
+            Some(format!("unexpected argument '{flag}': {tip}{}", whole_line(words)))
         }
-        ErrorKind::InvalidSubcommand => {
-            let unknown = word(ContextKind::InvalidSubcommand)?;
-            let is_url = unknown.contains("://") || unknown == "run";
-            is_url.then(|| format!("unrecognized command '{unknown}': write seawall attack URL"))
-        }
+        ErrorKind::InvalidSubcommand if word(ContextKind::InvalidSubcommand)? == "compare" => Some(
+            "unrecognized command 'compare': write seawall find --compare BEFORE.json AFTER.json".to_owned(),
+        ),
         _ => None,
     }
+}
+
+/// The line with a command, for a line of flags and URLs without one, such as `seawall -z 10s URL`.
+pub(crate) fn with_command(error: &clap::Error, typed: &[OsString]) -> Option<Vec<OsString>> {
+    let (program, rest) = typed.split_first()?;
+    let first = rest.first()?;
+    let is_run = first == "run";
+    let is_flag = first.to_str().is_some_and(|word| word.starts_with('-'));
+    let is_load = match error.kind() {
+        // `--vers` is for clap, which suggests `--version`.
+        ErrorKind::UnknownArgument => {
+            is_flag && rest.iter().any(|word| !word.to_string_lossy().starts_with("--"))
+        }
+        ErrorKind::InvalidSubcommand => is_run || is_url(first),
+        _ => false,
+    };
+    is_load.then(|| [program.clone(), "attack".into()].into_iter().chain(rest.iter().cloned()).collect())
+}
+
+/// What to write for a line without a command, from the line with it and what is still wrong with that.
+pub(crate) fn missing_command(words: &[OsString], mistake: Option<String>) -> String {
+    let (line, mistake) = match respelled(words) {
+        Some(line) => (line, None),
+        None => (spelled(words.get(2..).unwrap_or_default()), mistake),
+    };
+    let mistake = mistake.map_or_else(String::new, |mistake| format!("\n  {mistake}"));
+    format!("a command is missing. Write: seawall attack {line}{mistake}")
+}
+
+fn is_url(word: &OsString) -> bool {
+    word.to_str().is_some_and(|word| word.starts_with("http://") || word.starts_with("https://"))
+}
+
+/// The whole line in our words, as a sentence to add to an error; nothing if it is not certain which tool it is for.
+fn whole_line(words: &[OsString]) -> String {
+    respelled(words).map_or_else(String::new, |line| format!(". The whole line: seawall attack {line}"))
+}
+
+/// The words behind `seawall attack` for a line of wrk or k6; none if it may be of another tool.
+///
+/// wrk's `-d` takes a time, and k6 says `run`, `--vus` or `--iterations`.
+fn respelled(words: &[OsString]) -> Option<String> {
+    let words: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
+    let command = words.iter().position(|word| *word == "attack")?;
+    let words = &words[command + 1..];
+    let is_time = |value: &str| is_time(value);
+    let is_k6 = words.first() == Some(&"run")
+        || words.iter().any(|word| word.starts_with("--vus") || word.starts_with("--iterations"));
+    let is_wrk = !is_k6 && short_value(words, "-d").is_some_and(is_time);
+    if !is_k6 && !is_wrk {
+        return None;
+    }
+    let mut line: Vec<String> = Vec::new();
+    let mut rest = words.iter().copied();
+    while let Some(word) = rest.next() {
+        let Some((flag, glued)) = flag_of(word) else {
+            match word {
+                "run" if is_k6 => {}
+                url if url.contains("://") || is_wrk => line.push(quoted(url)),
+                // The script.
+                _ => {}
+            }
+            continue;
+        };
+        let mut value = || glued.or_else(|| rest.next()).filter(|value| !value.is_empty());
+        let ours = match flag {
+            "-d" | "--duration" => format!("-z {}", seconds(value()?)),
+            "-c" | "--connections" if is_wrk => format!("-c {}", value()?),
+            "-R" | "--rate" if is_wrk => format!("-q {}", value()?),
+            "-T" | "--timeout" if is_wrk => format!("--timeout {}", seconds(value()?)),
+            "-H" | "--header" if is_wrk => format!("-H {}", quoted(value()?)),
+            "-u" | "--vus" if is_k6 => format!("-c {}", value()?),
+            "-i" | "--iterations" if is_k6 => format!("-n {}", value()?),
+            "-t" | "--threads" | "-s" | "--script" if is_wrk => {
+                value()?;
+                continue;
+            }
+            "-L" | "--latency" if is_wrk => continue,
+            _ => return None,
+        };
+        line.push(ours);
+    }
+    if !line.iter().any(|word| word.contains("://") || is_wrk && !word.starts_with('-')) {
+        line.push("URL".to_owned());
+    }
+    Some(line.join(" "))
+}
+
+/// A flag and the value behind it in the same word.
+fn flag_of(word: &str) -> Option<(&str, Option<&str>)> {
+    if word.starts_with("--") {
+        return Some(word.split_once('=').map_or((word, None), |(flag, value)| (flag, Some(value))));
+    }
+    if !word.starts_with('-') || !word.is_char_boundary(2) || word.len() < 2 {
+        return None;
+    }
+    let (flag, glued) = word.split_at(2);
+    Some((flag, Some(glued.trim_start_matches('=')).filter(|glued| !glued.is_empty())))
+}
+
+fn is_time(value: &str) -> bool {
+    rate::duration(value).is_ok() || value.parse::<f64>().is_ok()
+}
+
+/// A number of seconds needs its unit.
+fn seconds(value: &str) -> String {
+    let unit = if value.ends_with(|letter: char| letter.is_ascii_digit()) { "s" } else { "" };
+    format!("{value}{unit}")
+}
+
+fn spelled(words: &[OsString]) -> String {
+    words.iter().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=%@,+".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
@@ -214,6 +385,57 @@ mod tests {
         ] {
             assert_eq!(of(typed), meant);
         }
+    }
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_line_of_wrk_or_k6_is_said_as_a_whole_in_our_words() {
+        for (typed, ours) in [
+            ("-t12 -c400 -d30s http://a/", Some("-c 400 -z 30s http://a/")),
+            ("-t 2 -c 100 -d 30 -R2000 --latency http://a/", Some("-c 100 -z 30s -q 2000 http://a/")),
+            ("-d1m -s post.lua --timeout 2s http://a/", Some("-z 1m --timeout 2s http://a/")),
+            ("run --vus 10 --duration 30s script.js", Some("-c 10 -z 30s URL")),
+            ("run -u 10 -i=100 script.js", Some("-c 10 -n 100 URL")),
+            ("--iterations=5 http://a/", Some("-n 5 http://a/")),
+            ("-d30s -x http://a/", None),
+            ("-t 20 -n 6 http://a/", None),
+            ("-d {} http://a/", None),
+        ] {
+            assert_eq!(respelled(&words(&format!("seawall attack {typed}"))).as_deref(), ours, "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_flag_that_hey_or_ab_reads_otherwise_gets_a_note() {
+        let of = |line: &str| notes(&words(&format!("seawall attack {line} http://a/"))).join("\n");
+        for line in ["-c 10 -q 5", "-z 10s -q5 -c10"] {
+            assert!(of(line).contains("hey's -q 5 is per client: write -q 50."), "{line}");
+        }
+        assert!(of("-n 10 -c 2 -p file.txt").contains("write --keepalive=false"));
+        for line in [
+            "-c 10 --rate 5",
+            "-q 5",
+            "-c 1 -q 5",
+            "-n 200 -c 50",
+            "-p 4",
+            "-k -p file.txt",
+            "-disable-keepalive -p file.txt",
+            "-- -q 5 -c 10",
+        ] {
+            assert_eq!(of(line), "", "{line}");
+        }
+        assert_eq!(notes(&words("seawall find -c 10 -q 5")), [""; 0]);
+    }
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_change_it() {
+        assert_eq!(
+            spelled(&["-H".into(), "a: b".into(), "it's".into(), "".into()]),
+            r"-H 'a: b' 'it'\''s' ''"
+        );
     }
 
     #[test]

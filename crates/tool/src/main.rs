@@ -83,8 +83,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match parse(&flags::normalise(std::env::args_os())) {
-        Ok(cli) => run(cli),
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let done = match parse(&typed) {
+        Ok(cli) => {
+            for note in foreign::notes(&typed) {
+                // Standard error may be closed; the run goes on.
+                let _ = writeln!(stderr(), "seawall: note: {note}");
+            }
+            run(cli)
+        }
         Err(code) => return code,
     };
     done.unwrap_or_else(|error| {
@@ -97,19 +104,64 @@ fn main() -> ExitCode {
 }
 
 /// The command line; or the exit code once help, or what is wrong, has been shown.
-fn parse(words: &[OsString]) -> Result<Cli, ExitCode> {
-    if let Some(mistake) = foreign::mistake(words) {
-        return Err(help::usage_error(&mistake));
-    }
-    let parsed = help::arrange(Cli::command()).try_get_matches_from(words);
-    parsed.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| match foreign::tip(&error) {
-        Some(tip) => help::usage_error(&tip),
-        None => {
+fn parse(typed: &[OsString]) -> Result<Cli, ExitCode> {
+    let words = flags::normalise(typed.iter().cloned());
+    let error = match matched(&words) {
+        Ok(cli) => return Ok(cli),
+        Err(error) => error,
+    };
+    let command = Cli::command();
+    let has_command = words.iter().any(|word| command.get_subcommands().any(|one| word == one.get_name()));
+    let with_command = if has_command { None } else { error.with_command(typed) };
+    let tip = match with_command {
+        Some(words) => {
+            let rest =
+                matched(&flags::normalise(words.iter().cloned())).err().and_then(|error| error.tip(&words));
+            Some(foreign::missing_command(&words, rest))
+        }
+        None => error.tip(&words),
+    };
+    match (tip, error) {
+        (Some(tip), _) => Err(help::usage_error(&tip)),
+        (None, UsageError::Mistake(_)) => Err(ExitCode::from(exit::USAGE)),
+        (None, UsageError::Clap(error)) => {
             // Nothing is lost if nobody can read it; the exit code says it, too.
             let _ = error.print();
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+            Err(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)))
         }
-    })
+    }
+}
+
+/// What is wrong with a command line.
+enum UsageError {
+    /// A value of another tool that clap would take.
+    Mistake(String),
+    Clap(clap::Error),
+}
+
+impl UsageError {
+    fn tip(&self, words: &[OsString]) -> Option<String> {
+        match self {
+            Self::Mistake(mistake) => Some(mistake.clone()),
+            Self::Clap(error) => foreign::tip(error, words),
+        }
+    }
+
+    fn with_command(&self, typed: &[OsString]) -> Option<Vec<OsString>> {
+        match self {
+            Self::Mistake(_) => None,
+            Self::Clap(error) => foreign::with_command(error, typed),
+        }
+    }
+}
+
+/// The command line, from words that [`flags`] has spelled.
+fn matched(words: &[OsString]) -> Result<Cli, UsageError> {
+    if let Some(mistake) = foreign::mistake(words) {
+        return Err(UsageError::Mistake(mistake));
+    }
+    let parsed = help::arrange(Cli::command()).try_get_matches_from(words);
+    parsed.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(UsageError::Clap)
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {

@@ -201,9 +201,20 @@ fn options_of_wrk_and_k6_are_never_taken_for_something_else() {
         ("seawall attack -u 10 -i 100 URL", "k6's -u N is -c N"),
         ("seawall attack -n 1 -o json=a.json URL", "--to json"),
         ("seawall find -d 30s URL", "write -z 30s"),
+        ("seawall attack -t12 -c400 -d30s URL", "The whole line: seawall attack -c 400 -z 30s http://"),
+        ("seawall attack run script.js", "seawall attack URL"),
+        ("seawall attack run -", "seawall attack URL"),
+        ("seawall attack run --vus 10 --duration 30s script.js", "seawall attack -c 10 -z 30s URL"),
         ("seawall run script.js", "seawall attack URL"),
-        ("seawall -n 1 URL", "unexpected argument"),
-        ("seawall URL", "seawall attack URL"),
+        ("seawall run --vus 10 --duration 30s script.js", "seawall attack -c 10 -z 30s URL"),
+        ("seawall -t12 -c400 -d30s URL", "Write: seawall attack -c 400 -z 30s http://"),
+        ("seawall -n 1 URL", "Write: seawall attack -n 1 http://"),
+        ("seawall -z 10s URL", "Write: seawall attack -z 10s http://"),
+        ("seawall --no-tui -n 20 URL", "Write: seawall attack --no-tui -n 20 http://"),
+        ("seawall -H 'Accept: text/html' URL", "Write: seawall attack -H 'Accept: text/html' http://"),
+        ("seawall -t 10 -c 5 URL", "ab's is -z (-z 10s)"),
+        ("seawall -t 10 -c 5 URL", "Write: seawall attack -t 10 -c 5 http://"),
+        ("seawall URL", "Write: seawall attack http://"),
     ] {
         let told = refused(line);
         assert!(told.contains(said), "{line}: {told}");
@@ -211,6 +222,24 @@ fn options_of_wrk_and_k6_are_never_taken_for_something_else() {
     let (output, seen) = typed("seawall attack -n 1 --connections 400 URL");
     assert_eq!((output.status.code(), seen.len()), (Some(1), 0));
     assert!(text(&output.stderr).contains("-c N"), "{}", text(&output.stderr));
+}
+
+/// `compare` was said to be close to `completions`.
+#[test]
+fn a_comparison_of_two_runs_is_a_flag_of_find() {
+    let told = refused("seawall compare before.json after.json");
+    assert!(told.contains("seawall find --compare BEFORE.json AFTER.json"), "{told}");
+}
+
+/// The same flags are another load in hey and in ab.
+#[test]
+fn a_flag_that_another_tool_reads_otherwise_is_noted_on_standard_error() {
+    let (output, seen) = typed("seawall attack -n 4 -c 2 -q 100 --live none URL");
+    assert_eq!(seen.len(), 4);
+    let said = text(&output.stderr);
+    assert!(said.contains("note: -q 100 is the rate of all 2 clients") && said.contains("-q 200"), "{said}");
+    let (output, _) = typed("seawall attack -n 4 -c 2 --rate 100 --live none URL");
+    assert!(!text(&output.stderr).contains("note:"), "{}", text(&output.stderr));
 }
 
 #[test]

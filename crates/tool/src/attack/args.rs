@@ -74,7 +74,7 @@ pub(crate) struct AttackArgs {
     /// Time limit from the scheduled send to the end of the response; a request past it is not sent
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) deadline: Option<Duration>,
-    /// Requests per second, all clients together [default: 50]
+    /// Requests per second of all clients together; hey's -q is per client [default: 50]
     #[arg(short = 'q', long, visible_alias = "rps", value_name = "N[/UNIT]")]
     pub(crate) rate: Option<RateSetting>,
     /// Accepted as in vegeta, without effect
@@ -98,7 +98,7 @@ pub(crate) struct AttackArgs {
     /// Number of requests; the run ends at the first of -n and -z
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) requests: Option<u64>,
-    /// Clients of a closed loop; with a rate: maximum of requests in flight
+    /// Clients of a closed loop, with kept connections (ab -k); with a rate: maximum of requests in flight
     #[arg(short, long, value_name = "N", conflicts_with = "max_workers")]
     pub(crate) concurrency: Option<u64>,
     /// Stop the attack, within a tenth of a second, after this many errors, or at a share such as 5% (of at least 100 requests)

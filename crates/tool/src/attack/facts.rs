@@ -56,6 +56,10 @@ fn load(args: &AttackArgs, plan: &RunPlan) -> String {
 
 fn whole_load(args: &AttackArgs, plan: &RunPlan) -> String {
     match (&plan.load.arrivals, &args.stages) {
+        // ab opens a connection per request, and hey and oha do not: the same flags, another load.
+        (ArrivalModel::Closed, _) if !plan.setup.transport.keep_alive => {
+            format!("closed loop of {}, a connection per request", plan.load.in_flight.limit)
+        }
         (ArrivalModel::Closed, _) => format!("closed loop of {}", plan.load.in_flight.limit),
         (ArrivalModel::Open(_), Some(profile)) => profile.clone(),
         (ArrivalModel::Open(schedule), None) => format!("open loop at {}/s", schedule.rate_at(0)),
