@@ -258,3 +258,46 @@ fn an_address_that_others_reach_is_refused_before_anything_is_sent() {
     assert_eq!(done.status.code(), Some(2));
     assert!(said.contains("other machines can reach") && said.contains("127.0.0.1:0"), "{said}");
 }
+
+/// The second run's column, which is the point of the table, was cut off on a phone.
+#[test]
+fn two_runs_side_by_side_fit_on_a_phone() {
+    let place = tempfile::tempdir().unwrap();
+    let run = |name: &str, latency: u64| {
+        let record = |second: u64| {
+            format!(
+                "{{\"attack\":\"\",\"seq\":{second},\"code\":200,\"timestamp\":\"2027-01-01T00:00:{second:02}Z\",\"latency\":{latency},\
+                 \"bytes_out\":0,\"bytes_in\":1234567,\"error\":\"\",\"body\":null,\"method\":\"GET\",\"url\":\"http://shop.test/\",\"headers\":null}}\n"
+            )
+        };
+        let path = place.path().join(name);
+        std::fs::write(&path, (0..40).map(record).collect::<String>()).unwrap();
+        path
+    };
+    let (before, after) =
+        (run("before-the-change.json", 12_345_678), run("after-the-change.json", 23_456_789));
+    let report = Command::new(env!("CARGO_BIN_EXE_seawall"))
+        .args(["report", "-type=html"])
+        .args([before, after])
+        .output()
+        .unwrap();
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    let page = String::from_utf8(report.stdout).unwrap().replace('&', "&amp;").replace('"', "&quot;");
+    let phone = place.path().join("phone.html");
+    // Chromium has no window of 390 pixels, but a frame of that width.
+    std::fs::write(
+        &phone,
+        format!("<!doctype html><iframe width=390 height=844 srcdoc=\"{page}\"></iframe>"),
+    )
+    .unwrap();
+    let profile = tempfile::tempdir().unwrap();
+    let mut browser = Browser::open(profile.path(), (600, 900), &format!("file://{}", phone.display()));
+    browser.wait("frames[0] && frames[0].document.querySelectorAll('.runs td').length > 20");
+    let page = "frames[0].document";
+    assert_eq!(browser.value(&format!("{page}.documentElement.scrollWidth <= 390")), true, "the page itself");
+    let cut = format!(
+        "(() => {{ const box = {page}.querySelector('.runs').getBoundingClientRect(); return [...{page}.querySelectorAll('.runs \
+         td:last-child')].filter(cell => cell.getBoundingClientRect().right > box.right + 1).length; }})()"
+    );
+    assert_eq!(browser.value(&cut), 0, "cells of the last run that are cut off");
+}

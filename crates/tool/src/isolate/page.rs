@@ -25,6 +25,7 @@ const OWN: &str = "\
 .ways .soft{fill:var(--soft)}.ways .margin{fill:var(--shade)}.ways .axis{stroke:var(--line)}.ways .zero{stroke:var(--soft)}\
 .ways line.bar{stroke-width:3;display:inline}.ways .good{stroke:var(--good);fill:var(--good)}.ways .bad{stroke:var(--bad);fill:var(--bad)}\
 .ways .plain{stroke:var(--plain);fill:var(--plain)}section{margin-top:22px}\
+.ways.narrow{display:none}@media(max-width:640px){.ways.wide{display:none}.ways.narrow{display:block}}\
 @media(prefers-color-scheme:dark){:root{--paper:#14171a;--card:#1b1f23;--ink:#e7eaed;--soft:#9ca7b2;--line:#343b42;--grid:#282e34;\
 --shade:#22272c;--good:#4fc596;--bad:#ff7a8a;--plain:#9aa5b1}}.curves svg{width:100%;height:auto;max-width:760px}";
 
@@ -79,7 +80,7 @@ impl AnswerPage for IsolateReport {
 
 /// All of it but its end.
 fn page(out: &mut String, answer: &IsolateReport, policy: &str, note: Option<&str>) -> fmt::Result {
-    let headline = escaped(&screen::headline(answer));
+    let headline = escaped(&title(answer));
     writeln!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -93,6 +94,19 @@ fn page(out: &mut String, answer: &IsolateReport, policy: &str, note: Option<&st
     }
     sections(out, answer)?;
     writeln!(out, "</main>")
+}
+
+/// The headline as a title, which begins with a capital letter or the name of a variant.
+fn title(answer: &IsolateReport) -> String {
+    let headline = screen::headline(answer);
+    let begins_with_name = |way: &VariantStats| headline.starts_with(way.name.as_str());
+    let mut letters = headline.chars();
+    match letters.next() {
+        Some(first) if !answer.variant_stats().any(begins_with_name) => {
+            first.to_uppercase().chain(letters).collect()
+        }
+        _ => headline,
+    }
 }
 
 fn head(out: &mut String, answer: &IsolateReport, headline: &str) -> fmt::Result {
@@ -115,7 +129,9 @@ fn head(out: &mut String, answer: &IsolateReport, headline: &str) -> fmt::Result
 }
 
 fn sections(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    section(out, "Time saved by each variant", |out| forest(out, answer))?;
+    section(out, "Time saved by each variant", |out| {
+        FORESTS.iter().try_for_each(|layout| forest(out, answer, layout))
+    })?;
     section(out, "Curves", |out| curves(out, answer))?;
     if let Some(found) = &answer.capacity {
         section(out, "Limit of each variant", |out| bears(out, found))?;
@@ -135,22 +151,53 @@ fn section(out: &mut String, title: &str, body: impl FnOnce(&mut String) -> fmt:
     writeln!(out, "</section>")
 }
 
-/// Size of the picture of intervals: its width, where names end, its right edge, and the height of a line.
-const WIDE: f64 = 1000.0;
-const LEFT: f64 = 220.0;
-const RIGHT: f64 = 780.0;
-const LINE: f64 = 34.0;
+/// The picture of intervals for one width of the window.
+struct ForestLayout {
+    class: &'static str,
+    width: f64,
+    /// The edges of the intervals.
+    left: f64,
+    right: f64,
+    /// The height of a variant, and where its interval is in it.
+    line: f64,
+    interval: f64,
+    /// Name and verdict are above the interval, because there is no space beside it.
+    is_stacked: bool,
+}
+
+/// Both are in the page, which shows one: a wide picture has letters of 5 pixels on a phone.
+const FORESTS: [ForestLayout; 2] = [
+    ForestLayout {
+        class: "wide",
+        width: 1000.0,
+        left: 220.0,
+        right: 780.0,
+        line: 34.0,
+        interval: 25.5,
+        is_stacked: false,
+    },
+    ForestLayout {
+        class: "narrow",
+        width: 340.0,
+        left: 14.0,
+        right: 326.0,
+        line: 62.0,
+        interval: 50.0,
+        is_stacked: true,
+    },
+];
 
 /// An interval for each way beside the margin, those that differ most first.
-fn forest(out: &mut String, answer: &IsolateReport) -> fmt::Result {
+fn forest(out: &mut String, answer: &IsolateReport, layout: &ForestLayout) -> fmt::Result {
     let ways = in_order(answer);
     let reach = reach(answer);
-    let x = |share: f64| LEFT + (RIGHT - LEFT) * (share.clamp(-reach, reach) + reach) / (2.0 * reach);
-    let base = LINE * (ways.len() as f64 + 0.5);
-    let height = base + 44.0;
+    let ForestLayout { class, width, left, right, line, interval, is_stacked } = *layout;
+    let x = |share: f64| left + (right - left) * (share.clamp(-reach, reach) + reach) / (2.0 * reach);
+    let base = line * (ways.len() as f64 - 1.0) + interval + 25.5;
+    let height = base + if is_stacked { 64.0 } else { 44.0 };
     writeln!(
         out,
-        "<svg class=\"ways\" viewBox=\"0 0 {WIDE} {height}\" role=\"img\"><title>Interval of each variant</title>"
+        "<svg class=\"ways {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\"><title>Interval of each variant</title>"
     )?;
     let margin = answer.config.margin;
     writeln!(
@@ -167,34 +214,47 @@ fn forest(out: &mut String, answer: &IsolateReport) -> fmt::Result {
             base + 4.0
         )?;
         let percent = 100.0 * tick * reach;
+        // At the picture's edge a number in the middle of its tick would be cut off.
+        let anchor = match tick {
+            -1.0 if is_stacked => "start",
+            1.0 if is_stacked => "end",
+            _ => "middle",
+        };
         writeln!(
             out,
-            "<text class=\"soft\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{percent:.0} %</text>",
+            "<text class=\"soft\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{percent:.0} %</text>",
             base + 20.0
         )?;
     }
     for (at, way) in ways.iter().enumerate() {
-        bar(out, way, LINE * (at as f64 + 0.75), x)?;
+        bar(out, way, line * at as f64 + interval, layout, x)?;
     }
-    let reference = escaped(&answer.reference.name);
+    let below = if is_stacked { base + 58.0 } else { base + 38.0 };
+    let reference = escaped(&shortened(&answer.reference.name));
     writeln!(
         out,
-        "<text class=\"soft\" x=\"{LEFT}\" y=\"{:.1}\">slower</text><text class=\"soft\" x=\"{RIGHT}\" y=\"{:.1}\" text-anchor=\"end\">faster, in percent of the time of {reference}</text></svg>",
-        base + 38.0,
+        "<text class=\"soft\" x=\"{left}\" y=\"{:.1}\">slower</text><text class=\"soft\" x=\"{right}\" y=\"{below:.1}\" text-anchor=\"end\">faster, in percent of the time of {reference}</text></svg>",
         base + 38.0
     )
 }
 
-fn bar(out: &mut String, way: &VariantResult, y: f64, x: impl Fn(f64) -> f64) -> fmt::Result {
+fn bar(
+    out: &mut String,
+    way: &VariantResult,
+    y: f64,
+    layout: &ForestLayout,
+    x: impl Fn(f64) -> f64,
+) -> fmt::Result {
+    let ForestLayout { left, right, is_stacked, .. } = *layout;
     let name = escaped(&shortened(&way.way.name));
-    writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", LEFT - 14.0, y + 4.0)?;
-    writeln!(
-        out,
-        "<text class=\"soft\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        RIGHT + 14.0,
-        y + 4.0,
-        escaped(&screen::verdict_text(way))
-    )?;
+    let verdict = escaped(&screen::verdict_text(way));
+    let [(name_x, name_y, anchor), (verdict_x, verdict_y, _)] = if is_stacked {
+        [(left, y - 30.0, "start"), (left, y - 13.0, "start")]
+    } else {
+        [(left - 14.0, y + 4.0, "end"), (right + 14.0, y + 4.0, "start")]
+    };
+    writeln!(out, "<text x=\"{name_x:.1}\" y=\"{name_y:.1}\" text-anchor=\"{anchor}\">{name}</text>")?;
+    writeln!(out, "<text class=\"soft\" x=\"{verdict_x:.1}\" y=\"{verdict_y:.1}\">{verdict}</text>")?;
     if is_of_failures(way) {
         let side = match way.verdict {
             VariantVerdict::MoreErrors => f64::MIN,
@@ -356,7 +416,13 @@ fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 }
 
 fn figures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    table(out, &screen::COLUMNS, screen::rows(answer).into_iter(), 1)
+    table(out, &reordered(screen::COLUMNS), screen::rows(answer).into_iter().map(reordered), 1)
+}
+
+/// The time saved directly behind the name: a phone shows the first columns, and this one is the point of the table.
+fn reordered<T>(mut row: [T; screen::COLUMNS.len()]) -> [T; screen::COLUMNS.len()] {
+    row[1..=screen::TIME_SAVED].rotate_right(1);
+    row
 }
 
 fn failures(out: &mut String, answer: &IsolateReport) -> fmt::Result {

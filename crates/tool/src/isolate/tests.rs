@@ -139,6 +139,40 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
 }
 
+/// Letters of 4 pixels, and the time saved cut off, on a screen of 390 pixels.
+#[test]
+fn on_a_phone_the_first_chart_can_be_read_and_the_table_begins_with_the_time_saved() {
+    let ways = [("name", 0.0, 0.0), ("a way with a name as long as a name may be", -0.2, 0.0)];
+    let page = page::render(&experiment(QUIET, 400.0, &ways, None));
+    let narrow = page.split("<svg class=\"ways ").find(|part| part.starts_with("narrow\"")).unwrap();
+    let narrow = narrow.split("</svg>").next().unwrap();
+    let width: f64 =
+        narrow.split("viewBox=\"0 0 ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(width <= 360.0, "letters of 13 units are nearly 13 pixels: {width}");
+    for (attribute, most) in [(" x=\"", width), (" x2=\"", width), (" cx=\"", width)] {
+        let places = narrow.split(attribute).skip(1).map(|rest| rest.split('"').next().unwrap());
+        let places: Vec<f64> = places.map(|place| place.parse().unwrap()).collect();
+        assert!(
+            !places.is_empty() && places.iter().all(|place| (0.0..=most).contains(place)),
+            "{attribute}{places:?}"
+        );
+    }
+    assert!(
+        page.contains("<th>variant</th><th class=\"n\">time saved</th><th class=\"n\">responses</th>"),
+        "{page}"
+    );
+}
+
+#[test]
+fn the_title_of_a_page_begins_with_a_capital_letter_or_a_name() {
+    let title = |ways: &[(&'static str, f64, f64)]| {
+        let page = page::render(&experiment(QUIET, 400.0, ways, None));
+        page.split("<title>").nth(1).unwrap().split("</title>").next().unwrap().to_owned()
+    };
+    assert!(title(&[("name", 0.0, 0.0)]).starts_with("No variant differs: "));
+    assert!(title(&[("mesh", -0.2, 0.0)]).starts_with("mesh: faster by "));
+}
+
 #[test]
 fn a_page_in_the_middle_of_an_experiment_shows_what_is_known_and_is_told_whole_pages() {
     let plan = plan_of(200.0, &["mesh", "direct"]);
