@@ -722,6 +722,27 @@ fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
     );
 }
 
+/// A head of 300,000 bytes failed with an error that did not say how many are allowed.
+#[test]
+fn a_head_beyond_the_limit_is_an_error_that_names_the_limit() {
+    let answer = |length: usize| {
+        let server = Server::start(move |mut peer, _| {
+            peer.request()?;
+            let value = "a".repeat(length);
+            peer.send(format!("HTTP/1.1 200 OK\r\nX-Long: {value}\r\nContent-Length: 0\r\n\r\n").as_bytes())?;
+            peer.wait_for_close()
+        });
+        let (_, records) = recorded(some(&server.unwrap(), 1));
+        (records[0].code, records[0].error.clone())
+    };
+    assert_eq!(answer(250_000), (200, String::new()));
+    let (code, error) = answer(300_000);
+    assert!(
+        code == 0 && error.starts_with("the response head has more than 262144 bytes or "),
+        "{code} {error}"
+    );
+}
+
 /// A server answered each fifth request with an error in the body and status 200: 100 of 100 were good.
 #[test]
 fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
