@@ -37,6 +37,7 @@ use anyhow::{Context as _, ensure};
 use seawall_lab::carry::{RunningTrial, TrialResult};
 use seawall_lab::judgement::Judgement;
 use seawall_lab::means;
+use seawall_lab::objective::Objectives;
 use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::control::RunStopReason;
 use seawall_load::engine::{LoadSession, RunPlan, TrialStartError};
@@ -147,6 +148,13 @@ impl AttackOutputs {
                 stderr(),
                 "seawall: {} (defaults; -q, -n, -c and -z change them)",
                 facts::headline(&facts)
+            );
+        }
+        if args.slo.as_ref().is_some_and(Objectives::limits_wrong_answers) && !plan::has_conditions(plan) {
+            // Nothing is lost if nobody can read it.
+            let _ = writeln!(
+                stderr(),
+                "seawall: --slo wrong-answers: without --expect, only a failed gRPC call is a wrong answer"
             );
         }
         Ok(Self {

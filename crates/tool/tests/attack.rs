@@ -443,6 +443,20 @@ fn the_json_summary_lists_each_objective_with_limit_figure_and_verdict() {
     }
 }
 
+/// A gate that cannot fail says so.
+#[test]
+fn an_objective_on_wrong_answers_without_a_condition_is_noted() {
+    let server = often_wrong();
+    let words = "attack -rate=200 --requests 5 -output=none -live=none --slo wrong-answers<=0";
+    let noted = |output: &Output| {
+        text(&output.stderr).contains("without --expect, only a failed gRPC call is a wrong answer")
+    };
+    assert!(noted(&seawall(words, &get(&server))));
+    assert!(!noted(&seawall(&format!("{words} --expect body!~error"), &get(&server))));
+    let own = format!("# expect=body!~error\n{}", text(&get(&server)));
+    assert!(!noted(&seawall(words, own.as_bytes())));
+}
+
 /// It ran to its end with no word before the summary.
 #[test]
 fn a_closed_port_is_named_after_the_first_second() {

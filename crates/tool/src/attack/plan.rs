@@ -251,6 +251,14 @@ pub(crate) fn results_on_stdout(args: &AttackArgs) -> bool {
     args.records() == RecordsOutput::Stdout
 }
 
+/// Whether a response may fail a condition. Targets that are read during the run may bring conditions of their own.
+pub(crate) fn has_conditions(plan: &RunPlan) -> bool {
+    match &plan.setup.source {
+        RequestSource::List(list) => list.requests().iter().any(|request| request.expected().is_some()),
+        _ => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use seawall_load::rate::RateSetting;
