@@ -231,11 +231,11 @@ impl Objective {
                 let is_whole = judged.good >= judged.offered || has_error_bound;
                 in_time(judged.mean.filter(|_| is_whole), judged.mean, below, judged)
             }
-            Self::Errors(limit) => bad_share(summary.error_ratio, limit, wrong_answers(summary)),
+            Self::Errors(limit) => bad_share(summary.error_ratio, limit, &wrong_answers(summary)),
             Self::WrongAnswers(limit) => {
                 let count = summary.failures.get(OutcomeClass::WrongAnswer.name()).copied().unwrap_or(0);
                 let ratio = if count == 0 { 0.0 } else { count as f64 / judged.offered.max(count) as f64 };
-                bad_share(ratio, limit, wrong_answers(summary))
+                bad_share(ratio, limit, &wrong_answers(summary))
             }
         };
         // A run without a hit meets nothing.
@@ -255,11 +255,11 @@ impl Objective {
 }
 
 /// Whether a share of bad requests is within its limit.
-fn bad_share(ratio: f64, limit: ShareLimit, reason: String) -> MeasuredFigure {
+fn bad_share(ratio: f64, limit: ShareLimit, reason: &str) -> MeasuredFigure {
     MeasuredFigure {
         is_met: limit.is_met(ratio),
         figure: Some(ObjectiveFigure::Ratio(ratio)),
-        text: percent(rounded(ratio, limit.share)) + &reason,
+        text: percent(rounded(ratio, limit.share)) + reason,
     }
 }
 

@@ -25,7 +25,8 @@ const OWN: &str = "\
 .ways .soft{fill:var(--soft)}.ways .margin{fill:var(--shade)}.ways .axis{stroke:var(--line)}.ways .zero{stroke:var(--soft)}\
 .ways line.bar{stroke-width:3;display:inline}.ways .good{stroke:var(--good);fill:var(--good)}.ways .bad{stroke:var(--bad);fill:var(--bad)}\
 .ways .plain{stroke:var(--plain);fill:var(--plain)}section{margin-top:22px}\
-.ways.narrow{display:none}@media(max-width:640px){.ways.wide{display:none}.ways.narrow{display:block}}\
+.ways.narrow{display:none}@media(max-width:640px){.ways.wide{display:none}.ways.narrow{display:block}\
+.curves{overflow-x:auto}.curves svg{min-width:560px}}\
 @media(prefers-color-scheme:dark){:root{--paper:#14171a;--card:#1b1f23;--ink:#e7eaed;--soft:#9ca7b2;--line:#343b42;--grid:#282e34;\
 --shade:#22272c;--good:#4fc596;--bad:#ff7a8a;--plain:#9aa5b1}}.curves svg{width:100%;height:auto;max-width:760px}";
 

@@ -351,8 +351,10 @@ function comparison() {
     const judged = !data.otherLoad[i];
     const worse = WORSE_IF_MORE.has(key) ? change > 0.02 : WORSE_IF_LESS.has(key) ? change < -0.02 : false;
     const better = WORSE_IF_MORE.has(key) ? change < -0.02 : WORSE_IF_LESS.has(key) ? change > 0.02 : false;
-    const by = Math.abs(change) < 0.005 ? "" : ` (${change > 0 ? "+" : "−"}${digits(Math.abs(change) * 100, 2)} %)`;
-    return h("td", { class: "n" + (judged && worse ? " more" : judged && better ? " less" : "") }, format(value) + by);
+    const by = Math.abs(change) < 0.005 ? "" : ` (${change > 0 ? "+" : "−"}${digits(Math.abs(change) * 100, 2)}\u00a0%)`;
+    // On a phone a line breaks between a figure and its change, and never before a unit.
+    const figure = String(format(value)).replaceAll(" ", "\u00a0");
+    return h("td", { class: "n" + (judged && worse ? " more" : judged && better ? " less" : "") }, figure + by);
   })));
   return h("section", { class: "card wide" }, h("h2", {}, "Runs side by side"),
     h("p", { class: "note" }, "Changes are relative to the first run. One run each proves little: repeat whole runs before you trust a small difference."),
