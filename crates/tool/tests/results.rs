@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use seawall_testkit::server::Server;
+
 fn seawall(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     command.args(args);
@@ -381,11 +383,11 @@ fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
 fn what_an_attack_logs_is_what_its_results_hold() {
     let place = scratch("attack");
     let (output, log) = (place.join("out.gob"), place.join("run.hlog"));
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
     let flags = ["attack", "-rate=100", "-duration=500ms", "-output"];
     let mut attack =
         seawall(&flags).arg(&output).arg("-hdr").arg(&log).stdin(Stdio::piped()).spawn().unwrap();
-    attack.stdin.take().unwrap().write_all(format!("GET http://{closed}/").as_bytes()).unwrap();
+    attack.stdin.take().unwrap().write_all(format!("GET {}", server.url("/")).as_bytes()).unwrap();
     assert!(attack.wait().unwrap().success());
     let logged = seawall(&["report", "-type=text"]).arg(&log).output().unwrap();
     let logged = text(&logged.stdout);
