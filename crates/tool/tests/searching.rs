@@ -156,7 +156,7 @@ fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_pa
     let mut search =
         Search::start(&format!("isolate {} --factors keep-alive --until-p99 --rate 40/s", server.url));
     let page = search.ask("GET", "/", "");
-    assert!(page.contains("connect-src 'self'") && page.contains("nothing is decided yet"), "{page}");
+    assert!(page.contains("connect-src 'self'") && page.contains("Nothing is decided yet"), "{page}");
     assert_eq!(data(&page)["live"]["state"], "running");
     assert!(search.ask("POST", "/control", "pause").contains("expected stop"));
     let profile = tempfile::tempdir().unwrap();
