@@ -301,7 +301,9 @@ fn in_time(
             shown(good)
         ),
         (None, Some(good)) => format!("good responses alone: {}", shown(good)),
-        (None, None) => format!("not measurable: {failed} of {} requests had no good response", judged.offered),
+        (None, None) => {
+            format!("not measurable: {failed} of {} requests had no good response", judged.offered)
+        }
     };
     let is_met = latency.is_some_and(|latency| latency < below);
     MeasuredFigure { is_met, figure: latency.map(ObjectiveFigure::Latency), text }
@@ -346,14 +348,14 @@ impl Objectives {
 }
 
 impl Objectives {
-    /// Whether one of them limits wrong answers, of which there are none without conditions on responses.
+    /// Returns true if an objective limits wrong answers. Without conditions on responses there are none.
     #[must_use]
     pub fn limits_wrong_answers(&self) -> bool {
         self.0.iter().any(|objective| matches!(objective, Objective::WrongAnswers(_)))
     }
 
-    /// What a search is to look for: one bound on a quantile, one on errors, or both. Where nothing is said of errors, they are one
-    /// in a thousand ([`SearchGoal::CLIFF`]).
+    /// Returns the goal of a search: one bound on a quantile, one on errors, or both. Without an objective for errors, the bound on errors is one in
+    /// a thousand ([`SearchGoal::CLIFF`]).
     ///
     /// # Errors
     /// [`UnsearchableObjective`].
@@ -466,7 +468,10 @@ mod tests {
         let said: Vec<_> = missed.iter().map(|missed| missed.measured.as_str()).collect();
         assert_eq!(said, [failures_alone("181 of 200").as_str(), "good responses alone: 1ms", "90.5 %"]);
         let dead = summary(0, 9, 9, RequestFault::Timeout);
-        assert_eq!(missed_by("p99<1s", &dead)[0].measured, "not measurable: 9 of 9 requests had no good response");
+        assert_eq!(
+            missed_by("p99<1s", &dead)[0].measured,
+            "not measurable: 9 of 9 requests had no good response"
+        );
         let figures: Vec<_> = missed.iter().map(|missed| (missed.limit, missed.figure)).collect();
         let errors = (ObjectiveFigure::Ratio(0.01), Some(ObjectiveFigure::Ratio(limited.error_ratio)));
         assert_eq!(figures[0], (ObjectiveFigure::Latency(SECOND), None));
