@@ -25,7 +25,7 @@ use crate::outcomes::TargetOutcomes;
 use crate::request::{PreparedRequest, without_secrets};
 use crate::response_samples::ResponseSamples;
 
-pub use answers::{FailureExample, StatusCounts};
+pub use answers::StatusCounts;
 pub use histogram::LatencyHistogram;
 pub use wrong_answers::WrongAnswerCounts;
 
@@ -74,7 +74,7 @@ pub struct LoadStats {
     pub failures: [u64; RequestFault::KINDS],
     /// The error text of one failure of each kind.
     #[serde(with = "json::failure_examples")]
-    pub failure_examples: [Option<FailureExample>; RequestFault::KINDS],
+    pub failure_examples: [Option<Box<str>>; RequestFault::KINDS],
     /// Wrong answers by reason, such as `body lacks "ok"`.
     #[serde(default, skip_serializing_if = "WrongAnswerCounts::is_empty")]
     pub wrong_answers: WrongAnswerCounts,
@@ -212,7 +212,7 @@ impl LoadStats {
             }
             Err(fault) => {
                 self.failures[fault.kind()] += 1;
-                self.failure_examples[fault.kind()].get_or_insert(FailureExample::Observed(fault));
+                self.failure_examples[fault.kind()].get_or_insert_with(|| fault.to_string().into());
                 if !fault.was_sent() {
                     return;
                 }
@@ -239,7 +239,7 @@ impl LoadStats {
     pub(crate) fn name_failure(&mut self, fault: RequestFault, request: &PreparedRequest) {
         self.failure_examples[fault.kind()].get_or_insert_with(|| {
             let url = without_secrets(request.url());
-            FailureExample::Text(format!("{} {url}: {fault}", request.method()).into())
+            format!("{} {url}: {fault}", request.method()).into()
         });
     }
 
@@ -248,8 +248,7 @@ impl LoadStats {
         self.wrong_answers.count(reason, 1);
         self.wrong_answer_statuses.count(status, 1);
         let kind = RequestFault::WrongAnswer(WrongAnswer::NoGrpcStatus).kind();
-        self.failure_examples[kind]
-            .get_or_insert_with(|| FailureExample::Text(format!("wrong-answer: {reason}").into()));
+        self.failure_examples[kind].get_or_insert_with(|| format!("wrong-answer: {reason}").into());
     }
 
     /// The times of a class.
@@ -488,7 +487,7 @@ mod tests {
         assert_eq!(stats.status_codes().iter().collect::<Vec<_>>(), [(200, 1)]);
         assert!(stats.statuses.is_empty());
         assert_eq!(stats.class(OutcomeClass::WrongAnswer).service_time.max(), 500);
-        let example = stats.failure_examples[wrong.kind()].as_ref().unwrap().to_string();
+        let example = stats.failure_examples[wrong.kind()].as_deref().unwrap();
         assert_eq!(example, "wrong-answer: grpc-status is 14 UNAVAILABLE");
         let json = serde_json::to_string(&stats).unwrap();
         assert_eq!(serde_json::from_str::<LoadStats>(&json).unwrap(), stats);

@@ -13,7 +13,7 @@ use crate::clock::{Nanos, SECOND};
 use crate::fault::{OutcomeClass, RequestFault};
 use crate::outcome::RunOutcome;
 use crate::response_samples::ResponseSample;
-use crate::stats::{AfterSchedule, FailureExample, LatencyHistogram, RequestTimes};
+use crate::stats::{AfterSchedule, LatencyHistogram, RequestTimes};
 
 /// All figures of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -369,7 +369,7 @@ fn failures(faults: &[u64; RequestFault::KINDS]) -> BTreeMap<&'static str, u64> 
     named.filter(|(_, count)| *count > 0).collect()
 }
 
-fn examples(examples: &[Option<FailureExample>; RequestFault::KINDS]) -> BTreeMap<&'static str, String> {
+fn examples(examples: &[Option<Box<str>>; RequestFault::KINDS]) -> BTreeMap<&'static str, String> {
     let named = examples.iter().enumerate();
     named
         .filter_map(|(kind, example)| Some((RequestFault::name(kind), example.as_ref()?.to_string())))

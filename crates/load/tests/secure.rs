@@ -17,7 +17,6 @@ use seawall_load::fault::{CertificateFault, OutcomeClass, RequestFault, TlsFault
 use seawall_load::proxy::ProxyRules;
 use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::schedule::ArrivalModel;
-use seawall_load::stats::FailureExample;
 use seawall_load::supply::{RequestList, RequestSource};
 use seawall_load::target::{self, Target, Weight};
 use seawall_load::tls::TlsOptions;
@@ -132,7 +131,7 @@ fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
     assert_eq!(good(&https(&server)), (1, None));
     let elsewhere = format!("https://{}/", server.address());
     let name = RequestFault::Tls(TlsFault::Certificate(CertificateFault::Name));
-    let named = FailureExample::Text(format!("GET {elsewhere}: {name}").into());
+    let named = format!("GET {elsewhere}: {name}").into();
     assert_eq!(good(&elsewhere), (0, Some(named)));
 }
 

@@ -17,10 +17,11 @@ fn failing(total: &LoadStats) -> Option<(String, f64)> {
     let statuses =
         total.statuses.iter().filter(|(status, _)| OutcomeClass::of_status(*status) != OutcomeClass::Good);
     let answers = statuses.map(|(status, count)| (format!("status {status}"), count));
-    let faults = total.failure_examples.iter().zip(total.failures).filter_map(|(example, count)| {
-        let words = example.as_ref().filter(|_| count > 0)?.to_string();
-        (words != RequestFault::Aborted.to_string()).then_some((words, count))
-    });
+    // The text of an example names its request, so only its place says of which kind it is.
+    let kinds = total.failure_examples.iter().zip(total.failures).enumerate();
+    let faults = kinds.filter(|(kind, _)| *kind != RequestFault::Aborted.kind()).filter_map(
+        |(_, (example, count))| Some((example.as_ref().filter(|_| count > 0)?.to_string(), count)),
+    );
     let ways: Vec<_> = answers.chain(faults).collect();
     let all: u64 = ways.iter().map(|(_, count)| count).sum();
     let (words, most) = ways.into_iter().max_by_key(|(_, count)| *count)?;
@@ -68,7 +69,11 @@ mod tests {
             failing(&ended(&[Ok(200), Ok(404), Err(RequestFault::Aborted)])),
             Some(("status 404".to_owned(), 1.0))
         );
-        assert_eq!(failing(&ended(&[Ok(200), Err(RequestFault::Aborted)])), None);
+        let mut aborted = ended(&[Ok(200), Err(RequestFault::Aborted)]);
+        assert_eq!(failing(&aborted), None);
+        let named = format!("GET http://127.0.0.1/: {}", RequestFault::Aborted);
+        aborted.failure_examples[RequestFault::Aborted.kind()] = Some(named.into());
+        assert_eq!(failing(&aborted), None, "a load names the request of the failure");
     }
 
     #[test]

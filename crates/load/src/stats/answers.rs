@@ -1,10 +1,6 @@
-//! The responses of servers: the count of each status, and an example text for each kind of failure.
+//! The count of each status of responses.
 //!
 //! Knows no times; [`super::LoadStats`] has one of each beside them.
-
-use std::fmt;
-
-use crate::fault::RequestFault;
 
 /// A counter per status from 100 to 999.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,29 +33,5 @@ impl StatusCounts {
     /// Those that came, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
         (100u16..).zip(self.0.iter().copied()).filter(|(_, count)| *count > 0)
-    }
-}
-
-/// One failure, for its words.
-#[derive(Debug, Clone)]
-pub enum FailureExample {
-    /// Of this run.
-    Observed(RequestFault),
-    /// Of figures that were read.
-    Text(Box<str>),
-}
-
-impl fmt::Display for FailureExample {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Observed(fault) => fault.fmt(f),
-            Self::Text(text) => f.write_str(text),
-        }
-    }
-}
-
-impl PartialEq for FailureExample {
-    fn eq(&self, other: &Self) -> bool {
-        self.to_string() == other.to_string()
     }
 }

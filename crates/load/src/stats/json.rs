@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{FailureExample, LatencyHistogram, RequestTimes, StatusCounts};
+use super::{LatencyHistogram, RequestTimes, StatusCounts};
 use crate::fault::{OutcomeClass, RequestFault};
 use crate::results::hdr;
 use crate::spread::{Distribution, Precision};
@@ -97,26 +97,24 @@ pub(super) mod failures {
 
 /// One failure of each kind, in words.
 pub(super) mod failure_examples {
-    use super::{BTreeMap, Deserialize, Deserializer, FailureExample, RequestFault, Serializer, kind};
+    use super::{BTreeMap, Deserialize, Deserializer, RequestFault, Serializer, kind};
 
     pub(crate) fn serialize<S: Serializer>(
-        examples: &[Option<FailureExample>; RequestFault::KINDS],
+        examples: &[Option<Box<str>>; RequestFault::KINDS],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let told = examples.iter().enumerate();
         serializer.collect_map(
-            told.filter_map(|(kind, example)| {
-                Some((RequestFault::name(kind), example.as_ref()?.to_string()))
-            }),
+            told.filter_map(|(kind, example)| Some((RequestFault::name(kind), example.as_deref()?))),
         )
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<[Option<FailureExample>; RequestFault::KINDS], D::Error> {
-        let mut examples: [Option<FailureExample>; RequestFault::KINDS] = Default::default();
+    ) -> Result<[Option<Box<str>>; RequestFault::KINDS], D::Error> {
+        let mut examples: [Option<Box<str>>; RequestFault::KINDS] = Default::default();
         for (name, text) in BTreeMap::<String, Box<str>>::deserialize(deserializer)? {
-            examples[kind(&name)?] = Some(FailureExample::Text(text));
+            examples[kind(&name)?] = Some(text);
         }
         Ok(examples)
     }

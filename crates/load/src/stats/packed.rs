@@ -13,9 +13,7 @@ use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram as Buckets;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    FailureExample, LatencyHistogram, LoadStats, RequestTimes, StatusCounts, WrongAnswerCounts, json,
-};
+use super::{LatencyHistogram, LoadStats, RequestTimes, StatusCounts, WrongAnswerCounts, json};
 use crate::by_variant::StatsByVariant;
 use crate::fault::RequestFault;
 use crate::outcomes::TargetOutcomes;
@@ -32,7 +30,7 @@ struct Counts(
     u64,
     #[serde(with = "json::failures")] [u64; RequestFault::KINDS],
     StatusCounts,
-    #[serde(with = "json::failure_examples")] [Option<FailureExample>; RequestFault::KINDS],
+    #[serde(with = "json::failure_examples")] [Option<Box<str>>; RequestFault::KINDS],
     TargetOutcomes,
     Vec<(String, u64, u64)>,
     WrongAnswerCounts,
