@@ -225,7 +225,8 @@ impl SessionPool {
         if (Variation { held: 0, ..variation.clone() }) == Variation::NONE {
             return self.plain(rate);
         }
-        self.varied = None;
+        // A target that serves one connection at a time would wait for the next request on an idle connection of the plain session.
+        self.close_all();
         let kit = self.kit.clone().with_variation(variation)?;
         let threads = means::sender_threads(rate, kit.cpus);
         Ok(self.varied.insert(kit.open(threads)?))
