@@ -106,6 +106,14 @@ impl<'a> DiagnosisInput<'a> {
         self.tried.iter().filter(|tried| tried.experiment.name == name).count()
     }
 
+    /// The number of attempts at an experiment, without one that this machine disturbed: that one may be repeated.
+    #[must_use]
+    pub fn times_used(&self, name: &str) -> usize {
+        let named = self.tried.iter().filter(|tried| tried.experiment.name == name);
+        let is_disturbed = named.clone().any(|tried| tried.observation.invalid.is_some());
+        named.count() - usize::from(is_disturbed)
+    }
+
     /// The reason why an experiment was impossible.
     #[must_use]
     pub fn why_impossible(&self, name: &str) -> Option<&'a str> {

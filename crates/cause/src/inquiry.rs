@@ -54,8 +54,10 @@ pub enum InquiryStep {
     Finished,
 }
 
-/// The number of consecutive invalid experiments after which the generator is the cause.
+/// The number of consecutive invalid experiments that ends the inquiry, at a load that the generator has not sent before.
 const INVALID: usize = 3;
+/// The same at a load that the generator has sent before: then something disturbs single experiments.
+const DISTURBED: usize = 6;
 /// The least expected information, in bits per second of load, of an experiment that is worth running.
 const WORTH: f64 = 0.1;
 /// The weight of the signs in the choice of the next experiment. Less than 1 keeps the inquiry from becoming sure too early.
@@ -166,9 +168,18 @@ impl Inquiry {
         self.conclude();
         // Without base, no experiment has a reference. Without a recovery check, the state of the target is unknown.
         let blind = !ran && matches!(experiment.name, "base" | "again");
-        if interrupted || blind || self.invalid >= INVALID {
+        if interrupted || blind || self.invalid >= self.most_invalid() {
             self.end();
         }
+    }
+
+    /// The number of consecutive invalid experiments that ends the inquiry.
+    fn most_invalid(&self) -> usize {
+        let Some((last, before)) = self.report.experiments.split_last() else { return INVALID };
+        let most = battery::most_in_a_second(&last.experiment.load);
+        let valid = before.iter().filter(|tried| is_valid(tried));
+        let sent = valid.map(|tried| battery::most_in_a_second(&tried.experiment.load));
+        if sent.fold(0.0, f64::max) >= most { DISTURBED } else { INVALID }
     }
 
     /// Counts consecutive invalid experiments. A valid recovery check between two invalid overloads does not reset the count.
@@ -241,7 +252,7 @@ impl Inquiry {
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source")?;
-        plan.experiment(&case).filter(|_| case.times_attempted(plan.name) < plan.max_times)
+        plan.experiment(&case).filter(|_| case.times_used(plan.name) < plan.max_times)
     }
 
     /// Whether a request succeeded at half the limit. Without one, other experiments have no reference, and a wrong URL path looks like a
@@ -281,8 +292,8 @@ impl Inquiry {
         next.map(|(_, make)| make(&case))
     }
 
-    /// An experiment that looks again for stalls or closed connections, if they were seen too rarely for a verdict. They may be a second
-    /// cause.
+    /// An experiment that looks again for unserved connections, stalls or closed connections, if they were seen too rarely for a verdict.
+    /// They may be a second cause.
     fn suspicion(&self) -> Option<Experiment> {
         let case = self.case();
         let still = case.times_attempted("long base") == 0
@@ -292,7 +303,9 @@ impl Inquiry {
             case.times_attempted("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
         let make =
             |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case));
-        let next = if still { make("long base") } else { None };
+        let capped = case.times_attempted("held connections") == 0 && signs::hung_on_new_connections(&case);
+        let next = if capped { make("held connections") } else { None };
+        let next = next.or_else(|| if still { make("long base") } else { None });
         next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
     }
 
@@ -309,7 +322,7 @@ impl Inquiry {
         let best = |harms: bool| {
             let plans = PLANS
                 .iter()
-                .filter(|plan| plan.is_harmful == harms && case.times_attempted(plan.name) < plan.max_times);
+                .filter(|plan| plan.is_harmful == harms && case.times_used(plan.name) < plan.max_times);
             let worth = plans.filter_map(|plan| Some((self.worth(plan, &odds)?, plan)));
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
@@ -431,7 +444,8 @@ impl Inquiry {
         readings: &[ObservedSign],
         odds: &CausePosterior,
     ) -> Vec<crate::report::DiagnosedCause> {
-        if self.invalid >= INVALID {
+        // Without a valid overload there are no observations of how the target breaks.
+        if self.invalid >= INVALID && case.over().is_none() {
             return vec![words::generator(&self.report.experiments)];
         }
         let causes = if readings.is_empty() { vec![(CauseClass::Unknown, 1.0)] } else { odds.causes() };
@@ -476,6 +490,10 @@ fn is_degraded(view: &ExperimentStats<'_>, case: &DiagnosisInput<'_>) -> bool {
         case.base().map_or(0.0, |base| base.view.share_where(|hit| hit.outcome != ObservedOutcome::Good));
     let slow = view.response_times().median() > 4.0 * case.base_response_times().quantile(0.95) + 0.05;
     failed > before + 0.3 || slow || view.is_down()
+}
+
+fn is_valid(tried: &ExperimentRecord) -> bool {
+    tried.observation.invalid.is_none() && tried.observation.impossible.is_none()
 }
 
 fn overloads(experiment: &Experiment, known: &SearchFindings) -> bool {

@@ -207,6 +207,13 @@ pub static RULES: &[SignRule] = &[
         &[0.01],
         &[(HangingLimiter, &[0.95]), (ConnectionCap, &[0.45]), (Dns, &[0.05])],
     ),
+    either(
+        "over",
+        signs::hangs_on_new_connections,
+        &[0.3],
+        &[(ConnectionCap, &[0.95]), (HangingLimiter, &[0.1])],
+    )
+    .joint(SignCombination::Mixed),
     either("over", signs::cuts_over, &[0.01], &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])]),
     either("base", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
     either("two connections", signs::two_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),

@@ -122,6 +122,43 @@ pub fn hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(share > 0.05 && (is_flat(case, &over) || over.response_times().count() < 5), seen)
 }
 
+/// The least number of hanging requests on connections that shows which connections hang.
+const HANGING: usize = 5;
+/// The same for a suspicion that an experiment with held connections then tests.
+const SUSPECTED: usize = 2;
+/// The share of hanging requests on connections without an earlier request from which connections hang, not requests.
+const ON_NEW: f64 = 0.95;
+
+/// Sign: requests hang only on connections that have carried no earlier request, while other connections serve one request after another.
+///
+/// A cap on connections serves a connection or does not. A limiter counts requests, so requests on served connections hang, too.
+pub fn hangs_on_new_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let (on_new, all) = hanging_on_new(case)?;
+    let seen = format!("{on_new} of {all} requests without a response were the first on their connection");
+    (all >= HANGING).then(|| (usize::from(on_new as f64 >= ON_NEW * all as f64), seen))
+}
+
+/// Whether some requests hang, and only on connections that have carried no earlier request, even if too few for the sign.
+#[must_use]
+pub fn hung_on_new_connections(case: &DiagnosisInput<'_>) -> bool {
+    hanging_on_new(case).is_some_and(|(on_new, all)| all >= SUSPECTED && on_new as f64 >= ON_NEW * all as f64)
+}
+
+/// The requests that hang on connections without an earlier request, and on all connections; none if connections are not kept.
+fn hanging_on_new(case: &DiagnosisInput<'_>) -> Option<(usize, usize)> {
+    if !case.known.keep_alive || !are_kept(case) {
+        return None;
+    }
+    let loads = [case.over()?, case.last_named("near")?];
+    let hits = loads.iter().flat_map(|done| done.view.hits.iter());
+    let hanging: Vec<_> = hits
+        .filter(|hit| hit.outcome.hangs() && hit.sent.is_some())
+        .filter_map(|hit| hit.carrying_connection)
+        .collect();
+    let on_new = hanging.iter().filter(|carrier| carrier.earlier_requests_on_connection == 0).count();
+    Some((on_new, hanging.len()))
+}
+
 fn cut(view: &ExperimentStats<'_>) -> f64 {
     view.share_where(|hit| hit.outcome.is_connection_closed())
 }
@@ -389,15 +426,23 @@ pub fn few_bytes(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
+/// A connect takes at least this long, in seconds, if the kernel retransmitted its SYN, which it does after a second.
+const RETRANSMITTED: f64 = 0.95;
+
 /// Sign: TLS handshakes or connects become slower above the limit.
 ///
 /// Without keep-alive and without TLS, an unchanged connect time proves nothing: the kernel completes connects even if the server is slow
 /// to accept. The sign then has no outcome.
 pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (base, over) = (case.base()?.view, case.over()?.view.last_third());
-    let opening = |carrier: RequestConnection| carrier.tls.unwrap_or(0.0) + carrier.connect % 1.0;
-    let [before, after] =
-        [base, over].map(|view| SortedSamples::of(view.opened_connections().map(opening)).median());
+    // A connect that waited for a retransmitted SYN shows a full accept queue, not the cost of a handshake.
+    let at_once = |carrier: &RequestConnection| carrier.connect < RETRANSMITTED;
+    if over.opened_connections().count() > 2 * over.opened_connections().filter(at_once).count() {
+        return None;
+    }
+    let opening = |carrier: RequestConnection| carrier.tls.unwrap_or(0.0) + carrier.connect;
+    let [before, after] = [base, over]
+        .map(|view| SortedSamples::of(view.opened_connections().filter(at_once).map(opening)).median());
     let seen = format!(
         "opening a connection took {} at half the limit and {} above the limit",
         ms(before),
@@ -414,7 +459,7 @@ pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
 pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.over()?.view;
     let late = |carrier: &RequestConnection| {
-        carrier.connect > 0.95 && carrier.connect % 1.0 < 0.15 + 0.02 * carrier.connect
+        carrier.connect > RETRANSMITTED && carrier.connect % 1.0 < 0.15 + 0.02 * carrier.connect
     };
     let late = over.opened_connections().filter(late).count();
     let none = over.count_where(|hit| hit.outcome == ObservedOutcome::Unconnected);
@@ -839,10 +884,104 @@ pub fn few_connections_free(case: &DiagnosisInput<'_>) -> SignOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::battery;
+    use crate::inquiry::SearchFindings;
+    use crate::report::ExperimentRecord;
+    use crate::watched::ExperimentObservation;
 
     #[test]
     fn nothing_has_no_sign() {
         let nothing: f64 = [].iter().sum();
         assert_eq!((percent(nothing), ms(nothing)), ("0 %".to_owned(), "0.0 ms".to_owned()));
+    }
+
+    const KNOWN: SearchFindings = SearchFindings {
+        limit: 20.0,
+        service: 0.005,
+        timeout: 30.0,
+        failure_share: 0.0,
+        keep_alive: true,
+        tls: false,
+        target_is_name: false,
+        max_rate: None,
+        generator: None,
+        budget: std::time::Duration::MAX,
+    };
+
+    /// Requests of the opening experiments, each on a connection with so many earlier requests.
+    fn tried(over: Vec<(ObservedOutcome, RequestConnection)>) -> Vec<ExperimentRecord> {
+        let nothing = DiagnosisInput { known: &KNOWN, tried: &[] };
+        let good = |earlier| {
+            let carrier =
+                RequestConnection { earlier_requests_on_connection: earlier, ..RequestConnection::default() };
+            (ObservedOutcome::Good, carrier)
+        };
+        let calm: Vec<_> = (0..40).map(good).collect();
+        let experiments = [
+            (battery::base(&nothing), calm.clone()),
+            (battery::near(&nothing), calm),
+            (battery::over(&nothing), over),
+        ];
+        let request = |at: usize, (outcome, carrier): (ObservedOutcome, RequestConnection)| {
+            let due = at as f64 / 20.0;
+            ObservedRequest {
+                due,
+                sent: Some(due + carrier.connect),
+                lag: 0.0,
+                end: due + carrier.connect + 0.005,
+                outcome,
+                bytes: 2,
+                carrying_connection: Some(carrier),
+            }
+        };
+        let record = |(experiment, requests): (_, Vec<_>)| {
+            let requests = requests.into_iter().enumerate().map(|(at, one)| request(at, one)).collect();
+            let observation =
+                ExperimentObservation { requests, connections: 40, ..ExperimentObservation::default() };
+            ExperimentRecord { experiment, observation, summary: String::new() }
+        };
+        experiments.into_iter().map(record).collect()
+    }
+
+    fn of_over(
+        over: impl Iterator<Item = (ObservedOutcome, u64, f64)>,
+        read: fn(&DiagnosisInput<'_>) -> SignOutcome,
+    ) -> Option<usize> {
+        let carrier = |(outcome, earlier_requests_on_connection, connect)| {
+            (
+                outcome,
+                RequestConnection { earlier_requests_on_connection, connect, ..RequestConnection::default() },
+            )
+        };
+        let tried = tried(over.map(carrier).collect());
+        read(&DiagnosisInput { known: &KNOWN, tried: &tried }).map(|(outcome, _)| outcome)
+    }
+
+    /// A server that handles one connection at a time was called a hanging limiter.
+    #[test]
+    fn requests_that_hang_only_on_new_connections_mean_a_cap_on_connections() {
+        use ObservedOutcome::{Good, Unanswered};
+        let hanging = |each: u64, earlier: u64| {
+            let one = move |at: u64| {
+                if at.is_multiple_of(each) { (Unanswered, earlier, 0.0) } else { (Good, at, 0.0) }
+            };
+            of_over((1..61).map(one), hangs_on_new_connections)
+        };
+        assert_eq!(hanging(10, 0), Some(1));
+        assert_eq!(hanging(10, 3), Some(0), "a limiter lets requests hang on served connections, too");
+        assert_eq!(hanging(20, 0), None, "too few for a sign");
+        let tried = tried(vec![(Unanswered, RequestConnection::default()); 2]);
+        assert!(hung_on_new_connections(&DiagnosisInput { known: &KNOWN, tried: &tried }));
+    }
+
+    /// A server that handles one connection at a time had the cause churn-cost: most of its connects waited a second for a place in the
+    /// accept queue.
+    #[test]
+    fn a_connect_that_waits_for_a_retransmitted_syn_is_no_slow_handshake() {
+        use ObservedOutcome::Good;
+        let connects = |seconds: f64| of_over((0..60).map(|_| (Good, 0, seconds)), handshakes_grow);
+        assert_eq!(connects(0.050), Some(1));
+        assert_eq!(connects(1.016), None);
+        assert_eq!(connects(0.000_2), Some(0));
     }
 }

@@ -116,6 +116,19 @@ fn one_trial_that_cannot_be_believed_is_tried_again() {
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
 
+/// Beside two busy loops, three experiments in a row were invalid, and a limit that was found had the cause "unknown".
+#[test]
+fn experiments_that_this_machine_disturbs_hide_no_cause_that_valid_ones_show() {
+    let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, 2);
+    let mut times = 0;
+    let inquiry = inquire(&mut plant, |_, watched, _| {
+        times += 1;
+        watched.invalid = (times > 3).then(|| "this machine was busy".to_owned());
+    });
+    assert!(inquiry.report().experiments.len() > 3 + 3, "{}", inquiry.report().experiments.len());
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
+}
+
 /// Regression: the next overload met the backlog of the last one, and all its requests hung, so a core was called a hanging limiter.
 #[test]
 fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_itself_again() {
