@@ -15,6 +15,7 @@ mod doubts;
 mod experiments;
 mod held;
 mod kit;
+mod launched;
 mod part;
 mod sink;
 mod stop;
@@ -50,6 +51,7 @@ use self::held::IdleConnections;
 pub use self::kit::SessionConfig;
 pub(crate) use self::kit::SessionError;
 use self::kit::{MAX_SESSIONS, SessionPool};
+use self::launched::LaunchedBlocks;
 pub use self::part::LoadPart;
 use self::part::LoadShare;
 use self::sink::NullServer;
@@ -210,6 +212,7 @@ impl LocalDriver {
         let own = self.share.scale_trial(offer);
         let load = self.beginning_at_next_request(self.share.scale_load(offered(&own, &schedule)));
         let mut blocks = BlockBuilder::new(&schedule, load.shard, self.bound);
+        let mut launched = LaunchedBlocks::new(self.bound);
         let (mut away, mut enough, mut no_port) = (OutageDetector::default(), false, 0);
         let Self { sessions, stop, observer, share, .. } = self;
         let carried = run_load(sessions.plain(own.rate)?, &load, stop, |progress| {
@@ -218,7 +221,7 @@ impl LocalDriver {
                 return false;
             }
             away.record(progress.fates);
-            blocks.ended(progress.fates);
+            blocks.ended(progress.fates, |fate, is_excused| launched.record(fate, is_excused));
             let known = blocks.complete().len();
             while !enough && blocks.complete_one(progress.known_until) {
                 enough = share.is_enough(&own, blocks.complete());
@@ -231,17 +234,22 @@ impl LocalDriver {
         })?;
         let fails = fails(&own, blocks.complete());
         let lack = port_shortage(no_port, carried.outcome.total.completed, fails, port_range());
-        let against = self.against(&carried, own.most_in_flight, no_port);
-        let invalid =
+        let [against, delay] = self.against(&carried, own.most_in_flight, no_port);
+        let against =
             join_reasons(lack.into_iter().chain(against).chain(blocks.tally().invalid_reason(fails)));
         let beside = summarize(&carried.outcome.total);
         self.go_on_after(&carried.outcome.total);
         *total = carried.outcome.total;
         let blocks = blocks.into_complete();
+        // Whoever has all parts of a trial decides on it, and has their blocks by when requests were due.
+        let is_asked = delay.is_some() && against.is_none() && !self.share.is_part();
+        let sent = if is_asked { launched.believed(&own, &blocks) } else { None };
+        let (delay, late) = if sent.is_some() { (delay, None) } else { (None, delay) };
         Ok(TrialObservation {
-            blocks,
-            invalid,
+            blocks: sent.unwrap_or(blocks),
+            invalid: join_reasons(against.into_iter().chain(late)),
             no_port,
+            delay,
             details: beside,
             target_is_down: away.is_target_down(),
             ..TrialObservation::default()
@@ -270,9 +278,9 @@ impl LocalDriver {
             share.is_over() || unanswered(&load, progress, ended) > own.most_in_flight as u64
         })?;
         let no_port = experiments::without_port(&fates);
-        let against = self.against(&carried, own.most_in_flight as f64, no_port);
+        let against = self.against(&carried, own.most_in_flight as f64, no_port).into_iter().flatten();
         let tally = experiments::leave_out_bunches(&own, share.parts(), &mut fates);
-        let invalid = join_reasons(against.into_iter().chain(tally.invalid_reason(false)));
+        let invalid = join_reasons(against.chain(tally.invalid_reason(false)));
         let total = &carried.outcome.total;
         self.go_on_after(total);
         Ok(ExperimentObservation {
@@ -297,16 +305,14 @@ impl LocalDriver {
         Ok(IdleConnections::open(*address, connections.min(self.room / MAX_SESSIONS), &self.stop))
     }
 
-    /// Returns the reason why a load says nothing about the target, in words.
-    fn against(&self, carried: &TrialResult, most_in_flight: f64, no_port: u64) -> Option<String> {
+    /// Returns the reason why a load says nothing about the target, in words. The second text says by how much this machine was late, if that is
+    /// much.
+    fn against(&self, carried: &TrialResult, most_in_flight: f64, no_port: u64) -> [Option<String>; 2] {
         let room = self.room as u64;
         // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
         let few = most_in_flight > room as f64 && !self.session_config().multiplexes();
-        ValidityLimits::new(self.bound, few.then_some(room)).invalid_reason(
-            &carried.judgement,
-            &carried.outcome.total,
-            no_port,
-        )
+        let (limits, total) = (ValidityLimits::new(self.bound, few.then_some(room)), &carried.outcome.total);
+        [limits.invalid_reason(&carried.judgement, total, no_port), limits.delay(total)]
     }
 
     /// Describes an error, and closes all sessions if a thread has died, because the rest of such a session is useless.

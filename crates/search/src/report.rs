@@ -148,6 +148,39 @@ pub struct SearchReport {
     pub took: Duration,
 }
 
+/// A contradiction between a bracket and the trials.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BracketContradiction {
+    /// A trial at this rate, below the bracket, was bad.
+    BadBelow(f64),
+    /// The bracket ends above this rate, the highest that was offered.
+    EndsAbove(f64),
+}
+
+/// A bracket may end above the highest offered rate by this factor: its margins widen it.
+const BEYOND_OFFERED: f64 = 1.1;
+/// A trial with at most this weight was contradicted by another one, and does not count.
+const COUNTS: f64 = 0.1;
+
+impl SearchReport {
+    /// Returns why the bracket of the cliff is no answer. (A stop-gap, until verdicts on rates are made of all trials together.)
+    #[must_use]
+    pub fn contradiction(&self) -> Option<BracketContradiction> {
+        let bracket = self.cliff.bracket.filter(|_| self.cliff.lowest_bad.is_some())?;
+        if self.quota_exhaustion.is_some() || self.burst.is_some() {
+            return None;
+        }
+        let valid = || self.trials.iter().filter(|trial| trial.verdict != TrialVerdict::Invalid);
+        let bad = valid().filter(|trial| trial.verdict == TrialVerdict::Bad && trial.weight > COUNTS);
+        let below = bad.map(|trial| trial.spec.rate).filter(|rate| *rate < bracket.lower).reduce(f64::min);
+        let offered = valid().map(|trial| trial.spec.rate).reduce(f64::max)?;
+        let is_beyond = bracket.upper > BEYOND_OFFERED * offered;
+        below
+            .map(BracketContradiction::BadBelow)
+            .or_else(|| is_beyond.then_some(BracketContradiction::EndsAbove(offered)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,8 @@
 //!
 //! - [`ramp`] doubles the rate, and [`narrow`] chooses rates after that.
 //! - [`told`] handles the consequences of a trial, and [`doubts`] contradicting trials.
+//! - [`repeats`] repeats a bad trial that the bracket contradicts.
+//! - [`reopen`] continues a search that ended without an answer.
 //! - [`away`] handles a target that is down, and [`unkept`] a goal that fails at every rate.
 //! - [`recovery`] ends the search and makes the report.
 
@@ -14,6 +16,8 @@ mod doubts;
 mod narrow;
 mod ramp;
 mod recovery;
+mod reopen;
+mod repeats;
 mod told;
 mod unkept;
 
@@ -139,6 +143,8 @@ pub struct RateSearch {
     cliff_by: Option<Duration>,
     /// True if a trial on the rested target has run.
     looked_cold: bool,
+    /// The rates of bad trials that were repeated because the bracket contradicts them.
+    repeated: Vec<f64>,
     invalid: usize,
     /// The number of steps in the current phase. Alternating choices use it.
     turn: usize,
@@ -167,6 +173,7 @@ impl RateSearch {
             unbroken: false,
             cliff_by: None,
             looked_cold: false,
+            repeated: Vec::new(),
             invalid: 0,
             turn: 0,
         }
@@ -212,9 +219,10 @@ impl RateSearch {
         }
     }
 
-    /// Sets the total time for the cliff and the additional time for the knee.
+    /// Sets the total time for the cliff and the additional time for the knee. A search that ended without an answer goes on.
     pub fn set_budgets(&mut self, cliff: Duration, knee: Duration) {
         (self.profile.budget, self.profile.knee_budget) = (cliff, knee);
+        self.reopen();
     }
 
     /// The last trial.
@@ -243,6 +251,7 @@ impl RateSearch {
             | TrialPurpose::Confirm
             | TrialPurpose::LatencyBreakingRate
             | TrialPurpose::AfterIdle => {
+                self.forgive_repeated();
                 self.learn_trial();
             }
             TrialPurpose::RepeatNow => self.learn_repeat(),
@@ -272,7 +281,7 @@ impl RateSearch {
         let weight: f64 = f64::from(u8::from(vote != TrialVerdict::Invalid && counts(offer.purpose)));
         // A trial that was stopped before the end of a limiter's time window may have seen an untypical part of it.
         let short = self.manners.spent && seen.took < offer.least;
-        let weight = if short { 0.2 * weight } else { weight };
+        let weight = if short || seen.delay.is_some() { 0.2 * weight } else { weight };
         let grew = kind.is_some_and(|kind| kind != FailureMode::Rejecting) && evidence.growth() > 0.0;
         let late_weight = if grew || evidence.seconds < LATE { 0.0 } else { weight };
         self.witnesses.push(WeightedEvidence { evidence: evidence.clone(), weight, late_weight, busy: grew });

@@ -50,6 +50,9 @@ pub struct TrialObservation {
     pub took: Duration,
     /// The fault of the generator that makes the observation invalid.
     pub invalid: Option<String>,
+    /// The delay of this machine as a text, if it was large but the verdict does not depend on it. The blocks then count requests from
+    /// their real send, and the trial has less weight, because the delay changes how far the requests in flight grow.
+    pub delay: Option<String>,
     /// The requests without a free local port. If the trial is invalid, these are the reason.
     pub no_port: u64,
     /// True if the target was down at the end: all connections of the last 0.3 s or more were refused or closed without a response. The

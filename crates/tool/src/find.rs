@@ -2,7 +2,7 @@
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`ground`] is where what offers the load is joined, `lab`
 //! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::draft`] writes files that are there as a
-//! whole or not at all, [`reach`] asks first whether there is a target, [`sent`] keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
+//! whole or not at all, [`reach`] asks first whether there is a target, [`resumed`] says why a continued run sent nothing, [`sent`] keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
 
 pub(crate) mod args;
 pub(crate) mod gate;
@@ -12,6 +12,7 @@ pub(crate) mod plan;
 mod pods;
 pub(crate) mod progress;
 pub(crate) mod reach;
+mod resumed;
 pub(crate) mod screen;
 mod sent;
 pub(crate) mod signals;
@@ -140,6 +141,11 @@ fn carry_out(
         ground.add_server_evidence(&mut answer, order.previous.as_ref());
     }
     let written = write(&answer, files);
+    if let Some(why) =
+        order.previous.as_ref().and_then(|before| resumed::why_nothing_was_sent(before, &answer))
+    {
+        writeln!(stderr(), "{why}")?;
+    }
     let code = code(&answer, signals.received());
     if let Some(page) = page {
         page.end(answer);

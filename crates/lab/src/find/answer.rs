@@ -507,6 +507,10 @@ pub struct ReportedTrial {
     pub late_ratio: Option<f64>,
     /// The reason why the results of the trial say nothing about the target; none if they do.
     pub invalid_reason: Option<String>,
+    /// The delay of this machine, in words, if it was large but the verdict does not depend on it. The blocks then count requests from
+    /// their real send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator_delay: Option<String>,
     /// Requests that found no free ephemeral port, if that made the trial invalid.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub port_exhaustions: u64,

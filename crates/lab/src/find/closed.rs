@@ -169,6 +169,7 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
         response_seconds: told::response_times(&trial.seen.details),
         late_ratio: is_judged_late(trial).then(|| evidence.late.value()),
         invalid_reason: trial.seen.invalid.clone(),
+        generator_delay: None,
         port_exhaustions: trial.seen.no_port,
         is_target_down: trial.seen.target_is_down,
         is_interrupted: trial.seen.interrupted,

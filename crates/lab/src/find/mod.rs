@@ -26,7 +26,9 @@ use seawall_cause::inquiry::{self, Inquiry, SearchFindings};
 use seawall_search::report::{SearchOutcome, SearchReport};
 use seawall_search::search::{self, RateSearch};
 
-use self::answer::{BudgetGrant, FindReport, FindStopReason, GeneratorCapacity};
+use self::answer::{
+    BudgetGrant, FindOutcome, FindReport, FindStopReason, GeneratorCapacity, ReportedVerdict,
+};
 use self::plan::FindPlan;
 use self::progress::{FindStep, FindWatcher};
 use self::resume::ResumeError;
@@ -112,7 +114,22 @@ pub fn has_nothing_left(plan: &FindPlan, before: &FindReport) -> Result<bool, Re
 /// True if an earlier run left nothing to do. The program does not repeat what that run decided.
 fn is_whole(plan: &FindPlan, before: &FindReport, earlier: &mut ResumeState) -> bool {
     let asked = !plan.looks_for_cause || before.cause.is_some() || !before.is_found();
-    before.stop_reason.is_none() && asked && earlier.search.next_step() == search::SearchStep::Finished
+    before.stop_reason.is_none()
+        && asked
+        && !is_open(before)
+        && earlier.search.next_step() == search::SearchStep::Finished
+}
+
+/// Whether more trials may give an earlier run the answer that it did not find.
+fn is_open(before: &FindReport) -> bool {
+    match before.outcome {
+        FindOutcome::Undecided => true,
+        // Otherwise the target bore the highest rate that the generator can send.
+        FindOutcome::GeneratorLimited => {
+            before.trials.last().is_some_and(|trial| trial.invalid_reason.is_some())
+        }
+        _ => false,
+    }
 }
 
 /// The state of a search before this run sends anything.
@@ -170,7 +187,7 @@ fn look_for_cause(
     answer: &mut FindReport,
     steps: &mut StepRunner<'_, impl FindWatcher>,
 ) {
-    if answer.outcome == answer::FindOutcome::GeneratorLimited {
+    if answer.outcome == FindOutcome::GeneratorLimited {
         told::blame_generator(answer);
     }
     let lacked_ports = told::rate_that_ran_out_of_ports(answer);
@@ -207,6 +224,15 @@ fn look_for_cause(
     tell(answer, inquiry.report());
 }
 
+/// Whether at least two trials of a run without a limit were bad, and the run still has its time.
+fn is_broken_twice(answer: &FindReport) -> bool {
+    let bad =
+        answer.trials.iter().filter(|trial| trial.verdict == ReportedVerdict::Bad && trial.weight > 0.1);
+    matches!(answer.outcome, FindOutcome::Undecided | FindOutcome::Interrupted)
+        && answer.stop_reason != Some(FindStopReason::Signal)
+        && bad.count() > 1
+}
+
 /// The rate at which it breaks: the cliff, or the knee where nothing broke; the highest that was offered, where the goal is kept at none.
 /// None where nothing that is tried would have anything to be held against.
 fn broken_at(report: &SearchReport, answer: &FindReport) -> Option<f64> {
@@ -216,6 +242,8 @@ fn broken_at(report: &SearchReport, answer: &FindReport) -> Option<f64> {
             let FindReport { breaking_rate: cliff, latency_breaking_rate: knee, .. } = answer;
             cliff.estimate.or(cliff.lowest_bad_rate).or(knee.estimate).or(knee.lowest_bad_rate)
         }
+        // Only where the limit lies is not known: the target breaks, and the experiments show how.
+        _ if is_broken_twice(answer) => answer.breaking_rate.estimate,
         _ => None,
     }
 }

@@ -164,6 +164,7 @@ fn seen(trial: &ReportedTrial) -> Result<TrialObservation, ResumeError> {
         blocks: trial.blocks.iter().map(block).collect(),
         took: seconds(trial.duration_seconds)?,
         invalid: trial.invalid_reason.clone(),
+        delay: trial.generator_delay.clone(),
         no_port: trial.port_exhaustions,
         target_is_down: trial.is_target_down,
         interrupted: false,

@@ -22,13 +22,13 @@ use seawall_search::vote::TrialVerdict;
 
 use super::answer::{
     self, ConnectionPolicy, FindConfig, FindOutcome, FindReport, FindStopReason, ReportedArrivals,
-    ReportedLimit, RequestFingerprint,
+    ReportedLimit, ReportedVerdict, RequestFingerprint,
 };
 use super::compare::{ComparisonVerdict, RunComparisonError, compare, differences};
 use super::plan::{FindPlan, TargetInfo};
 use super::progress::{BudgetStatus, FindStep, FindWatcher, NoopWatcher};
 use super::resume::ResumeError;
-use super::{empty_report, find, has_nothing_left, read, resume, told};
+use super::{empty_report, find, has_nothing_left, is_broken_twice, read, resume, told};
 use crate::ground::{Calibration, TargetDriver};
 
 /// A simulated target that counts what is asked of it.
@@ -851,6 +851,37 @@ fn a_machine_without_free_ports_is_the_limit_and_ports_are_the_cause() {
     assert_eq!(read.trials.iter().filter(|trial| trial.port_exhaustions == 9).count(), 3);
     let again = find(&mut short, &plan, Some(&read), &mut NoopWatcher).unwrap();
     assert_eq!(again.cause.map(|cause| cause.name), Some("ports".to_owned()), "what was read is known");
+}
+
+/// Continuing a run that this machine had disturbed sent nothing, and did not say why.
+#[test]
+fn a_run_that_this_machine_disturbed_goes_on_when_it_is_continued() {
+    let plan = FindPlan { max_rate: Some(100.0), ..plan() };
+    let mut disturbed = Short(Field::of(&queue(), &plan.goal), 60.0);
+    let first = find(&mut disturbed, &plan, None, &mut NoopWatcher).unwrap();
+    assert_eq!(first.outcome, FindOutcome::GeneratorLimited);
+    assert_eq!(has_nothing_left(&plan, &first), Ok(false));
+    let mut calm = Field::of(&queue(), &plan.goal);
+    let second = find(&mut calm, &plan, Some(&first), &mut NoopWatcher).unwrap();
+    assert_ne!(second.outcome, FindOutcome::GeneratorLimited);
+    assert!(second.trials.len() > first.trials.len() && calm.offers > 0);
+    // What both sent leads to the same place.
+    let written = read::parse(second.to_json().unwrap().as_bytes()).unwrap();
+    assert!(resume::search(&plan, &written).is_ok());
+}
+
+/// A target that breaks had no cause, because the trials did not agree on its limit.
+#[test]
+fn a_target_that_broke_twice_is_asked_for_its_cause_although_its_limit_is_not_known() {
+    let bad =
+        answer::ReportedTrial { verdict: ReportedVerdict::Bad, weight: 1.0, ..found().trials[0].clone() };
+    let of = |outcome, trials: usize, stop_reason| {
+        is_broken_twice(&FindReport { outcome, stop_reason, trials: vec![bad.clone(); trials], ..found() })
+    };
+    assert!(of(FindOutcome::Undecided, 2, None));
+    assert!(of(FindOutcome::Interrupted, 2, Some(FindStopReason::Budget)));
+    assert!(!of(FindOutcome::Interrupted, 2, Some(FindStopReason::Signal)));
+    assert!(!of(FindOutcome::Undecided, 1, None) && !of(FindOutcome::NoLimitFound, 2, None));
 }
 
 /// "FOUND, roughly: 23,090 to 152,354/s" was said with a bad trial at 13,451/s, where no more than 72,876/s could be offered.

@@ -101,38 +101,21 @@ pub(super) fn add_not_run(answer: &mut FindReport, experiment: Option<&str>) {
     answer.not_run.push(first.unwrap_or_else(|| "all experiments that look for the cause".to_owned()));
 }
 
-/// The reason why a run without a limit is undecided if no trial contradicts another trial.
-const NO_AGREEMENT: &str =
-    "the trials do not show which two tested rates enclose the limit; --thorough runs longer trials";
+/// The reason why a run without a limit is undecided if no trial contradicts another one.
+const NO_AGREEMENT: &str = "the trials do not show between which tested rates the limit lies; continue with --resume, or start again with --thorough for longer trials";
 
-/// A bracket may end above the highest offered rate by this factor: its margins widen it.
-const BEYOND_OFFERED: f64 = 1.1;
-
-/// Returns why the bracket is no answer, in words: a rate below it was bad, or its end was never offered. (A stop-gap, until verdicts on
-/// rates are made of all trials together.)
+/// Returns why the bracket is no answer, in words: a rate below it was bad, or its end was never offered.
 fn contradiction(report: &SearchReport) -> Option<String> {
-    let bracket = report.cliff.bracket.filter(|_| report.cliff.lowest_bad.is_some())?;
-    if report.quota_exhaustion.is_some() || report.burst.is_some() {
-        return None;
-    }
-    let valid = || report.trials.iter().filter(|trial| trial.verdict != vote::TrialVerdict::Invalid);
-    let below = valid()
-        .filter(|trial| trial.verdict == vote::TrialVerdict::Bad && trial.weight > COUNTS)
-        .map(|trial| trial.spec.rate)
-        .filter(|rate| *rate < bracket.lower)
-        .reduce(f64::min);
-    if let Some(below) = below {
-        return Some(format!(
-            "a trial at {below:.3}/s was bad, although this rate is below the limit's interval of {:.3} to {:.3}/s: run find again",
+    let bracket = report.cliff.bracket?;
+    Some(match report.contradiction()? {
+        report::BracketContradiction::BadBelow(rate) => format!(
+            "a trial at {rate:.3}/s was bad, below the interval of {:.3} to {:.3}/s: continue with --resume, which repeats it",
             bracket.lower, bracket.upper
-        ));
-    }
-    let offered = valid().map(|trial| trial.spec.rate).reduce(f64::max)?;
-    (bracket.upper > BEYOND_OFFERED * offered).then(|| {
-        format!(
-            "the limit's interval ends at {:.3}/s, but the highest rate of a trial was {offered:.3}/s",
+        ),
+        report::BracketContradiction::EndsAbove(offered) => format!(
+            "the interval ends at {:.3}/s, but the highest offered rate was {offered:.3}/s",
             bracket.upper
-        )
+        ),
     })
 }
 
@@ -140,9 +123,6 @@ fn contradiction(report: &SearchReport) -> Option<String> {
 pub(super) fn is_contradicted(report: &SearchReport) -> bool {
     outcome(report, None) == FindOutcome::Found && contradiction(report).is_some()
 }
-
-/// A trial with a smaller weight was contradicted by another one, and does not count.
-const COUNTS: f64 = 0.1;
 
 /// True if there is a limit whose cause can be looked for.
 pub(super) fn is_found(report: &SearchReport) -> bool {
@@ -250,6 +230,7 @@ pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
         response_seconds: response_times(&trial.seen.details),
         late_ratio: (evidence.late.of > 0.0).then(|| evidence.late.value()),
         invalid_reason: trial.seen.invalid.clone(),
+        generator_delay: trial.seen.delay.clone(),
         port_exhaustions: trial.seen.no_port,
         is_target_down: trial.seen.target_is_down,
         is_interrupted: trial.seen.interrupted,
@@ -297,6 +278,13 @@ fn why(trial: &report::RateTrial) -> String {
     if let Some(invalid) = &trial.seen.invalid {
         return invalid.clone();
     }
+    match &trial.seen.delay {
+        Some(delay) => format!("{}; {delay}, which does not change the verdict", why_by_counts(trial)),
+        None => why_by_counts(trial),
+    }
+}
+
+fn why_by_counts(trial: &report::RateTrial) -> String {
     let evidence = &trial.evidence;
     let errors = describe_errors(evidence.errors, &trial.seen.details);
     let flight = format!("requests in flight went from {:.0} to {:.0}", evidence.from, evidence.to);

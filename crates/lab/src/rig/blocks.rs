@@ -74,17 +74,22 @@ impl<'s> BlockBuilder<'s> {
         }
     }
 
-    /// These hits have ended.
-    pub(super) fn ended(&mut self, fates: &[CompletedRequest]) {
+    /// These hits have ended. Tells of each, and whether it is left out because this machine sent it in a burst.
+    pub(super) fn ended(
+        &mut self,
+        fates: &[CompletedRequest],
+        mut tell: impl FnMut(&CompletedRequest, bool),
+    ) {
         self.bunches.record(fates);
-        fates.iter().for_each(|fate| self.one_ended(fate));
+        fates.iter().for_each(|fate| tell(fate, self.one_ended(fate)));
     }
 
-    fn one_ended(&mut self, fate: &CompletedRequest) {
+    fn one_ended(&mut self, fate: &CompletedRequest) -> bool {
         let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
         let in_time = passes.is_none_or(|passes| fate.end <= passes);
         let block = block_index(fate.end);
-        if self.bunches.excludes(fate) {
+        let is_excused = self.bunches.excludes(fate);
+        if is_excused {
             *entry_mut(&mut self.excused, block) += 1;
         } else {
             count_ended(entry_mut(&mut self.blocks, block), fate, in_time);
@@ -92,6 +97,7 @@ impl<'s> BlockBuilder<'s> {
         if let Some(passes) = passes.filter(|_| in_time) {
             *entry_mut(&mut self.in_time, block_index(passes)) += 1;
         }
+        is_excused
     }
 
     /// Completes the next block if it has ended by this instant, and all hits that ended before are known.
@@ -213,7 +219,7 @@ pub(super) mod tests {
         so_many: usize,
     ) -> Vec<BlockCounts> {
         let mut blocks = BlockBuilder::new(schedule, ScheduleShard::default(), bound);
-        blocks.ended(hits);
+        blocks.ended(hits, |_, _| ());
         while blocks.complete_one(block_start(so_many)) {}
         blocks.into_complete()
     }
@@ -254,7 +260,7 @@ pub(super) mod tests {
         let of = |shard: ScheduleShard| {
             let mine: Vec<_> = (0..120).filter(|&seq| shard.thread_of(seq, 1).is_some()).map(hit).collect();
             let mut blocks = BlockBuilder::new(&schedule, shard, bound);
-            blocks.ended(&mine);
+            blocks.ended(&mine, |_, _| ());
             while blocks.complete_one(block_start(25)) {}
             blocks.into_complete()
         };
@@ -311,7 +317,7 @@ pub(super) mod tests {
     fn a_block_is_not_complete_before_it_has_ended() {
         let schedule = even(10);
         let mut blocks = BlockBuilder::new(&schedule, ScheduleShard::default(), None);
-        blocks.ended(&[fate(0, MS, Ok(200))]);
+        blocks.ended(&[fate(0, MS, Ok(200))], |_, _| ());
         assert!(!blocks.complete_one(block_start(1) - 1) && blocks.complete().is_empty());
         assert!(blocks.complete_one(block_start(1)) && !blocks.complete_one(block_start(1)));
         assert_eq!(blocks.into_complete().len(), 1);

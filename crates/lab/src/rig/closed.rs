@@ -53,7 +53,7 @@ impl LocalDriver {
             .max(sum(&blocks, BlockCounts::ended) / (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS));
         let lack = port_shortage(no_port, carried.outcome.total.completed, false, port_range());
         let against = self.against(&carried, f64::from(offer.clients), no_port);
-        let invalid = join_reasons(lack.into_iter().chain(against));
+        let invalid = join_reasons(lack.into_iter().chain(against.into_iter().flatten()));
         Ok(TrialObservation {
             blocks,
             invalid,

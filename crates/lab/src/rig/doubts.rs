@@ -38,7 +38,8 @@ impl ValidityLimits {
         Self { lag: lag.max(LEAST_LAG), room }
     }
 
-    /// Returns the reasons why these figures are invalid; none if they are valid. [`port_shortage`] or the inquiry reports requests without a port.
+    /// Returns the reasons why these figures are invalid, apart from [`ValidityLimits::delay`]; none if they are valid. [`port_shortage`] or the
+    /// inquiry reports requests without a port.
     pub(super) fn invalid_reason(
         self,
         judgement: &Judgement,
@@ -50,10 +51,11 @@ impl ValidityLimits {
             judgement.reasons.iter().filter(|reason| reason.verdict == GeneratorVerdict::GeneratorLimited);
         let others = limiting.filter(|reason| !(ports_alone && reason.check == SOCKETS.id));
         let measured = others.map(|reason| reason.measured.clone());
-        join_reasons(measured.chain(self.late(total)).chain(self.crowded(total)))
+        join_reasons(measured.chain(self.crowded(total)))
     }
 
-    fn late(self, total: &LoadStats) -> Option<String> {
+    /// By how much this machine was late, if that is much of what is measured.
+    pub(super) fn delay(self, total: &LoadStats) -> Option<String> {
         let lag = Duration::from_nanos(total.generator_lag.quantile(0.99));
         let allowed = self.lag;
         (lag > allowed).then(|| {
@@ -109,7 +111,7 @@ mod tests {
     }
 
     fn against(limits: ValidityLimits, total: &LoadStats) -> Option<String> {
-        limits.invalid_reason(&judged(GeneratorVerdict::Valid), total, 0)
+        limits.invalid_reason(&judged(GeneratorVerdict::Valid), total, 0).or(limits.delay(total))
     }
 
     #[test]

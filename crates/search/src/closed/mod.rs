@@ -112,8 +112,9 @@ const RAMP_STEP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_
 const REST: Duration = Duration::from_secs(1);
 /// The wait for a target that is down: a crashed container restarts after some seconds.
 const AWAY: Duration = Duration::from_secs(10);
-/// The number of consecutive invalid trials that ends the search.
+/// The number of consecutive invalid trials that ends the search, with more clients than any valid trial had, and otherwise.
 const INVALID: usize = 3;
+const DISTURBED: usize = 12;
 /// The first range of the search, as factors of the last good step and the first bad one.
 const RANGE: (f64, f64) = (0.7, 1.3);
 /// The time to wait for outstanding requests.
@@ -172,7 +173,7 @@ impl ClosedSearch {
             self.end(SearchOutcome::TargetDied);
         } else if away {
             self.wait_for_it(offer);
-        } else if self.invalid >= INVALID {
+        } else if self.invalid >= self.most_invalid() {
             self.end(SearchOutcome::GeneratorLimited);
         } else if !invalid {
             self.learn(offer.purpose);
@@ -186,6 +187,15 @@ impl ClosedSearch {
         if !goes_on {
             self.end(SearchOutcome::Interrupted);
         }
+    }
+
+    /// The number of consecutive invalid trials that ends the search. If a valid trial kept at least as many clients busy, the generator is
+    /// able to, and something disturbs single trials.
+    fn most_invalid(&self) -> usize {
+        let Some((last, before)) = self.trials.split_last() else { return INVALID };
+        let valid = before.iter().filter(|trial| trial.trial_verdict != TrialVerdict::Invalid);
+        let had_more = valid.map(|trial| trial.spec.clients).any(|clients| clients >= last.spec.clients);
+        if had_more { DISTURBED } else { INVALID }
     }
 
     /// Whether the target was down in the trial before, too.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::{ClosedReport, ClosedSearch, ClosedStep, search};
+use super::{ClosedReport, ClosedSearch, ClosedStep, ClosedTarget, ClosedTrialSpec, search};
 use crate::goal::{LatencyGoal, SearchGoal};
 use crate::offer::TrialPurpose;
 use crate::profile::Profile;
 use crate::report::SearchOutcome;
+use crate::seen::TrialObservation;
 use crate::simulated::plants::{SimulatedClass, SimulatedTargetSpec};
 use crate::simulated::scores::{ClosedScore, percent};
 use crate::simulated::servers::{
@@ -156,6 +157,35 @@ fn a_generator_that_keeps_too_few_clients_is_said_to_be_the_limit() {
     search(&mut procedure, &mut target);
     let report = procedure.report();
     assert_eq!((report.outcome, report.limit.bracket), (Some(SearchOutcome::GeneratorLimited), None));
+}
+
+/// A target on a machine that disturbs four trials in a row, none of which has more clients than an earlier one.
+struct DisturbedFourTimes {
+    target: SimulatedTarget,
+    trials: usize,
+}
+
+impl ClosedTarget for DisturbedFourTimes {
+    fn carry_out(&mut self, offer: &ClosedTrialSpec) -> TrialObservation {
+        let seen = self.target.carry_out(offer);
+        self.trials += usize::from(offer.purpose == TrialPurpose::NarrowBracket);
+        let is_disturbed = offer.purpose == TrialPurpose::NarrowBracket && self.trials <= 4;
+        TrialObservation { invalid: is_disturbed.then(|| "this machine was late".to_owned()), ..seen }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        ClosedTarget::rest(&mut self.target, time)
+    }
+}
+
+#[test]
+fn a_generator_that_kept_as_many_clients_busy_before_is_not_the_limit() {
+    let workers = SimulatedWorkers::new(4, ServiceDistribution::Fixed(0.01), 0.005);
+    let target = SimulatedTarget::new(Box::new(workers), SimulatedArrivals::Constant, 0.25, 1);
+    let mut procedure = ClosedSearch::new(GOAL, Profile::QUICK, MOST);
+    search(&mut procedure, &mut DisturbedFourTimes { target, trials: 0 });
+    let report = procedure.report();
+    assert_eq!(report.outcome, Some(SearchOutcome::Found), "{:?}", report.limit);
 }
 
 #[test]

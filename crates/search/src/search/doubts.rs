@@ -28,8 +28,10 @@ const OVER: f64 = 0.6;
 const CHANCE: f64 = 5.0;
 /// The factor of the duration of a repeated trial.
 const LONGER: f64 = 1.5;
-/// The number of consecutive invalid trials that ends the search.
+/// The number of consecutive invalid trials that ends the search, at a rate that the generator has not offered before.
 const INVALID: usize = 3;
+/// The same at a rate that the generator has offered before. It only bounds a search whose trials fail at once.
+const DISTURBED: usize = 12;
 
 impl RateSearch {
     /// Whether the last, bad trial contradicts an earlier one. Then this function schedules a pause and a repetition.
@@ -152,11 +154,29 @@ impl RateSearch {
     }
 
     /// Ends the search after too many invalid trials, with the generator as the limit.
+    ///
+    /// If an earlier, valid trial offered at least this rate, the generator is able to. Then something disturbs single trials. They do not
+    /// count, and the search goes on until its time is over.
     pub(super) fn doubt_generator(&mut self) {
         self.invalid += 1;
-        if self.invalid >= INVALID {
+        let most = if self.has_offered_more() { DISTURBED } else { INVALID };
+        if self.invalid >= most {
             self.end(SearchOutcome::GeneratorLimited);
         }
+    }
+
+    /// Whether the search for the bracket had trials, but no valid one.
+    pub(super) fn is_all_disturbed(&self) -> bool {
+        let narrows = |trial: &&RateTrial| trial.spec.purpose == TrialPurpose::NarrowBracket;
+        let mut narrowing = self.trials.iter().filter(narrows).peekable();
+        narrowing.peek().is_some() && narrowing.all(|trial| trial.verdict == TrialVerdict::Invalid)
+    }
+
+    /// Whether a valid trial before the last one had at least its rate.
+    fn has_offered_more(&self) -> bool {
+        let Some((last, before)) = self.trials.split_last() else { return false };
+        let valid = before.iter().filter(|trial| trial.verdict != TrialVerdict::Invalid);
+        valid.map(|trial| trial.spec.rate).any(|rate| rate >= last.spec.rate)
     }
 }
 

@@ -12,6 +12,8 @@ use crate::vote::{FailureMode, TrialVerdict};
 const WIDE: f64 = 1.25;
 /// The variation of middle rates, so that a rate that interferes with a period of the target is not repeated.
 const JITTER: f64 = 0.03;
+/// The lowest rate of a trial, in requests per second: below, hardly a request is due before the trial ends.
+const LEAST_RATE: f64 = 0.5;
 /// The distance of an overload trial above the estimate, as a multiple of the upper bound's distance. A clear overload shows the capacity
 /// by its goodput.
 const BEYOND: f64 = 1.3;
@@ -57,7 +59,7 @@ impl RateSearch {
         if narrow && !self.held(&cliff) {
             return self.offer(self.whole_trial(TrialPurpose::Confirm, cliff.lower, self.hold()));
         }
-        let rate = self.next_rate(&cliff);
+        let rate = self.next_rate(&cliff).max(LEAST_RATE);
         self.offer(self.trial(TrialPurpose::NarrowBracket, rate, self.profile.most));
     }
 
@@ -183,6 +185,12 @@ impl RateSearch {
     fn leave_cliff(&mut self, cliff: &Bracket) {
         if self.may_look_cold(cliff) {
             return self.look_cold(cliff);
+        }
+        if let Some(again) = self.contradicted_trial() {
+            return self.offer(again);
+        }
+        if self.is_all_disturbed() {
+            return self.end(SearchOutcome::GeneratorLimited);
         }
         self.cliff_by = Some(self.elapsed);
         if self.is_at_ceiling().is_some() {

@@ -509,6 +509,131 @@ fn what_breaks_while_the_highest_rate_is_held_is_no_cap() {
     assert_ne!(report.outcome, Some(SearchOutcome::NoLimitFound));
 }
 
+/// A pool of eight that serves 200/s, on a machine that disturbs single trials of the search for the bracket.
+struct Disturbed<F> {
+    target: SimulatedTarget,
+    trials: usize,
+    disturb: F,
+}
+
+impl<F: FnMut(usize, f64, TrialObservation) -> TrialObservation> Disturbed<F> {
+    fn search(disturb: F) -> SearchReport {
+        Self::search_at(ServiceDistribution::Fixed(0.04), 1, disturb)
+    }
+
+    fn search_at(service: ServiceDistribution, seed: u64, disturb: F) -> SearchReport {
+        let pool = SimulatedWorkers::new(8, service, 0.0);
+        let target = SimulatedTarget::new(Box::new(pool), SimulatedArrivals::Constant, 0.25, seed);
+        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+        search(&mut procedure, &mut Self { target, trials: 0, disturb });
+        procedure.report()
+    }
+}
+
+impl<F: FnMut(usize, f64, TrialObservation) -> TrialObservation> SearchTarget for Disturbed<F> {
+    fn carry_out(&mut self, offer: &TrialSpec) -> TrialObservation {
+        let seen = self.target.carry_out(offer);
+        if offer.purpose != TrialPurpose::NarrowBracket {
+            return seen;
+        }
+        self.trials += 1;
+        (self.disturb)(self.trials, offer.rate, seen)
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.target.rest(time)
+    }
+}
+
+fn invalid(seen: TrialObservation) -> TrialObservation {
+    TrialObservation { invalid: Some("this machine was late".to_owned()), ..seen }
+}
+
+#[test]
+fn a_generator_that_has_offered_the_rate_before_is_not_the_limit_however_many_trials_are_disturbed() {
+    let report =
+        Disturbed::search(|trial, _, seen| if (1..=4).contains(&trial) { invalid(seen) } else { seen });
+    let bracket = report.cliff.bracket.unwrap();
+    assert_eq!(report.outcome, Some(SearchOutcome::Found));
+    assert!(bracket.lower < 200.0 && 200.0 < bracket.upper, "{bracket:?}");
+}
+
+#[test]
+fn trials_that_are_all_invalid_find_no_limit() {
+    let report = Disturbed::search(|_, _, seen| invalid(seen));
+    assert_eq!(report.outcome, Some(SearchOutcome::GeneratorLimited));
+    let failing_at_once = |_, _, seen| TrialObservation { took: Duration::ZERO, ..invalid(seen) };
+    assert_eq!(Disturbed::search(failing_at_once).outcome, Some(SearchOutcome::GeneratorLimited));
+}
+
+/// Stalls of the target's machine made one trial bad, and the whole run undecided.
+#[test]
+fn a_bad_trial_below_the_bracket_is_repeated_and_does_not_count_if_its_repetition_is_not_bad() {
+    for seed in [10, 20, 22, 27] {
+        let mut bad = None;
+        let stalled = |_, rate: f64, mut seen: TrialObservation| {
+            if rate < 180.0 && bad.is_none() {
+                bad = Some(rate);
+                for (block, waiting) in seen.blocks.iter_mut().zip(0..) {
+                    block.in_flight += 2 * waiting;
+                }
+            }
+            seen
+        };
+        let report = Disturbed::search_at(ServiceDistribution::Exponential(0.04), seed, stalled);
+        let same = report.trials.iter().filter(|trial| Some(trial.spec.rate) == bad);
+        let told: Vec<_> = same.map(|trial| (trial.verdict, trial.weight)).collect();
+        let bracket = report.cliff.bracket.unwrap();
+        assert_eq!(told, [(TrialVerdict::Bad, 0.0), (TrialVerdict::Good, 1.0)], "{seed}: {bad:?}");
+        assert_eq!(report.outcome, Some(SearchOutcome::Found));
+        assert!(bad < Some(bracket.lower) && bracket.lower < 200.0 && 200.0 < bracket.upper, "{bracket:?}");
+    }
+}
+
+#[test]
+fn a_search_that_ended_without_an_answer_goes_on_with_more_time() {
+    let pool = || SimulatedWorkers::new(8, ServiceDistribution::Fixed(0.04), 0.0);
+    let target = || SimulatedTarget::new(Box::new(pool()), SimulatedArrivals::Constant, 0.25, 1);
+    let disturbed = |offer: &TrialSpec| {
+        let seen = target().carry_out(offer);
+        if offer.purpose == TrialPurpose::Ramp { invalid(seen) } else { seen }
+    };
+    let mut limited = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+    while let Some(offer) = next_trial(&mut limited) {
+        let seen = disturbed(&offer);
+        limited.record_trial(&offer, seen);
+    }
+    assert_eq!(limited.report().outcome, Some(SearchOutcome::GeneratorLimited));
+    limited.set_budgets(Duration::from_secs(300), Duration::ZERO);
+    let next = next_trial(&mut limited).map(|offer| offer.purpose);
+    assert_eq!((limited.report().outcome, next), (None, Some(TrialPurpose::Ramp)));
+}
+
+/// The next trial of a search, after its pauses.
+fn next_trial(procedure: &mut RateSearch) -> Option<TrialSpec> {
+    loop {
+        match procedure.next_step() {
+            SearchStep::RunTrial(offer) => return Some(offer),
+            SearchStep::Pause(time) => procedure.record_pause(time, true),
+            SearchStep::Finished => return None,
+        }
+    }
+}
+
+#[test]
+fn no_trial_is_at_a_rate_at_which_hardly_a_request_is_due() {
+    // Each request hangs after the first overload, so the bracket reaches down to nothing.
+    let hanging = |_, _, mut seen: TrialObservation| {
+        for (block, waiting) in seen.blocks.iter_mut().zip(0..) {
+            block.in_flight += waiting;
+        }
+        seen
+    };
+    let report = Disturbed::search(hanging);
+    let lowest = report.trials.iter().map(|trial| trial.spec.rate).fold(f64::INFINITY, f64::min);
+    assert!(lowest >= 0.4, "{lowest}");
+}
+
 /// A fast target whose first trial at the highest rate is invalid.
 struct Distrusted {
     target: SimulatedTarget,

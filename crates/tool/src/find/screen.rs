@@ -183,7 +183,9 @@ impl FindScreen {
             (number(answer.trials.len(), "trial"), number(answer.experiments.len(), "experiment"));
         let mut foot = Self::new(self.wide);
         foot.gap();
-        foot.row("", &format!("{trials} and {tried} in {}", seconds(answer.duration_seconds)));
+        let disturbed =
+            disturbed_trials(answer).map_or_else(String::new, |disturbed| format!("; {disturbed}"));
+        foot.row("", &format!("{trials} and {tried} in {}{disturbed}", seconds(answer.duration_seconds)));
         self.foot = foot.lines;
     }
 
@@ -243,6 +245,21 @@ pub(super) fn summary(answer: &FindReport) -> (String, [String; 2]) {
         None => goal(&answer.config),
     };
     (headline(answer), [asked(&answer.config), goal])
+}
+
+/// How many trials this machine disturbed, in words, and which of them count.
+fn disturbed_trials(answer: &FindReport) -> Option<String> {
+    let count = |is: fn(&ReportedTrial) -> bool| answer.trials.iter().filter(|trial| is(trial)).count();
+    let invalid = count(|trial| trial.invalid_reason.is_some() && trial.port_exhaustions == 0);
+    let delayed = count(|trial| trial.generator_delay.is_some());
+    let share = match (invalid, delayed) {
+        (0, 0) => return None,
+        (_, 0) => "none of them counts".to_owned(),
+        (0, _) => "their verdicts do not depend on it, and they count less".to_owned(),
+        _ => format!("{invalid} of them do not count, and the verdicts of the others do not depend on it"),
+    };
+    let all = invalid + delayed;
+    Some(format!("this machine disturbed {all} trial{}: {share}", if all == 1 { "" } else { "s" }))
 }
 
 /// As many lines as hold what so many of the widest do.

@@ -208,7 +208,7 @@ fn explained(mut answer: FindReport) -> FindReport {
     answer
 }
 
-fn found() -> FindReport {
+pub(super) fn found() -> FindReport {
     static FOUND: LazyLock<FindReport> =
         LazyLock::new(|| explained(searched(&plan(), &mut field(SimulatedClass::LimiterHanging, 12))));
     FOUND.clone()
