@@ -82,6 +82,23 @@ impl Client {
         Ok(Self { stream, received: Vec::new() })
     }
 
+    /// Begins a connection from this address and does not wait for the server, which may leave it in its backlog.
+    ///
+    /// # Errors
+    /// No socket, or the kernel refuses the connection at once.
+    pub fn begin_connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<Socket> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        socket.bind(&SocketAddr::from((from, 0)).into())?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&to.into()) {
+            // EINPROGRESS (connect(2)) is the only error of a connection that has begun.
+            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+                Err(error)
+            }
+            _ => Ok(socket),
+        }
+    }
+
     /// Sends bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
