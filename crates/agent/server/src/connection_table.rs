@@ -24,6 +24,9 @@ pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 /// The write timeout. A connection ends if its client reads nothing of a waiting response for this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The time for which a connection must have been idle before the table may end it to free memory.
+const LEAST_IDLE: Duration = Duration::from_secs(1);
+
 /// The number of evictable connections among which the table chooses one to end.
 /// The chosen connection is nearly the oldest of all, and a search of the whole table would cost much more. Redis evicts keys by
 /// the same sampling method.
@@ -51,17 +54,20 @@ pub(crate) enum ConnectionState {
 /// The longest time that a connection may stay in each state.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
-    /// The time limit for the first byte of a request, and for the rest of the request head.
+    /// The time limit for a request head, from its first byte to its last.
     pub head: Duration,
-    /// The time limit for the next request on an idle connection.
+    /// The time limit for the first or the next request on a connection.
     pub idle: Duration,
 }
 
 impl ConnectionTimeouts {
-    fn allowed(&self, state: ConnectionState) -> Option<Duration> {
+    /// A client that has sent nothing may be a pod without CPU time, so it has as much time as an idle one. A guest has less,
+    /// because the places of guests are few.
+    fn allowed(&self, state: ConnectionState, is_guest: bool) -> Option<Duration> {
         match state {
-            ConnectionState::AwaitingFirstByte | ConnectionState::Head => Some(self.head),
-            ConnectionState::Idle => Some(self.idle),
+            ConnectionState::AwaitingFirstByte if is_guest => Some(self.head),
+            ConnectionState::Head => Some(self.head),
+            ConnectionState::AwaitingFirstByte | ConnectionState::Idle => Some(self.idle),
             ConnectionState::Write => Some(WRITE_TIMEOUT),
             ConnectionState::Busy => None,
         }
@@ -96,10 +102,7 @@ impl TimedState {
     /// Sets the state, which starts at `now`.
     pub(crate) fn set_state(&self, state: ConnectionState, now: Moment) {
         // A partial head keeps the time of its first byte. Otherwise a client that sends one byte per second would never time out.
-        if !matches!(
-            (self.state.get(), state),
-            (ConnectionState::Head | ConnectionState::AwaitingFirstByte, ConnectionState::Head)
-        ) {
+        if !matches!((self.state.get(), state), (ConnectionState::Head, ConnectionState::Head)) {
             self.since.set(now);
         }
         self.state.set(state);
@@ -116,9 +119,15 @@ impl TimedState {
         self.state.get() == ConnectionState::Idle
     }
 
-    /// True if no client waits for an answer on this connection, so the table may end it.
-    fn is_evictable(&self) -> bool {
-        matches!(self.state.get(), ConnectionState::AwaitingFirstByte | ConnectionState::Idle)
+    /// True if no client waits for an answer on this connection, and none has for a while, so the table may end it.
+    /// A connection without a first byte may belong to a pod that gets no CPU time, so it has the time of a request head.
+    fn is_evictable(&self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
+        let waited = now.since(self.since.get());
+        match self.state.get() {
+            ConnectionState::AwaitingFirstByte => waited >= timeouts.head,
+            ConnectionState::Idle => waited >= LEAST_IDLE,
+            ConnectionState::Head | ConnectionState::Busy | ConnectionState::Write => false,
+        }
     }
 }
 
@@ -126,6 +135,12 @@ impl TimedState {
 pub(crate) trait TableEntry {
     /// Returns the state of the connection.
     fn state(&self) -> &TimedState;
+
+    /// True if the connection ends after its next answer.
+    fn is_guest(&self) -> bool;
+
+    /// True if the client has sent bytes that the thread has not read.
+    fn has_unread_bytes(&self) -> bool;
 
     /// Ends the work of the entry. Returns true if a task still uses the connection.
     /// That task calls [`ConnectionTable::remove`] when the task ends. Until then the table must not reuse the key.
@@ -185,43 +200,40 @@ impl<C: TableEntry> ConnectionTable<C> {
         }
     }
 
-    /// Ends the least needed connection of this client. Returns false if no connection of the client is evictable.
-    /// Connections that never sent a byte go first, then idle connections. Within each group the oldest goes first.
-    pub(crate) fn evict_from_client(&mut self, client: ClientId) -> bool {
-        let own = self.evictable().filter(|(_, _, permits)| permits.client == client).take(LOOKED_AT);
-        let least = own.min_by_key(|(_, waits, _)| waits.order());
-        let key = least.map(|(key, ..)| key);
-        key.is_some_and(|key| self.end(key))
-    }
-
-    /// Ends an evictable connection of the client with the most connections, if that client has more than `own` connections.
-    /// Returns false if the table finds no such connection.
-    pub(crate) fn evict_from_largest(&mut self, own: u32) -> bool {
-        let others = self.evictable().filter(|(_, _, permits)| permits.caller.open() > own).take(LOOKED_AT);
-        let least = others.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.open()), waits.order()));
+    /// Ends the connection of the client with the most connections that has been idle for longest. Returns false if the table
+    /// finds none. The table never ends a connection with unread bytes, because its client waits for an answer.
+    pub(crate) fn end_idle_of_largest(&mut self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
+        let idle = self.evictable(timeouts, now).take(LOOKED_AT);
+        let least = idle.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.open()), waits.order()));
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
     }
 
     /// Returns the evictable connections among at most [`WALKED`] rows. Each search starts [`LOOKED_AT`] rows after the start of
-    /// the previous search. A client with many connections can force thousands of evictions per second. A search of the whole table
-    /// for each eviction would cost more than the accepts.
-    fn evictable(&mut self) -> impl Iterator<Item = (ConnectionKey, &TimedState, &ConnectionPermits)> {
+    /// the previous search, because a search of the whole table would cost too much.
+    fn evictable<'a>(
+        &'a mut self,
+        timeouts: &'a ConnectionTimeouts,
+        now: Moment,
+    ) -> impl Iterator<Item = (ConnectionKey, &'a TimedState, &'a ConnectionPermits)> {
         let rows = &self.rows;
         let (begin, places) = (self.looked, rows.capacity().max(1));
         self.looked = (begin + LOOKED_AT) % places;
         let keys = (0..places.min(WALKED)).map(move |place| (begin + place) % places);
         keys.filter_map(move |key| {
             let row = rows.get(key)?;
-            let waits = row.connection.as_ref()?.state();
-            waits.is_evictable().then_some((key, waits, row.permits.as_ref()?))
+            let connection = row.connection.as_ref()?;
+            let waits = connection.state();
+            let is_evictable = waits.is_evictable(timeouts, now) && !connection.has_unread_bytes();
+            is_evictable.then_some((key, waits, row.permits.as_ref()?))
         })
     }
 
     /// Ends at most `most` connections that are overdue in their state. Returns the number of ended connections.
     pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
-        let is_overdue = |TimedState { state, since }: &TimedState| {
-            timeouts.allowed(state.get()).is_some_and(|most| now.since(since.get()) > most)
+        let is_overdue = |one: &C| {
+            let TimedState { state, since } = one.state();
+            timeouts.allowed(state.get(), one.is_guest()).is_some_and(|most| now.since(since.get()) > most)
         };
         let keys: Vec<ConnectionKey> = self.waiting(is_overdue).take(most).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
@@ -240,7 +252,7 @@ impl<C: TableEntry> ConnectionTable<C> {
     where
         C: Clone,
     {
-        self.waiting(TimedState::is_idle).filter_map(|key| self.get(key).cloned()).collect()
+        self.waiting(|one| one.state().is_idle()).filter_map(|key| self.get(key).cloned()).collect()
     }
 
     /// Ends every connection.
@@ -251,9 +263,9 @@ impl<C: TableEntry> ConnectionTable<C> {
         }
     }
 
-    /// Returns the keys of the open connections whose state satisfies `so`.
-    fn waiting(&self, so: impl Fn(&TimedState) -> bool) -> impl Iterator<Item = ConnectionKey> {
-        let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(|one| so(one.state()));
+    /// Returns the keys of the open connections that satisfy `so`.
+    fn waiting(&self, so: impl Fn(&C) -> bool) -> impl Iterator<Item = ConnectionKey> {
+        let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(&so);
         self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
     }
 
@@ -292,6 +304,8 @@ mod tests {
     struct Seen {
         waits: TimedState,
         is_ended: Cell<bool>,
+        is_guest: Cell<bool>,
+        has_unread_bytes: Cell<bool>,
     }
 
     impl Seen {
@@ -303,6 +317,14 @@ mod tests {
     impl TableEntry for Rc<Seen> {
         fn state(&self) -> &TimedState {
             &self.waits
+        }
+
+        fn is_guest(&self) -> bool {
+            self.is_guest.get()
+        }
+
+        fn has_unread_bytes(&self) -> bool {
+            self.has_unread_bytes.get()
         }
 
         fn end(&self) -> bool {
@@ -333,47 +355,70 @@ mod tests {
             caller: caller.take(10).unwrap(),
             client,
         };
-        let seen = Rc::new(Seen { waits: TimedState::new(since), is_ended: Cell::new(false) });
+        let seen = Rc::new(Seen {
+            waits: TimedState::new(since),
+            is_ended: Cell::default(),
+            is_guest: Cell::default(),
+            has_unread_bytes: Cell::default(),
+        });
         seen.waits.set_state(state, since);
         table.insert(permits, |_| seen.clone());
         seen
     }
 
+    const TIMEOUTS: ConnectionTimeouts =
+        ConnectionTimeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+
     #[test]
-    fn the_oldest_idle_connection_goes_first_and_only_the_callers_own() {
+    fn for_memory_the_longest_idle_connections_of_the_largest_client_end_first() {
         let mut table = ConnectionTable::default();
-        let (own, other) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
-        let mine = ClientId::unique();
-        let foreign = enter(&mut table, &other, ConnectionState::Idle, at(1));
-        let newer = enter_of(&mut table, mine, &own, ConnectionState::Idle, at(3));
-        let older = enter_of(&mut table, mine, &own, ConnectionState::Idle, at(2));
-        let busy = enter_of(&mut table, mine, &own, ConnectionState::Busy, at(0));
-        assert!(table.evict_from_client(mine));
-        assert!(older.is_ended());
-        assert!(table.evict_from_client(mine));
-        assert!(newer.is_ended());
-        assert!(!table.evict_from_client(mine), "the rest is busy");
-        assert!(!foreign.is_ended() && !busy.is_ended());
+        let (hoarder, quiet) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
+        let _quiet = enter(&mut table, &quiet, ConnectionState::Idle, at(1));
+        let [older, newer] =
+            [2, 3].map(|since| enter(&mut table, &hoarder, ConnectionState::Idle, at(since)));
+        let busy = enter(&mut table, &hoarder, ConnectionState::Busy, at(0));
+        assert!(table.end_idle_of_largest(&TIMEOUTS, at(9)));
+        assert!(older.is_ended() && !newer.is_ended());
+        assert!(table.end_idle_of_largest(&TIMEOUTS, at(9)));
+        assert!(newer.is_ended() && !busy.is_ended());
     }
 
     #[test]
-    fn silent_connections_go_before_idle_ones_and_the_largest_callers_first() {
+    fn a_connection_on_which_a_client_waits_never_ends_for_memory() {
         let mut table = ConnectionTable::default();
-        let (hoarder, quiet) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
-        let oldest = enter(&mut table, &quiet, ConnectionState::Idle, at(1));
-        let idle = enter(&mut table, &hoarder, ConnectionState::Idle, at(2));
-        let silent = enter(&mut table, &hoarder, ConnectionState::AwaitingFirstByte, at(3));
-        assert!(table.evict_from_largest(1));
-        assert!(silent.is_ended() && !idle.is_ended());
-        assert!(!table.evict_from_largest(1), "nobody has more than one any more");
-        assert!(!oldest.is_ended());
+        let cap = Arc::new(PermitCounter::default());
+        let unread = enter(&mut table, &cap, ConnectionState::Idle, at(0));
+        unread.has_unread_bytes.set(true);
+        let _just_served = enter(&mut table, &cap, ConnectionState::Idle, at(8));
+        let _slow_to_send = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(7));
+        let _in_a_head = enter(&mut table, &cap, ConnectionState::Head, at(0));
+        assert!(!table.end_idle_of_largest(&TIMEOUTS, Moment::from_nanos(8_900_000_000)));
+        assert!(table.end_idle_of_largest(&TIMEOUTS, at(9)), "the one that sent nothing for two seconds");
+    }
+
+    #[test]
+    fn a_client_that_sends_late_has_time_and_a_guest_has_less() {
+        let mut table = ConnectionTable::default();
+        let cap = Arc::new(PermitCounter::default());
+        let late = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
+        let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
+        guest.is_guest.set(true);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(3), 8), 1);
+        assert!(guest.is_ended() && !late.is_ended());
+        late.waits.set_state(ConnectionState::Head, at(50));
+        assert_eq!(
+            table.end_overdue(&TIMEOUTS, at(52), 8),
+            0,
+            "the time of a head begins with its first byte"
+        );
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(53), 8), 1);
     }
 
     #[test]
     fn a_slow_head_times_out_though_bytes_keep_coming() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
-        let timeouts = ConnectionTimeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let timeouts = TIMEOUTS;
         let one = enter(&mut table, &cap, ConnectionState::Head, at(0));
         one.waits.set_state(ConnectionState::Head, at(1));
         one.waits.set_state(ConnectionState::Head, at(2));
@@ -385,7 +430,7 @@ mod tests {
     fn an_answer_that_is_read_slowly_lives_and_one_that_is_not_read_ends() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
-        let timeouts = ConnectionTimeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let timeouts = TIMEOUTS;
         let one = enter(&mut table, &cap, ConnectionState::Write, at(0));
         one.waits.set_state(ConnectionState::Write, at(9));
         assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
@@ -415,6 +460,14 @@ mod tests {
     impl TableEntry for Busy {
         fn state(&self) -> &TimedState {
             &self.0
+        }
+
+        fn is_guest(&self) -> bool {
+            false
+        }
+
+        fn has_unread_bytes(&self) -> bool {
+            false
         }
 
         fn end(&self) -> bool {

@@ -6,6 +6,7 @@
 //! files. It knows the clouds only by name. The agent's program starts the server, the crate `clouds` implements the dialects, and
 //! the crate `identity` implements the resolver.
 
+mod admission;
 pub mod client;
 pub mod connection_permits;
 pub mod connection_table;
@@ -14,6 +15,7 @@ mod epoll;
 mod fairness;
 pub mod handler;
 pub mod listen;
+pub mod memory;
 pub mod repeated_request_cache;
 pub mod response;
 pub mod route;

@@ -14,6 +14,7 @@ use crate::client::{Client, ClientId, ClientResolver, ServedPod};
 use crate::connection_permits::PermitCounter;
 use crate::connection_table::ConnectionTimeouts;
 use crate::handler::ListenerDialects;
+use crate::memory::UnlimitedMemory;
 use crate::route::MetadataRoute;
 use crate::thread::{ClientLimits, ServerContext, TestTurn, ThreadLimits, TrafficThread};
 use crate::thread_metrics::ThreadMetrics;
@@ -91,9 +92,13 @@ pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRou
         clock: clock.clone(),
         resolver: Arc::new(AnyoneResolver),
         open_connections: Arc::default(),
+        guests: Arc::default(),
         strangers: Arc::default(),
+        memory: Arc::new(UnlimitedMemory),
         limits: ThreadLimits {
             connections: 8,
+            guests: 8,
+            threads: 1,
             buffered_bytes: 8 * 1024,
             cores: None,
             wire: seawall_http::HeadLimits::default(),

@@ -6,8 +6,13 @@
 //! Prometheus library takes a lock per observation. Therefore the latency buckets are plain counters, and the admin port turns them
 //! into a histogram at each scrape.
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::GetStruct;
+use nix::{getsockopt_impl, libc};
 
 use super::route;
 use super::route::MetadataRoute;
@@ -27,6 +32,15 @@ pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
     2_500_000, 10_000_000,
 ];
 
+/// The upper bounds of the buckets of the wait in the backlog, in milliseconds. The kernel counts in milliseconds.
+pub const ACCEPT_WAIT_BOUNDS_MILLIS: [u64; 9] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000];
+
+getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, libc::tcp_info, GetStruct<libc::tcp_info>);
+
+/// The figures of a TCP connection in the kernel (tcp(7), TCP_INFO).
+#[derive(Clone, Copy, Debug)]
+struct TcpInfo;
+
 /// Adds to a counter that only the calling thread writes.
 /// With one writer, a load and a store are enough. An atomic addition would cost twenty times as much.
 fn add(counter: &AtomicU64, more: u64) {
@@ -38,9 +52,11 @@ fn add(counter: &AtomicU64, more: u64) {
 pub struct ConnectionMetrics {
     /// Accepted connections.
     pub accepted: AtomicU64,
-    /// Connections that the agent refused because a limit was reached.
+    /// Connections that the agent refused because their pod was deleted.
     pub rejected: AtomicU64,
-    /// Idle connections that the agent ended to make room.
+    /// Connections that ended after one answer, because their client was at its share of connections.
+    pub guests: AtomicU64,
+    /// Idle connections that the agent ended because memory or descriptors were short.
     pub evicted_idle: AtomicU64,
     /// Connections that the agent ended because they were too slow or idle for too long.
     pub timed_out: AtomicU64,
@@ -64,6 +80,11 @@ pub struct ThreadMetrics {
     pub buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
     /// The sum of the latencies of all answers, in microseconds.
     pub total_micros: AtomicU64,
+    /// The number of sampled connections by the time that their request waited in the backlog: one bucket per bound in
+    /// [`ACCEPT_WAIT_BOUNDS_MILLIS`], and one for longer waits.
+    pub accept_waits: [AtomicU64; ACCEPT_WAIT_BOUNDS_MILLIS.len() + 1],
+    /// The sum of these times in milliseconds.
+    pub accept_wait_millis: AtomicU64,
     /// The counters of the thread's connections.
     pub connections: ConnectionMetrics,
 }
@@ -90,6 +111,15 @@ impl ThreadMetrics {
             .unwrap_or(LATENCY_BOUNDS_MICROS.len());
         add(&self.buckets[bucket], 1);
         add(&self.total_micros, micros);
+    }
+
+    /// Counts how long the request of a newly accepted connection has waited in the backlog.
+    pub(crate) fn record_accept_wait(&self, accepted: &TcpStream) {
+        let Ok(info) = getsockopt(accepted, TcpInfo) else { return };
+        let millis = u64::from(info.tcpi_last_data_recv);
+        let bucket = ACCEPT_WAIT_BOUNDS_MILLIS.iter().position(|bound| millis <= *bound);
+        add(&self.accept_waits[bucket.unwrap_or(ACCEPT_WAIT_BOUNDS_MILLIS.len())], 1);
+        add(&self.accept_wait_millis, millis);
     }
 
     /// Counts a request that waited for identity and whose client became known.

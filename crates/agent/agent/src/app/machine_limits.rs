@@ -59,7 +59,8 @@ fn cores(read: &dyn Fn(&str) -> Option<String>, version: CgroupVersion, level: &
     }
 }
 
-fn read(path: &str) -> Option<String> {
+/// Returns the text of a file, or `None` if it cannot be read.
+pub(crate) fn read(path: &str) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
     Some(text)

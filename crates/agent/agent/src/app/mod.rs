@@ -5,6 +5,7 @@
 //! runtime and reads pods, entitlements and leases as snapshots. With the strategies `source-ip` and `kernel`, another thread
 //! with its own runtime watches the API server (`identity`).
 
+mod cgroup_memory;
 pub(crate) mod machine_limits;
 pub(crate) mod resource_limits;
 pub(crate) mod signals;
@@ -29,6 +30,7 @@ use seawall_server::connection_table::ConnectionTimeouts;
 use seawall_server::listen;
 use seawall_server::listen::shards::ListenerShards;
 use seawall_server::listen::{ListenerShard, Listeners};
+use seawall_server::memory::{MemoryGauge, UnlimitedMemory};
 use seawall_server::thread::{
     BuildDialectsFn, ClientLimits, ServerContext, ThreadLimits, ThreadUpdate, TrafficThread, UpdateReceiver,
 };
@@ -38,6 +40,7 @@ use seawall_server::upstream::permits::UpstreamPermits;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
+use self::cgroup_memory::CgroupMemory;
 use self::machine_limits::DetectedMachine;
 use self::resource_limits::ClientCaps;
 use self::signals::{AgentSignals, SignalAction};
@@ -69,15 +72,14 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let config = &loaded.config;
     let strategy = IdentityStrategy::load(&config.identity, &config.clouds)?;
     let threads = config.threads.count();
-    let room =
-        ClientCaps::within(&DetectedMachine::detect(), listen::raise_open_files_limit(DESCRIPTORS)?, config);
+    let clock = Clock::system();
+    let (room, memory) = client_caps(config, &clock)?;
     let addresses: Vec<SocketAddr> = config.listen.iter().map(|listen| listen.address).collect();
     let listeners = listen::bind(&addresses, threads, room.shards_per_address)?;
     let control = control_runtime()?;
     // Install the handlers before the agent reports that it serves. An early signal must drain the agent, not kill it.
     let signals = control.block_on(async { AgentSignals::new() }).context("cannot listen for signals")?;
     let doors = control.block_on(AdminListeners::open(config.admin, config.admin_socket.as_deref()))?;
-    let clock = Clock::system();
     let capture = capture(config, &listeners, &clock)?;
     let strategy = strategy.with_kernel_records(capture.as_deref().map(RedirectHandle::records));
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| RedirectHandle::required_capabilities());
@@ -88,7 +90,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let (stopper, stop) = shutdown::stop_channel();
     let (orders, obeyed) = mpsc::channel(1);
     let (parts, hearing) =
-        AgentContext::new(&loaded, room, strategy, capture, clock, &control, &stopper, obeyed)?;
+        AgentContext::new(&loaded, (room, memory), strategy, capture, clock, &control, &stopper, obeyed)?;
     let routes = parts.clouds.current().routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(ThreadMetrics::new(&routes))).collect();
     let mut registry = Registry::default();
@@ -125,6 +127,19 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     capture.map_or(Ok(()), |capture| capture.check_exit())?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Returns the caps for clients, and the gauge that says how much memory is left for them.
+///
+/// # Errors
+/// The kernel refuses to raise the limit on open files.
+fn client_caps(config: &AgentConfig, clock: &Clock) -> anyhow::Result<(ClientCaps, Arc<dyn MemoryGauge>)> {
+    let (machine, descriptors) = (DetectedMachine::detect(), listen::raise_open_files_limit(DESCRIPTORS)?);
+    let followed = ClientCaps::within(&machine, true, descriptors, config);
+    Ok(match CgroupMemory::open(followed.promised_bytes(), clock) {
+        Some(memory) => (followed, Arc::new(memory)),
+        None => (ClientCaps::within(&machine, false, descriptors, config), Arc::new(UnlimitedMemory)),
+    })
 }
 
 /// Checks the files that the configuration names, without serving. Returns warnings about faults that would not prevent serving.
@@ -280,7 +295,9 @@ struct AgentContext {
     probe: ProbeAddress,
     open: Arc<PermitCounter>,
     long_polls: Arc<PermitCounter>,
+    guests: Arc<PermitCounter>,
     strangers: Arc<PermitCounter>,
+    memory: Arc<dyn MemoryGauge>,
     upstream_permits: Arc<UpstreamPermits>,
     room: ClientCaps,
     threads: usize,
@@ -293,7 +310,7 @@ impl AgentContext {
     )]
     fn new(
         loaded: &LoadedConfig,
-        room: ClientCaps,
+        (room, memory): (ClientCaps, Arc<dyn MemoryGauge>),
         strategy: IdentityStrategy,
         capture: Option<Arc<RedirectHandle>>,
         clock: Clock,
@@ -314,7 +331,9 @@ impl AgentContext {
             probe,
             open: Arc::default(),
             long_polls: Arc::default(),
+            guests: Arc::default(),
             strangers: Arc::default(),
+            memory,
             upstream_permits: UpstreamPermits::new(room.upstream_requests),
             room,
             threads: loaded.config.threads.count(),
@@ -418,7 +437,9 @@ impl AgentContext {
             clock: self.clock.clone(),
             resolver: self.identity.resolver.clone(),
             open_connections: self.open.clone(),
+            guests: self.guests.clone(),
             strangers: self.strangers.clone(),
+            memory: self.memory.clone(),
             limits: bounds(self.threads, &self.room),
         };
         let runtime =
@@ -539,6 +560,8 @@ impl AgentDialectSettings {
 fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
     ThreadLimits {
         connections: room.connections,
+        guests: room.guests,
+        threads,
         buffered_bytes: room.buffered_bytes / threads,
         cores: room.cores,
         wire: seawall_http::HeadLimits::default(),

@@ -19,7 +19,7 @@ const HELD: &str = "/computeMetadata/v1/instance/zone?wait_for_change=true&timeo
 #[test]
 fn a_head_that_does_not_end_is_closed_after_the_header_timeout() {
     let world = World::start(&Plan::federate());
-    let mut clients = ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n"].map(|part| {
+    let mut clients = ["G", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n"].map(|part| {
         let mut client = world.client(&CART);
         client.send(part);
         client
@@ -119,52 +119,48 @@ fn a_client_that_floods_does_not_keep_others_from_being_answered() {
 }
 
 #[test]
-fn at_a_pods_cap_its_own_oldest_idle_connection_goes() {
+fn at_a_pods_cap_a_newcomer_gets_one_answer_and_no_connection_is_ended_for_it() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
-    let mut other = world.client(&PAY);
-    other.ask(&get(PROJECT_ID));
-    let [mut oldest, mut older] = [(); 2].map(|()| {
-        let mut client = world.client(&CART);
-        client.ask(&get(PROJECT_ID));
-        client
-    });
-    // The first becomes the younger one by its second request.
-    oldest.ask(&get(PROJECT_ID));
-    assert_eq!(world.ask(&CART, PROJECT_ID).status, 200);
-    assert_eq!(older.end(), End::Closed);
-    assert_eq!(oldest.ask(&get(PROJECT_ID)).status, 200);
-    assert_eq!(other.ask(&get(PROJECT_ID)).status, 200, "another pod's connection is not touched");
-    assert!(world.metric("seawall_connections_evicted_idle_total") >= 1.0);
+    let mut kept = [(); 2].map(|()| world.client(&CART));
+    kept.iter_mut()
+        .for_each(|client| assert_eq!(client.ask(&get(PROJECT_ID)).header("connection"), ""));
+    for _ in 0..20 {
+        let mut guest = world.client(&CART);
+        let answer = guest.ask(&get(PROJECT_ID));
+        assert_eq!((answer.status, answer.header("connection")), (200, "close"));
+        assert_eq!(guest.end(), End::Closed);
+    }
+    kept.iter_mut().for_each(|client| assert_eq!(client.ask(&get(PROJECT_ID)).status, 200));
+    assert_eq!(world.metric("seawall_connections_guests_total"), 20.0);
+    assert_eq!(world.metric("seawall_connections_evicted_idle_total"), 0.0);
 }
 
 #[test]
-fn at_a_pods_cap_without_an_idle_connection_a_new_one_is_told_503() {
+fn a_guest_gets_no_long_poll() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
     let _busy = [(); 2].map(|()| world.held(&CART, &get(HELD)));
-    let answer = world.ask(&CART, PROJECT_ID);
+    let answer = world.ask(&CART, HELD);
     assert_eq!(answer.refusal(), (503, "too_many_connections"), "{answer:?}");
     assert_eq!((answer.header("retry-after"), answer.header("connection")), ("1", "close"));
+    assert_eq!(world.ask(&CART, PROJECT_ID).status, 200);
     assert_eq!(world.ask(&PAY, PROJECT_ID).status, 200);
-    assert!(world.metric("seawall_connections_rejected_total") >= 1.0);
 }
 
 #[test]
-fn at_the_cap_of_all_the_oldest_idle_connection_of_anybody_goes() {
+fn at_the_cap_of_all_newcomers_are_guests_whoever_they_are() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 2, connectionsPerPod: 2"));
     let mut cart = world.client(&CART);
     cart.ask(&get(PROJECT_ID));
     let pay = world.held(&PAY, &get(HELD));
-    assert_eq!(world.ask(&MALLORY, PROJECT_ID).status, 200);
-    assert_eq!(cart.end(), End::Closed);
-    // The other of the two is at work. With that and one more at work, nobody else gets in.
-    let _busy = world.held(&MALLORY, &get(HELD));
-    assert_eq!(world.ask(&CART, PROJECT_ID).refusal(), (503, "too_many_connections"));
+    assert_eq!(world.ask(&MALLORY, PROJECT_ID).header("connection"), "close");
+    assert_eq!(world.ask(&MALLORY, HELD).refusal(), (503, "too_many_connections"));
+    assert_eq!(cart.ask(&get(PROJECT_ID)).status, 200);
     assert!(pay.is_quiet());
 }
 
-/// The refusal used to be sent with the request still unread, and the reset that follows can overtake it.
+/// An agent that closes a connection with an unread request resets it, and the reset can overtake the answer.
 #[test]
-fn a_refusal_at_the_cap_is_not_followed_by_a_reset() {
+fn the_answer_to_a_guest_is_not_followed_by_a_reset() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 1"));
     let _busy = world.held(&CART, &get(HELD));
     // While the agent stands still the kernel takes connection and request, so that both are there when it accepts.
@@ -172,21 +168,31 @@ fn a_refusal_at_the_cap_is_not_followed_by_a_reset() {
     let mut client = world.client(&CART);
     client.send(get(PROJECT_ID));
     world.agent.signal(Signal::CONT);
-    assert_eq!(client.answer().refusal(), (503, "too_many_connections"));
+    assert_eq!(client.answer().status, 200);
     assert_eq!(client.end(), End::Closed);
 }
 
 #[test]
 fn strangers_are_capped_as_pods_are() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 8, connectionsPerPod: 2"));
-    let mut strangers = [(); 4].map(|()| {
-        let mut client = Client::connect(STRANGER, world.agent.address());
-        assert_eq!(client.ask(&get(PROJECT_ID)).status, 403);
-        client
+    let mut strangers = [(); 4].map(|()| Client::connect(STRANGER, world.agent.address()));
+    let kept = strangers.each_mut().map(|client| {
+        let answer = client.ask(&get(PROJECT_ID));
+        assert_eq!(answer.status, 403);
+        answer.header("connection") != "close"
     });
-    assert_eq!(strangers[0].end(), End::Closed);
-    assert_eq!(strangers[1].end(), End::Closed);
-    assert_eq!(strangers[3].ask(&get(PROJECT_ID)).status, 403);
+    assert_eq!(kept, [true, true, false, false]);
+}
+
+/// A pod without CPU time needs seconds between its connect and its request. It used to be closed without an answer.
+#[test]
+fn a_client_that_sends_late_is_answered() {
+    let world = World::start(&Plan::federate().limits("headerTimeout: 100ms"));
+    let mut late = world.client(&CART);
+    let mut ended = world.client(&CART);
+    ended.send("GET / HT");
+    assert_eq!(ended.end(), End::Closed, "the head timeout and a sweep have passed");
+    assert_eq!(late.ask(&get(PROJECT_ID)).status, 200);
 }
 
 #[test]
@@ -212,8 +218,9 @@ fn what_breaks_off_leaves_nothing_behind() {
             socket2::SockRef::from(&client.stream).set_linger(at_once.then_some(Duration::ZERO)).unwrap();
         }
     }
-    until_true("every connection to be accepted", || {
-        world.metric("seawall_connections_accepted_total") == 14.0
+    // The kernel itself drops a connection that is reset before its client has sent a byte.
+    until_true("every other connection to be accepted", || {
+        world.metric("seawall_connections_accepted_total") == 13.0
     });
     for gauge in ["seawall_connections_open", "seawall_long_polls_open"] {
         until_true("nothing to be left", || world.metric(gauge) == 0.0);

@@ -338,7 +338,8 @@ fn that_connections_cannot_be_accepted_is_a_warning() {
     let pid = i32::try_from(world.agent.status("Pid")).ok().and_then(Pid::from_raw);
     let few = Rlimit { current: Some(8), maximum: Some(8) };
     prlimit(pid, Resource::Nofile, few).unwrap();
-    let _waiting = world.client(&CART);
+    let mut waiting = world.client(&CART);
+    waiting.send("G");
     until_true("the warning", || world.agent.log().contains("cannot accept connections"));
 }
 

@@ -314,7 +314,7 @@ fn few_open_files_are_shared_as_memory_is() {
     let (_world, agent) = with_few_open_files();
     let most = agent.lines("serving")[0]["fields"]["connections"].as_u64().unwrap();
     assert!((32..256).contains(&most), "{most}");
-    let _storm: Vec<_> = (0..600).map(|_| Client::try_connect(MALLORY.at, agent.address())).collect();
+    let _storm: Vec<_> = (0..600).map(|_| Client::begin_connect(MALLORY.at, agent.address())).collect();
     for _ in 0..20 {
         assert_eq!(Client::connect(CART.at, agent.address()).ask(&get(TOKEN)).status, 200);
     }
@@ -345,7 +345,7 @@ fn silent_connections_of_many_make_room_for_whoever_comes() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 200, headerTimeout: 1m"));
     let mut storm = Vec::new();
     for hostile in [MALLORY.at, PAY.at, STRANGER] {
-        storm.extend((0..300).map(|_| Client::try_connect(hostile, world.agent.address())));
+        storm.extend((0..300).map(|_| Client::begin_connect(hostile, world.agent.address())));
     }
     until_true("the storm to be there", || world.metric("seawall_connections_open") > 100.0);
     let mut quiet: Vec<_> = (0..8).map(|_| world.client(&CART)).collect();

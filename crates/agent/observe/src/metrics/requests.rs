@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use seawall_server::connection_permits::PermitCounter;
 use seawall_server::thread_metrics::{
-    ConnectionMetrics, LATENCY_BOUNDS_MICROS, STATUS_CLASSES, ThreadMetrics,
+    ACCEPT_WAIT_BOUNDS_MILLIS, ConnectionMetrics, LATENCY_BOUNDS_MICROS, STATUS_CLASSES, ThreadMetrics,
 };
 
 use super::write::{counter, counters, gauge};
@@ -64,7 +64,24 @@ impl RequestMetrics {
             "Credential responses from the cache",
             sum(all, |t| &t.cache_hits),
         )?;
+        self.accept_wait(out)?;
         self.connections(out)
+    }
+
+    fn accept_wait(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let bounds =
+            ACCEPT_WAIT_BOUNDS_MILLIS.iter().map(|millis| Duration::from_millis(*millis).as_secs_f64());
+        let buckets: Vec<_> = bounds
+            .chain([f64::INFINITY])
+            .enumerate()
+            .map(|(i, bound)| (bound, sum(&self.threads, |t| &t.accept_waits[i])))
+            .collect();
+        let count = buckets.iter().map(|(_, n)| n).sum();
+        let total = Duration::from_millis(sum(&self.threads, |t| &t.accept_wait_millis)).as_secs_f64();
+        let help = "Seconds that requests of new connections waited until the agent accepted the connection (one of 16 is measured)";
+        let mut family =
+            encoder.encode_descriptor("seawall_accept_wait_seconds", help, None, MetricType::Histogram)?;
+        family.encode_histogram::<NoLabelSet>(total, count, &buckets, None)
     }
 
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -92,12 +109,17 @@ impl RequestMetrics {
             ("seawall_connections_accepted", "Connections accepted", count(|counts| &counts.accepted)),
             (
                 "seawall_connections_rejected",
-                "Connections rejected because a limit was reached",
+                "Connections rejected because their pod was deleted",
                 count(|c| &c.rejected),
             ),
             (
+                "seawall_connections_guests",
+                "Connections closed after one response, because their client was at its share of connections",
+                count(|counts| &counts.guests),
+            ),
+            (
                 "seawall_connections_evicted_idle",
-                "Idle connections closed to make room",
+                "Idle connections closed because memory or descriptors were short",
                 count(|counts| &counts.evicted_idle),
             ),
             (

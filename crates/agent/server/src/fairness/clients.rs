@@ -7,6 +7,7 @@
 //!
 //! This module assigns shares and never credentials. [`ClientResolver`](crate::client::ClientResolver) identifies clients.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -29,6 +30,9 @@ pub(crate) struct Tenant<P> {
     pub(crate) buffers: Rc<buffer_budget::BufferShare>,
     /// The client's last request that a cached credential answered.
     pub(crate) replay_cache: ReplayCache<P>,
+    /// The number of guests since the last sweep, and the number of connections that end after their next answer.
+    guests: Cell<u32>,
+    giving_back: Cell<u32>,
 }
 
 /// The tenants of a thread.
@@ -55,7 +59,23 @@ impl<P> Tenant<P> {
             turns: Rc::default(),
             buffers: held,
             replay_cache: memory,
+            guests: Cell::default(),
+            giving_back: Cell::default(),
         })
+    }
+
+    /// Records a guest: a connection that this client may not keep open.
+    pub(crate) fn record_guest(&self) {
+        self.guests.set(self.guests.get().saturating_add(1));
+    }
+
+    /// True if the connection of the current request ends after its answer, so that another connection can stay open.
+    pub(crate) fn gives_connection_back(&self) -> bool {
+        let left = self.giving_back.get();
+        left > 0 && {
+            self.giving_back.set(left - 1);
+            true
+        }
     }
 
     /// Returns the client's shares of the resources that all threads share.
@@ -91,10 +111,65 @@ impl<P: ServedPod> Tenants<P> {
         self.pods.entry(pod.id()).or_insert_with(new).clone()
     }
 
-    /// Removes all tenants that have no connection on this thread.
+    /// Removes all tenants that have no connection on this thread, and decides which clients give connections back.
     pub(crate) fn sweep(&mut self) {
+        self.redistribute();
         let has_connections = |tenant: &Rc<Tenant<P>>| Rc::strong_count(tenant) > 1;
         self.pods.retain(|_, tenant| has_connections(tenant));
         self.addresses.retain(|_, tenant| has_connections(tenant));
+    }
+
+    /// Lets clients give connections back, where further connections of the same client or of a smaller one had to be guests.
+    ///
+    /// A client that itself has guests gives each of its connections back within a minute, in turns. Otherwise those of its
+    /// processes that came first would keep all its connections. In addition, the client with the most connections gives one back
+    /// for each guest of a client that has less than half as many.
+    fn redistribute(&self) {
+        /// One minute, as a number of sweeps (`connection_table::SWEEP`).
+        const SWEEPS: u32 = 240;
+        let all = || self.pods.values().chain(self.addresses.values()).chain([&self.strangers]);
+        let open = |tenant: &Tenant<P>| tenant.connections.open();
+        let largest = all().max_by_key(|tenant| open(tenant));
+        let mut wanted = 0;
+        for tenant in all() {
+            let guests = tenant.guests.replace(0);
+            let in_turns = if guests > 0 { open(tenant).div_ceil(SWEEPS).min(guests) } else { 0 };
+            tenant.giving_back.set(in_turns);
+            if largest.is_some_and(|largest| open(tenant) < open(largest) / 2) {
+                wanted += guests;
+            }
+        }
+        if let Some(largest) = largest {
+            largest.giving_back.set(largest.giving_back.get() + wanted.min(open(largest) / 8));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::FakePod;
+
+    fn given_back(tenant: &Tenant<FakePod>) -> usize {
+        (0..1000).filter(|_| tenant.gives_connection_back()).count()
+    }
+
+    #[test]
+    fn the_largest_client_gives_connections_back_to_smaller_ones_and_no_other_does() {
+        let mut tenants = Tenants::new(1024, Arc::default());
+        let pods: [FakePod; 3] = Default::default();
+        let [large, middle, small] = pods.each_ref().map(|pod| tenants.pod(pod));
+        let of = |tenant: &Tenant<FakePod>, count: usize| -> Vec<_> {
+            (0..count).map(|_| tenant.connections.take(1000).unwrap()).collect()
+        };
+        let _open = [of(&large, 400), of(&middle, 300), of(&small, 100)];
+        (0..20).for_each(|_| small.record_guest());
+        tenants.sweep();
+        assert_eq!([&large, &middle, &small].map(|tenant| given_back(tenant)), [20, 0, 1]);
+        (0..20).for_each(|_| middle.record_guest());
+        tenants.sweep();
+        assert_eq!([&large, &middle, &small].map(|tenant| given_back(tenant)), [0, 2, 0]);
+        tenants.sweep();
+        assert_eq!([&large, &middle, &small].map(|tenant| given_back(tenant)), [0, 0, 0]);
     }
 }

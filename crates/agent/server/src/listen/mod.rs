@@ -13,19 +13,33 @@ pub mod shards;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use nix::libc;
-use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+use nix::setsockopt_impl;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{AttachReusePortCbpf, SetStruct};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use self::port_guard::PortGuard;
 
 /// The maximum number of connections that wait in one shard. The kernel also limits it to `net.core.somaxconn`, by default 4096.
-const BACKLOG: i32 = 256;
+pub(crate) const BACKLOG: i32 = 256;
+
+/// The time in seconds for which the kernel keeps a connection whose client has sent nothing.
+/// Until the first byte arrives, the connection costs the agent neither CPU time nor memory. Then the kernel offers it to `accept`.
+/// A pod without CPU time may need seconds for its first byte, so the agent does not treat such a client as an attacker.
+const DEFERRED_SECONDS: u32 = 3;
+
+/// The socket option that delays `accept` until the client has sent a byte (tcp(7), TCP_DEFER_ACCEPT). The value is in seconds.
+#[derive(Clone, Copy, Debug)]
+struct DeferAccept;
+
+setsockopt_impl!(DeferAccept, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, u32, SetStruct<'_, u32>);
 
 /// The time after which the kernel drops unacknowledged bytes of an answer.
 /// It equals `connection_table::WRITE_TIMEOUT`, after which the agent ends a connection whose client reads nothing.
@@ -144,8 +158,14 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
+    defer_accept(&socket, DEFERRED_SECONDS)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Sets the number of seconds for which the kernel keeps silent connections of this listener.
+fn defer_accept(listener: &impl AsFd, seconds: u32) -> io::Result<()> {
+    Ok(setsockopt(listener, DeferAccept, &seconds)?)
 }
 
 /// Makes the kernel assign connections to the shards of an address by their source address.
@@ -189,6 +209,7 @@ fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::IpAddr;
 
     use super::*;
@@ -244,11 +265,22 @@ mod tests {
                     Socket::new(Domain::for_address(SocketAddr::new(from, 0)), Type::STREAM, None).unwrap();
                 socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
                 socket.connect(&SocketAddr::new(to.parse().unwrap(), port).into()).unwrap();
+                socket.send(b"G").unwrap();
                 // Lane n is the thread n % 2's n / 2th.
                 let lane = &listeners.by_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
                 assert_eq!(lane.socket.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
             }
         }
+    }
+
+    #[test]
+    fn a_connection_whose_client_has_sent_nothing_waits_in_the_kernel() {
+        let listeners = bind(&[any()], 1, 1).unwrap();
+        let mut client = std::net::TcpStream::connect(listeners.addresses[0]).unwrap();
+        let lane = &listeners.by_thread[0][0].socket;
+        assert_eq!(lane.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        client.write_all(b"G").unwrap();
+        lane.accept().unwrap();
     }
 
     #[test]

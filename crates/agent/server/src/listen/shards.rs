@@ -3,14 +3,17 @@
 //! Only that thread uses its shards. The shards have their own poller. The kernel keeps connections that are not accepted yet, in
 //! one backlog per shard.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
-use rustix::net::{SocketFlags, acceptfrom_with};
+use rustix::net::{SocketFlags, acceptfrom_with, listen};
 
-use super::ListenerShard;
+use super::{BACKLOG, ListenerShard, defer_accept};
+use crate::admission::bounded_backlog;
 use crate::epoll::{EpollPoller, MAX_EVENTS};
 
 /// The shards of a thread.
@@ -21,6 +24,26 @@ pub struct ListenerShards {
     /// True if there may be waiting connections that the poller does not report.
     /// Either one poll reported as many shards as it can, or the thread did not accept all connections of a shard.
     may_have_more: bool,
+    /// The shards that the poller does not watch, in the order in which the thread paused them.
+    paused: VecDeque<usize>,
+    waits: Vec<ShardWait>,
+}
+
+/// What waits in one shard.
+#[derive(Clone, Copy, Debug)]
+struct ShardWait {
+    is_paused: bool,
+    /// True if connections have been left waiting since the last bound on the backlogs.
+    was_left: bool,
+    /// The number of connections that the thread accepted since then.
+    accepted: u32,
+    backlog: i32,
+}
+
+impl Default for ShardWait {
+    fn default() -> Self {
+        Self { is_paused: false, was_left: false, accepted: 0, backlog: BACKLOG }
+    }
 }
 
 impl ListenerShards {
@@ -33,7 +56,8 @@ impl ListenerShards {
         for (number, lane) in lanes.iter().enumerate() {
             poller.add(&lane.socket, number as u64, EventFlags::IN)?;
         }
-        Ok(Self { poller, lanes, may_have_more: false })
+        let waits = vec![ShardWait::default(); lanes.len()];
+        Ok(Self { poller, lanes, may_have_more: false, paused: VecDeque::new(), waits })
     }
 
     /// Waits until at least one shard has a waiting connection, then fills `found` with such shards.
@@ -68,6 +92,71 @@ impl ListenerShards {
         self.may_have_more = true;
     }
 
+    /// Stops watching a shard, because the thread may not accept its connections now. They wait in the kernel and cost nothing.
+    ///
+    /// # Errors
+    /// The kernel has no memory for the change.
+    pub fn pause(&mut self, lane: usize) -> io::Result<()> {
+        self.record_left(lane);
+        if !self.waits[lane].is_paused {
+            self.poller.change(&self.lanes[lane].socket, lane as u64, EventFlags::empty())?;
+            self.waits[lane].is_paused = true;
+            self.paused.push_back(lane);
+        }
+        Ok(())
+    }
+
+    /// Watches at most `most` paused shards again. The shard that has waited longest comes first.
+    ///
+    /// # Errors
+    /// The kernel has no memory for the change.
+    pub fn resume(&mut self, most: usize) -> io::Result<()> {
+        for _ in 0..most.min(self.paused.len()) {
+            let Some(lane) = self.paused.pop_front() else { break };
+            self.waits[lane].is_paused = false;
+            self.poller.change(&self.lanes[lane].socket, lane as u64, EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// True if the thread must call [`Self::resume`] and [`Self::bound_backlogs`] later.
+    pub fn has_waiting(&self) -> bool {
+        !self.paused.is_empty() || self.waits.iter().any(|wait| wait.was_left || wait.backlog != BACKLOG)
+    }
+
+    /// Records that the thread left connections waiting in a shard.
+    pub fn record_left(&mut self, lane: usize) {
+        self.waits[lane].was_left = true;
+    }
+
+    /// Sets the lengths of the backlogs, so that no connection waits for long ([`bounded_backlog`]).
+    /// `period` is the time since the last call.
+    ///
+    /// # Errors
+    /// The kernel refuses the new length.
+    pub fn bound_backlogs(&mut self, period: Duration) -> io::Result<()> {
+        let left = || self.waits.iter().filter(|wait| wait.was_left);
+        let bounded = bounded_backlog(left().map(|wait| wait.accepted).sum(), period, left().count());
+        for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
+            let backlog = if wait.was_left { bounded } else { BACKLOG };
+            if backlog != wait.backlog {
+                listen(&lane.socket, backlog)?;
+            }
+            *wait = ShardWait { is_paused: wait.is_paused, was_left: wait.is_paused, accepted: 0, backlog };
+        }
+        Ok(())
+    }
+
+    /// Offers connections to `accept` even if their clients have sent nothing yet.
+    /// At the end of the process, the kernel would otherwise reset connections that their clients believe to be open.
+    ///
+    /// # Errors
+    /// The kernel refuses the option.
+    pub fn stop_deferring(&mut self) -> io::Result<()> {
+        self.lanes.iter().try_for_each(|lane| defer_accept(&lane.socket, 0))?;
+        self.resume(usize::MAX)
+    }
+
     /// Returns the number of the listener to which a shard belongs.
     pub fn listener(&self, lane: usize) -> usize {
         self.lanes[lane].listener
@@ -77,7 +166,7 @@ impl ListenerShards {
     ///
     /// # Errors
     /// `accept` failed.
-    pub fn accept(&self, lane: usize) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+    pub fn accept(&mut self, lane: usize) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = match acceptfrom_with(&self.lanes[lane].socket, flags) {
             Ok((socket, Some(peer))) => (socket, SocketAddr::try_from(peer)?),
@@ -85,6 +174,7 @@ impl ListenerShards {
             Err(error) if error == rustix::io::Errno::AGAIN => return Ok(None),
             Err(error) => return Err(error.into()),
         };
+        self.waits[lane].accepted += 1;
         Ok(Some((socket.into(), peer)))
     }
 }
@@ -151,12 +241,41 @@ mod tests {
         let (mut lanes, addresses) = lanes(3);
         let _clients = [0, 0, 2].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
         assert_eq!(ready(&mut lanes).await, [0, 2]);
-        assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(2).unwrap().is_some());
+        assert!(lanes.accept(0).unwrap().is_some());
+        assert!(lanes.accept(2).unwrap().is_some());
         lanes.mark_unfinished();
         assert_eq!(ready(&mut lanes).await, [0]);
-        assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(0).unwrap().is_none());
+        assert!(lanes.accept(0).unwrap().is_some());
+        assert!(lanes.accept(0).unwrap().is_none());
         let mut found = Vec::new();
         assert!(pin!(lanes.ready(&mut found)).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[tokio::test]
+    async fn a_paused_lane_is_quiet_until_it_is_resumed() {
+        let (mut lanes, addresses) = lanes(2);
+        let _clients = [0, 1].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
+        lanes.pause(0).unwrap();
+        assert_eq!(ready(&mut lanes).await, [1]);
+        assert!(lanes.accept(1).unwrap().is_some());
+        assert!(lanes.has_waiting());
+        lanes.resume(1).unwrap();
+        assert_eq!(ready(&mut lanes).await, [0]);
+    }
+
+    #[tokio::test]
+    async fn a_backlog_is_short_while_connections_wait_in_it_and_long_again_later() {
+        let (mut lanes, addresses) = lanes(2);
+        let _client = TcpStream::connect(addresses[0]).unwrap();
+        assert_eq!(ready(&mut lanes).await, [0]);
+        assert!(lanes.accept(0).unwrap().is_some());
+        lanes.record_left(0);
+        lanes.bound_backlogs(Duration::from_millis(250)).unwrap();
+        assert_eq!([lanes.waits[0].backlog, lanes.waits[1].backlog], [8, BACKLOG]);
+        assert!(lanes.has_waiting(), "the bound must be taken back later");
+        lanes.bound_backlogs(Duration::from_millis(250)).unwrap();
+        assert_eq!(lanes.waits[0].backlog, BACKLOG);
+        assert!(!lanes.has_waiting());
     }
 
     #[test]

@@ -1,24 +1,27 @@
-//! Accepts connections: chooses the order of the shards, identifies each client and checks the connection limits.
+//! Accepts connections: chooses the order of the shards, decides by [`mod@crate::admission`] which connections to accept, and
+//! identifies each client.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use seawall_core::attestation::ConnectionEnds;
+use seawall_core::clock;
 
 use super::connection_state::{ConnectionClient, ConnectionData};
 use super::request::RequestOrigin;
 use super::socket::ClientSocket;
-use super::{FULL, TrafficThread};
-use crate::client::{Client, ClientId, ServedPod};
-use crate::connection_permits::{Permit, PermitCounter};
-use crate::connection_table::ConnectionPermits;
+use super::{FULL, REPLACED_ACCEPTS, TrafficThread};
+use crate::admission::{ADMISSION_INTERVAL, GuestPlace};
+use crate::client::{Client, ServedPod};
+use crate::connection_permits::PermitCounter;
+use crate::connection_table::{ConnectionPermits, SWEEP};
 use crate::fairness::clients::Tenant;
 use crate::handler::ListenerDialects;
 use crate::listen::shards::ListenerShards;
+use crate::memory::MemoryLevel;
 
 /// The maximum number of connections that one round accepts from shards in which the thread recently accepted a known client.
 const ACCEPTED: usize = 32;
@@ -27,6 +30,28 @@ const ACCEPTED_OF_STRANGERS: usize = 8;
 
 /// The maximum number of accept rounds after the shutdown has begun. Together these rounds accept about 2,000 connections.
 const LAST_LOOKS: usize = 64;
+
+/// The number of accepts after which the thread looks at the memory level again.
+const MEMORY_CHECK: u32 = 128;
+
+/// The number of accepts of which one is asked for how long its request has waited. Asking costs 1 µs.
+const WAIT_SAMPLE: u32 = 16;
+
+/// Whether the thread may accept the next connection of a shard.
+enum Gate {
+    /// It may. The connection probably stays open.
+    Open,
+    /// It may. The connection is probably a guest, and the guest budget has paid for it.
+    Guest,
+    /// It must leave the connection in the backlog.
+    Shut,
+}
+
+/// A client that the thread has just accepted.
+struct Admitted {
+    is_known: bool,
+    is_guest: bool,
+}
 
 impl<P: ServedPod> TrafficThread<P> {
     /// Accepts connections until the shutdown has begun and no connection waits.
@@ -39,22 +64,20 @@ impl<P: ServedPod> TrafficThread<P> {
         loop {
             let found = tokio::select! {
                 biased;
+                () = &mut stopped => break,
                 found = lanes.ready(&mut ready) => found,
-                () = &mut stopped => return self.accept_the_last(&lanes),
+                () = tokio::time::sleep(ADMISSION_INTERVAL), if lanes.has_waiting() => {
+                    ready.clear();
+                    Ok(())
+                }
             };
-            match found.and_then(|()| self.accept_some(&lanes, &mut ready)) {
+            let accepted = found
+                .and_then(|()| self.accept_some(&mut lanes, &mut ready))
+                .and_then(|is_all| self.resume_waiting(&mut lanes).map(|()| is_all));
+            match accepted {
                 Ok(true) => continue,
                 Ok(false) => {}
-                Err(error) => {
-                    self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
-                    if self.accept_failures.take(self.shared.clock.now()).is_ok() {
-                        tracing::warn!(%error, "cannot accept connections");
-                    }
-                    // The usual cause is that no file descriptor is free. Therefore the table ends an idle connection to make room
-                    // for a new client.
-                    self.connections.borrow_mut().evict_from_largest(0);
-                    self.is_accept_failing.set(true);
-                }
+                Err(error) => self.record_accept_error(&error),
             }
             lanes.mark_unfinished();
             // This task requests the round and then waits for it, without another `await` between. Otherwise the task could miss
@@ -62,12 +85,37 @@ impl<P: ServedPod> TrafficThread<P> {
             self.scheduler.request_round();
             self.scheduler.wait_for_round().await;
         }
+        let _ = lanes.stop_deferring();
+        self.accept_the_last(&mut lanes);
+        if self.stop.is_replaced() {
+            // No new connections come any more. Those that the kernel still defers come within this time.
+            let until = tokio::time::sleep(REPLACED_ACCEPTS);
+            let late = async {
+                while lanes.ready(&mut ready).await.is_ok() {
+                    let _ = self.accept_some(&mut lanes, &mut ready);
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! { () = until => {}, () = late => {} }
+        }
+    }
+
+    /// Counts and logs a failed accept.
+    /// The usual cause is that no file descriptor is free. Therefore the table ends an idle connection.
+    fn record_accept_error(&self, error: &std::io::Error) {
+        self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
+        let now = self.shared.clock.now();
+        if self.accept_failures.take(now).is_ok() {
+            tracing::warn!(%error, "cannot accept connections");
+        }
+        self.end_idle_of_largest(now);
+        self.is_accept_failing.set(true);
     }
 
     /// Accepts the connections that already wait when the shutdown begins. The runtime may not have reported these connections yet.
     /// They are established, and most clients have already sent their requests. The number of accept rounds is limited, so a client
     /// cannot prolong the shutdown.
-    fn accept_the_last(self: &Rc<Self>, lanes: &ListenerShards) {
+    fn accept_the_last(self: &Rc<Self>, lanes: &mut ListenerShards) {
         let mut ready = Vec::new();
         for _ in 0..LAST_LOOKS {
             let looked = lanes.ready_now(&mut ready);
@@ -77,15 +125,39 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Accepts connections from these shards. Returns true if no more connections wait.
+    /// Watches shards again that had to wait, as many as the guest budget allows. Bounds the backlogs four times a second.
+    fn resume_waiting(&self, lanes: &mut ListenerShards) -> std::io::Result<()> {
+        if !lanes.has_waiting() {
+            return Ok(());
+        }
+        let now = self.shared.clock.now();
+        let mut budget = self.guest_budget.borrow_mut();
+        if now.since(self.last_resumed.get()) >= ADMISSION_INTERVAL {
+            self.last_resumed.set(now);
+            budget.grow(now, clock::cpu_time());
+            if self.memory_level.get() < MemoryLevel::Exhausted {
+                lanes.resume(budget.guests())?;
+            }
+        }
+        let period = now.since(self.last_bounded.get());
+        if period >= SWEEP {
+            self.last_bounded.set(now);
+            lanes.bound_backlogs(period)?;
+        }
+        Ok(())
+    }
+
+    /// Accepts connections from these shards. Returns true if the thread may accept no more connections now.
     /// If fewer shards are ready, the function accepts more connections from each. Shards in which the thread recently accepted a
     /// known client come first. The other shards divide the share of unknown clients, which count as one client, whatever their
     /// number of addresses.
     ///
-    /// The total number of accepts per round is limited, too. If the table evicts a connection to make room, that connection closes
-    /// only when this thread handles it. Without the limit, connections from hundreds of addresses at once would exceed the
-    /// connection limit several times over.
-    fn accept_some(self: &Rc<Self>, lanes: &ListenerShards, ready: &mut [usize]) -> std::io::Result<bool> {
+    /// The total number of accepts per round is limited, too, so that the connections that are already open are served meanwhile.
+    fn accept_some(
+        self: &Rc<Self>,
+        lanes: &mut ListenerShards,
+        ready: &mut [usize],
+    ) -> std::io::Result<bool> {
         if let [lane] = ready {
             return self.accept_of(lanes, *lane, ACCEPTED);
         }
@@ -107,50 +179,128 @@ impl<P: ServedPod> TrafficThread<P> {
         Ok(is_all)
     }
 
-    fn accept_of(self: &Rc<Self>, lanes: &ListenerShards, lane: usize, most: usize) -> std::io::Result<bool> {
+    /// Accepts at most `most` connections from a shard. Returns true if none are left that the thread may accept.
+    fn accept_of(
+        self: &Rc<Self>,
+        lanes: &mut ListenerShards,
+        lane: usize,
+        most: usize,
+    ) -> std::io::Result<bool> {
         for _ in 0..most {
+            let gate = self.gate(lane);
+            if matches!(gate, Gate::Shut) {
+                lanes.pause(lane)?;
+                return Ok(true);
+            }
             match lanes.accept(lane) {
                 Ok(Some((stream, peer))) => {
-                    if self.admit(stream, peer, lanes.listener(lane)) {
+                    let admitted = self.admit(stream, peer, lanes.listener(lane), lane);
+                    self.settle(&gate, lane, &admitted);
+                    if admitted.is_known {
                         self.known.borrow_mut().record(lane);
                     }
+                    continue;
                 }
-                Ok(None) => return Ok(true),
+                Ok(None) => {
+                    self.refund(&gate);
+                    return Ok(true);
+                }
                 // The client closed the connection before the thread accepted it (accept(2)).
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(error) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => self.refund(&gate),
+                Err(error) => {
+                    self.refund(&gate);
+                    return Err(error);
+                }
             }
         }
+        lanes.record_left(lane);
         Ok(false)
     }
 
-    /// Identifies the client, checks the limits, and inserts the connection. Returns true if the client is known.
-    fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr, listener: usize) -> bool {
+    /// Decides whether the thread may accept the next connection of this shard.
+    fn gate(&self, lane: usize) -> Gate {
+        let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
+        if self.memory_level.get() == MemoryLevel::Exhausted {
+            return Gate::Shut;
+        }
+        let shards = self.shard_admission.borrow();
+        let shard = shards.get(lane);
+        let is_crowded = shard.is_some_and(|shard| shard.is_crowded());
+        if !is_crowded && open.open() < most {
+            return Gate::Open;
+        }
+        let has_place =
+            shard.is_none_or(|shard| shard.has_place(&self.shared.guests, self.shared.limits.guests));
+        if has_place && self.guest_budget.borrow_mut().take() { Gate::Guest } else { Gate::Shut }
+    }
+
+    fn refund(&self, gate: &Gate) {
+        if matches!(gate, Gate::Guest) {
+            self.guest_budget.borrow_mut().refund();
+        }
+    }
+
+    /// Pays for what the connection became, and remembers it for the next connection of the shard.
+    fn settle(&self, gate: &Gate, lane: usize, admitted: &Admitted) {
+        match (gate, admitted.is_guest) {
+            (Gate::Guest, false) => self.guest_budget.borrow_mut().refund(),
+            (Gate::Open, true) => self.guest_budget.borrow_mut().charge(),
+            _ => {}
+        }
+        if let Some(shard) = self.shard_admission.borrow().get(lane) {
+            shard.record(admitted.is_guest);
+        }
+    }
+
+    /// Identifies the client, finds a place for the connection and inserts it.
+    fn admit(
+        self: &Rc<Self>,
+        mut stream: std::net::TcpStream,
+        peer: SocketAddr,
+        listener: usize,
+        lane: usize,
+    ) -> Admitted {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
+        let count = self.accepted.replace(self.accepted.get().wrapping_add(1));
+        if count.is_multiple_of(MEMORY_CHECK) {
+            self.memory_level.set(self.shared.memory.level());
+        }
+        if count.is_multiple_of(WAIT_SAMPLE) {
+            self.metrics.record_accept_wait(&stream);
+        }
         let ends = ConnectionEnds { peer, local: &|| stream.local_addr().ok() };
         let caller = self.shared.resolver.resolve(&ends);
         let tenant = self.tenant(&caller, &ends);
         let is_known = !self.is_unknown_client(&tenant);
-        let Some(spoken) = self.listeners.get(listener).cloned() else { return is_known };
-        let Some(permits) = self.permits(&tenant) else {
+        let Some(spoken) = self.listeners.get(listener).cloned() else {
+            return Admitted { is_known, is_guest: false };
+        };
+        let Some((permits, guest)) = self.permits(&tenant, lane) else {
             self.metrics.connections.rejected.fetch_add(1, Ordering::Relaxed);
             self.refuse_at_cap(&mut stream, peer, &spoken.current(), &tenant);
-            return is_known;
+            return Admitted { is_known, is_guest: true };
         };
+        let is_guest = guest.is_some();
+        if is_guest {
+            self.metrics.connections.guests.fetch_add(1, Ordering::Relaxed);
+            tenant.record_guest();
+        }
         let who = ConnectionClient { identity: caller, tenant };
         let key = self.connections.borrow_mut().insert(permits, |key| {
-            Rc::new(ConnectionData::new(
+            let data = ConnectionData::new(
                 self.shared.clock.now(),
                 key,
                 ClientSocket::new(stream),
                 peer,
                 spoken,
                 who,
-            ))
+                guest,
+            );
+            Rc::new(data)
         });
         // Check the connection at once, because the first request has usually arrived with it.
         self.ready_queue.push(key);
-        is_known
+        Admitted { is_known, is_guest }
     }
 
     /// Returns the tenant whose shares a connection uses.
@@ -163,42 +313,46 @@ impl<P: ServedPod> TrafficThread<P> {
         self.tenants.borrow_mut().of(caller, likely.as_ref(), ends.peer.ip())
     }
 
-    /// Takes one permit of the process limit and one of the client limit.
-    /// A client that has reached its limit loses one of its own connections. If the process has reached its limit, the client with
-    /// the most connections loses one connection. The thread ends only connections that it accepted itself, because another
-    /// thread's table must not be changed. All connections of an address are on one thread (`listen`).
-    fn permits(&self, tenant: &Tenant<P>) -> Option<ConnectionPermits> {
+    /// Takes one permit of the process limit and one of the client limit. A client at its share becomes a guest instead.
+    /// Returns `None` if the client's pod is gone.
+    fn permits(&self, tenant: &Tenant<P>, lane: usize) -> Option<(ConnectionPermits, Option<GuestPlace>)> {
         let (bounds, open, own) = (&self.shared.limits, &self.shared.open_connections, &tenant.connections);
-        let had = own.open();
-        let caller = self.client_permit(tenant.id, own)?;
-        let process = open.take(bounds.connections).or_else(|| {
-            let mut connections = self.connections.borrow_mut();
-            self.count_evicted(
-                connections.evict_from_largest(had) || connections.evict_from_client(tenant.id),
-            );
-            open.take(bounds.connections)
-        })?;
-        Some(ConnectionPermits { process, caller, client: tenant.id })
+        if self.is_within_share(own)
+            && let Some(process) = open.take(bounds.connections)
+        {
+            let most = self.client_limits.get().connections;
+            if let Some(caller) = own.take(most) {
+                return Some((ConnectionPermits { process, caller, client: tenant.id }, None));
+            }
+        }
+        let caller = own.take(u32::MAX)?;
+        let process = self.shared.guests.take(u32::MAX)?;
+        let mut shards = self.shard_admission.borrow_mut();
+        if shards.len() <= lane {
+            shards.resize_with(lane + 1, Default::default);
+        }
+        let place = shards[lane].enter();
+        Some((ConnectionPermits { process, caller, client: tenant.id }, Some(place)))
     }
 
-    /// Takes a permit of the client's own limit, after an eviction if necessary.
-    pub(super) fn client_permit(&self, client: ClientId, own: &Arc<PermitCounter>) -> Option<Permit> {
-        let (bounds, open, most) =
-            (&self.shared.limits, &self.shared.open_connections, self.client_limits.get().connections);
-        let take = || own.is_within_share(open, bounds.connections).then(|| own.take(most));
-        take().flatten().or_else(|| {
-            let made_room = self.connections.borrow_mut().evict_from_client(client);
-            self.count_evicted(made_room);
-            // The client just released one of its own permits, so it may take that permit, whatever the other clients hold.
-            if made_room { own.take(most) } else { None }
-        })
+    /// True if a client with these connections may keep one more open.
+    /// While memory is low, only clients with few connections may: the process counts as full for all others.
+    pub(super) fn is_within_share(&self, own: &PermitCounter) -> bool {
+        let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
+        let most = if self.memory_level.get() >= MemoryLevel::Low { most.min(open.open()) } else { most };
+        own.is_within_share(open, most)
     }
 
-    fn count_evicted(&self, evicted: bool) {
-        self.metrics.connections.evicted_idle.fetch_add(u64::from(evicted), Ordering::Relaxed);
+    /// Ends one idle connection of the client with the most connections.
+    /// The thread does so only while memory or descriptors are short. It never ends a connection with an unread request.
+    pub(super) fn end_idle_of_largest(&self, now: seawall_core::Moment) -> bool {
+        let timeouts = self.client_limits.get().timeouts;
+        let is_ended = self.connections.borrow_mut().end_idle_of_largest(&timeouts, now);
+        self.metrics.connections.evicted_idle.fetch_add(u64::from(is_ended), Ordering::Relaxed);
+        is_ended
     }
 
-    /// Refuses a connection with status 503 because a limit is reached. Public requests still get their normal answer.
+    /// Refuses a connection of a deleted pod with status 503. Public requests still get their normal answer.
     /// The thread first reads the bytes that the client has already sent. A close with unread bytes resets the connection, and the
     /// reset can overtake the answer. If the bytes contain no complete request, the first dialect writes the refusal.
     pub(super) fn refuse_at_cap(
@@ -216,6 +370,7 @@ impl<P: ServedPod> TrafficThread<P> {
             tenant,
             peer: peer.ip(),
             received_at: now,
+            is_guest: true,
         };
         {
             let read = &mut self.scratch.borrow_mut().read;

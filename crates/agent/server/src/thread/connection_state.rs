@@ -13,6 +13,7 @@ use seawall_core::Moment;
 use tokio::task::AbortHandle;
 
 use super::socket::ClientSocket;
+use crate::admission::GuestPlace;
 use crate::client::{Client, ServedPod};
 use crate::connection_table::{ConnectionKey, TableEntry, TimedState};
 use crate::fairness::buffer_budget::BufferedBytes;
@@ -39,6 +40,8 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) is_suspended: Cell<bool>,
     /// True if the buffered bytes may contain complete requests. The next turn then parses these bytes and does not read.
     pub(super) has_buffered_request: Cell<bool>,
+    /// True if the connection ends after its next answer.
+    pub(super) is_guest: Cell<bool>,
     pub(super) connection_state: TimedState,
     /// The bytes of a partial head, or of pipelined requests behind a request that takes time.
     pub(super) buffered: RefCell<Option<Box<BufferedBytes>>>,
@@ -49,6 +52,8 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) parked: RefCell<Option<ParkedTurn>>,
     pub(super) task: RefCell<Option<AbortHandle>>,
     pub(super) peer: SocketAddr,
+    /// The place of a guest, held for its drop.
+    _guest_place: Option<GuestPlace>,
 }
 
 /// The client of the connection, and the tenant whose shares the connection uses.
@@ -73,8 +78,11 @@ impl<P: ServedPod> ConnectionData<P> {
         peer: SocketAddr,
         dialects: Rc<ActiveDialects<P>>,
         who: ConnectionClient<P>,
+        guest: Option<GuestPlace>,
     ) -> Self {
         Self {
+            is_guest: Cell::new(guest.is_some()),
+            _guest_place: guest,
             is_suspended: Cell::new(false),
             has_buffered_request: Cell::new(false),
             connection_state: TimedState::new(now),
@@ -132,6 +140,14 @@ pub(super) fn store_buffered<P>(
 impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
     fn state(&self) -> &TimedState {
         &self.connection_state
+    }
+
+    fn is_guest(&self) -> bool {
+        self.is_guest.get()
+    }
+
+    fn has_unread_bytes(&self) -> bool {
+        self.socket.has_unread_bytes()
     }
 
     fn end(&self) -> bool {

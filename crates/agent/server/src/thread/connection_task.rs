@@ -204,8 +204,14 @@ impl<P: ServedPod> ActiveConnection<P> {
         let ConnectionClient { identity: caller, tenant } = who;
         let came = self.received_at.take().unwrap_or(now);
         let dialects = &*self.dialects.current();
-        let asker =
-            RequestOrigin { dialects, client: caller, tenant, peer: self.peer.ip(), received_at: came };
+        let asker = RequestOrigin {
+            dialects,
+            client: caller,
+            tenant,
+            peer: self.peer.ip(),
+            received_at: came,
+            is_guest: self.is_guest.get(),
+        };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         self.thread.scheduler.charge(&tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
         // After an answer that closes the connection, the thread ignores all further bytes.

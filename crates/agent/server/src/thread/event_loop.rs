@@ -78,15 +78,17 @@ impl<P: ServedPod> TrafficThread<P> {
     /// If another agent already accepts new connections, an idle connection first gets time for one more request. The answer to
     /// that request tells the client to close the connection. This avoids errors: if an idle connection simply closes, a request
     /// that is already on the way fails. If no other agent runs yet, the extra time would only delay the start of that agent.
-    pub(super) async fn drain(self: &Rc<Self>) {
-        let waited = if self.is_patient.get() { LAST_ANSWERS } else { Duration::ZERO };
+    ///
+    /// `spent` is the part of [`DRAIN`] that the last accepts have already used.
+    pub(super) async fn drain(self: &Rc<Self>, spent: Duration) {
+        let waited = if self.is_patient.get() { LAST_ANSWERS.saturating_sub(spent) } else { Duration::ZERO };
         let _ = tokio::time::timeout(waited, self.all_gone()).await;
         self.is_patient.set(false);
         let idle = self.connections.borrow().idle();
         // Consume the list, because each entry keeps its socket open.
         idle.into_iter()
             .for_each(|connection| ActiveConnection { thread: self.clone(), connection }.poll_or_close());
-        if tokio::time::timeout(DRAIN.saturating_sub(waited), self.all_gone()).await.is_err() {
+        if tokio::time::timeout(DRAIN.saturating_sub(waited + spent), self.all_gone()).await.is_err() {
             tracing::warn!(
                 open = self.connections.borrow().len(),
                 "the drain timed out; the agent closes the open connections"

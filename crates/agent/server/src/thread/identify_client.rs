@@ -57,11 +57,19 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Counts the connection toward this pod from now on. Returns false if the pod has reached its connection limit.
+    /// Counts the connection toward this pod from now on. If the pod has reached its connection limit, the connection becomes a
+    /// guest. Returns false if the pod is gone.
     fn counts_for(&self, pod: &P) -> bool {
         let thread = &self.thread;
         if self.client.borrow().tenant.id != pod.id() {
-            let Some(permit) = thread.client_permit(pod.id(), pod.connections()) else { return false };
+            let own = pod.connections();
+            let kept = thread.is_within_share(own).then(|| own.take(thread.client_limits.get().connections));
+            let Some(permit) = kept.flatten().or_else(|| {
+                self.is_guest.set(true);
+                own.take(u32::MAX)
+            }) else {
+                return false;
+            };
             thread.connections.borrow_mut().reassign(self.key, pod.id(), permit);
             self.client.borrow_mut().tenant = thread.tenants.borrow_mut().pod(pod);
         }

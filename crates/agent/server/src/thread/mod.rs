@@ -41,13 +41,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use seawall_core::shutdown::StopSignal;
-use seawall_core::{Clock, Gcra, clock};
+use seawall_core::{Clock, Gcra, Moment, clock};
 use seawall_http::{Refusal, ResponseContext};
 use tokio::task::{JoinError, LocalSet};
 
 use self::connection_state::ConnectionData;
 use self::ready_queue::ReadyQueue;
 use self::unidentified_wait_limit::UnidentifiedWaitLimit;
+use crate::admission::{GuestBudget, ShardAdmission};
 use crate::client::{ClientResolver, ServedPod};
 use crate::connection_permits::PermitCounter;
 use crate::connection_table::{ConnectionTable, SWEEP};
@@ -57,6 +58,7 @@ use crate::fairness::cpu_pacer::CpuPacer;
 use crate::fairness::scheduler::FairScheduler;
 use crate::handler::{ActiveDialects, ListenerDialects};
 use crate::listen::shards::{ListenerShards, RecentShards};
+use crate::memory::{MemoryGauge, MemoryLevel};
 use crate::thread_metrics::ThreadMetrics;
 
 pub use self::config_update::{BuildDialectsFn, ThreadUpdate, UpdateReceiver};
@@ -73,8 +75,12 @@ pub struct ServerContext<P> {
     pub resolver: Arc<dyn ClientResolver<P>>,
     /// Counts all open connections.
     pub open_connections: Arc<PermitCounter>,
+    /// Counts the open guests: connections that end after their next answer, because their client is at its share.
+    pub guests: Arc<PermitCounter>,
     /// Counts the connections of unknown clients.
     pub strangers: Arc<PermitCounter>,
+    /// Reports how much memory is left for clients.
+    pub memory: Arc<dyn MemoryGauge>,
     /// The limits on connections and buffers.
     pub limits: ThreadLimits,
 }
@@ -85,7 +91,9 @@ impl<P> Clone for ServerContext<P> {
             clock: self.clock.clone(),
             resolver: self.resolver.clone(),
             open_connections: self.open_connections.clone(),
+            guests: self.guests.clone(),
             strangers: self.strangers.clone(),
+            memory: self.memory.clone(),
             limits: self.limits,
         }
     }
@@ -94,8 +102,12 @@ impl<P> Clone for ServerContext<P> {
 /// The limits on connections and on the memory of one thread.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadLimits {
-    /// The maximum number of open connections in the process.
+    /// The maximum number of open connections in the process, without guests.
     pub connections: u32,
+    /// The maximum number of open guests in the process.
+    pub guests: u32,
+    /// The number of traffic threads.
+    pub threads: usize,
     /// The maximum number of buffered bytes of all connections of this thread.
     pub buffered_bytes: usize,
     /// The cores of the CPU quota; `None` if there is no quota.
@@ -131,6 +143,11 @@ const ENDED_AT_ONCE: usize = 8;
 /// The time after the start of the shutdown in which the thread still accepts waiting connections.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
+/// The time after the start of the shutdown in which the thread still accepts connections, if another agent has replaced this one.
+/// The kernel defers connections whose clients have sent nothing. When the thread stops deferring, the kernel offers such a
+/// connection after its next retransmission, which comes within a second.
+const REPLACED_ACCEPTS: Duration = Duration::from_millis(1200);
+
 /// Limits the pause between two checks for ready connections. During the longest pause, the quota grants this much CPU time.
 /// A check costs less CPU time, so the CPU debt shrinks with each check and pause.
 const REST: Duration = Duration::from_millis(1);
@@ -157,6 +174,14 @@ pub struct TrafficThread<P: ServedPod> {
     known: RefCell<RecentShards>,
     /// Limits how many requests of unknown clients wait for identity.
     unidentified_waits: Rc<UnidentifiedWaitLimit>,
+    /// What waits in each shard.
+    shard_admission: RefCell<Vec<ShardAdmission>>,
+    guest_budget: RefCell<GuestBudget>,
+    memory_level: Cell<MemoryLevel>,
+    /// The number of accepted connections.
+    accepted: Cell<u32>,
+    last_resumed: Cell<Moment>,
+    last_bounded: Cell<Moment>,
     /// Counts the accept rounds, which rotates the order of the shards.
     accept_round: Cell<usize>,
     /// True if an `accept` has failed since the last round.
@@ -201,6 +226,8 @@ impl<P: ServedPod> TrafficThread<P> {
         let tenants = RefCell::new(Tenants::new(shared.limits.buffered_bytes, shared.strangers.clone()));
         let pace = shared.limits.cores.map(CpuPacer::new);
         let unsettled = UnidentifiedWaitLimit::new(shared.limits.connections);
+        let guest_budget = GuestBudget::new(shared.limits.cores, shared.limits.threads);
+        let now = shared.clock.now();
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Ok(Self {
             shared,
@@ -216,6 +243,12 @@ impl<P: ServedPod> TrafficThread<P> {
             tenants,
             known: RefCell::default(),
             unidentified_waits: unsettled,
+            shard_admission: RefCell::default(),
+            guest_budget: RefCell::new(guest_budget),
+            memory_level: Cell::default(),
+            accepted: Cell::new(0),
+            last_resumed: Cell::new(now),
+            last_bounded: Cell::new(now),
             accept_round: Cell::new(0),
             is_accept_failing: Cell::new(false),
             accept_failures: Gcra::new(1, 1),
@@ -251,10 +284,13 @@ impl<P: ServedPod> TrafficThread<P> {
             thread.draining.set(true);
             thread.is_patient.set(thread.stop.is_replaced());
             // The accept task ends when no connection waits any more. The listeners close with that task.
-            if !accepting.is_finished() && tokio::time::timeout(LAST_ACCEPTS, &mut accepting).await.is_err() {
+            let longest =
+                if thread.is_patient.get() { REPLACED_ACCEPTS + LAST_ACCEPTS } else { LAST_ACCEPTS };
+            let begun = tokio::time::Instant::now();
+            if !accepting.is_finished() && tokio::time::timeout(longest, &mut accepting).await.is_err() {
                 accepting.abort();
             }
-            thread.drain().await;
+            thread.drain(begun.elapsed()).await;
             Ok(())
         };
         // The thread cannot serve clients if one of these tasks is missing.
@@ -321,6 +357,13 @@ impl<P: ServedPod> TrafficThread<P> {
             while self.end_overdue() == ENDED_AT_ONCE {
                 self.scheduler.request_round();
                 self.scheduler.wait_for_round().await;
+            }
+            self.memory_level.set(self.shared.memory.level());
+            let is_short = self.memory_level.get() >= MemoryLevel::Scarce;
+            let now = self.shared.clock.now();
+            let mut ended = 0;
+            while is_short && ended < ENDED_AT_ONCE && self.end_idle_of_largest(now) {
+                ended += 1;
             }
             self.tenants.borrow_mut().sweep();
             self.scheduler.reset_activity();

@@ -10,7 +10,7 @@ use seawall_core::cloud::CloudName;
 use seawall_http::request::header_buffer;
 use seawall_http::{Framing, HttpVersion, Parsed, Refusal, RequestHead, ResponseContext, parse_request};
 
-use super::{BATCH, REQUESTS, TrafficThread};
+use super::{BATCH, FULL, REQUESTS, TrafficThread};
 use crate::client::{Client, ClientId, ServedPod};
 use crate::connection_table::ConnectionState;
 use crate::fairness::clients::Tenant;
@@ -57,6 +57,8 @@ pub(super) struct RequestOrigin<'a, P> {
     pub(super) peer: IpAddr,
     /// The arrival time of the first request in the buffer.
     pub(super) received_at: Moment,
+    /// True if the connection ends after this answer, because the client is at its share of connections.
+    pub(super) is_guest: bool,
 }
 
 impl<P> Clone for RequestOrigin<'_, P> {
@@ -148,7 +150,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if caller.is_pod_gone() || !owns(caller, asker.tenant) {
             return None;
         }
-        let keep_alive = before.keep_alive && self.goes_on(caller);
+        let keep_alive = before.keep_alive && self.goes_on(asker);
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, now);
         let frame =
@@ -176,8 +178,11 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// True if neither the client nor the thread requires this connection to close after the answer.
-    fn goes_on(&self, caller: &Client<P>) -> bool {
-        !self.draining.get() && !caller.is_transient()
+    fn goes_on(&self, asker: RequestOrigin<'_, P>) -> bool {
+        !self.draining.get()
+            && !asker.is_guest
+            && !asker.client.is_transient()
+            && !asker.tenant.gives_connection_back()
     }
 
     /// Parses and answers the next request. Returns the next action of the connection, or `None` if the next request follows.
@@ -241,7 +246,7 @@ impl<P: ServedPod> TrafficThread<P> {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<NextAction> {
-        let RequestOrigin { dialects, client: caller, tenant, peer, received_at: came } = asker;
+        let RequestOrigin { dialects, client: caller, tenant, peer, received_at: came, is_guest } = asker;
         let dialect = dialects.for_target(head.target);
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
@@ -249,7 +254,7 @@ impl<P: ServedPod> TrafficThread<P> {
         // otherwise the thread would parse the body as the next request. `Content-Length: 0` announces no body.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
         let goes_on = head.keep_alive && bodiless && dialect.keeps_alive_after(head.method);
-        let keep_alive = goes_on && self.goes_on(caller);
+        let keep_alive = goes_on && self.goes_on(asker);
         let date = date.at(&self.shared.clock, now);
         let frame = ResponseContext { keep_alive, ..ResponseContext::of(head, date) };
         let end = || (!keep_alive).then_some(if bodiless { NextAction::Close } else { NextAction::Linger });
@@ -285,6 +290,12 @@ impl<P: ServedPod> TrafficThread<P> {
             }
             HandlerOutcome::AwaitIdentity => {
                 Some(NextAction::AwaitIdentity(dialect.cloud(), dialect.identity_timeout(head)))
+            }
+            // A long poll holds its connection for minutes, and a guest has no place of its own.
+            HandlerOutcome::Deferred(later) if is_guest && later.is_long_poll => {
+                dialect.refuse(&FULL, &frame, request, out);
+                self.metrics.record_response(&route::REFUSED, FULL.status, Duration::ZERO);
+                Some(NextAction::Close)
             }
             HandlerOutcome::Deferred(later) => {
                 if let Client::Pod(pod) = caller
@@ -371,7 +382,14 @@ mod tests {
     ) -> (String, BatchOutcome) {
         let World { caller, tenant, clock, .. } = world;
         let peer = IpAddr::from([127, 0, 0, 1]);
-        let asker = RequestOrigin { dialects, client: caller, tenant, peer, received_at: clock.now() };
+        let asker = RequestOrigin {
+            dialects,
+            client: caller,
+            tenant,
+            peer,
+            received_at: clock.now(),
+            is_guest: false,
+        };
         let mut out = Vec::new();
         let batch = thread(clock, &[&LOAN]).answer_all(asker, bytes.as_bytes(), clock.now(), &mut out);
         (String::from_utf8(out).unwrap(), batch)

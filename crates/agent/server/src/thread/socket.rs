@@ -56,6 +56,12 @@ pub(super) enum ReadOutcome {
 }
 
 impl ClientSocket {
+    /// True if the client has sent bytes that nobody has read.
+    pub(super) fn has_unread_bytes(&self) -> bool {
+        let mut one = [0];
+        recv(&self.stream, &mut one, RecvFlags::PEEK | RecvFlags::DONTWAIT).is_ok()
+    }
+
     /// Returns a socket whose readiness is unknown. The first turn therefore tries to read.
     pub(super) fn new(stream: TcpStream) -> Self {
         Self {

@@ -51,7 +51,8 @@ impl<P: ServedPod> TrafficThread<P> {
     ) -> TestTurn {
         let (now, mut out) = (self.shared.clock.now(), Vec::new());
         let tenant = self.tenants.borrow_mut().pod(pod);
-        let asker = RequestOrigin { dialects, client, tenant: &tenant, peer, received_at: now };
+        let asker =
+            RequestOrigin { dialects, client, tenant: &tenant, peer, received_at: now, is_guest: false };
         let batch = self.answer_all(asker, bytes, now, &mut out);
         let next = match batch.next {
             NextAction::Read => TestNextAction::Read,

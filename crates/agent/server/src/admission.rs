@@ -1,0 +1,230 @@
+//! Decides whether a traffic thread accepts a waiting connection, and whether that connection may stay open.
+//!
+//! A connection that nobody accepted costs no CPU time and no memory of the agent. It waits in the kernel's backlog. An accepted
+//! connection costs as much as an answer, even if the thread only closes it. Therefore the thread decides *before* it accepts, and
+//! it never closes a connection to make room for another one. When the thread closed connections instead, 2,000 clients under a
+//! CPU quota of 500m got no answers at all: the thread accepted and closed connections faster than their clients could send.
+//!
+//! A client that has reached its share of connections still gets answers. Each further connection is a *guest*: the thread answers
+//! its first request and then closes it. The answer says so in a `Connection: close` header. Guests get a limited part of the CPU
+//! time ([`GuestBudget`]), because a guest costs three times as much as an answer on an open connection.
+//!
+//! The module knows no sockets. The thread tells it the time and the CPU time that the process has used.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use seawall_core::{Moment, fair_share};
+
+use crate::connection_permits::PermitCounter;
+
+/// The CPU time that a guest costs: accept, read, answer and close. Measured: 15.7 to 20 µs, of which the kernel takes most.
+const GUEST_COST: f64 = 16e-6;
+
+/// The part of the used CPU time that guests get while the thread has no unused CPU time.
+/// An answer on an open connection costs 5.2 µs, so this part costs 4 % of the answers. Without a limit, guests took half of them.
+const GUEST_PART: f64 = 1.0 / 8.0;
+
+/// The part of the granted CPU time that counts as unused if nobody uses it. The rest is for renewals and for the admin port.
+const USABLE_PART: f64 = 0.85;
+
+/// The interval at which the budget grows, and at which the thread looks again at the shards that it left waiting.
+/// Guests arrive in batches, because single guests between other requests made each batch of answers smaller and dearer.
+pub(crate) const ADMISSION_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The time for which the budget saves CPU time.
+const SAVED: Duration = Duration::from_millis(20);
+
+/// The CPU time that a thread may spend on guests.
+#[derive(Debug)]
+pub(crate) struct GuestBudget {
+    /// The number of cores that this thread may use.
+    cores: f64,
+    /// The number of threads that share the process's CPU time.
+    threads: f64,
+    /// The CPU seconds that guests may use now. Negative after a guest that nobody expected.
+    credit: f64,
+    last: Option<(Moment, Duration)>,
+}
+
+impl GuestBudget {
+    /// Returns the budget of one of `threads` threads. `cores` is the CPU quota of the process, if there is one.
+    pub(crate) fn new(cores: Option<f64>, threads: usize) -> Self {
+        let threads = threads.max(1) as f64;
+        let cores = cores.map_or(1.0, |cores| (cores / threads).min(1.0));
+        let credit = SAVED.as_secs_f64() * cores;
+        Self { cores, threads, credit, last: None }
+    }
+
+    /// Grows the budget by the CPU time since the last call. `used` is the CPU time that the process has used so far.
+    ///
+    /// Guests get an eighth of the used CPU time, or all CPU time that the thread could have used and did not use.
+    pub(crate) fn grow(&mut self, now: Moment, used: Duration) {
+        let Some((then, before)) = self.last.replace((now, used)) else { return };
+        let used = used.saturating_sub(before).as_secs_f64() / self.threads;
+        let unused = now.since(then).as_secs_f64() * self.cores * USABLE_PART - used;
+        let most = (SAVED.as_secs_f64() * self.cores).max(GUEST_COST);
+        self.credit = (self.credit + (used * GUEST_PART).max(unused)).min(most);
+    }
+
+    /// Returns the number of guests that the budget still pays for.
+    pub(crate) fn guests(&self) -> usize {
+        (self.credit / GUEST_COST).max(0.0) as usize
+    }
+
+    /// Pays for a guest. Returns false if the budget is used up.
+    pub(crate) fn take(&mut self) -> bool {
+        let is_enough = self.credit >= GUEST_COST;
+        if is_enough {
+            self.charge();
+        }
+        is_enough
+    }
+
+    /// Charges a guest that the thread accepted before it knew the client. The budget can become negative.
+    pub(crate) fn charge(&mut self) {
+        self.credit -= GUEST_COST;
+    }
+
+    /// Returns the payment for a guest that did not come.
+    pub(crate) fn refund(&mut self) {
+        self.credit += GUEST_COST;
+    }
+}
+
+/// What a thread knows about the waiting connections of one shard.
+///
+/// A shard nearly always has the connections of one client, and the thread learns the client only by accepting. Therefore the last
+/// accepted connection tells what the next one will be.
+#[derive(Debug, Default)]
+pub(crate) struct ShardAdmission {
+    /// True if the last accepted connection became a guest.
+    is_crowded: Cell<bool>,
+    guests: Rc<Cell<u32>>,
+}
+
+/// The place of an open guest among the guests of its shard. Dropping it frees the place.
+#[derive(Debug)]
+pub(crate) struct GuestPlace(Rc<Cell<u32>>);
+
+impl Drop for GuestPlace {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+impl ShardAdmission {
+    /// True if the next connection of this shard will probably be a guest.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.is_crowded.get()
+    }
+
+    /// Records what the last accepted connection became.
+    pub(crate) fn record(&self, is_guest: bool) {
+        self.is_crowded.set(is_guest);
+    }
+
+    /// True if this shard may have one more open guest, of `most` guests in the process. `all` counts the open guests.
+    /// A shard with many silent guests leaves places for other shards ([`fair_share`]).
+    pub(crate) fn has_place(&self, all: &PermitCounter, most: u32) -> bool {
+        let free = u64::from(most.saturating_sub(all.open()));
+        fair_share::may_take(u64::from(self.guests.get()), free)
+    }
+
+    /// Takes the place of a guest.
+    pub(crate) fn enter(&self) -> GuestPlace {
+        self.guests.set(self.guests.get() + 1);
+        GuestPlace(self.guests.clone())
+    }
+}
+
+/// Returns the number of connections that may wait in one shard, so that they wait for at most 0.4 s.
+/// `accepted` is the number of connections that the thread accepted in `period` from the `shards` shards in which connections wait.
+///
+/// The Go SDK of AWS gives a connection half a second. A connection that the kernel does not take costs nothing, and its client
+/// tries again after a second.
+pub(crate) fn bounded_backlog(accepted: u32, period: Duration, shards: usize) -> i32 {
+    const LONGEST_WAIT: f64 = 0.4;
+    const LEAST: f64 = 8.0;
+    let rate = f64::from(accepted) / period.as_secs_f64().max(0.001);
+    let most = f64::from(crate::listen::BACKLOG);
+    (LONGEST_WAIT * rate / shards.max(1) as f64).clamp(LEAST, most) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    /// Returns the number of guests per second of a thread that uses `busy` of its quota for other work.
+    fn guests_per_second(cores: f64, busy: f64) -> u32 {
+        let mut budget = GuestBudget::new(Some(cores), 1);
+        while budget.take() {}
+        let mut guests = 0;
+        let mut used = Duration::ZERO;
+        for tick in 0..=100 {
+            budget.grow(at(tick * 10), used);
+            while budget.take() {
+                guests += 1;
+            }
+            used += Duration::from_millis(10).mul_f64(cores * busy);
+        }
+        guests
+    }
+
+    #[test]
+    fn guests_get_an_eighth_of_a_busy_thread_and_what_an_idle_one_leaves() {
+        assert!((3906..=3907).contains(&guests_per_second(0.5, 1.0)));
+        assert!((233..=234).contains(&guests_per_second(0.03, 1.0)));
+        assert!((26_000..27_000).contains(&guests_per_second(0.5, 0.0)), "the thread could serve 31,250");
+    }
+
+    #[test]
+    fn a_guest_that_nobody_expected_is_paid_for_later() {
+        let mut budget = GuestBudget::new(Some(0.5), 1);
+        budget.grow(at(0), Duration::ZERO);
+        while budget.take() {}
+        (0..100).for_each(|_| budget.charge());
+        budget.grow(at(1), Duration::ZERO);
+        assert!(!budget.take(), "1.6 ms are owed, and 0.4 ms are earned");
+        budget.grow(at(6), Duration::ZERO);
+        assert!(budget.take());
+    }
+
+    #[test]
+    fn a_thread_that_slept_for_long_has_saved_little() {
+        let mut budget = GuestBudget::new(None, 2);
+        budget.grow(at(0), Duration::ZERO);
+        budget.grow(at(3_600_000), Duration::ZERO);
+        assert_eq!(budget.guests(), 1250);
+    }
+
+    #[test]
+    fn silent_guests_of_one_shard_leave_places_for_other_shards() {
+        let all = Arc::new(PermitCounter::default());
+        let (hostile, quiet) = (ShardAdmission::default(), ShardAdmission::default());
+        let mut held = Vec::new();
+        while hostile.has_place(&all, 64) {
+            held.push((hostile.enter(), all.take(64).unwrap()));
+        }
+        assert_eq!(held.len(), 32);
+        assert!(quiet.has_place(&all, 64));
+        held.clear();
+        assert!(hostile.has_place(&all, 64), "the places of guests that left are free");
+    }
+
+    #[test]
+    fn no_connection_waits_longer_than_four_tenths_of_a_second() {
+        let second = Duration::from_secs(1);
+        assert_eq!(bounded_backlog(1875, second, 8), 93);
+        assert_eq!(bounded_backlog(1875, second, 256), 8, "the least");
+        assert_eq!(bounded_backlog(30_000, second, 8), 256, "the most");
+        assert_eq!(bounded_backlog(0, Duration::ZERO, 0), 8);
+    }
+}
