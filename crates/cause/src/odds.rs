@@ -149,7 +149,7 @@ pub static RULES: &[SignRule] = &[
             (RateLimiter, &[0.93]),
             (HangingLimiter, &[0.93]),
             (ConcurrencyCap, &[0.93]),
-            (ConnectionCap, &[0.92]),
+            (ConnectionCap, &[0.75]),
             (KeepAliveRace, &[0.93]),
             (Dns, &[0.5]),
             (Ports, &[0.9]),
@@ -173,6 +173,8 @@ pub static RULES: &[SignRule] = &[
             (ChurnCost, &[0.93]),
             (TimeoutChain, &[0.7]),
             (UnevenBalancing, &[0.15]),
+            // With a cap of one, requests wait for the served connection.
+            (ConnectionCap, &[0.3]),
             (Dns, &[0.45]),
         ],
     ),

@@ -599,6 +599,10 @@ pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
     if many.good().count() < 10 || many.share_where(|hit| hit.outcome.is_status()) > 0.2 {
         return None;
     }
+    // Clients whose requests hang on unserved connections load no worker.
+    if many.share_where(|hit| hit.outcome.hangs()) > 0.1 && hung_on_new_connections(case) {
+        return None;
+    }
     let places = many.throughput() * case.work_time();
     let outcome = |places: f64| SERVED.iter().filter(|bound| places >= **bound).count();
     // If up to half of the response time may be the machine's, the work time is uncertain. Both estimates must then agree.
@@ -972,6 +976,33 @@ mod tests {
         assert_eq!(hanging(20, 0), None, "too few for a sign");
         let tried = tried(vec![(Unanswered, RequestConnection::default()); 2]);
         assert!(hung_on_new_connections(&DiagnosisInput { known: &KNOWN, tried: &tried }));
+    }
+
+    /// Recorded: a server that handles one connection at a time was called a CPU quota, because most clients had no served connection.
+    #[test]
+    fn clients_whose_requests_hang_show_not_how_many_requests_are_served_at_once() {
+        use ObservedOutcome::{Good, Unanswered};
+        let new = (Unanswered, RequestConnection::default());
+        let with_clients = |hanging: usize, over: usize| {
+            let kept = |earlier| {
+                (
+                    Good,
+                    RequestConnection {
+                        earlier_requests_on_connection: earlier,
+                        ..RequestConnection::default()
+                    },
+                )
+            };
+            let calm = (0..58).map(kept);
+            let mut tried = tried(calm.chain(vec![new; over]).collect());
+            let mut clients = tried[0].clone();
+            clients.experiment.name = "many clients";
+            clients.observation.requests.iter_mut().take(hanging).for_each(|hit| hit.outcome = Unanswered);
+            tried.push(clients);
+            served_at_once(&DiagnosisInput { known: &KNOWN, tried: &tried }).is_some()
+        };
+        assert!(with_clients(0, 6) && with_clients(8, 0));
+        assert!(!with_clients(8, 6));
     }
 
     /// A server that handles one connection at a time had the cause churn-cost: most of its connects waited a second for a place in the
