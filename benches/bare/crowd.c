@@ -1,9 +1,10 @@
 /* Many clients in a closed loop against a server on loopback: one process, one epoll.
  *
- *   crowd PORT SECONDS CLIENTS FIRST PODS new|kept
+ *   crowd PORT SECONDS CLIENTS FIRST PODS new|kept [PAUSE_MS]
  *
  * Client i has the source address 127.0.0.0 + FIRST + i % PODS, so the clients of one pod share an address. `new` opens a connection for
  * each request; `kept` keeps a connection until the server closes it. A client whose connection fails begins again at once.
+ * With PAUSE_MS, a client rests so long after each response, and then opens a new connection.
  * The first fifth of the time is not counted. Prints, separated by tabs: good responses per second, other responses per second,
  * connections closed without a response, errors, clients without a good response, p99 and the longest wait for a response in ms. */
 #define _GNU_SOURCE
@@ -24,7 +25,7 @@
 static const char REQUEST[] = "GET /computeMetadata/v1/instance/service-accounts/default/token HTTP/1.1\r\nHost: metadata.google.internal\r\nMetadata-Flavor: Google\r\n\r\n";
 enum { MOST = 20000, BUCKETS = 20000 };
 static struct client { int fd; int connected; int asked; int fresh; int64_t since; int64_t retry; uint64_t served; int in; char head[4]; } c[MOST];
-static int ep, pods, first, keep, port;
+static int ep, pods, first, keep, port, pause_ms;
 static uint64_t good, bad, empty, errors, hist[BUCKETS];
 static int64_t longest;
 static int64_t now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * INT64_C(1000000000) + t.tv_nsec; }
@@ -75,6 +76,7 @@ static void step(int i, uint32_t ev) {
             if (!memcmp(me->head, "200", 3)) { good++; me->served++; } else bad++;
             int ends = memmem(in, (size_t)n, "onnection: close", 16) != NULL;
             me->asked = 0;
+            if (pause_ms) { close(me->fd); me->fd = -1; me->retry = t + pause_ms * INT64_C(1000000); return; }
             if (!keep || ends) { again(i); return; }
             ask(i);
             return;
@@ -89,6 +91,7 @@ static void step(int i, uint32_t ev) {
 }
 int main(int n, char **a) {
     if (n < 7) return 2;
+    pause_ms = n > 7 ? atoi(a[7]) : 0;
     port = atoi(a[1]); double seconds = atof(a[2]); int count = atoi(a[3]); first = atoi(a[4]); pods = atoi(a[5]); keep = !strcmp(a[6], "kept");
     struct rlimit rl = {65536, 65536}; setrlimit(RLIMIT_NOFILE, &rl);
     ep = epoll_create1(0);
@@ -100,7 +103,7 @@ int main(int n, char **a) {
         int k = epoll_wait(ep, ev, 512, 20);
         for (int j = 0; j < k; j++) step((int)ev[j].data.u32, ev[j].events);
         int64_t t = now();
-        if (t - last > 20000000) { last = t; for (int i = 0; i < count; i++) if (c[i].fd < 0 && c[i].retry <= t) begin(i); }
+        if (t - last > 20000000) { last = t; for (int i = 0; i < count; i++) if (c[i].fd < 0 && c[i].retry <= t) { if (pause_ms) c[i].since = t; begin(i); } }
         if (!warmed && t >= warm) { warmed = 1; good = bad = empty = errors = 0; longest = 0; memset(hist, 0, sizeof hist); warm = t; }
     }
     double took = (double)(now() - warm) / 1e9;

@@ -10,9 +10,9 @@ use std::fmt::Debug;
 
 /// Below this much free memory, a client with several connections gets no further ones. Its next connections are guests.
 const LOW: u64 = 3 << 20;
-/// Below this much free memory, the thread also ends idle connections of the client with the most connections.
+/// Below this much free memory, the thread also takes connections back from the client with the most connections.
 const SCARCE: u64 = 2 << 20;
-/// Below this much free memory, the thread accepts nothing.
+/// Below this much free memory, the thread accepts nothing from clients that are at their share.
 const NONE: u64 = 1 << 20;
 
 /// The state of the memory that clients can use.
@@ -23,9 +23,9 @@ pub enum MemoryLevel {
     Enough,
     /// Only clients with few connections may keep further ones.
     Low,
-    /// In addition, idle connections of the largest client end.
+    /// In addition, the largest client gives connections back, and its idle ones end.
     Scarce,
-    /// The threads accept no connections.
+    /// In addition, the threads accept no connections of clients that are at their share.
     Exhausted,
 }
 
@@ -43,8 +43,8 @@ impl MemoryLevel {
 
 /// Reports how much memory is left for clients. Traffic threads call it four times a second and after each 128 accepts.
 pub trait MemoryGauge: Debug + Send + Sync {
-    /// Returns the current level. If the memory has no limit or cannot be read, returns [`MemoryLevel::Enough`].
-    fn level(&self) -> MemoryLevel;
+    /// Returns the current level, while `open` connections are open. If the memory has no limit, returns [`MemoryLevel::Enough`].
+    fn level(&self, open: u32) -> MemoryLevel;
 }
 
 /// A gauge for a process without a memory limit.
@@ -52,7 +52,7 @@ pub trait MemoryGauge: Debug + Send + Sync {
 pub struct UnlimitedMemory;
 
 impl MemoryGauge for UnlimitedMemory {
-    fn level(&self) -> MemoryLevel {
+    fn level(&self, _: u32) -> MemoryLevel {
         MemoryLevel::Enough
     }
 }

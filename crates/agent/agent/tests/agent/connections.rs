@@ -122,8 +122,7 @@ fn a_client_that_floods_does_not_keep_others_from_being_answered() {
 fn at_a_pods_cap_a_newcomer_gets_one_answer_and_no_connection_is_ended_for_it() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
     let mut kept = [(); 2].map(|()| world.client(&CART));
-    kept.iter_mut()
-        .for_each(|client| assert_eq!(client.ask(&get(PROJECT_ID)).header("connection"), ""));
+    kept.iter_mut().for_each(|client| assert_eq!(client.ask(&get(PROJECT_ID)).header("connection"), ""));
     for _ in 0..20 {
         let mut guest = world.client(&CART);
         let answer = guest.ask(&get(PROJECT_ID));

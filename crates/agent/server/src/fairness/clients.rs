@@ -112,8 +112,9 @@ impl<P: ServedPod> Tenants<P> {
     }
 
     /// Removes all tenants that have no connection on this thread, and decides which clients give connections back.
-    pub(crate) fn sweep(&mut self) {
-        self.redistribute();
+    /// `is_memory_short` is true if the largest client must give connections back for the memory that they take.
+    pub(crate) fn sweep(&mut self, is_memory_short: bool) {
+        self.redistribute(is_memory_short);
         let has_connections = |tenant: &Rc<Tenant<P>>| Rc::strong_count(tenant) > 1;
         self.pods.retain(|_, tenant| has_connections(tenant));
         self.addresses.retain(|_, tenant| has_connections(tenant));
@@ -123,8 +124,8 @@ impl<P: ServedPod> Tenants<P> {
     ///
     /// A client that itself has guests gives each of its connections back within a minute, in turns. Otherwise those of its
     /// processes that came first would keep all its connections. In addition, the client with the most connections gives one back
-    /// for each guest of a client that has less than half as many.
-    fn redistribute(&self) {
+    /// for each guest of a client that has less than half as many, and a sixteenth of all each sweep while memory is short.
+    fn redistribute(&self, is_memory_short: bool) {
         /// One minute, as a number of sweeps (`connection_table::SWEEP`).
         const SWEEPS: u32 = 240;
         let all = || self.pods.values().chain(self.addresses.values()).chain([&self.strangers]);
@@ -140,6 +141,7 @@ impl<P: ServedPod> Tenants<P> {
             }
         }
         if let Some(largest) = largest {
+            let wanted = wanted + if is_memory_short { open(largest) / 16 } else { 0 };
             largest.giving_back.set(largest.giving_back.get() + wanted.min(open(largest) / 8));
         }
     }
@@ -164,12 +166,14 @@ mod tests {
         };
         let _open = [of(&large, 400), of(&middle, 300), of(&small, 100)];
         (0..20).for_each(|_| small.record_guest());
-        tenants.sweep();
+        tenants.sweep(false);
         assert_eq!([&large, &middle, &small].map(|tenant| given_back(tenant)), [20, 0, 1]);
         (0..20).for_each(|_| middle.record_guest());
-        tenants.sweep();
+        tenants.sweep(false);
         assert_eq!([&large, &middle, &small].map(|tenant| given_back(tenant)), [0, 2, 0]);
-        tenants.sweep();
+        tenants.sweep(false);
         assert_eq!([&large, &middle, &small].map(|tenant| given_back(tenant)), [0, 0, 0]);
+        tenants.sweep(true);
+        assert_eq!([&large, &middle, &small].map(|tenant| given_back(tenant)), [25, 0, 0]);
     }
 }

@@ -115,6 +115,8 @@ impl ListenerShards {
             let Some(lane) = self.paused.pop_front() else { break };
             self.waits[lane].is_paused = false;
             self.poller.change(&self.lanes[lane].socket, lane as u64, EventFlags::IN)?;
+            // The kernel still has the shard in its list of ready sockets if nobody polled since the pause. Then it reports no change.
+            self.may_have_more = true;
         }
         Ok(())
     }

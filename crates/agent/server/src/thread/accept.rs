@@ -135,9 +135,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if now.since(self.last_resumed.get()) >= ADMISSION_INTERVAL {
             self.last_resumed.set(now);
             budget.grow(now, clock::cpu_time());
-            if self.memory_level.get() < MemoryLevel::Exhausted {
-                lanes.resume(budget.guests())?;
-            }
+            lanes.resume(budget.guests())?;
         }
         let period = now.since(self.last_bounded.get());
         if period >= SWEEP {
@@ -220,14 +218,15 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Decides whether the thread may accept the next connection of this shard.
     fn gate(&self, lane: usize) -> Gate {
         let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
-        if self.memory_level.get() == MemoryLevel::Exhausted {
-            return Gate::Shut;
-        }
+        let is_exhausted = self.memory_level.get() == MemoryLevel::Exhausted;
         let shards = self.shard_admission.borrow();
         let shard = shards.get(lane);
         let is_crowded = shard.is_some_and(|shard| shard.is_crowded());
-        if !is_crowded && open.open() < most {
+        if !is_crowded && !is_exhausted && open.open() < most {
             return Gate::Open;
+        }
+        if is_crowded && is_exhausted {
+            return Gate::Shut;
         }
         let has_place =
             shard.is_none_or(|shard| shard.has_place(&self.shared.guests, self.shared.limits.guests));
@@ -263,7 +262,7 @@ impl<P: ServedPod> TrafficThread<P> {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
         let count = self.accepted.replace(self.accepted.get().wrapping_add(1));
         if count.is_multiple_of(MEMORY_CHECK) {
-            self.memory_level.set(self.shared.memory.level());
+            self.read_memory_level();
         }
         if count.is_multiple_of(WAIT_SAMPLE) {
             self.metrics.record_accept_wait(&stream);

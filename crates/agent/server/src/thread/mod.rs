@@ -358,16 +358,22 @@ impl<P: ServedPod> TrafficThread<P> {
                 self.scheduler.request_round();
                 self.scheduler.wait_for_round().await;
             }
-            self.memory_level.set(self.shared.memory.level());
+            self.read_memory_level();
             let is_short = self.memory_level.get() >= MemoryLevel::Scarce;
             let now = self.shared.clock.now();
             let mut ended = 0;
             while is_short && ended < ENDED_AT_ONCE && self.end_idle_of_largest(now) {
                 ended += 1;
             }
-            self.tenants.borrow_mut().sweep();
+            self.tenants.borrow_mut().sweep(is_short);
             self.scheduler.reset_activity();
         }
+    }
+
+    /// Looks how much memory is left for clients.
+    fn read_memory_level(&self) {
+        let open = self.shared.open_connections.open() + self.shared.guests.open();
+        self.memory_level.set(self.shared.memory.level(open));
     }
 
     /// Ends a few overdue connections. Returns the number of ended connections.
