@@ -42,7 +42,7 @@ impl UnreachableWarning {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::stats::{FailureExample, LoadStats};
+    use seawall_load::stats::LoadStats;
 
     use super::*;
 
@@ -50,7 +50,7 @@ mod tests {
         let mut stats = LoadStats { sent, no_connection: refused, ..LoadStats::default() };
         if refused > 0 {
             let fault = RequestFault::Connect(std::io::ErrorKind::ConnectionRefused);
-            stats.failure_examples[fault.kind()] = Some(FailureExample::Observed(fault));
+            stats.failure_examples[fault.kind()] = Some(fault.to_string().into());
         }
         IntervalStats { from: from * SECOND / 2, to: to * SECOND / 2, stats }
     }
