@@ -241,7 +241,7 @@ pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     }
     let opened = view.watched.connections;
     let seen = format!(
-        "with two connections at a time, the target closed the connection of {ends:.0} of {:.0} requests; the client opened {opened} connections",
+        "with two connections at a time, the target closed the connection after {ends:.0} of {:.0} requests, so the client opened {opened} connections in all",
         view.count()
     );
     sign_present(ends >= 2.0, seen)

@@ -370,7 +370,7 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
         ),
         (
             [&lines[..], &["\n".to_owned()], &lines[..]].concat(),
-            format!("altered: line {} follows the end of the run", last + 2),
+            format!("altered: line {} comes after the end of the run", last + 2),
         ),
     ] {
         let output = altered(&lines, place);

@@ -16,7 +16,7 @@ use seawall_kube::KubeStatus;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// An object that contains its resource version: the version of its collection at the object's last write.
+/// An object with a resource version. Each write to a collection raises the collection's version, and the written object keeps that version.
 pub(crate) trait Versioned {
     /// The value of `metadata.resourceVersion`.
     fn version(&self) -> &str;

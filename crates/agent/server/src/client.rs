@@ -75,7 +75,7 @@ pub trait ClientResolver<P>: Debug + Send + Sync {
     /// Returns the client of the connection without waiting.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> Client<P>;
 
-    /// Returns the pod that is probably the client. The server uses this pod's shares, but never gives it credentials.
+    /// Returns the pod that is probably the client. The server counts the connection toward this pod's limits, but never sends credentials because of this guess.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<P>>;
 
     /// Waits for attestation, then returns the pod.

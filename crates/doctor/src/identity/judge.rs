@@ -266,7 +266,7 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
     if answered < asked {
         return found.with_status(
             DoctorStatus::Error,
-            format!("the results without credentials: {}; most SDKs send one request, wait at most a second, and then fail the call", others(server).join(", ")),
+            format!("these requests returned no credentials: {}; most SDKs send only one request, wait at most a second for it, and then fail the call", others(server).join(", ")),
             "look at that server's log, its CPU (run the check cpu.throttling there) and its number of clients; the check identity.life shows whether SDKs refresh too often",
         );
     }

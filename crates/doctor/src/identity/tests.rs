@@ -820,7 +820,7 @@ fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
         ),
     ] {
         let why = instead(reply);
-        assert!(why.starts_with(&format!("the results without credentials: {told}")), "{why}");
+        assert!(why.starts_with(&format!("these requests returned no credentials: {told}")), "{why}");
     }
 }
 

@@ -160,7 +160,7 @@ fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let ever = cluster.pending_overflow;
     let share = part.share(cluster);
     let text = format!(
-        "because of the limit of pending requests, Envoy refused {now} requests during this check, and since its start {ever} of {} requests to the worst cluster, {}",
+        "because of the limit of pending requests, Envoy refused {now} requests during this check; since Envoy's start, it refused {ever} of {} requests to the worst cluster, {}",
         (part.whole)(cluster),
         shortened(name)
     );
@@ -208,8 +208,8 @@ fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<Limi
     found.with_status(
         status,
         "above max_connections, requests wait until a connection is free; above the other limits, Envoy refuses requests with 503 at once",
-        "first check whether the server has become slower; then raise the named limit in the cluster's circuit \
-         breakers (Istio: DestinationRule connectionPool; retries: maxRetries, or fewer tries)",
+        "first check whether the server has become slower. If it has not, raise the named limit in the cluster's circuit \
+         breakers (Istio: DestinationRule connectionPool; for the limit of retries, maxRetries)",
     )
 }
 
@@ -326,7 +326,7 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         return found.with_status(
             status,
             "a request waits until its connection fails, and then fails too (UF, 503), unless Envoy retries",
-            "check that the named cluster's servers listen (stale endpoints, a NetworkPolicy, mutual TLS on one side only), and look at ports.use",
+            "check that the servers of the named cluster listen and can be reached. Possible causes: stale endpoints, a NetworkPolicy, mutual TLS on one side only. See also the check ports.use",
         );
     }
     match wasteful {

@@ -351,7 +351,7 @@ impl AttackPodStatus {
         self.is_late = is_late;
         match self.state(now) {
             PodRunState::Late => Some(format!(
-                "late: its reports end {} after the start of the load",
+                "late: its last report covers only the first {} of the load",
                 brief_time(self.reported_until)
             )),
             PodRunState::Running | PodRunState::Finished => Some("reports again".to_owned()),

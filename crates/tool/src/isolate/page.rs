@@ -492,7 +492,7 @@ fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         ("more errors or fewer errors", "The share of failed requests differs by more than 1 % of requests, whatever the response times. The chart shows such a variant as a cross at the edge.".to_owned()),
         ("not the cause", format!("The times are the same within {margin}. A smaller difference may exist.")),
         ("undecided", "The measurements show neither a difference nor equality. The table shows how much more time isolate probably needs to decide.".to_owned()),
-        ("time bucket", "Two seconds of all variants interleaved, or one second of each variant alone. Variants are compared per time bucket.".to_owned()),
+        ("time bucket", "Variants are compared within each time bucket. It is two seconds long if the variants are interleaved, and one second if each variant runs alone.".to_owned()),
         ("p (difference), p (equivalence)", "P-values: the probability of such measurements if the variant equals the reference, and if it differs from it by the margin. Adjusted for the number of variants (Holm).".to_owned()),
     ];
     writeln!(out, "<dl>")?;

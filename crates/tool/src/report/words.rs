@@ -63,7 +63,7 @@ const OF_INTERVALS: &[(&str, &str)] = &[
     ),
     (
         "offered rate",
-        "Scheduled requests per second of the schedule; in a closed loop, the requests that found a free client. Intervals do not hold the scheduled time of each request, so this rate has no line over time.",
+        "Requests per second that the schedule planned. A closed loop has no schedule, so this counts the requests that found a free client. Intervals do not hold the scheduled time of each request, so the chart has no line for this rate.",
     ),
     ("in flight", "Sent requests without a response: the mean of the numbers at both ends of an interval."),
     (
@@ -80,7 +80,7 @@ const OF_A_RUN: &[(&str, &str)] = &[
     ),
     (
         "offered rate",
-        "Scheduled requests per second of the schedule. In a closed loop, the requests that found a free client; they have no line over time.",
+        "Requests per second that the schedule planned. A closed loop has no schedule, so this counts the requests that found a free client, and the chart has no line for them.",
     ),
 ];
 

@@ -15,8 +15,8 @@
 //! changed clouds. Until step 5 the entitlements are undecided, and requests to these clouds wait. 4. Switch each traffic thread to the dialects of
 //! the new configuration. 5. Decide the pods' entitlements under the new configuration.
 //!
-//! If a file takes something away from pods, they lose it in step 3: at once if no lease must be fetched, and otherwise at most
-//! [`AHEAD`] later.
+//! If a new file removes an entitlement of a pod, the pod loses it in step 3. If the agent must first fetch leases, step 3 begins after at
+//! most [`AHEAD`]. Otherwise it begins at once.
 //!
 //! Reloads run one at a time: if the file changes during a reload, the reloader reads it afterwards. A shutdown ends the checks,
 //! and the reloader completes a reload in progress, because pods wait between its steps. The module does not know the meaning of

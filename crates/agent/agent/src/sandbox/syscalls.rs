@@ -241,7 +241,7 @@ const RENAMEAT: c_long = 38;
 #[cfg(not(target_arch = "aarch64"))]
 const RENAMEAT: c_long = libc::SYS_renameat;
 
-/// The calls that replace a whole file.
+/// The calls that the agent needs to replace a whole file.
 const WRITING: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, MADE_ANEW)]]),
     #[cfg(target_arch = "x86_64")]

@@ -9,7 +9,7 @@ pub(super) static TOKEN: MetadataRoute = MetadataRoute::other(Aws, "token");
 /// The route of requests for the listing of a pod's role.
 pub(super) static ROLE_LIST: MetadataRoute = MetadataRoute::other(Aws, "role_list");
 
-/// The route of requests for a role's document at the metadata service.
+/// The route of requests for a role's credentials at the metadata service.
 pub(super) static CREDENTIALS: MetadataRoute = MetadataRoute::credential(Aws, "credentials");
 
 /// The route of requests for a role's credentials at the containers' endpoint.

@@ -73,7 +73,8 @@ pub struct TreeQuery<'t, 'b> {
     /// The long poll, if the response must wait for a change.
     ///
     /// For [`TreeResponse::Text`], the parser has compared the etags and the client has the current content. So the caller waits until a new tree
-    /// replaces this tree. For tokens, the parser sets this field whenever the client requests a long poll, because only the lease knows its etag.
+    /// replaces this tree. For tokens, the parser cannot compare etags, because only
+    /// the lease knows the token's etag. So it sets this field whenever the client requests a long poll.
     /// The caller compares `last_etag` with the lease's etag. If they differ, it answers at once. Otherwise it waits for the next lease.
     pub wait_for_change: Option<WaitForChange<'b>>,
 }

@@ -186,7 +186,7 @@ impl GeneratorFile {
             }
             ensure!(
                 self.line.trim_ascii().is_empty(),
-                "follows the end of the run: a file holds the intervals of one generator"
+                "comes after the end of the run, but a file has the intervals of one generator only"
             );
         }
     }
