@@ -92,7 +92,9 @@ impl<P: ServedPod> TrafficThread<P> {
             let until = tokio::time::sleep(REPLACED_ACCEPTS);
             let late = async {
                 while lanes.ready(&mut ready).await.is_ok() {
-                    let _ = self.accept_some(&mut lanes, &mut ready);
+                    if !matches!(self.accept_some(&mut lanes, &mut ready), Ok(true)) {
+                        lanes.mark_unfinished();
+                    }
                     tokio::task::yield_now().await;
                 }
             };
@@ -221,7 +223,9 @@ impl<P: ServedPod> TrafficThread<P> {
         let is_exhausted = self.memory_level.get() == MemoryLevel::Exhausted;
         let shards = self.shard_admission.borrow();
         let shard = shards.get(lane);
-        let is_crowded = shard.is_some_and(|shard| shard.is_crowded());
+        // At the end of the process, a connection that stays in the backlog is reset. Every answer closes its connection then.
+        let is_ending = self.stop.has_begun();
+        let is_crowded = shard.is_some_and(|shard| shard.is_crowded()) && !is_ending;
         if !is_crowded && !is_exhausted && open.open() < most {
             return Gate::Open;
         }
@@ -335,11 +339,15 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// True if a client with these connections may keep one more open.
-    /// While memory is low, only clients with few connections may: the process counts as full for all others.
+    /// While memory is low, only clients with few connections may: the process counts as full for all others. While it is exhausted,
+    /// nobody may, because thousands of clients with few connections each would use it up.
     pub(super) fn is_within_share(&self, own: &PermitCounter) -> bool {
         let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
-        let most = if self.memory_level.get() >= MemoryLevel::Low { most.min(open.open()) } else { most };
-        own.is_within_share(open, most)
+        match self.memory_level.get() {
+            MemoryLevel::Exhausted => false,
+            MemoryLevel::Scarce | MemoryLevel::Low => own.is_within_share(open, most.min(open.open())),
+            MemoryLevel::Enough => own.is_within_share(open, most),
+        }
     }
 
     /// Ends one idle connection of the client with the most connections.
