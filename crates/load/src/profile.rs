@@ -261,7 +261,7 @@ mod tests {
         );
         assert!(read("hold x for 1s").unwrap_err().contains("\"x\" is not a rate"));
         assert!(read("hold 1 for 0s").unwrap_err().contains("above 0"));
-        assert!(read("hold 1, hold 2 for 1s").unwrap_err().contains("only the last"));
+        assert!(read("hold 1, hold 2 for 1s").unwrap_err().contains("before the last one"));
         assert!(read("sine 1 by 2 every 1s for 1s").unwrap_err().contains("amplitude"));
         assert!(read("step 1 to 1000000 by 1 every 1s").unwrap_err().contains("steps"));
         assert!(read("ramp 0 to 0/s for 1s").unwrap_err().contains("one rate above 0"));

@@ -161,7 +161,7 @@ mod tests {
             (r#"{"name":""}"#, "a name of 1 to 64 bytes"),
             (r#"{"name":"a","adress":"b:1"}"#, "unknown field"),
             (r#"{"name":"a","address":"b"}"#, "host:port"),
-            (r#"{"name":"a","address":"::1:80"}"#, "brackets"),
+            (r#"{"name":"a","address":"::1:80"}"#, "[::1]:80"),
             (r#"{"name":"a","address":"b:0"}"#, "host:port"),
             (r#"{"name":"a","server_name":"b c"}"#, "is not a valid TLS server name"),
             (r#"{"name":"a","keepalive":"yes"}"#, "expected a boolean"),

@@ -255,7 +255,7 @@ fn a_run_is_not_continued_another_way_nor_with_other_requests() {
             "connected at ng/sock, but this run would connect at elsewhere",
         ),
         ("--resume socket --connect-to a:80:127.0.0.1:9", "this run would connect at 127.0.0.1:9"),
-        ("--resume other --header X:y", "another set of requests (targets, --header"),
+        ("--resume other --header X:y", "a different set of requests (targets, --header"),
     ] {
         let output = seawall(&format!("find http://a/ {words}"), place.path());
         let said = text(&output.stderr);
@@ -512,7 +512,7 @@ fn a_search_that_runs_out_of_ports_says_so_and_blames_neither_the_target_nor_the
         // A machine so busy that it could not send either has said that.
         return assert_eq!(cause["name"], "generator", "{why}");
     }
-    assert!(why.contains("(ephemeral range 20000-20299 to one destination"), "{why}");
+    assert!(why.contains("(the ephemeral ports 20000-20299 suffice for "), "{why}");
     assert_eq!(cause["name"], "ports", "{run}");
     let (signs, tried) = (cause["evidence"].as_array().unwrap(), run["experiments"].as_array().unwrap());
     // A machine so busy that its experiments cannot be believed says so of them.

@@ -64,7 +64,7 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         ),
         (format!("{url} --experiment bad.yaml"), &["variants[0].address", "variants[1].design"]),
         (format!("{url} --experiment same.yaml"), &["variants[0].name: found \"reference\""]),
-        (format!("{url} --experiment body.yaml"), &["x: body: a GET has no body"]),
+        (format!("{url} --experiment body.yaml"), &["x: body: a GET request has no body"]),
         (
             format!("{url} --factors proxy=http://nobody.invalid"),
             &["found no address for the proxy nobody.invalid:80"],
@@ -76,7 +76,7 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         (format!("{url} --factors connect-to=127.0.0.1:1"), &["cannot reach", "no load was sent"]),
         (
             format!("{url} --factors name,body=1"),
-            &["--factors name: 127.0.0.1 is an address", "--factors body=1: a GET has no body"],
+            &["--factors name: 127.0.0.1 is an address", "--factors body=1: a GET request has no body"],
         ),
         (
             format!("{url} --factors keep-alive --budget 5s -timeout=0"),

@@ -11,8 +11,9 @@
 //!
 //! The module knows no sockets. The thread tells it the time and the CPU time that the process has used.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_core::{Moment, fair_share};
@@ -99,8 +100,8 @@ impl GuestBudget {
 /// accepted connection tells what the next one will be.
 #[derive(Debug, Default)]
 pub(crate) struct ShardAdmission {
-    /// True if the last accepted connection became a guest.
-    is_crowded: Cell<bool>,
+    /// Counts the connections of the client that was accepted last.
+    last: RefCell<Option<Arc<PermitCounter>>>,
     guests: Rc<Cell<u32>>,
 }
 
@@ -115,14 +116,18 @@ impl Drop for GuestPlace {
 }
 
 impl ShardAdmission {
-    /// True if the next connection of this shard will probably be a guest.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.is_crowded.get()
+    /// True if the next connection of this shard will probably be a guest: the last client is at its share now.
+    /// `is_within_share` decides for the connections of a client.
+    pub(crate) fn is_crowded(&self, is_within_share: impl FnOnce(&PermitCounter) -> bool) -> bool {
+        self.last.borrow().as_ref().is_some_and(|last| !last.is_closed() && !is_within_share(last))
     }
 
-    /// Records what the last accepted connection became.
-    pub(crate) fn record(&self, is_guest: bool) {
-        self.is_crowded.set(is_guest);
+    /// Records the client that was accepted last, by the counter of its connections.
+    pub(crate) fn record(&self, connections: &Arc<PermitCounter>) {
+        let mut last = self.last.borrow_mut();
+        if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, connections)) {
+            *last = Some(connections.clone());
+        }
     }
 
     /// True if this shard may have one more open guest, of `most` guests in the process. `all` counts the open guests.
@@ -154,8 +159,6 @@ pub(crate) fn bounded_backlog(accepted: u32, period: Duration, shards: usize) ->
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn at(millis: u64) -> Moment {
@@ -203,6 +206,17 @@ mod tests {
         budget.grow(at(0), Duration::ZERO);
         budget.grow(at(3_600_000), Duration::ZERO);
         assert_eq!(budget.guests(), 1250);
+    }
+
+    #[test]
+    fn a_shard_is_crowded_only_while_its_last_client_is_at_its_share() {
+        let shard = ShardAdmission::default();
+        assert!(!shard.is_crowded(|_| false), "nobody was accepted yet");
+        let client = Arc::new(PermitCounter::default());
+        shard.record(&client);
+        assert!(shard.is_crowded(|_| false) && !shard.is_crowded(|_| true));
+        client.close();
+        assert!(!shard.is_crowded(|_| false), "the address may belong to another pod now");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use seawall_core::fair_share;
 
+/// A client with fewer connections than this has few: it may take more even while others hold all shares.
+pub(crate) const FEW: u32 = 8;
+
 /// A counter of open permits. Dropping a permit returns it to the counter.
 #[derive(Debug, Default)]
 pub struct PermitCounter {
@@ -25,7 +28,6 @@ impl PermitCounter {
     /// permits as it leaves free ([`seawall_core::fair_share`], where eight permits count as one place). A client that is alone
     /// gets two thirds of all permits. Several greedy clients leave enough free permits for at least one more greedy client.
     pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
-        const FEW: u32 = 8;
         let free = fair_share::free_for_many(u64::from(most), u64::from(process.open()));
         self.open() < FEW || fair_share::may_take(u64::from(self.open() / 8), free)
     }

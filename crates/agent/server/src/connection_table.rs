@@ -13,7 +13,7 @@ use seawall_core::Moment;
 use slab::Slab;
 
 use super::client::ClientId;
-use super::connection_permits::Permit;
+use super::connection_permits::{FEW, Permit};
 
 /// The key of a connection of this thread. The key is valid while the connection is in the table.
 pub(crate) type ConnectionKey = usize;
@@ -114,9 +114,9 @@ impl TimedState {
         (self.state.get() != ConnectionState::AwaitingFirstByte, self.since.get())
     }
 
-    /// True if the connection is between two requests.
+    /// True if the connection waits for its first or its next request.
     pub(crate) fn is_idle(&self) -> bool {
-        self.state.get() == ConnectionState::Idle
+        matches!(self.state.get(), ConnectionState::Idle | ConnectionState::AwaitingFirstByte)
     }
 
     /// True if no client waits for an answer on this connection, and none has for a while, so the table may end it.
@@ -201,9 +201,13 @@ impl<C: TableEntry> ConnectionTable<C> {
     }
 
     /// Ends the connection of the client with the most connections that has been idle for longest. Returns false if the table
-    /// finds none. The table never ends a connection with unread bytes, because its client waits for an answer.
+    /// finds none, because every client has few connections or uses them. The table never ends a connection with unread bytes, because its client waits for an answer.
     pub(crate) fn end_idle_of_largest(&mut self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
-        let idle = self.evictable(timeouts, now).take(LOOKED_AT);
+        // A client with few connections keeps them, whatever others do.
+        let idle = self
+            .evictable(timeouts, now)
+            .filter(|(_, _, permits)| permits.caller.open() >= FEW)
+            .take(LOOKED_AT);
         let least = idle.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.open()), waits.order()));
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
@@ -352,7 +356,7 @@ mod tests {
         let process = Arc::new(PermitCounter::default());
         let permits = ConnectionPermits {
             process: process.take(10).unwrap(),
-            caller: caller.take(10).unwrap(),
+            caller: caller.take(1000).unwrap(),
             client,
         };
         let seen = Rc::new(Seen {
@@ -373,6 +377,7 @@ mod tests {
     fn for_memory_the_longest_idle_connections_of_the_largest_client_end_first() {
         let mut table = ConnectionTable::default();
         let (hoarder, quiet) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
+        let _others: Vec<_> = (0..FEW).map(|_| hoarder.take(1000).unwrap()).collect();
         let _quiet = enter(&mut table, &quiet, ConnectionState::Idle, at(1));
         let [older, newer] =
             [2, 3].map(|since| enter(&mut table, &hoarder, ConnectionState::Idle, at(since)));
@@ -387,6 +392,7 @@ mod tests {
     fn a_connection_on_which_a_client_waits_never_ends_for_memory() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
+        let _others: Vec<_> = (0..FEW).map(|_| cap.take(1000).unwrap()).collect();
         let unread = enter(&mut table, &cap, ConnectionState::Idle, at(0));
         unread.has_unread_bytes.set(true);
         let _just_served = enter(&mut table, &cap, ConnectionState::Idle, at(8));

@@ -35,11 +35,25 @@ pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
 /// The upper bounds of the buckets of the wait in the backlog, in milliseconds. The kernel counts in milliseconds.
 pub const ACCEPT_WAIT_BOUNDS_MILLIS: [u64; 9] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000];
 
-getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, libc::tcp_info, GetStruct<libc::tcp_info>);
+getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfoHead, GetStruct<TcpInfoHead>);
 
 /// The figures of a TCP connection in the kernel (tcp(7), TCP_INFO).
 #[derive(Clone, Copy, Debug)]
 struct TcpInfo;
+
+/// The start of the kernel's `struct tcp_info` (linux/tcp.h): eight bytes, then 32-bit figures. The kernel returns as many bytes as it is
+/// asked for, and later kernels append figures, so every kernel returns this start in full.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct TcpInfoHead {
+    flags: [u8; 8],
+    figures: [u32; 12],
+}
+
+impl TcpInfoHead {
+    /// The position of `tcpi_last_data_recv`: the milliseconds since the client's last data arrived.
+    const LAST_DATA_RECEIVED: usize = 11;
+}
 
 /// Adds to a counter that only the calling thread writes.
 /// With one writer, a load and a store are enough. An atomic addition would cost twenty times as much.
@@ -116,7 +130,7 @@ impl ThreadMetrics {
     /// Counts how long the request of a newly accepted connection has waited in the backlog.
     pub(crate) fn record_accept_wait(&self, accepted: &TcpStream) {
         let Ok(info) = getsockopt(accepted, TcpInfo) else { return };
-        let millis = u64::from(info.tcpi_last_data_recv);
+        let millis = u64::from(info.figures[TcpInfoHead::LAST_DATA_RECEIVED]);
         let bucket = ACCEPT_WAIT_BOUNDS_MILLIS.iter().position(|bound| millis <= *bound);
         add(&self.accept_waits[bucket.unwrap_or(ACCEPT_WAIT_BOUNDS_MILLIS.len())], 1);
         add(&self.accept_wait_millis, millis);

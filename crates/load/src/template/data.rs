@@ -120,7 +120,7 @@ impl DataFiles {
         if rows != first {
             let reason = format!(
                 "one placeholder finds {first} rows, and another placeholder finds {rows}: use column names in all placeholders (the first line is \
-                 then the header), or numbers in all (the first line is then data)"
+                 then the header), or column numbers in all placeholders (the first line is then data)"
             );
             return Err(bad_file(file, reason));
         }
@@ -349,7 +349,7 @@ mod tests {
         let mut files = DataFiles::default();
         files.column(&name, RowPart::Name("name"), Escape::None).unwrap();
         let said = files.column(&name, RowPart::Number(1), Escape::None).unwrap_err().to_string();
-        assert!(said.contains("one placeholder finds 1 rows and another 2"), "{said}");
+        assert!(said.contains("one placeholder finds 1 rows, and another placeholder finds 2"), "{said}");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(crate) struct AttackArgs {
     /// How long to send; 0: until stopped [default: 10s with a URL, else 0]
     #[arg(short = 'z', long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) duration: Option<Duration>,
-    /// Time limit to connect, and again for the response; 0: none
+    /// Time limit to connect, then to respond; 0: none
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(crate) timeout: Duration,
     /// Time limit from the scheduled send to the end of the response; a request past it is not sent

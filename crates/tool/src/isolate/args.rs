@@ -79,7 +79,7 @@ pub(crate) struct IsolateArgs {
     /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Time limit to connect, and again for the response
+    /// Time limit to connect, then to respond
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(super) timeout: Duration,
     /// Redirects to follow; -1: a redirect is the response

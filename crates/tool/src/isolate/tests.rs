@@ -421,7 +421,7 @@ fn what_was_not_searched_is_named_with_the_reason_and_without_find_nothing_is_sa
         text.contains("not searched: the experiment found no variant that differs from the reference"),
         "{text}"
     );
-    assert!(page::render(&nothing).contains("Not searched: no variant is known to differ"));
+    assert!(page::render(&nothing).contains("Not searched: the experiment found no variant that differs"));
     let ways = [("a", -0.3, 0.0), ("b", -0.25, 0.0), ("c", -0.2, 0.0), ("d", -0.15, 0.0)];
     let four = searched_too(experiment(QUIET, 1000.0, &ways, None), &[], false);
     let text = screen::text(&four);

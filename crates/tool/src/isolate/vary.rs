@@ -340,7 +340,7 @@ mod tests {
         }
         assert!(told_of("body=1", &two).is_ok());
         let told = told_of("body=1", &[two[0], ("GET", "http://a.test/")]).unwrap_err();
-        assert!(told.contains("a GET has no body"), "{told}");
+        assert!(told.contains("a GET request has no body"), "{told}");
     }
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
             ("tls", "http://a:8080/", "port 8080 serves only one scheme"),
             ("tls=http://b/", "http://a/", "expected a URL with TLS"),
             ("connect-to", "http://a/", "expected connect-to=HOST:PORT"),
-            ("body=10", "http://a/", "a GET has no body"),
+            ("body=10", "http://a/", "a GET request has no body"),
             ("source=x", "http://a/", "expected source=IP"),
             ("proxy=ftp://x", "http://a/", "expected proxy=URL or proxy=none"),
         ] {

@@ -27,6 +27,8 @@ pub struct ListenerShards {
     /// The shards that the poller does not watch, in the order in which the thread paused them.
     paused: VecDeque<usize>,
     waits: Vec<ShardWait>,
+    /// True if connections wait since a moment that no bound has seen yet.
+    is_first_left: bool,
 }
 
 /// What waits in one shard.
@@ -57,7 +59,7 @@ impl ListenerShards {
             poller.add(&lane.socket, number as u64, EventFlags::IN)?;
         }
         let waits = vec![ShardWait::default(); lanes.len()];
-        Ok(Self { poller, lanes, may_have_more: false, paused: VecDeque::new(), waits })
+        Ok(Self { poller, lanes, may_have_more: false, paused: VecDeque::new(), waits, is_first_left: false })
     }
 
     /// Waits until at least one shard has a waiting connection, then fills `found` with such shards.
@@ -112,9 +114,10 @@ impl ListenerShards {
     /// The kernel has no memory for the change.
     pub fn resume(&mut self, most: usize) -> io::Result<()> {
         for _ in 0..most.min(self.paused.len()) {
-            let Some(lane) = self.paused.pop_front() else { break };
-            self.waits[lane].is_paused = false;
+            let Some(lane) = self.paused.front().copied() else { break };
             self.poller.change(&self.lanes[lane].socket, lane as u64, EventFlags::IN)?;
+            self.paused.pop_front();
+            self.waits[lane].is_paused = false;
             // The kernel still has the shard in its list of ready sockets if nobody polled since the pause. Then it reports no change.
             self.may_have_more = true;
         }
@@ -128,7 +131,17 @@ impl ListenerShards {
 
     /// Records that the thread left connections waiting in a shard.
     pub fn record_left(&mut self, lane: usize) {
+        if !self.has_waiting() {
+            // The numbers count from the first connection that has to wait.
+            self.waits.iter_mut().for_each(|wait| wait.accepted = 0);
+            self.is_first_left = true;
+        }
         self.waits[lane].was_left = true;
+    }
+
+    /// True once after connections have begun to wait. A period of [`Self::bound_backlogs`] begins then.
+    pub fn take_first_left(&mut self) -> bool {
+        std::mem::take(&mut self.is_first_left)
     }
 
     /// Sets the lengths of the backlogs, so that no connection waits for long ([`bounded_backlog`]).
@@ -151,12 +164,12 @@ impl ListenerShards {
 
     /// Offers connections to `accept` even if their clients have sent nothing yet.
     /// At the end of the process, the kernel would otherwise reset connections that their clients believe to be open.
-    ///
-    /// # Errors
-    /// The kernel refuses the option.
-    pub fn stop_deferring(&mut self) -> io::Result<()> {
-        self.lanes.iter().try_for_each(|lane| defer_accept(&lane.socket, 0))?;
-        self.resume(usize::MAX)
+    /// A shard for which the kernel refuses this loses only such connections.
+    pub fn stop_deferring(&mut self) {
+        for lane in &self.lanes {
+            let _ = defer_accept(&lane.socket, 0);
+        }
+        let _ = self.resume(usize::MAX);
     }
 
     /// Returns the number of the listener to which a shard belongs.
@@ -176,7 +189,7 @@ impl ListenerShards {
             Err(error) if error == rustix::io::Errno::AGAIN => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        self.waits[lane].accepted += 1;
+        self.waits[lane].accepted = self.waits[lane].accepted.saturating_add(1);
         Ok(Some((socket.into(), peer)))
     }
 }

@@ -85,7 +85,7 @@ impl<P: ServedPod> TrafficThread<P> {
             self.scheduler.request_round();
             self.scheduler.wait_for_round().await;
         }
-        let _ = lanes.stop_deferring();
+        lanes.stop_deferring();
         self.accept_the_last(&mut lanes);
         if self.stop.is_replaced() {
             // No new connections come any more. Those that the kernel still defers come within this time.
@@ -139,6 +139,9 @@ impl<P: ServedPod> TrafficThread<P> {
             budget.grow(now, clock::cpu_time());
             lanes.resume(budget.guests())?;
         }
+        if lanes.take_first_left() {
+            self.last_bounded.set(now);
+        }
         let period = now.since(self.last_bounded.get());
         if period >= SWEEP {
             self.last_bounded.set(now);
@@ -158,6 +161,12 @@ impl<P: ServedPod> TrafficThread<P> {
         lanes: &mut ListenerShards,
         ready: &mut [usize],
     ) -> std::io::Result<bool> {
+        if ready.is_empty() {
+            return Ok(true);
+        }
+        // The shards share the budget, so that the first one does not use it up.
+        let budget = self.guest_budget.borrow().guests();
+        self.guests_per_shard.set((budget / ready.len()).max(1));
         if let [lane] = ready {
             return self.accept_of(lanes, *lane, ACCEPTED);
         }
@@ -186,16 +195,19 @@ impl<P: ServedPod> TrafficThread<P> {
         lane: usize,
         most: usize,
     ) -> std::io::Result<bool> {
+        let mut guests = 0;
         for _ in 0..most {
             let gate = self.gate(lane);
-            if matches!(gate, Gate::Shut) {
+            guests += usize::from(matches!(gate, Gate::Guest));
+            if matches!(gate, Gate::Shut) || guests > self.guests_per_shard.get() {
+                self.refund(&gate);
                 lanes.pause(lane)?;
                 return Ok(true);
             }
             match lanes.accept(lane) {
                 Ok(Some((stream, peer))) => {
                     let admitted = self.admit(stream, peer, lanes.listener(lane), lane);
-                    self.settle(&gate, lane, &admitted);
+                    self.settle(&gate, &admitted);
                     if admitted.is_known {
                         self.known.borrow_mut().record(lane);
                     }
@@ -225,12 +237,10 @@ impl<P: ServedPod> TrafficThread<P> {
         let shard = shards.get(lane);
         // At the end of the process, a connection that stays in the backlog is reset. Every answer closes its connection then.
         let is_ending = self.stop.has_begun();
-        let is_crowded = shard.is_some_and(|shard| shard.is_crowded()) && !is_ending;
+        let is_crowded =
+            !is_ending && shard.is_some_and(|shard| shard.is_crowded(|last| self.is_within_share(last)));
         if !is_crowded && !is_exhausted && open.open() < most {
             return Gate::Open;
-        }
-        if is_crowded && is_exhausted {
-            return Gate::Shut;
         }
         let has_place =
             shard.is_none_or(|shard| shard.has_place(&self.shared.guests, self.shared.limits.guests));
@@ -243,15 +253,12 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Pays for what the connection became, and remembers it for the next connection of the shard.
-    fn settle(&self, gate: &Gate, lane: usize, admitted: &Admitted) {
+    /// Pays for what the connection became.
+    fn settle(&self, gate: &Gate, admitted: &Admitted) {
         match (gate, admitted.is_guest) {
             (Gate::Guest, false) => self.guest_budget.borrow_mut().refund(),
             (Gate::Open, true) => self.guest_budget.borrow_mut().charge(),
             _ => {}
-        }
-        if let Some(shard) = self.shard_admission.borrow().get(lane) {
-            shard.record(admitted.is_guest);
         }
     }
 
@@ -281,7 +288,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let Some((permits, guest)) = self.permits(&tenant, lane) else {
             self.metrics.connections.rejected.fetch_add(1, Ordering::Relaxed);
             self.refuse_at_cap(&mut stream, peer, &spoken.current(), &tenant);
-            return Admitted { is_known, is_guest: true };
+            return Admitted { is_known, is_guest: false };
         };
         let is_guest = guest.is_some();
         if is_guest {
@@ -320,6 +327,12 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Returns `None` if the client's pod is gone.
     fn permits(&self, tenant: &Tenant<P>, lane: usize) -> Option<(ConnectionPermits, Option<GuestPlace>)> {
         let (bounds, open, own) = (&self.shared.limits, &self.shared.open_connections, &tenant.connections);
+        let mut shards = self.shard_admission.borrow_mut();
+        if shards.len() <= lane {
+            shards.resize_with(lane + 1, Default::default);
+        }
+        shards[lane].record(own);
+        drop(shards);
         if self.is_within_share(own)
             && let Some(process) = open.take(bounds.connections)
         {
@@ -330,11 +343,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
         let caller = own.take(u32::MAX)?;
         let process = self.shared.guests.take(u32::MAX)?;
-        let mut shards = self.shard_admission.borrow_mut();
-        if shards.len() <= lane {
-            shards.resize_with(lane + 1, Default::default);
-        }
-        let place = shards[lane].enter();
+        let place = self.shard_admission.borrow()[lane].enter();
         Some((ConnectionPermits { process, caller, client: tenant.id }, Some(place)))
     }
 
@@ -344,6 +353,7 @@ impl<P: ServedPod> TrafficThread<P> {
     pub(super) fn is_within_share(&self, own: &PermitCounter) -> bool {
         let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
         match self.memory_level.get() {
+            _ if own.open() >= self.client_limits.get().connections => false,
             MemoryLevel::Exhausted => false,
             MemoryLevel::Scarce | MemoryLevel::Low => own.is_within_share(open, most.min(open.open())),
             MemoryLevel::Enough => own.is_within_share(open, most),

@@ -145,8 +145,8 @@ const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
 /// The time after the start of the shutdown in which the thread still accepts connections, if another agent has replaced this one.
 /// The kernel defers connections whose clients have sent nothing. When the thread stops deferring, the kernel offers such a
-/// connection after its next retransmission, which comes within a second.
-const REPLACED_ACCEPTS: Duration = Duration::from_millis(1200);
+/// connection after its next retransmission. Retransmissions come one and three seconds after the connect.
+const REPLACED_ACCEPTS: Duration = Duration::from_millis(2100);
 
 /// Limits the pause between two checks for ready connections. During the longest pause, the quota grants this much CPU time.
 /// A check costs less CPU time, so the CPU debt shrinks with each check and pause.
@@ -177,6 +177,8 @@ pub struct TrafficThread<P: ServedPod> {
     /// What waits in each shard.
     shard_admission: RefCell<Vec<ShardAdmission>>,
     guest_budget: RefCell<GuestBudget>,
+    /// The number of guests that one shard may have in the current round.
+    guests_per_shard: Cell<usize>,
     memory_level: Cell<MemoryLevel>,
     /// The number of accepted connections.
     accepted: Cell<u32>,
@@ -245,6 +247,7 @@ impl<P: ServedPod> TrafficThread<P> {
             unidentified_waits: unsettled,
             shard_admission: RefCell::default(),
             guest_budget: RefCell::new(guest_budget),
+            guests_per_shard: Cell::new(1),
             memory_level: Cell::default(),
             accepted: Cell::new(0),
             last_resumed: Cell::new(now),
