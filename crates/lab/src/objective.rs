@@ -597,7 +597,7 @@ mod tests {
         for (text, why) in [
             ("mean<1s", "a percentile such as p99"),
             ("p99<1s,p90<1s", "one latency objective"),
-            ("errors<1%,errors<2%", "already"),
+            ("errors<1%,errors<2%", "one errors objective"),
             ("errors<0%", "between 0 and 1"),
             ("wrong-answers<=0", "as errors"),
             ("max<1s", "a percentile up to p99.99"),

@@ -180,9 +180,9 @@ fn a_shard_that_is_there_twice_and_another_plan_are_refused_and_both_files_named
         ("run copy", "run is shard 1/1 of the run and copy is shard 1/1: the shards overlap".to_owned()),
         ("run half", "run is shard 1/1 of the run and half is shard 1/2: the shards overlap".to_owned()),
         ("other-half half quarter", "half is shard 1/2 of the run and quarter is shard 3/4".to_owned()),
-        ("half slower", format!("half and slower {plan}stages [")),
-        ("half warm", format!("half and warm {plan}warm_up_seconds 0 and 1\n")),
-        ("half named", format!("half and named {plan}name \"\" and \"x\"\n")),
+        ("half slower", format!("half and slower {plan}stages is [")),
+        ("half warm", format!("half and warm {plan}warm_up_seconds is 0 and 1\n")),
+        ("half named", format!("half and named {plan}name is \"\" and \"x\"\n")),
     ] {
         for kind in ["json", "html"] {
             let said = refused(&format!("report -type={kind} {files}"), place);

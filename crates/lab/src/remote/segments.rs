@@ -256,7 +256,10 @@ mod tests {
         assert_eq!(of(0), (vec![Some((60, false)); 2], vec![]));
         assert_eq!(
             of(1),
-            (vec![Some((50, false)); 2], vec!["0: sent its requests late in 1 of 1 time buckets".to_owned()])
+            (
+                vec![Some((50, false)); 2],
+                vec!["0: the generator sent its requests late in 1 of 1 time buckets".to_owned()]
+            )
         );
         assert_eq!(of(3).0, vec![Some((30, false)); 2]);
         assert_eq!(of(4).0, vec![Some((60, true)); 2]);

@@ -206,7 +206,7 @@ mod tests {
         assert!(doubt((20, 12), (1000, 8), true), "those that are left may be their echo");
         assert!(doubt((300, 120), (700, 5), false), "more than a tenth");
         let said = tally((300, 120), (700, 5)).invalid_reason(false);
-        assert!(said.is_some_and(|said| said.starts_with("120 of 125 errors among 1000 requests")));
+        assert!(said.is_some_and(|said| said.starts_with("120 of the 125 errors among 1000 requests")));
     }
 
     #[test]

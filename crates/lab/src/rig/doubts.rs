@@ -158,7 +158,7 @@ mod tests {
             ),
             "{said}"
         );
-        assert!(said.contains("lasts for 10 new"), "{said}");
+        assert!(said.contains("suffice for 10 new"), "{said}");
         assert_eq!(
             port_shortage(40, 100, false, None).as_deref(),
             Some("40 requests found no free local port")

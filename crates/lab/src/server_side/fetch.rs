@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(parts("http://[::1]?x=1"), ("[::1]:80".into(), "/metrics?x=1".into()));
         assert_eq!(parts("http://[::1]:2/a?x"), ("[::1]:2".into(), "/a?x".into()));
         let refused = |url| MetricsEndpoint::resolve(url).unwrap_err().to_string();
-        assert!(refused("https://127.0.0.1/metrics").contains("forward the port"));
+        assert!(refused("https://127.0.0.1/metrics").contains("a local proxy that ends TLS"));
         assert!(refused("127.0.0.1:9901").contains("expected an http:// URL"));
         for url in [
             "http://",

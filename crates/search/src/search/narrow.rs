@@ -13,7 +13,7 @@ const WIDE: f64 = 1.25;
 /// The variation of middle rates, so that a rate that interferes with a period of the target is not repeated.
 const JITTER: f64 = 0.03;
 /// The lowest rate of a trial, in requests per second: below, hardly a request is due before the trial ends.
-const LEAST_RATE: f64 = 0.5;
+const LEAST_RATE: f64 = 0.05;
 /// The distance of an overload trial above the estimate, as a multiple of the upper bound's distance. A clear overload shows the capacity
 /// by its goodput.
 const BEYOND: f64 = 1.3;

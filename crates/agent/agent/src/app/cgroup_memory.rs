@@ -190,7 +190,7 @@ mod tests {
         let level = |reclaimable, sockets| memory(25).level_of(20 << 20, reclaimable, sockets, 10);
         assert_eq!(level(0, 0), MemoryLevel::Exhausted);
         assert_eq!(level(10 << 20, 0), MemoryLevel::Enough);
-        assert_eq!(level(10 << 20, 9 << 20), MemoryLevel::Scarce);
+        assert_eq!(level(10 << 20, 9 << 20), MemoryLevel::Low);
     }
 
     #[test]

@@ -318,7 +318,7 @@ mod tests {
             "the control group reached its memory limit 40 times and waited while the kernel reclaimed pages",
             "the kernel killed 1 processes of the control group because of its memory limit",
             "the control group holds 25.0 of 25.0 MiB of memory (file pages included)",
-            "the group has 10 processes and threads, which is its limit",
+            "the control group has 10 processes and threads, which is its limit",
         ];
         assert_eq!(says, expected);
         assert_eq!(ratio(&facts, CauseClass::ConcurrencyCap), 5.0);
