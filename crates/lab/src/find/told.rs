@@ -113,7 +113,7 @@ fn contradiction(report: &SearchReport) -> Option<String> {
             bracket.lower, bracket.upper
         ),
         report::BracketContradiction::EndsAbove(offered) => format!(
-            "the interval ends at {:.3}/s, but the highest offered rate was {offered:.3}/s",
+            "the interval ends at {:.3}/s, but the highest rate of a trial was {offered:.3}/s",
             bracket.upper
         ),
     })
