@@ -144,17 +144,16 @@ impl ShardAdmission {
     }
 }
 
-/// Returns the number of connections that may wait in one shard, so that they wait for at most 0.4 s.
+/// Returns the number of connections that may wait in one shard, so that they wait for at most 0.4 s. The result is at most `most`.
 /// `accepted` is the number of connections that the thread accepted in `period` from the `shards` shards in which connections wait.
 ///
 /// The Go SDK of AWS gives a connection half a second. A connection that the kernel does not take costs nothing, and its client
 /// tries again after a second.
-pub(crate) fn bounded_backlog(accepted: u32, period: Duration, shards: usize) -> i32 {
+pub(crate) fn bounded_backlog(accepted: u32, period: Duration, shards: usize, most: i32) -> i32 {
     const LONGEST_WAIT: f64 = 0.4;
-    const LEAST: f64 = 8.0;
+    const LEAST: i32 = 8;
     let rate = f64::from(accepted) / period.as_secs_f64().max(0.001);
-    let most = f64::from(crate::listen::BACKLOG);
-    (LONGEST_WAIT * rate / shards.max(1) as f64).clamp(LEAST, most) as i32
+    ((LONGEST_WAIT * rate / shards.max(1) as f64) as i32).min(most).max(LEAST)
 }
 
 #[cfg(test)]
@@ -236,9 +235,9 @@ mod tests {
     #[test]
     fn no_connection_waits_longer_than_four_tenths_of_a_second() {
         let second = Duration::from_secs(1);
-        assert_eq!(bounded_backlog(1875, second, 8), 93);
-        assert_eq!(bounded_backlog(1875, second, 256), 8, "the least");
-        assert_eq!(bounded_backlog(30_000, second, 8), 256, "the most");
-        assert_eq!(bounded_backlog(0, Duration::ZERO, 0), 8);
+        assert_eq!(bounded_backlog(1875, second, 8, 256), 93);
+        assert_eq!(bounded_backlog(1875, second, 256, 256), 8, "the least");
+        assert_eq!(bounded_backlog(30_000, second, 8, 256), 256, "the most");
+        assert_eq!(bounded_backlog(0, Duration::ZERO, 0, 256), 8);
     }
 }

@@ -28,7 +28,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use self::port_guard::PortGuard;
 
 /// The maximum number of connections that wait in one shard. The kernel also limits it to `net.core.somaxconn`, by default 4096.
-pub(crate) const BACKLOG: i32 = 256;
+const BACKLOG: i32 = 256;
 
 /// The time in seconds for which the kernel keeps a connection whose client has sent nothing.
 /// Until the first byte arrives, the connection costs the agent neither CPU time nor memory. Then the kernel offers it to `accept`.

@@ -29,6 +29,8 @@ pub struct ListenerShards {
     waits: Vec<ShardWait>,
     /// True if connections wait since a moment that no bound has seen yet.
     is_first_left: bool,
+    /// True if a shard was left with waiting connections or has a short backlog. A flag, because every accept asks for it.
+    must_bound: bool,
 }
 
 /// What waits in one shard.
@@ -59,7 +61,15 @@ impl ListenerShards {
             poller.add(&lane.socket, number as u64, EventFlags::IN)?;
         }
         let waits = vec![ShardWait::default(); lanes.len()];
-        Ok(Self { poller, lanes, may_have_more: false, paused: VecDeque::new(), waits, is_first_left: false })
+        Ok(Self {
+            poller,
+            lanes,
+            may_have_more: false,
+            paused: VecDeque::new(),
+            waits,
+            is_first_left: false,
+            must_bound: false,
+        })
     }
 
     /// Waits until at least one shard has a waiting connection, then fills `found` with such shards.
@@ -126,7 +136,7 @@ impl ListenerShards {
 
     /// True if the thread must call [`Self::resume`] and [`Self::bound_backlogs`] later.
     pub fn has_waiting(&self) -> bool {
-        !self.paused.is_empty() || self.waits.iter().any(|wait| wait.was_left || wait.backlog != BACKLOG)
+        !self.paused.is_empty() || self.must_bound
     }
 
     /// Records that the thread left connections waiting in a shard.
@@ -137,6 +147,7 @@ impl ListenerShards {
             self.is_first_left = true;
         }
         self.waits[lane].was_left = true;
+        self.must_bound = true;
     }
 
     /// True once after connections have begun to wait. A period of [`Self::bound_backlogs`] begins then.
@@ -151,7 +162,8 @@ impl ListenerShards {
     /// The kernel refuses the new length.
     pub fn bound_backlogs(&mut self, period: Duration) -> io::Result<()> {
         let left = || self.waits.iter().filter(|wait| wait.was_left);
-        let bounded = bounded_backlog(left().map(|wait| wait.accepted).sum(), period, left().count());
+        let bounded =
+            bounded_backlog(left().map(|wait| wait.accepted).sum(), period, left().count(), BACKLOG);
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
             let backlog = if wait.was_left { bounded } else { BACKLOG };
             if backlog != wait.backlog {
@@ -159,6 +171,7 @@ impl ListenerShards {
             }
             *wait = ShardWait { is_paused: wait.is_paused, was_left: wait.is_paused, accepted: 0, backlog };
         }
+        self.must_bound = self.waits.iter().any(|wait| wait.was_left || wait.backlog != BACKLOG);
         Ok(())
     }
 

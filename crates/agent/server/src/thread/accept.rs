@@ -37,7 +37,7 @@ const MEMORY_CHECK: u32 = 128;
 /// The number of accepts of which one is asked for how long its request has waited. Asking costs 1 µs.
 const WAIT_SAMPLE: u32 = 16;
 
-/// Whether the thread may accept the next connection of a shard.
+/// The decision about the next connection of a shard.
 enum Gate {
     /// It may. The connection probably stays open.
     Open,
