@@ -532,7 +532,7 @@ fn what_ends_before_it_comes_is_said_to_be_too_short() {
         let pod = world.pod("cart-0", "cart");
         let unavailable = world.answer(&pod, TOKEN).await.unwrap_err();
         assert_eq!(unavailable.fault(), Some(ExchangeFault::ShortLived));
-        assert!(unavailable.to_string().contains("issued for 1 s"), "{unavailable}");
+        assert!(unavailable.to_string().contains("for only 1 s"), "{unavailable}");
         let asked: Vec<_> = (0..100).map(|_| world.ask(&pod, TOKEN)).collect();
         world.pass(SECOND / 2).await;
         assert!(asked.iter().all(tokio::task::JoinHandle::is_finished));

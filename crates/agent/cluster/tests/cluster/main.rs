@@ -426,15 +426,15 @@ async fn a_stolen_agent_token_makes_no_token_for_the_api_server_and_changes_no_o
     .await;
 
     for (why, spec) in [
-        ("bound to a pod", json!({"audiences": [AUDIENCE]})),
-        ("whose audience is a cloud", json!({"boundObjectRef": bound})),
-        ("whose audience is a cloud", json!({"audiences": ["https://issuer.test"], "boundObjectRef": bound})),
+        ("only tokens that are bound to a pod", json!({"audiences": [AUDIENCE]})),
+        ("only for the cloud audiences", json!({"boundObjectRef": bound})),
+        ("only for the cloud audiences", json!({"audiences": ["https://issuer.test"], "boundObjectRef": bound})),
         (
-            "whose audience is a cloud",
+            "only for the cloud audiences",
             json!({"audiences": [AUDIENCE, "https://issuer.test"], "boundObjectRef": bound}),
         ),
         (
-            "longer than a day",
+            "that live for at most one day",
             json!({"audiences": [AUDIENCE], "boundObjectRef": bound, "expirationSeconds": 90000}),
         ),
     ] {
