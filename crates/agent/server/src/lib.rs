@@ -7,6 +7,7 @@
 //! the crate `identity` implements the resolver.
 
 mod admission;
+pub mod capacity;
 pub mod client;
 pub mod connection_permits;
 pub mod connection_table;
@@ -24,3 +25,4 @@ pub mod testing;
 pub mod thread;
 pub mod thread_metrics;
 pub mod upstream;
+pub mod watchdog;

@@ -105,8 +105,8 @@ pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRou
         },
     };
     let (allowance, (_, stop)) = (ClientLimits { connections: 8, timeouts }, shutdown::stop_channel());
-    let thread =
-        TrafficThread::new(shared, Vec::new(), allowance, Arc::new(ThreadMetrics::new(routes)), stop, 0);
+    let observed = (Arc::new(ThreadMetrics::new(routes)), Arc::default());
+    let thread = TrafficThread::new(shared, Vec::new(), allowance, observed, stop, 0);
     thread.expect("a poller")
 }
 

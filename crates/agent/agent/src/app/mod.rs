@@ -6,9 +6,11 @@
 //! with its own runtime watches the API server (`identity`).
 
 mod cgroup_memory;
+mod hang_history;
 pub(crate) mod machine_limits;
 pub(crate) mod resource_limits;
 pub(crate) mod signals;
+mod thread_watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use seawall_cluster::ClusterClient;
 use seawall_core::Clock;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::shutdown::{self, StopSignal, Stopper, ThreadGuard, ThreadWaitGroup};
+use seawall_server::capacity::CapacityMeter;
 use seawall_server::connection_permits::PermitCounter;
 use seawall_server::connection_table::ConnectionTimeouts;
 use seawall_server::listen;
@@ -37,13 +40,16 @@ use seawall_server::thread::{
 use seawall_server::thread_metrics::ThreadMetrics;
 use seawall_server::upstream::long_polls::LongPollLimit;
 use seawall_server::upstream::permits::UpstreamPermits;
+use seawall_server::watchdog::ThreadHeartbeat;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
 use self::cgroup_memory::CgroupMemory;
+use self::hang_history::HangHistory;
 use self::machine_limits::DetectedMachine;
 use self::resource_limits::ClientCaps;
 use self::signals::{AgentSignals, SignalAction};
+use self::thread_watch::ThreadWatch;
 use crate::config::{AgentConfig, IdentityConfig};
 use crate::log::{AgentLog, LogLevelHandle};
 use crate::reload::{LoadedConfig, ReloadTargets, Reloader};
@@ -81,6 +87,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let signals = control.block_on(async { AgentSignals::new() }).context("cannot listen for signals")?;
     let doors = control.block_on(AdminListeners::open(config.admin, config.admin_socket.as_deref()))?;
     let capture = capture(config, &listeners, &clock)?;
+    let hangs = HangHistory::open(config.admin_socket.as_deref(), &clock);
     let strategy = strategy.with_kernel_records(capture.as_deref().map(RedirectHandle::records));
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| RedirectHandle::required_capabilities());
     sandbox::harden_process(kept).context("cannot give up privileges")?;
@@ -93,10 +100,11 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
         AgentContext::new(&loaded, (room, memory), strategy, capture, clock, &control, &stopper, obeyed)?;
     let routes = parts.clouds.current().routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(ThreadMetrics::new(&routes))).collect();
+    let watch = parts.thread_watch(&metrics, hangs);
     let mut registry = Registry::default();
     parts.spawn_pod_scans(&control, &mut registry);
     let probes = parts.probes(config, &listeners.addresses);
-    let admin = parts.admin(registry, config.seccomp, &metrics, log, probes);
+    let admin = parts.admin(registry, config.seccomp, &metrics, log, probes, &watch);
     let capture = parts.watch_capture(&control, &stopper, &stop);
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.identity.cluster.clone(), admin.clone(), stop.clone()));
@@ -104,14 +112,23 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let (alive, all_gone) = shutdown::thread_guards(threads, &stopper);
     let (tell, changes): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
     let speaking = parts.dialect_setup(config, &stop);
-    let own = listeners.by_thread.into_iter().zip(metrics).zip(alive).zip(changes);
+    let observed = metrics.into_iter().zip(watch.heartbeats.clone());
+    let own = listeners.by_thread.into_iter().zip(observed).zip(alive).zip(changes);
     let traffic = own
         .enumerate()
-        .map(|(n, (((own, metrics), alive), changes))| {
+        .map(|(n, (((own, observed), alive), changes))| {
             let speaks = speaking.dialects_for(config, &parts.clouds.current());
-            parts.traffic_thread(n, own, speaks, metrics, ThreadInputs { stop: stop.clone(), changes }, alive)
+            parts.traffic_thread(
+                n,
+                own,
+                speaks,
+                observed,
+                ThreadInputs { stop: stop.clone(), changes },
+                alive,
+            )
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
+    watch.start(capture.clone(), log.clone())?;
     let look = Arc::<Notify>::default();
     let reach = parts.reload_targets(orders, tell, speaking, loudness, &control);
     control.spawn(Reloader::new(loaded, reach).run(look.clone(), stop.clone()));
@@ -132,9 +149,14 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
 /// Returns the caps for clients, and the gauge that says how much memory is left for them.
 ///
 /// # Errors
-/// The kernel refuses to raise the limit on open files.
+/// The kernel refuses to raise the limit on open files, or the limit is too low to serve several clients.
 fn client_caps(config: &AgentConfig, clock: &Clock) -> anyhow::Result<(ClientCaps, Arc<dyn MemoryGauge>)> {
     let (machine, descriptors) = (DetectedMachine::detect(), listen::raise_open_files_limit(DESCRIPTORS)?);
+    let least = ClientCaps::least_descriptors(config);
+    anyhow::ensure!(
+        descriptors >= least,
+        "the limit on open files is {descriptors}; expected at least {least} (RLIMIT_NOFILE: `ulimit -n`, or the container runtime's LimitNOFILE)"
+    );
     let followed = ClientCaps::within(&machine, true, descriptors, config);
     Ok(match CgroupMemory::open(followed.promised_bytes(), clock) {
         Some(memory) => (followed, Arc::new(memory)),
@@ -341,6 +363,13 @@ impl AgentContext {
         Ok((parts, hearing))
     }
 
+    /// Returns the watch over the traffic threads, which has not begun yet.
+    fn thread_watch(&self, metrics: &[Arc<ThreadMetrics>], hangs: HangHistory) -> ThreadWatch {
+        let open = (self.open.clone(), self.guests.clone());
+        let capacity = CapacityMeter::new(self.clock.clone(), open, self.memory.clone(), metrics.to_vec());
+        ThreadWatch::new(&self.clock, metrics.len(), capacity, hangs)
+    }
+
     /// Starts a task that monitors the redirect until shutdown begins.
     fn watch_capture(
         &self,
@@ -383,17 +412,21 @@ impl AgentContext {
         metrics: &[Arc<ThreadMetrics>],
         log: &AgentLog,
         listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
+        watch: &ThreadWatch,
     ) -> Arc<AdminServer> {
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
         let callers = self.identity.resolver.clone();
         self.register(&mut registry, metrics, log);
+        registry.register_collector(watch.collector());
+        let (alive, ready, remarks) = (watch.health.clone(), watch.health.clone(), watch.remarks());
         let (who, obstacle, clouds) = (self.identity.clone(), self.identity.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
         let (told, configuration) = (self.reload_status.clone(), self.reload_status.clone());
         let sources = AdminSources {
             registry,
             readiness: Readiness::new(listeners, self.probe.clone()),
-            unready_reason: Box::new(move || obstacle.unready_reason()),
+            dead_reason: Box::new(move || alive.not_alive_reason()),
+            unready_reason: Box::new(move || ready.not_ready_reason().or_else(|| obstacle.unready_reason())),
             unreachable_reason: Box::new(move || detour.as_ref()?.unready_reason()),
             warnings: Box::new(move || {
                 let mut lines = who.warnings();
@@ -401,6 +434,7 @@ impl AgentContext {
                 lines.extend(clouds.current().warnings());
                 lines.extend(seccomp.remark());
                 lines.extend(capture.as_ref().and_then(|capture| capture.warning()));
+                lines.extend(remarks());
                 lines
             }),
             pods: Box::new(move || pods_page::pods_json(&configuration.describe(), &callers, clock.now())),
@@ -429,7 +463,7 @@ impl AgentContext {
         number: usize,
         listeners: Vec<ListenerShard>,
         (speak, allowance): (BuildDialectsFn<PodEntry>, ClientLimits),
-        metrics: Arc<ThreadMetrics>,
+        observed: (Arc<ThreadMetrics>, Arc<ThreadHeartbeat>),
         ThreadInputs { stop, changes }: ThreadInputs,
         alive: ThreadGuard,
     ) -> anyhow::Result<JoinHandle<()>> {
@@ -449,7 +483,7 @@ impl AgentContext {
         let serve = move || async move {
             let (lanes, speaks) =
                 (ListenerShards::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
-            let thread = TrafficThread::new(shared, speaks, allowance, metrics, stop, number as u64)?;
+            let thread = TrafficThread::new(shared, speaks, allowance, observed, stop, number as u64)?;
             thread.run(lanes, changes).await
         };
         let body = move || {

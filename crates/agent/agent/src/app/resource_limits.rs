@@ -35,6 +35,9 @@ const MOST_GUESTS: u64 = 128;
 /// The minimum number of connections. A smaller number would refuse pods even on a quiet node.
 const LEAST_CONNECTIONS: u64 = 64;
 
+/// The number of descriptors that clients must have at least: four clients with eight connections each, the number that every client may have.
+const LEAST_DESCRIPTORS_FOR_CLIENTS: u64 = 32;
+
 /// The maximum number of bytes held for clients if memory sets no limit. It is enough for hundreds of the largest request heads.
 const MOST_HELD: u64 = 8 << 20;
 
@@ -91,7 +94,7 @@ impl ClientCaps {
         // one connection.
         let taken =
             lanes * config.listen.len() as u64 + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
-        let open = descriptors.saturating_sub(taken).max(LEAST_CONNECTIONS / 4);
+        let open = descriptors.saturating_sub(taken);
         let fit = memory.filter(|_| !is_followed).map_or(MOST_CONNECTIONS, |room| {
             (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)
         });
@@ -108,6 +111,17 @@ impl ClientCaps {
             long_polls: narrow(long_polls),
             cores: machine.cores,
         }
+    }
+
+    /// Returns the smallest limit on open files with which the agent serves under this configuration. With fewer descriptors, one pod
+    /// could take those that others need, because shares of so few connections divide nothing.
+    pub(crate) fn least_descriptors(config: &config::AgentConfig) -> u64 {
+        let is_enough = |descriptors: &u64| {
+            let caps = Self::within(&DetectedMachine::default(), true, *descriptors, config);
+            let asked = config.limits.connections.map_or(LEAST_DESCRIPTORS_FOR_CLIENTS, u64::from);
+            u64::from(caps.connections + caps.guests) >= asked.min(LEAST_DESCRIPTORS_FOR_CLIENTS)
+        };
+        (OTHER_DESCRIPTORS..4096).find(is_enough).unwrap_or(4096)
     }
 
     /// Returns the bytes that clients can make the agent use on connections that are already open.
@@ -186,6 +200,23 @@ mod tests {
                     + room.shards_per_address as u64;
             assert!(used + OTHER_DESCRIPTORS <= descriptors, "{descriptors}: {room:?}");
         }
+    }
+
+    #[test]
+    fn an_agent_that_may_start_has_descriptors_for_several_clients() {
+        let config = |limits: &str| {
+            let text = format!(
+                "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
+            );
+            AgentConfig::parse(&text, Path::new("/"), &config::DownwardApi::default()).unwrap()
+        };
+        let least = ClientCaps::least_descriptors(&config(""));
+        assert!((150..256).contains(&least), "{least}");
+        let at_least = room(None, least, "");
+        assert_eq!(at_least.connections + at_least.guests, 32, "{at_least:?}");
+        let below = room(None, least - 1, "");
+        assert!(below.connections + below.guests < 32, "{below:?}");
+        assert!(ClientCaps::least_descriptors(&config("connections: 4")) < least);
     }
 
     #[test]

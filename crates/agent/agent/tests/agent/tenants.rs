@@ -308,6 +308,20 @@ fn accept_errors(agent: &Agent) -> String {
     metrics.lines().find_map(|line| line.strip_prefix(sample)).unwrap().to_owned()
 }
 
+/// An agent that starts with fewer was ready, and one pod took the descriptors of all others.
+#[test]
+fn an_agent_with_too_few_open_files_says_how_many_it_needs_and_does_not_start() {
+    let world = World::start(&Plan::federate().threads("1"));
+    let program = process::command(PROGRAM, &[]);
+    let script = "ulimit -n 40; exec \"$0\" --config \"$1\"";
+    let mut limited = std::process::Command::new("bash");
+    limited.args(["-c", script]).arg(program.get_program()).arg(world.files.config());
+    let ended = limited.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("the limit on open files is 40; expected at least "), "{said}");
+}
+
 /// A storm of connections used to leave the quiet pod waiting for accepts that backed off for up to a second.
 #[test]
 fn few_open_files_are_shared_as_memory_is() {

@@ -428,7 +428,10 @@ async fn a_stolen_agent_token_makes_no_token_for_the_api_server_and_changes_no_o
     for (why, spec) in [
         ("only tokens that are bound to a pod", json!({"audiences": [AUDIENCE]})),
         ("only for the cloud audiences", json!({"boundObjectRef": bound})),
-        ("only for the cloud audiences", json!({"audiences": ["https://issuer.test"], "boundObjectRef": bound})),
+        (
+            "only for the cloud audiences",
+            json!({"audiences": ["https://issuer.test"], "boundObjectRef": bound}),
+        ),
         (
             "only for the cloud audiences",
             json!({"audiences": [AUDIENCE, "https://issuer.test"], "boundObjectRef": bound}),

@@ -5,7 +5,7 @@
 //!
 //! - A new connection is always accepted ([`connection_limit`]).
 //! - A costly page is created once for all waiting clients ([`single_flight`]).
-//! - `/healthz` needs no work.
+//! - `/healthz` reads two numbers.
 //!
 //! The port refuses requests that web pages cause ([`rebinding_guard`]). Its pages contain no credentials; `/debug/pods` shows
 //! pods, accounts and times.
@@ -66,6 +66,8 @@ pub struct AdminSources {
     pub registry: Registry,
     /// The check that shows whether the listeners serve requests of pods.
     pub readiness: Readiness,
+    /// Returns the reason why only a restart can make the agent serve again.
+    pub dead_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Returns the reason why the agent is not ready although its listeners respond.
     pub unready_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Returns the reason why pods do not reach this agent although it could serve them.
@@ -215,7 +217,7 @@ impl AdminServer {
         }
         let checked = BrowserAttack::check(request);
         match (request.uri().path(), checked) {
-            ("/healthz", _) => text(StatusCode::OK, "ok\n"),
+            ("/healthz", _) => self.health(),
             ("/readyz", checked) => self.ready(checked.is_ok()).await,
             (_, Err(trick)) => refused(trick),
             ("/metrics", Ok(())) => self.metrics().await,
@@ -224,6 +226,14 @@ impl AdminServer {
                 StatusCode::NOT_FOUND,
                 "no such page; the pages are /metrics, /healthz, /readyz and /debug/pods\n",
             ),
+        }
+    }
+
+    /// Returns 503 if only a restart can help. The kubelet then restarts the agent. The reason names no pod.
+    fn health(&self) -> Response<Full<Bytes>> {
+        match (self.sources.dead_reason)() {
+            None => text(StatusCode::OK, "ok\n"),
+            Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{reason}\n")),
         }
     }
 

@@ -22,6 +22,7 @@ use crate::fairness::clients::Tenant;
 use crate::handler::ListenerDialects;
 use crate::listen::shards::ListenerShards;
 use crate::memory::MemoryLevel;
+use crate::watchdog::ThreadActivity;
 
 /// The maximum number of connections that one round accepts from shards in which the thread recently accepted a known client.
 const ACCEPTED: usize = 32;
@@ -164,6 +165,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if ready.is_empty() {
             return Ok(true);
         }
+        self.heartbeat.set_activity(ThreadActivity::Accept);
         // The shards share the budget, so that the first one does not use it up.
         let budget = self.guest_budget.borrow().guests();
         self.guests_per_shard.set((budget / ready.len()).max(1));
@@ -279,7 +281,9 @@ impl<P: ServedPod> TrafficThread<P> {
             self.metrics.record_accept_wait(&stream);
         }
         let ends = ConnectionEnds { peer, local: &|| stream.local_addr().ok() };
+        self.heartbeat.set_activity(ThreadActivity::Identify);
         let caller = self.shared.resolver.resolve(&ends);
+        self.heartbeat.set_activity(ThreadActivity::Accept);
         let tenant = self.tenant(&caller, &ends);
         let is_known = !self.is_unknown_client(&tenant);
         let Some(spoken) = self.listeners.get(listener).cloned() else {

@@ -19,6 +19,7 @@ use crate::client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 use crate::fairness::scheduler::ClientTurns;
+use crate::watchdog::ThreadActivity;
 
 /// The number of additional pipelined requests that cost as much as one turn. They are cheap, because they share one read and one
 /// write.
@@ -168,6 +169,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     /// Performs one turn: reads once, or uses the buffered bytes, answers all complete requests and writes once.
     /// The turn borrows the scratch buffers only while it runs.
     fn turn(&self) -> TurnOutcome {
+        self.thread.heartbeat.set_activity(ThreadActivity::Answer);
         let mut scratch = self.thread.scratch.borrow_mut();
         let Scratch { read: buffer, write: out } = &mut *scratch;
         let mut kept = self.buffered.borrow_mut();

@@ -14,6 +14,7 @@ use super::{ACCEPT_PAUSE, DRAIN, LAST_ANSWERS, TrafficThread};
 use crate::client::ServedPod;
 use crate::connection_table::ConnectionKey;
 use crate::epoll::MAX_EVENTS;
+use crate::watchdog::ThreadActivity;
 
 impl<P: ServedPod> TrafficThread<P> {
     /// Serves the ready connections, pass after pass. All other tasks of the thread run between two passes. Returns only if the
@@ -22,6 +23,7 @@ impl<P: ServedPod> TrafficThread<P> {
         loop {
             poll_fn(|context| self.ready_queue.poll_pending(context)).await?;
             self.do_what_there_is()?;
+            self.heartbeat.set_activity(ThreadActivity::Wait);
             // Pause even if no ready client had a turn left, because the check itself costs CPU time.
             self.rest();
             if self.ready_queue.has_pending() {

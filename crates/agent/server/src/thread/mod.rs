@@ -60,6 +60,7 @@ use crate::handler::{ActiveDialects, ListenerDialects};
 use crate::listen::shards::{ListenerShards, RecentShards};
 use crate::memory::{MemoryGauge, MemoryLevel};
 use crate::thread_metrics::ThreadMetrics;
+use crate::watchdog::{BEAT, ThreadActivity, ThreadHeartbeat};
 
 pub use self::config_update::{BuildDialectsFn, ThreadUpdate, UpdateReceiver};
 pub use self::limits::ClientLimits;
@@ -162,6 +163,7 @@ pub struct TrafficThread<P: ServedPod> {
     listeners: Vec<Rc<ActiveDialects<P>>>,
     client_limits: Cell<ClientLimits>,
     metrics: Arc<ThreadMetrics>,
+    heartbeat: Arc<ThreadHeartbeat>,
     stop: StopSignal,
     connections: RefCell<ConnectionTable<Rc<ConnectionData<P>>>>,
     ready_queue: ReadyQueue,
@@ -218,7 +220,7 @@ impl<P: ServedPod> TrafficThread<P> {
         shared: ServerContext<P>,
         listeners: Vec<ListenerDialects<P>>,
         allowance: ClientLimits,
-        metrics: Arc<ThreadMetrics>,
+        (metrics, heartbeat): (Arc<ThreadMetrics>, Arc<ThreadHeartbeat>),
         stop: StopSignal,
         number: u64,
     ) -> io::Result<Self> {
@@ -236,6 +238,7 @@ impl<P: ServedPod> TrafficThread<P> {
             listeners: listeners.into_iter().map(|dialects| Rc::new(ActiveDialects::new(dialects))).collect(),
             client_limits: Cell::new(allowance),
             metrics,
+            heartbeat,
             stop,
             connections: RefCell::default(),
             scratch: RefCell::new(scratch),
@@ -268,11 +271,13 @@ impl<P: ServedPod> TrafficThread<P> {
     /// The poller failed, or the thread could not apply an update. The thread can then serve no clients.
     pub async fn run(self, lanes: ListenerShards, changes: UpdateReceiver<P>) -> io::Result<()> {
         let thread = Rc::new(self);
+        let _beating = thread.heartbeat.begin();
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
         let mut accepting = local.spawn_local(thread.clone().accept(lanes));
         let rounds = local.spawn_local(thread.clone().run_rounds());
         let sweeping = local.spawn_local(thread.clone().sweep());
+        let beating = local.spawn_local(thread.clone().beat());
         let working = local.spawn_local(thread.clone().serve_ready());
         let changing = local.spawn_local(thread.clone().apply_updates(changes));
         let until_stopped = async {
@@ -304,6 +309,7 @@ impl<P: ServedPod> TrafficThread<P> {
                     failed = working => failed.unwrap_or_else(|error| Err(io::Error::other(error))),
                     ended = rounds => Err(died(ended)),
                     ended = sweeping => Err(died(ended)),
+                    ended = beating => Err(died(ended)),
                     failed = changing => failed.unwrap_or_else(|error| Err(io::Error::other(error))),
                 }
             })
@@ -333,6 +339,7 @@ impl<P: ServedPod> TrafficThread<P> {
     fn rest(&self) {
         let rest = self.owed_rest();
         if let Some(cores) = self.shared.limits.cores.filter(|_| !rest.is_zero()) {
+            self.heartbeat.set_activity(ThreadActivity::Rest);
             std::thread::sleep(rest.min(REST.div_f64(cores.max(0.01))));
         }
     }
@@ -354,6 +361,7 @@ impl<P: ServedPod> TrafficThread<P> {
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
+            self.heartbeat.set_activity(ThreadActivity::Sweep);
             self.known.borrow_mut().sweep();
             let gone = self.connections.borrow_mut().end_closed();
             self.metrics.connections.closed_pod_deleted.fetch_add(gone as u64, Ordering::Relaxed);
@@ -370,6 +378,14 @@ impl<P: ServedPod> TrafficThread<P> {
             }
             self.tenants.borrow_mut().sweep(is_short);
             self.scheduler.reset_activity();
+        }
+    }
+
+    /// Shows the watchdog that the event loop runs. A task of its own, because a sweep can wait for many rounds.
+    async fn beat(self: Rc<Self>) {
+        loop {
+            self.heartbeat.beat();
+            tokio::time::sleep(BEAT).await;
         }
     }
 
@@ -401,6 +417,7 @@ impl<P: ServedPod> TrafficThread<P> {
         while let Some(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied: made }) =
             changes.recv().await
         {
+            self.heartbeat.set_activity(ThreadActivity::Update);
             let spoken = speak().filter(|spoken| spoken.len() == self.listeners.len());
             let spoken = spoken.ok_or_else(|| io::Error::other("a listener has no dialects"))?;
             self.listeners.iter().zip(spoken).for_each(|(listener, dialects)| listener.replace(dialects));

@@ -1,0 +1,177 @@
+//! Remembers across restarts that the watchdog ended the agent.
+//!
+//! An agent that hangs again and again serves well between two hangs, so its restarts are easy to overlook. The watchdog appends a
+//! line to a file beside the admin socket, in a volume that lives as long as the pod. The next process reads the file. The file is
+//! opened at the start, because the agent can open no file for writing after it has dropped its privileges.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use seawall_core::Clock;
+use seawall_server::watchdog::HungThread;
+
+/// The name of the file in the directory of `adminSocket`.
+const NAME: &str = "hangs";
+
+/// The age up to which a hang is recent. The second one within this time must be looked at.
+const RECENT: Duration = Duration::from_secs(600);
+
+/// The maximum number of bytes that the agent reads. A line has about 80 bytes.
+const LONGEST: u64 = 64 * 1024;
+
+/// The number of lines that the agent keeps when it starts.
+const KEPT: usize = 16;
+
+/// The hangs of the agents of this pod.
+#[derive(Debug)]
+pub(crate) struct HangHistory {
+    /// `None` if there is no admin socket, or its directory is read-only.
+    file: Option<File>,
+    past: Vec<PastHang>,
+    clock: Clock,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PastHang {
+    at: SystemTime,
+    thread: String,
+}
+
+impl PastHang {
+    /// Parses a line: the seconds since 1970, a space, and the thread.
+    fn parse(line: &str) -> Option<Self> {
+        let (seconds, thread) = line.split_once(' ')?;
+        let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds.parse().ok()?))?;
+        Some(Self { at, thread: thread.to_owned() })
+    }
+
+    fn line(&self) -> String {
+        let seconds = self.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        format!("{seconds} {}\n", self.thread)
+    }
+}
+
+impl HangHistory {
+    /// Reads and opens the file beside this socket. Failures are no errors: the agent serves without its history.
+    pub(crate) fn open(socket: Option<&Path>, clock: &Clock) -> Self {
+        let path = socket.and_then(Path::parent).map(|directory| directory.join(NAME));
+        let opened = path.as_deref().map(|path| {
+            let past = past(path);
+            // The file is written anew, so that it never grows without bound.
+            let lines: String = past.iter().map(PastHang::line).collect();
+            let opened =
+                std::fs::write(path, lines).and_then(|()| OpenOptions::new().append(true).open(path));
+            (past, opened)
+        });
+        let (past, file) = match opened {
+            Some((past, Ok(file))) => (past, Some(file)),
+            Some((past, Err(error))) => {
+                tracing::warn!(%error, "cannot write the file `hangs` beside adminSocket; the next agent will not know of a hang of this one");
+                (past, None)
+            }
+            None => (Vec::new(), None),
+        };
+        Self { file, past, clock: clock.clone() }
+    }
+
+    /// Appends a line. Called by the watchdog just before it aborts the process.
+    pub(crate) fn record(&self, hung: &HungThread) {
+        let hang = PastHang { at: self.clock.wall(), thread: hung.to_string() };
+        if let Some(mut file) = self.file.as_ref() {
+            // There is nobody left to tell about a failure.
+            let _ = file.write_all(hang.line().as_bytes());
+        }
+    }
+
+    /// Returns the number of hangs in the last ten minutes.
+    pub(crate) fn recent(&self) -> usize {
+        self.recent_hangs().count()
+    }
+
+    /// Returns a warning for the operator, if there was a hang in the last ten minutes.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let last = self.recent_hangs().last()?;
+        Some(format!(
+            "the agent ended itself {} time(s) in the last {} minutes because a thread hung, last: {}. Report this with the log of the previous container (kubectl logs --previous)",
+            self.recent(),
+            RECENT.as_secs() / 60,
+            last.thread
+        ))
+    }
+
+    fn recent_hangs(&self) -> impl Iterator<Item = &PastHang> {
+        let now = self.clock.wall();
+        self.past.iter().filter(move |hang| now.duration_since(hang.at).unwrap_or_default() <= RECENT)
+    }
+}
+
+/// Returns the last hangs that the file names. Lines that are no hangs are skipped.
+fn past(path: &Path) -> Vec<PastHang> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+    let all: Vec<_> = read.map_or(Vec::new(), |_| text.lines().filter_map(PastHang::parse).collect());
+    all[all.len().saturating_sub(KEPT)..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_server::watchdog::{ThreadActivity, ThreadState};
+
+    use super::*;
+
+    const HUNG: HungThread = HungThread {
+        number: 1,
+        activity: ThreadActivity::Identify,
+        state: ThreadState { letter: 'S', cpu_time: Duration::ZERO },
+    };
+
+    #[test]
+    fn the_next_agent_knows_the_hangs_of_the_last_ten_minutes() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("admin.sock");
+        let (clock, hand) = Clock::manual();
+        let open = || HangHistory::open(Some(&socket), &clock);
+        let first = open();
+        assert_eq!((first.recent(), first.warning()), (0, None));
+        first.record(&HUNG);
+        hand.advance(Duration::from_secs(300));
+        let second = open();
+        assert_eq!(second.recent(), 1);
+        second.record(&HUNG);
+        let third = open();
+        assert_eq!(third.recent(), 2);
+        let warning = third.warning().unwrap();
+        assert!(warning.starts_with("the agent ended itself 2 time(s) in the last 10 minutes"), "{warning}");
+        assert!(warning.contains("traffic-1 hangs in identify"), "{warning}");
+        hand.advance(Duration::from_secs(301));
+        assert_eq!(third.recent(), 1);
+        hand.advance(Duration::from_secs(300));
+        assert_eq!((third.recent(), third.warning()), (0, None));
+    }
+
+    #[test]
+    fn the_file_stays_short_and_lines_of_others_are_skipped() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("admin.sock");
+        let (clock, _hand) = Clock::manual();
+        let file = directory.path().join(NAME);
+        let many: String =
+            (0..1000).map(|n| format!("{n} traffic-0 hangs\nnonsense\n99999999999999999999 x\n")).collect();
+        std::fs::write(&file, many).unwrap();
+        let history = HangHistory::open(Some(&socket), &clock);
+        assert_eq!(history.past.len(), KEPT);
+        assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), KEPT);
+    }
+
+    #[test]
+    fn without_a_directory_for_it_the_agent_serves_without_history() {
+        let (clock, _hand) = Clock::manual();
+        for socket in [None, Some(Path::new("/proc/no/such/place"))] {
+            let history = HangHistory::open(socket, &clock);
+            history.record(&HUNG);
+            assert_eq!(history.recent(), 0);
+        }
+    }
+}

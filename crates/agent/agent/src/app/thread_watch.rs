@@ -1,0 +1,99 @@
+//! Watches the traffic threads: connects the server's watchdog with the redirect, the log, the metrics and the health pages.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::Context;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use seawall_core::Clock;
+use seawall_identity::redirect::RedirectHandle;
+use seawall_observe::metrics::write::{collector_from_fn, gauge};
+use seawall_server::capacity::CapacityMeter;
+use seawall_server::watchdog::{ThreadHealth, ThreadHeartbeat, ThreadState, Watchdog};
+
+use super::hang_history::HangHistory;
+use super::machine_limits::read;
+use crate::log::AgentLog;
+
+/// The stack of the watchdog's thread in bytes. Formatting a log line needs the most.
+const STACK: usize = 64 * 1024;
+
+/// The watch over the traffic threads.
+pub(super) struct ThreadWatch {
+    pub(super) heartbeats: Vec<Arc<ThreadHeartbeat>>,
+    pub(super) health: Arc<ThreadHealth>,
+    capacity: Arc<CapacityMeter>,
+    hangs: Arc<HangHistory>,
+}
+
+impl ThreadWatch {
+    pub(super) fn new(clock: &Clock, threads: usize, capacity: CapacityMeter, hangs: HangHistory) -> Self {
+        Self {
+            heartbeats: (0..threads).map(|_| Arc::default()).collect(),
+            health: Arc::new(ThreadHealth::new(clock.clone())),
+            capacity: Arc::new(capacity),
+            hangs: Arc::new(hangs),
+        }
+    }
+
+    /// Starts the watchdog's thread. It ends with the last traffic thread.
+    ///
+    /// # Errors
+    /// The thread cannot start.
+    pub(super) fn start(self, redirect: Option<Arc<RedirectHandle>>, log: AgentLog) -> anyhow::Result<()> {
+        let Self { heartbeats, health, capacity, hangs } = self;
+        let watchdog = Watchdog {
+            heartbeats,
+            health,
+            while_beating: Box::new(move || {
+                let _ = &redirect;
+            }),
+            after_check: Box::new(move |span| capacity.measure(span)),
+            on_hang: Box::new(move |hung| {
+                hangs.record(&hung);
+                tracing::error!(
+                    thread = hung.number,
+                    activity = hung.activity.name(),
+                    state = %hung.state.letter,
+                    "a traffic thread hangs; the agent aborts, so that the kubelet starts it anew"
+                );
+                // Waits for a limited time, also if nobody reads the log.
+                log.finish();
+            }),
+            thread_state: |kernel_thread| {
+                ThreadState::parse(&read(&format!("/proc/self/task/{kernel_thread}/stat"))?)
+            },
+        };
+        let thread = std::thread::Builder::new().name("watchdog".into()).stack_size(STACK);
+        thread.spawn(move || watchdog.run()).context("cannot start the watchdog's thread")?;
+        Ok(())
+    }
+
+    /// Returns the metrics of the watch.
+    pub(super) fn collector(&self) -> Box<dyn Collector> {
+        let (capacity, hangs) = (self.capacity.clone(), self.hangs.clone());
+        collector_from_fn(move |out| {
+            let help =
+                "Times in the last ten minutes that the agent ended itself because a traffic thread hung";
+            gauge(out, "seawall_recent_hangs", help, hangs.recent() as f64)?;
+            write_capacity(&capacity, out)
+        })
+    }
+
+    /// Returns a function that returns the warnings for the operator.
+    pub(super) fn remarks(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
+        let (capacity, hangs) = (self.capacity.clone(), self.hangs.clone());
+        move || capacity.warning().into_iter().chain(hangs.warning()).collect()
+    }
+}
+
+fn write_capacity(capacity: &CapacityMeter, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Seconds in which pods used all that they may have, by limit: `connections` (new connections got one answer each) or `memory`";
+    let mut family = out.encode_descriptor("seawall_at_capacity_seconds", help, None, MetricType::Counter)?;
+    capacity.time_at_limits().try_for_each(|(limit, time)| {
+        ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&[("limit", limit.name())])?)
+    })
+}

@@ -1,0 +1,539 @@
+//! Finds traffic threads that hang, and ends the process so that the kubelet starts it anew.
+//!
+//! A hung thread keeps its listeners open: the clients of its shards connect and never get an answer. No other part of the process
+//! can repair a thread that no longer runs its event loop. When the process ends, the kernel closes its listeners at once, so
+//! clients get a clear error until the next process serves them.
+//!
+//! Each traffic thread has a [`ThreadHeartbeat`]. A timer of the thread's event loop increments it four times a second, also on an
+//! idle thread. A [`Watchdog`] on a plain thread, outside every event loop, reads the heartbeats. A missing beat does not prove
+//! that a thread hangs: a container without CPU time runs neither loop nor watchdog. Therefore [`HangDetector`] counts only the
+//! watchdog's own timely checks, and asks the kernel whether the silent thread waits for something other than the CPU.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use seawall_core::{Clock, Moment};
+
+/// The interval between two beats, and between two checks of the watchdog.
+pub const BEAT: Duration = Duration::from_millis(250);
+
+/// The longest time between two checks that count. A later check says that the process itself lacks CPU time.
+const TIMELY: Duration = BEAT.saturating_mul(2);
+
+/// The number of timely checks without a beat after which a blocked thread hangs: 2 s. Clients give up after 0.5 s (Go's AWS SDK) to 3 s.
+const CHECKS: u32 = 8;
+
+/// The CPU time without a beat after which a running thread hangs. The longest pass of an event loop serves some thousand
+/// connections at 16 µs each.
+const CPU_WITHOUT_BEAT: Duration = Duration::from_millis(500);
+
+/// The age of the last complete round of beats above which the agent is not ready.
+const NOT_READY: Duration = Duration::from_secs(2);
+
+/// The age of the last check above which the agent is not alive. The watchdog ends the process long before this time, unless the
+/// watchdog itself hangs. A process without CPU time must not be restarted, because a start needs still more CPU time.
+const NOT_ALIVE: Duration = Duration::from_secs(10);
+
+/// The work that a traffic thread does at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ThreadActivity {
+    /// It waits for events.
+    #[default]
+    Wait,
+    /// It accepts connections.
+    Accept,
+    /// It identifies the client of a new connection.
+    Identify,
+    /// It reads, answers and writes for a connection.
+    Answer,
+    /// It pauses to keep to the CPU quota.
+    Rest,
+    /// It ends overdue connections.
+    Sweep,
+    /// It applies a new configuration.
+    Update,
+}
+
+impl ThreadActivity {
+    const ALL: [Self; 7] =
+        [Self::Wait, Self::Accept, Self::Identify, Self::Answer, Self::Rest, Self::Sweep, Self::Update];
+
+    /// Returns the name in log lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Accept => "accept",
+            Self::Identify => "identify",
+            Self::Answer => "answer",
+            Self::Rest => "rest",
+            Self::Sweep => "sweep",
+            Self::Update => "update",
+        }
+    }
+}
+
+/// The sign of life of one traffic thread. The thread writes it, and the watchdog reads it.
+#[derive(Debug, Default)]
+pub struct ThreadHeartbeat {
+    beats: AtomicU32,
+    activity: AtomicU8,
+    /// The kernel's number of the thread; 0 before its event loop runs and after it has ended.
+    kernel_thread: AtomicI32,
+}
+
+impl ThreadHeartbeat {
+    /// Says that the calling thread's event loop runs from now on, until the guard is dropped.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>) -> HeartbeatGuard {
+        self.kernel_thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
+        HeartbeatGuard(self.clone())
+    }
+
+    pub(crate) fn beat(&self) {
+        self.beats.store(self.beats.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Records what the thread does from now on. Costs one store.
+    pub(crate) fn set_activity(&self, activity: ThreadActivity) {
+        self.activity.store(activity as u8, Ordering::Relaxed);
+    }
+
+    fn activity(&self) -> ThreadActivity {
+        let stored = usize::from(self.activity.load(Ordering::Relaxed));
+        ThreadActivity::ALL.get(stored).copied().unwrap_or_default()
+    }
+}
+
+/// Marks the end of a thread's event loop when it is dropped, also by a panic.
+#[derive(Debug)]
+pub struct HeartbeatGuard(Arc<ThreadHeartbeat>);
+
+impl Drop for HeartbeatGuard {
+    fn drop(&mut self) {
+        self.0.kernel_thread.store(0, Ordering::Release);
+    }
+}
+
+/// The state of a thread, as the kernel reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadState {
+    /// The letter of proc_pid_stat(5): `R` runs or waits for the CPU, `S` sleeps, `D` waits for the disk, `T` and `t` are stopped.
+    pub letter: char,
+    /// The CPU time that the thread has used.
+    pub cpu_time: Duration,
+}
+
+impl ThreadState {
+    /// The length of the kernel's clock tick in `stat`: USER_HZ is 100 on all of the agent's architectures.
+    const TICK: Duration = Duration::from_millis(10);
+
+    /// Parses the text of `/proc/self/task/NUMBER/stat` (proc_pid_stat(5)).
+    pub fn parse(stat: &str) -> Option<Self> {
+        // The name of a thread may have spaces and parentheses.
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut fields = fields.split_ascii_whitespace();
+        let letter = fields.next()?.chars().next()?;
+        // The fields `utime` and `stime` have the numbers 14 and 15; the letter has number 3.
+        let mut ticks = fields.skip(10).map(str::parse::<u32>);
+        let sum = ticks.next()?.ok()?.saturating_add(ticks.next()?.ok()?);
+        Some(Self { letter, cpu_time: Self::TICK.saturating_mul(sum) })
+    }
+
+    /// True if the thread waits, and not for the CPU or the disk.
+    /// A thread that waits for the disk has no page of its program: memory is short, and a restart would need still more pages.
+    fn is_blocked(self) -> bool {
+        !matches!(self.letter, 'R' | 'D')
+    }
+}
+
+/// A traffic thread that hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HungThread {
+    /// The number of the traffic thread, from 0.
+    pub number: usize,
+    /// The work that it last began.
+    pub activity: ThreadActivity,
+    /// The state of the thread in the kernel.
+    pub state: ThreadState,
+}
+
+impl fmt::Display for HungThread {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, activity, state } = self;
+        write!(out, "traffic-{number} hangs in {} (state {} of proc_pid_stat)", activity.name(), state.letter)
+    }
+}
+
+/// The result of one check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeartbeatCheck {
+    /// Every thread has beaten since the check before.
+    AllBeat,
+    /// A thread is late.
+    Late,
+    /// A thread hangs.
+    Hung(HungThread),
+    /// No event loop runs any more.
+    AllEnded,
+}
+
+/// Decides from heartbeats whether a traffic thread hangs. It reads no file and no clock.
+#[derive(Debug)]
+pub struct HangDetector {
+    threads: Vec<WatchedThread>,
+    last_check: Option<Moment>,
+    has_begun: bool,
+}
+
+#[derive(Debug)]
+struct WatchedThread {
+    heartbeat: Arc<ThreadHeartbeat>,
+    beats: u32,
+    /// The number of timely checks since the last beat.
+    silent_checks: u32,
+    /// The CPU time that the thread had used at the first check without a beat.
+    cpu_time: Option<Duration>,
+}
+
+impl HangDetector {
+    /// Returns a detector for these threads. `heartbeats` has one heartbeat per thread, in the order of their numbers.
+    pub fn new(heartbeats: &[Arc<ThreadHeartbeat>]) -> Self {
+        let watched = |heartbeat: &Arc<ThreadHeartbeat>| WatchedThread {
+            heartbeat: heartbeat.clone(),
+            beats: 0,
+            silent_checks: 0,
+            cpu_time: None,
+        };
+        Self { threads: heartbeats.iter().map(watched).collect(), last_check: None, has_begun: false }
+    }
+
+    /// Checks all heartbeats at the time `now`. `state` returns the state of the thread with a number of the kernel's. It is called
+    /// only for threads that are late.
+    pub fn check(&mut self, now: Moment, state: impl Fn(i32) -> Option<ThreadState>) -> HeartbeatCheck {
+        let is_timely = self.last_check.is_some_and(|last| now.since(last) <= TIMELY);
+        self.last_check = Some(now);
+        let (mut running, mut late, mut hung) = (0, 0, None);
+        for (number, thread) in self.threads.iter_mut().enumerate() {
+            let kernel_thread = thread.heartbeat.kernel_thread.load(Ordering::Acquire);
+            if kernel_thread == 0 {
+                continue;
+            }
+            running += 1;
+            if thread.is_beating() {
+                continue;
+            }
+            late += 1;
+            thread.silent_checks += u32::from(is_timely);
+            let Some(state) = state(kernel_thread) else { continue };
+            let before = *thread.cpu_time.get_or_insert(state.cpu_time);
+            let is_hung = state.is_blocked() || state.cpu_time.saturating_sub(before) >= CPU_WITHOUT_BEAT;
+            if thread.silent_checks >= CHECKS && is_hung {
+                hung = Some(HungThread { number, activity: thread.heartbeat.activity(), state });
+            }
+        }
+        self.has_begun |= running > 0;
+        match hung {
+            Some(hung) => HeartbeatCheck::Hung(hung),
+            None if running == 0 && self.has_begun => HeartbeatCheck::AllEnded,
+            None if late > 0 || running < self.threads.len() => HeartbeatCheck::Late,
+            None => HeartbeatCheck::AllBeat,
+        }
+    }
+}
+
+impl WatchedThread {
+    fn is_beating(&mut self) -> bool {
+        let beats = self.heartbeat.beats.load(Ordering::Relaxed);
+        let is_beating = beats != self.beats;
+        if is_beating {
+            (self.beats, self.silent_checks, self.cpu_time) = (beats, 0, None);
+        }
+        is_beating
+    }
+}
+
+/// The result of the watchdog's checks, for the health pages.
+#[derive(Debug)]
+pub struct ThreadHealth {
+    clock: Clock,
+    /// The time of the last check, in nanoseconds of the clock.
+    last_check: AtomicU64,
+    /// The time of the last check that found a beat of every thread since the check before.
+    last_all_beat: AtomicU64,
+}
+
+impl ThreadHealth {
+    /// Returns the health of threads that are about to start.
+    pub fn new(clock: Clock) -> Self {
+        let now = AtomicU64::new(clock.now().as_nanos());
+        let last_all_beat = AtomicU64::new(clock.now().as_nanos());
+        Self { clock, last_check: now, last_all_beat }
+    }
+
+    /// Returns the reason why the agent must be restarted, if there is one.
+    pub fn not_alive_reason(&self) -> Option<String> {
+        self.reason_after(NOT_ALIVE)
+    }
+
+    /// Returns the reason why the traffic threads may not serve now, if there is one.
+    pub fn not_ready_reason(&self) -> Option<String> {
+        self.reason_after(NOT_READY)
+    }
+
+    fn reason_after(&self, limit: Duration) -> Option<String> {
+        let age = |of: &AtomicU64| self.clock.now().since(Moment::from_nanos(of.load(Ordering::Relaxed)));
+        let (check, beat) = (age(&self.last_check), age(&self.last_all_beat));
+        if check > limit {
+            return Some(format!(
+                "the watchdog has not checked the traffic threads for {} s",
+                check.as_secs()
+            ));
+        }
+        (beat > limit)
+            .then(|| format!("a traffic thread has not run its event loop for {} s", beat.as_secs()))
+    }
+
+    fn record(&self, check: HeartbeatCheck) {
+        let now = self.clock.now().as_nanos();
+        self.last_check.store(now, Ordering::Relaxed);
+        if check == HeartbeatCheck::AllBeat {
+            self.last_all_beat.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// True if every thread has beaten lately.
+    fn is_beating(&self) -> bool {
+        self.not_ready_reason().is_none()
+    }
+}
+
+/// Checks the traffic threads until they have ended.
+pub struct Watchdog {
+    /// The heartbeats of the traffic threads, in the order of their numbers.
+    pub heartbeats: Vec<Arc<ThreadHeartbeat>>,
+    /// Receives the results.
+    pub health: Arc<ThreadHealth>,
+    /// Called after each check while every thread beats, so at most once per [`BEAT`].
+    pub while_beating: Box<dyn FnMut() + Send>,
+    /// Called after each check with the time since the check before.
+    pub after_check: Box<dyn FnMut(Duration) + Send>,
+    /// Reports a hung thread. The watchdog aborts the process when the function returns.
+    pub on_hang: Box<dyn FnMut(HungThread) + Send>,
+    /// Returns the state of the thread with this number of the kernel's.
+    pub thread_state: fn(i32) -> Option<ThreadState>,
+}
+
+impl fmt::Debug for Watchdog {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Watchdog").field("health", &self.health).finish_non_exhaustive()
+    }
+}
+
+impl Watchdog {
+    /// Checks the threads every [`BEAT`]. Returns when all event loops have ended. Aborts the process if a thread hangs.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the watchdog must not depend on an event loop, so its thread sleeps"
+    )]
+    pub fn run(mut self) {
+        let mut detector = HangDetector::new(&self.heartbeats);
+        let mut before = self.health.clock.now();
+        loop {
+            std::thread::sleep(BEAT);
+            let now = self.health.clock.now();
+            let check = detector.check(now, self.thread_state);
+            self.health.record(check);
+            match check {
+                HeartbeatCheck::Hung(hung) => {
+                    (self.on_hang)(hung);
+                    std::process::abort();
+                }
+                HeartbeatCheck::AllEnded => return,
+                HeartbeatCheck::AllBeat | HeartbeatCheck::Late => {}
+            }
+            if self.health.is_beating() {
+                (self.while_beating)();
+            }
+            (self.after_check)(now.since(before));
+            before = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    struct Trial {
+        heartbeats: Vec<Arc<ThreadHeartbeat>>,
+        guards: Vec<HeartbeatGuard>,
+        detector: HangDetector,
+        now: Moment,
+    }
+
+    impl Trial {
+        fn new() -> Self {
+            let heartbeats: Vec<Arc<ThreadHeartbeat>> = (0..2).map(|_| Arc::default()).collect();
+            let guards = heartbeats.iter().map(ThreadHeartbeat::begin).collect();
+            let detector = HangDetector::new(&heartbeats);
+            let mut trial = Self { heartbeats, guards, detector, now: Moment::from_nanos(1) };
+            assert_eq!(trial.after(BEAT, &[0, 1], state('S', 0)), HeartbeatCheck::AllBeat);
+            trial
+        }
+
+        /// Lets this time pass, lets these threads beat, and checks.
+        fn after(
+            &mut self,
+            pause: Duration,
+            beating: &[usize],
+            state: Option<ThreadState>,
+        ) -> HeartbeatCheck {
+            beating.iter().for_each(|number| self.heartbeats[*number].beat());
+            self.now = Moment::from_nanos(self.now.as_nanos() + pause.as_nanos() as u64);
+            self.detector.check(self.now, |_| state)
+        }
+
+        fn until_hung(&mut self, pause: Duration, state: impl Fn(u32) -> Option<ThreadState>) -> Option<u32> {
+            (1..100).find(|n| matches!(self.after(pause, &[0], state(*n)), HeartbeatCheck::Hung(_)))
+        }
+    }
+
+    fn state(letter: char, millis: u64) -> Option<ThreadState> {
+        Some(ThreadState { letter, cpu_time: Duration::from_millis(millis) })
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_through_eight_timely_checks_hangs() {
+        let mut trial = Trial::new();
+        trial.heartbeats[1].set_activity(ThreadActivity::Identify);
+        assert_eq!(trial.until_hung(BEAT, |_| state('S', 0)), Some(CHECKS));
+        let check = trial.after(BEAT, &[0], state('S', 0));
+        let HeartbeatCheck::Hung(hung) = check else { panic!("{check:?}") };
+        assert_eq!((hung.number, hung.activity), (1, ThreadActivity::Identify));
+        assert_eq!(hung.to_string(), "traffic-1 hangs in identify (state S of proc_pid_stat)");
+    }
+
+    #[test]
+    fn a_thread_that_spins_hangs_once_it_has_used_half_a_second() {
+        let mut trial = Trial::new();
+        assert_eq!(trial.until_hung(BEAT, |n| state('R', 50 * u64::from(n))), Some(11));
+    }
+
+    #[test]
+    fn a_thread_without_cpu_time_does_not_hang() {
+        let mut trial = Trial::new();
+        assert_eq!(trial.until_hung(BEAT, |_| state('R', 70)), None);
+        assert_eq!(trial.until_hung(BEAT, |_| state('D', 70)), None);
+        assert_eq!(trial.until_hung(BEAT, |_| None), None);
+    }
+
+    #[test]
+    fn a_check_that_comes_late_proves_nothing() {
+        let mut trial = Trial::new();
+        let late = TIMELY + Duration::from_millis(1);
+        assert_eq!(trial.until_hung(late, |_| state('S', 0)), None);
+    }
+
+    #[test]
+    fn a_beat_ends_the_suspicion() {
+        let mut trial = Trial::new();
+        for _ in 0..10 {
+            for _ in 1..CHECKS {
+                assert_eq!(trial.after(BEAT, &[0], state('t', 0)), HeartbeatCheck::Late);
+            }
+            assert_eq!(trial.after(BEAT, &[0, 1], state('t', 0)), HeartbeatCheck::AllBeat);
+        }
+    }
+
+    #[test]
+    fn threads_that_have_not_begun_or_have_ended_do_not_hang() {
+        let heartbeats = [Arc::<ThreadHeartbeat>::default()];
+        let mut detector = HangDetector::new(&heartbeats);
+        let at = |n: u64| Moment::from_nanos(n * BEAT.as_nanos() as u64);
+        for n in 0..20 {
+            assert_eq!(detector.check(at(n), |_| state('S', 0)), HeartbeatCheck::Late);
+        }
+        let mut trial = Trial::new();
+        trial.guards.clear();
+        assert_eq!(trial.after(BEAT, &[], state('S', 0)), HeartbeatCheck::AllEnded);
+    }
+
+    #[test]
+    fn the_health_follows_the_checks() {
+        let (clock, hand) = Clock::manual();
+        let health = ThreadHealth::new(clock);
+        let check = |beats: HeartbeatCheck, times: u32| {
+            for _ in 0..times {
+                hand.advance(BEAT);
+                health.record(beats);
+            }
+            (health.not_ready_reason(), health.not_alive_reason())
+        };
+        assert_eq!(check(HeartbeatCheck::AllBeat, 100), (None, None));
+        assert_eq!(check(HeartbeatCheck::Late, 8), (None, None));
+        let silent = "a traffic thread has not run its event loop for ";
+        assert_eq!(check(HeartbeatCheck::Late, 2), (Some(format!("{silent}2 s")), None));
+        assert!(check(HeartbeatCheck::Late, 40).1.is_some_and(|reason| reason.starts_with(silent)));
+        assert_eq!(check(HeartbeatCheck::AllBeat, 1), (None, None));
+        hand.advance(Duration::from_secs(11));
+        let reason = health.not_alive_reason().unwrap();
+        assert_eq!(reason, "the watchdog has not checked the traffic threads for 11 s");
+    }
+
+    const HANGS: &str = "watchdog::tests::child_with_a_thread_that_hangs";
+
+    #[test]
+    fn a_process_with_a_hung_thread_reports_it_and_aborts() {
+        let words = [HANGS, "--exact", "--ignored", "--nocapture", "--test-threads=1"];
+        let output =
+            std::process::Command::new(std::env::current_exe().unwrap()).args(words).output().unwrap();
+        assert_eq!(output.status.signal(), Some(nix::libc::SIGABRT), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("traffic-0 hangs in answer (state S"), "{said}");
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own"]
+    fn child_with_a_thread_that_hangs() {
+        let heartbeat = Arc::<ThreadHeartbeat>::default();
+        let hanging = heartbeat.clone();
+        std::thread::spawn(move || {
+            let _guard = hanging.begin();
+            hanging.beat();
+            hanging.set_activity(ThreadActivity::Answer);
+            // A read from a pipe into which nobody writes.
+            let (mut reader, _writer) = std::io::pipe().unwrap();
+            let _ = reader.read(&mut [0]);
+        });
+        let watchdog = Watchdog {
+            heartbeats: vec![heartbeat],
+            health: Arc::new(ThreadHealth::new(Clock::system())),
+            while_beating: Box::new(|| {}),
+            after_check: Box::new(|_| {}),
+            on_hang: Box::new(|hung| drop(writeln!(std::io::stderr(), "{hung}"))),
+            thread_state: |thread| {
+                let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+                ThreadState::parse(&stat.ok()?)
+            },
+        };
+        watchdog.run();
+    }
+
+    #[test]
+    fn the_kernels_state_of_a_thread_is_read_past_its_name() {
+        let stat = "7 (a) S (b) R 1 2 3 4 5 6 7 8 9 10 120 30 0 0";
+        let parsed = ThreadState::parse(stat);
+        assert_eq!(parsed, state('R', 1500));
+        for odd in ["", "7 (a", "7 (a)", "7 (a) R", "7 (a) R 1 2 3 4 5 6 7 8 9 10 x y"] {
+            assert_eq!(ThreadState::parse(odd), None, "{odd}");
+        }
+        let own = format!("/proc/self/task/{}/stat", rustix::thread::gettid().as_raw_nonzero());
+        assert_eq!(ThreadState::parse(&std::fs::read_to_string(own).unwrap()).unwrap().letter, 'R');
+    }
+}
