@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 
-/// Longer than anything in any test takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything in any test takes on a busy machine. A kubelet that starts 40 pods at once on two cores took more than a minute.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Looks again until `probe` gives something.
 ///
