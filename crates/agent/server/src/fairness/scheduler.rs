@@ -18,10 +18,15 @@ use tokio::sync::Notify;
 
 use crate::connection_table::ConnectionKey;
 
-/// The number of turns per round for each client while several clients are active.
+/// The number of turns per round for all clients together while several clients are active. Each client gets the same part of them.
 /// One turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread charges several turns for
-/// pipelined requests. A round of ten clients therefore takes less than 1 ms.
-const AMONG_OTHERS: u32 = 4;
+/// pipelined requests. A round therefore takes less than 1 ms. Rounds are paced under a CPU quota, so fewer turns would leave most
+/// of a small quota to the rounds themselves: with four turns per client, one busy pod beside a quiet one got 94 requests per second
+/// of 30m.
+const OF_ALL: u32 = 64;
+
+/// The minimum number of turns per round for each client.
+const AMONG_MANY: u32 = 4;
 
 /// The number of turns per round for a client that is alone. These turns take about 3 ms.
 /// The first request of another client waits at most 3 ms. A smaller share costs CPU time, because the thread checks a connection
@@ -143,7 +148,7 @@ impl FairScheduler {
 
     /// True if several clients had turns recently. Only then does a client need protection from other clients.
     pub(crate) fn is_contended(&self) -> bool {
-        self.share.get() == AMONG_OTHERS
+        self.share.get() != ALONE
     }
 
     /// Begins a new activity period. The thread calls this function a few times per second.
@@ -155,7 +160,7 @@ impl FairScheduler {
 
     fn divide(&self, callers: u32) {
         if callers >= 2 {
-            self.share.set(AMONG_OTHERS);
+            self.share.set((OF_ALL / callers).max(AMONG_MANY));
         } else if self.callers.get() == 0 {
             self.share.set(ALONE);
         }
@@ -214,7 +219,7 @@ mod tests {
         (0..1000).for_each(|key| turns.wait(&hostile, key));
         turns.wait(&quiet, 5000);
         let first = begin(&turns);
-        assert_eq!(first.len(), AMONG_OTHERS as usize + 1);
+        assert_eq!(first.len(), OF_ALL as usize / 2 + 1);
         assert!(first.contains(&5000));
         turns.wait(&quiet, 5000);
         assert!(begin(&turns).contains(&5000), "and in the next round again");
@@ -235,7 +240,7 @@ mod tests {
     #[test]
     fn what_is_charged_beyond_the_share_is_owed_to_later_rounds() {
         let (turns, share, _) = two_callers();
-        turns.charge(&share, AMONG_OTHERS * 3);
+        turns.charge(&share, OF_ALL / 2 * 3);
         let mut rounds = 0;
         while turns.is_spent(&share) {
             begin(&turns);
@@ -286,6 +291,20 @@ mod tests {
             woken.borrow_mut().extend(is_there.then_some(key));
             is_there
         });
-        assert_eq!(woken.into_inner(), (90..94).collect::<Vec<_>>());
+        assert_eq!(woken.into_inner(), (90..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn all_clients_together_have_64_turns_a_round_and_each_at_least_four() {
+        let turns = FairScheduler::default();
+        let clients: Vec<Rc<ClientTurns>> = (0..40).map(|_| Rc::default()).collect();
+        let shares: Vec<u32> = clients
+            .iter()
+            .map(|client| {
+                turns.record_turn(client);
+                turns.share.get()
+            })
+            .collect();
+        assert_eq!([shares[1], shares[7], shares[15], shares[39]], [32, 8, 4, 4]);
     }
 }
