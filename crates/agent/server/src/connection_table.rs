@@ -51,6 +51,9 @@ pub(crate) enum ConnectionState {
     Write,
 }
 
+/// The time limit for the head of a guest, from its first byte to its last.
+const GUEST_HEAD: Duration = Duration::from_millis(500);
+
 /// The longest time that a connection may stay in each state.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
@@ -62,10 +65,12 @@ pub struct ConnectionTimeouts {
 
 impl ConnectionTimeouts {
     /// A client that has sent nothing may be a pod without CPU time, so it has as much time as an idle one. A guest has less,
-    /// because the places of guests are few.
+    /// because the places of guests are few. A guest that has sent half a head has least: the rest of a real client's head is in the
+    /// same segment, and a hostile pod could hold all places of its shard with half heads.
     fn allowed(&self, state: ConnectionState, is_guest: bool) -> Option<Duration> {
         match state {
             ConnectionState::AwaitingFirstByte if is_guest => Some(self.head),
+            ConnectionState::Head if is_guest => Some(self.head.min(GUEST_HEAD)),
             ConnectionState::Head => Some(self.head),
             ConnectionState::AwaitingFirstByte | ConnectionState::Idle => Some(self.idle),
             ConnectionState::Write => Some(WRITE_TIMEOUT),
@@ -400,6 +405,20 @@ mod tests {
         let _in_a_head = enter(&mut table, &cap, ConnectionState::Head, at(0));
         assert!(!table.end_idle_of_largest(&TIMEOUTS, Moment::from_nanos(8_900_000_000)));
         assert!(table.end_idle_of_largest(&TIMEOUTS, at(9)), "the one that sent nothing for two seconds");
+    }
+
+    #[test]
+    fn half_heads_hold_the_places_of_guests_for_half_a_second() {
+        let mut table = ConnectionTable::default();
+        let cap = Arc::new(PermitCounter::default());
+        let [kept, guest] = [false, true].map(|is_guest| {
+            let seen = enter(&mut table, &cap, ConnectionState::Head, at(0));
+            seen.is_guest.set(is_guest);
+            seen
+        });
+        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8), 0);
+        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(501_000_000), 8), 1);
+        assert!(guest.is_ended() && !kept.is_ended());
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod memory;
 pub mod repeated_request_cache;
 pub mod response;
 pub mod route;
+mod tcp_info;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod thread;

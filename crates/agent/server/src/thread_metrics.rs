@@ -10,12 +10,9 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::GetStruct;
-use nix::{getsockopt_impl, libc};
-
 use super::route;
 use super::route::MetadataRoute;
+use super::tcp_info;
 
 /// The status classes that the metrics distinguish.
 pub const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
@@ -34,26 +31,6 @@ pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
 
 /// The upper bounds of the buckets of the wait in the backlog, in milliseconds. The kernel counts in milliseconds.
 pub const ACCEPT_WAIT_BOUNDS_MILLIS: [u64; 9] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000];
-
-getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfoHead, GetStruct<TcpInfoHead>);
-
-/// The figures of a TCP connection in the kernel (tcp(7), TCP_INFO).
-#[derive(Clone, Copy, Debug)]
-struct TcpInfo;
-
-/// The start of the kernel's `struct tcp_info` (linux/tcp.h): eight bytes, then 32-bit figures. The kernel returns as many bytes as it is
-/// asked for, and later kernels append figures, so every kernel returns this start in full.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct TcpInfoHead {
-    flags: [u8; 8],
-    figures: [u32; 12],
-}
-
-impl TcpInfoHead {
-    /// The position of `tcpi_last_data_recv`: the milliseconds since the client's last data arrived.
-    const LAST_DATA_RECEIVED: usize = 11;
-}
 
 /// Adds to a counter that only the calling thread writes.
 /// With one writer, a load and a store are enough. An atomic addition would cost twenty times as much.
@@ -129,8 +106,8 @@ impl ThreadMetrics {
 
     /// Counts how long the request of a newly accepted connection has waited in the backlog.
     pub(crate) fn record_accept_wait(&self, accepted: &TcpStream) {
-        let Ok(info) = getsockopt(accepted, TcpInfo) else { return };
-        let millis = u64::from(info.figures[TcpInfoHead::LAST_DATA_RECEIVED]);
+        let Some(waited) = tcp_info::time_since_data(accepted) else { return };
+        let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let bucket = ACCEPT_WAIT_BOUNDS_MILLIS.iter().position(|bound| millis <= *bound);
         add(&self.accept_waits[bucket.unwrap_or(ACCEPT_WAIT_BOUNDS_MILLIS.len())], 1);
         add(&self.accept_wait_millis, millis);

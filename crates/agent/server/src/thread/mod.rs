@@ -138,6 +138,10 @@ const READ: usize = 4 * 1024;
 const REQUESTS: u32 = 16;
 const BATCH: usize = 16 * 1024;
 
+/// The bytes of answers after which the thread looks at the memory level again. A client that reads nothing leaves them in the kernel's
+/// buffers, which use up the agent's memory. It is a quarter of the least room for which anything is still accepted.
+const ANSWERED_BETWEEN_LOOKS: usize = 256 * 1024;
+
 /// The maximum number of overdue connections that the thread ends in one round.
 const ENDED_AT_ONCE: usize = 8;
 
@@ -182,6 +186,8 @@ pub struct TrafficThread<P: ServedPod> {
     /// The number of guests that one shard may have in the current round.
     guests_per_shard: Cell<usize>,
     memory_level: Cell<MemoryLevel>,
+    /// The bytes of answers since the thread last looked at the memory level.
+    answered_bytes: Cell<usize>,
     /// The number of accepted connections.
     accepted: Cell<u32>,
     last_resumed: Cell<Moment>,
@@ -252,6 +258,7 @@ impl<P: ServedPod> TrafficThread<P> {
             guest_budget: RefCell::new(guest_budget),
             guests_per_shard: Cell::new(1),
             memory_level: Cell::default(),
+            answered_bytes: Cell::new(0),
             accepted: Cell::new(0),
             last_resumed: Cell::new(now),
             last_bounded: Cell::new(now),
@@ -393,6 +400,15 @@ impl<P: ServedPod> TrafficThread<P> {
     fn read_memory_level(&self) {
         let open = self.shared.open_connections.open() + self.shared.guests.open();
         self.memory_level.set(self.shared.memory.level(open));
+        self.answered_bytes.set(0);
+    }
+
+    /// Counts bytes of answers. Looks at the memory level again after [`ANSWERED_BETWEEN_LOOKS`] bytes.
+    fn record_answered(&self, bytes: usize) {
+        self.answered_bytes.set(self.answered_bytes.get() + bytes);
+        if self.answered_bytes.get() > ANSWERED_BETWEEN_LOOKS {
+            self.read_memory_level();
+        }
     }
 
     /// Ends a few overdue connections. Returns the number of ended connections.

@@ -18,6 +18,7 @@ use socket2::SockRef;
 
 use crate::connection_table::ConnectionKey;
 use crate::epoll::EpollPoller;
+use crate::tcp_info;
 
 /// The epoll events that report readable bytes or the end of the stream.
 const READABLE: EventFlags =
@@ -56,6 +57,11 @@ pub(super) enum ReadOutcome {
 }
 
 impl ClientSocket {
+    /// True if the client does not take the bytes of earlier answers, so that they wait in the kernel's send buffer.
+    pub(super) fn has_unsent_bytes(&self) -> bool {
+        tcp_info::unsent_bytes(&self.stream) > 0
+    }
+
     /// True if the client has sent bytes that nobody has read.
     pub(super) fn has_unread_bytes(&self) -> bool {
         let mut one = [0];
